@@ -236,7 +236,7 @@ class AssumedStatistics:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number that a template asks for."""
+    """Parameter of a template: a number with its range."""
 
     name: str
     label: str

@@ -41,7 +41,7 @@ def baseline(method: str, frontier: Frontier, n_records: float, budget_s: float,
 
 
 def all_sp(frontier: Frontier, n_records: float) -> Partition:
-    """Everything runs at the stream processor."""
+    """Plan that runs everything at the stream processor."""
     return frontier.cut(0, n_records)
 
 

@@ -8,7 +8,7 @@ __all__ = ["max_min"]
 
 
 def max_min(total: float, demands: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Weighted max-min fair shares: nobody gets more than it demands, what one leaves goes to the others.
+    """Weighted max-min fair shares: no query gets more than its demand; the rest goes to the others.
 
     Parameters
     ----------

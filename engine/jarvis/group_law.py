@@ -68,7 +68,7 @@ class GroupLaw:
             self.groups = groups
 
     def observe(self, records: float, groups: float) -> None:
-        """An epoch, or a window, of so many records made so many groups."""
+        """Learn from an epoch, or a window, with these records and groups."""
         if records < 1 or groups <= 0:
             return
         collisions = max(records - groups, 0.0)

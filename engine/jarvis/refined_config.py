@@ -262,7 +262,7 @@ def _other_plan(refined: RefinedAdaptation, query: str, plan: str) -> list[str]:
 
 
 def _changed_costs(refined: RefinedAdaptation, known_costs: Sequence[float | None]) -> list[str]:
-    """Costs more than tenfold off what is seen here whatever the number of groups, with little behind them."""
+    """Reasons: costs more than tenfold off those seen here for any number of groups, from few records."""
     reasons = []
     for prior, known_s in zip(refined.operators, known_costs, strict=False):
         records = prior.records
@@ -278,7 +278,7 @@ def _changed_costs(refined: RefinedAdaptation, known_costs: Sequence[float | Non
 
 
 def _coarse_steps(refined: RefinedAdaptation, n_records: float, budget_s: float) -> list[str]:
-    """Operators of which one step of the load factor jumps from congested to idle, so that no search would settle."""
+    """Reasons: operators whose load factor jumps from congested to idle in one step, so that no search settles."""
     settings = refined.settings
     if settings.method not in ("stepwise-lp", "stepwise") or budget_s <= 0:
         return []

@@ -66,7 +66,7 @@ class AdaptationRun:
 
     @property
     def congested(self) -> NDArray[np.bool_]:
-        """More than 5 % of the records overflowed."""
+        """Epochs in which more than 5 % of the records overflowed."""
         return self.overflow > _CONGESTED
 
     @property
@@ -149,7 +149,7 @@ def simulate(
 
 
 class _Source:
-    """One source: makes epochs come true and remembers what its open windows hold."""
+    """Simulated source: computes epochs and keeps the contents of its open windows."""
 
     def __init__(self, random: np.random.Generator, law: str, cost_noise: float) -> None:
         self.random, self._law, self._cost_noise = random, law, cost_noise

@@ -1,4 +1,4 @@
-"""Chains over a tree of nodes: sources, stream processors between, and the root that completes every query.
+"""Pipelines over a tree of nodes: sources, stream processors between, and the root that completes every query.
 
 The operator problem of the Jarvis paper (section IV): each stream is cut at every node on its way to the root, so that
 as few bytes as possible travel and no node takes longer for what it runs than it would take to send it on and run it

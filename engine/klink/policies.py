@@ -54,7 +54,7 @@ _MAX_SIZES = 10_000
 
 
 class QueryPolicy(Protocol):
-    """Picks the query that runs next."""
+    """Policy that picks the query to run next."""
 
     def pick(self, views: Sequence[QueryView], now_ms: float, saturated: bool = False) -> int | None:
         """Index into `views`; None where there are none; equals are decided by id.
@@ -71,7 +71,7 @@ class _Size(NamedTuple):
     variance: float = 0.0
 
     def after(self, work_ms: float) -> _Size:
-        """With one window more."""
+        """The figures with one window more."""
         count = min(self.windows + 1, _MOST_COUNTED)
         off = work_ms - self.mean
         mean = self.mean + off / count
@@ -207,7 +207,7 @@ def _is_early(view: QueryView) -> bool:
 
 
 def _patience_ms(view: QueryView, now_ms: float) -> float:
-    """Until its work must begin, if no record is to become too old to wait."""
+    """Time until its work must begin, so that no record becomes too old to wait."""
     return float("inf") if view.expires_ms is None else view.expires_ms - now_ms - view.work_ms
 
 
@@ -233,7 +233,7 @@ def _rate(view: QueryView) -> float:
 
 
 def _waiting_since_ms(view: QueryView, now_ms: float) -> float:
-    """Since when it has had records and no turn."""
+    """Time since which it has had records and has not run."""
     return max(view.ran_ms, now_ms if view.arrived_ms is None else view.arrived_ms)
 
 

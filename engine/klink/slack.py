@@ -1,4 +1,4 @@
-"""Slack: the time that is left before a query must run, if its window is to be out when its watermark comes."""
+"""Slack: the time left before a query must run, so that its window is out when its watermark comes."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ _ROUNDING = 1e-6  # relative: a mean square below the square of its mean by no m
 
 @dataclass(frozen=True, slots=True)
 class SweepPrior:
-    """Delays as others have seen them: moments of `epochs`, and quantiles where they are known (ascending)."""
+    """Prior of delays: moments of `epochs`, and quantiles where they are known (ascending)."""
 
     mean_ms: float
     variance_ms2: float
@@ -138,7 +138,7 @@ class SweepHistory:
         return len(self._epochs)
 
     def add(self, deadline_ms: float, mean_ms: float, square_ms2: float | None = None) -> bool:
-        """An epoch's watermark has come: its deadline, mean delay and mean squared delay; False where it is not kept.
+        """Add an epoch: its deadline, mean delay and mean squared delay; False if it is not kept.
 
         One delay needs no square. Deadlines that are not after the last one are left out (a watermark that went
         back), delays below 0 are 0; neither numbers that are not finite nor a mean square below the squared mean are
@@ -163,7 +163,7 @@ class SweepHistory:
         return True
 
     def adopt(self, length: int, prior: SweepPrior | None) -> None:
-        """Go on with another length and another prior; of its own epochs the last `length` are kept."""
+        """Adopt another length and another prior; the last `length` own epochs are kept."""
         self._epochs, self._prior, self._known = deque(self._epochs, maxlen=max(1, length)), prior, None
 
     @property

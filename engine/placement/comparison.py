@@ -44,7 +44,7 @@ def best_by_flow(
     step: Callable[[int, int], None],
     budget_s: float | None = None,
 ) -> RankedCandidate:
-    """The candidate to propose: of those within `within` of the best by the goal the best by Flow.
+    """Choose the candidate to propose: the best by Flow among those within `within` of the best by the goal.
 
     Where the start is as good as the best, it is proposed: nothing is moved for nothing. With a budget only as many
     are compared as Flow can be run on in that time, at least one.
@@ -193,5 +193,5 @@ def _thinned(series: FloatArray) -> FloatArray:
 
 
 def mace_at(deployment: Deployment, every: int) -> Mace:
-    """Mace at its own width."""
+    """Compute Mace at its own width."""
     return mace(deployment.coarsened(every))

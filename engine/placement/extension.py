@@ -230,7 +230,7 @@ class _Extension:
 
     @cached_property
     def _base(self) -> FloatArray:
-        """Load of the cores without those who join, (cores, d)."""
+        """Load of the cores without the joining operators, (cores, d)."""
         base = self.greedy.core_loads.server_load[: len(self.cores)].copy()
         np.subtract.at(base, self.greedy_cores, self.greedy.core_loads.load[self.greedy.missing])
         return np.maximum(base, 0.0)
@@ -280,7 +280,7 @@ class _Extension:
 
 
 def _summed(series: FloatArray, step: int) -> FloatArray:
-    """So many subintervals in one; those after the end are like the last."""
+    """Sum `step` subintervals into one; those after the end are like the last."""
     padded = np.pad(series, ((0, 0), (0, -series.shape[1] % step)), mode="edge")
     return np.ascontiguousarray(padded.reshape(len(series), -1, step).sum(axis=2))
 

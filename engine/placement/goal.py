@@ -61,7 +61,7 @@ def goal_of(deployment: Deployment, kind: str) -> Goal:
 
 @dataclass(frozen=True, eq=False)
 class GoalValue:
-    """A placement by its goal.
+    """Value of a placement by its goal.
 
     Attributes
     ----------

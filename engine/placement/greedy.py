@@ -1,4 +1,4 @@
-"""Vector-greedy placement: the operators without a place, largest first, each where it hurts least.
+"""Vector-greedy placement: operators without a place, largest first, each on the core that it harms least.
 
 An operator goes to the core whose peak excess, with its load series added, is least; delay and queues on the links to
 the operators it exchanges events with count as well. Then the lower peak load, company of its own query, and the
@@ -140,7 +140,7 @@ class _Options:
 
 
 def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapping[str, _Options]) -> None:
-    """Name every operator without a single open node at once, before any search."""
+    """Raise for every operator without an open node, before any search."""
     homes = {op.id: {replica.node for replica in op.replicas} for op in deployment.operators}
     faults = [
         options[deployment.operators[i].id].fault(i, homes)
@@ -161,7 +161,7 @@ class _Core:
 
 @dataclass
 class _CoreLoads:
-    """Loads so far, and where every operator is."""
+    """Loads of servers and places of operators so far."""
 
     deployment: Deployment
     coarse: int

@@ -1,4 +1,4 @@
-"""Limits of a placement, and proofs before any search that they cannot be met."""
+"""Limits of a placement, and proofs that they cannot be met."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def limits_of(deployment: Deployment, closed: Collection[str], fixed: Collection
 
 
 def refuse_impossible_limits(limits: PlacementLimits) -> None:
-    """Name everything that cannot be, at once, before any search.
+    """Raise for every limit that cannot be met, before any search.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def refuse_impossible_limits(limits: PlacementLimits) -> None:
 
 
 def _homeless(limits: PlacementLimits) -> Iterator[Fault]:
-    """Operators without a node of their own accord."""
+    """Faults of operators that no node is open to."""
     for i, operator in enumerate(limits.deployment.operators):
         path, fixed = f"operators[{i}].node", operator.id in limits.fixed
         if fixed and not operator.replicas:
@@ -144,7 +144,7 @@ def _why(limits: PlacementLimits, operator: Operator) -> str:
 
 
 def _crowded(limits: PlacementLimits) -> Iterator[Fault]:
-    """Groups apart that cannot all have a node of their own: more operators than nodes between them."""
+    """Faults of anti-affinity groups with more operators than nodes."""
     deployment = limits.deployment
     for i, group in enumerate(limits.apart):
         members = [deployment.operators[deployment.operator_index[name]] for name in group]
@@ -176,7 +176,7 @@ def _each_has_one(choices: list[list[str]]) -> bool:
 
 
 def _stuck(limits: PlacementLimits) -> Iterator[Fault]:
-    """More operators that must move than may."""
+    """Faults of limits that force more moves than allowed."""
     if limits.max_moves is None:
         return
     deployment = limits.deployment

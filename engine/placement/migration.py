@@ -310,7 +310,7 @@ class MigrationPauses:
 
 
 def _pause_latency(near: Deployment, name: str, lasts_s: float) -> tuple[float, str | None]:
-    """Between the pauses of whole slices next to `lasts_s` in proportion."""
+    """Latency of a pause, interpolated between pauses of whole slices."""
     slices = lasts_s / near.subinterval_s
     below, above = math.floor(slices), math.ceil(slices)
     begins, window = _window(near, name, above)

@@ -127,7 +127,7 @@ class Proposal:
         return self.deployment.with_placement(self.placement)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The JSON form."""
         return self.report
 
 
@@ -149,7 +149,7 @@ def place(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Proposal:
-    """Find a placement that is no worse than the one there is, if that is allowed, and say how to get there.
+    """Find a placement no worse than the present one, if that is allowed, and the moves to it.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def _gap(value: float, bound: float) -> float | None:
 
 
 def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, objective: str, seed: int) -> Proposal:
-    """Nothing to place."""
+    """Proposal of a deployment without operators."""
     report = {
         "algorithm": algorithm,
         "objective": objective,

@@ -35,7 +35,7 @@ _TIE = 1e-9
 
 @dataclass(eq=False)
 class PlacementSearch:
-    """Looks for placements of one deployment; `best` is known at any time once the first was found.
+    """Search for placements of one deployment; `best` is known at any time after the first.
 
     `stop` ends it early; what was found by then is kept.
     """
@@ -183,7 +183,7 @@ class PlacementSearch:
         return best
 
     def _nothing(self, items: Items) -> InfeasibleError:
-        """No placement respects everything together, though each constraint alone could be met."""
+        """Refusal: no placement meets all constraints together, though each alone could be met."""
         limits = self.limits.deployment.constraints
         parts = [f"apart {', '.join(group)}" for group in self.limits.apart]
         parts += [f"pin {name} to {node}" for name, node in limits.pin.items()]

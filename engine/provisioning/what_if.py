@@ -125,7 +125,7 @@ def _sink_events(deployment: Deployment, graph: DataflowGraph) -> Mapping[str, F
 
 
 class _Bare(Loads):
-    """Loads that are not kept."""
+    """Loads without a cache."""
 
     def __init__(self) -> None:
         self.by_time, self.excess_room = np.zeros((2, 0, 0))
@@ -174,7 +174,7 @@ class ScenarioOutcome:
         return replace(self, deployment=whole, mace=slim, node_rows=tuple(_nodes(self.mace)))
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The JSON form."""
         document: dict[str, Any] = {
             "name": self.scenario.name,
             "place": self.scenario.place,

@@ -157,7 +157,7 @@ def compared(name: str, left: Node, right: Node) -> Node:
 
 
 def negation(node: Node) -> Node:
-    """Not that."""
+    """Negation of a condition."""
     return Call("not", (node,), Type.BOOL)
 
 

@@ -64,7 +64,7 @@ _CONVERTS: Final = frozenset(
 
 
 class Typing:
-    """Makes typed nodes of sqlglot's tree, over given columns."""
+    """Translator of sqlglot's tree into typed nodes, over given columns."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -76,7 +76,7 @@ class Typing:
         return made
 
     def check_columns(self, tree: Any) -> None:
-        """All unknown columns at once."""
+        """Refuse all unknown columns at once."""
         unknown = {column.sql(): None for column in tree.find_all(exp.Column) if not self._is_column(column)}
         if unknown:
             near = suggestion(next(iter(unknown)), list(self.columns))
@@ -263,7 +263,7 @@ def _given(tree: Any) -> dict[str, Any]:
 
 
 def _only(tree: Any, *names: str) -> None:
-    """Refuse what a construct has besides its plain form, such as an escape character."""
+    """Refuse the parts of a construct besides its plain form, such as an escape character."""
     if extra := set(_given(tree)) - set(names):
         raise ExpressionError(f"{_words(tree)} with {', '.join(sorted(extra))} is not known here")
 

@@ -74,7 +74,7 @@ class EpochObservation:
 
     @property
     def overflow(self) -> int:
-        """Records that were let in and not processed, over all operators; those that wait included."""
+        """Records admitted and not processed, over all operators, with waiting ones."""
         return sum(operator.overflow for operator in self.operators)
 
     @property
@@ -119,17 +119,17 @@ class AdaptationDecision:
 
 
 class Controller(Protocol):
-    """Decides the load factors of one query at one source. Never raises on odd observations."""
+    """Controller of the load factors of one query at one source. Never raises on odd observations."""
 
     @property
     def load_factors(self) -> tuple[float, ...]:
         """Load factors of the next epoch."""
 
     def decide(self, observation: EpochObservation) -> AdaptationDecision:
-        """An epoch has ended: what the next one runs with."""
+        """Decide on the next epoch after one has ended."""
 
     def adopt(self, settings: AdaptationSettings, prior: RefinedAdaptation | None) -> None:
-        """Between two epochs: go on with these settings and, where there is one, this prior; what is known stays.
+        """Adopt settings and a prior, if any, between two epochs; learned figures stay.
 
         How long a prior holds is kept by who hands it over.
         """
@@ -144,7 +144,7 @@ DETECT_EPOCHS = 3  # unstable ones in a row, before the paper's runtime profiles
 
 
 def epoch_state(observation: EpochObservation, settings: AdaptationSettings) -> EpochState:
-    """Congested where some operator left more than DrainedThres of its records unprocessed, though they were let in.
+    """State of an epoch: congested if an operator left more than DrainedThres of its admitted records unprocessed.
 
     Notes
     -----
@@ -168,7 +168,7 @@ class RuntimeMachine:
         self._unstable = 0
 
     def after(self, state: EpochState) -> Phase:
-        """An epoch has ended in this state; returns the phase of the next."""
+        """Advance by an epoch that ended in this state; returns the phase of the next."""
         if self.phase is Phase.PROFILE:
             self.phase = Phase.ADAPT
         elif self.phase is Phase.STARTUP or (self.phase is Phase.ADAPT and state is EpochState.STABLE):
@@ -180,7 +180,7 @@ class RuntimeMachine:
         return self.phase
 
     def give_up(self) -> None:
-        """Adapting has come to no stable plan: back to watching."""
+        """Return to watching, since adaptation reached no stable plan."""
         self.phase, self._unstable = Phase.PROBE, 0
 
 
@@ -207,7 +207,7 @@ class ChangeHistory:
         new: tuple[float, ...],
         sent: float,
     ) -> None:
-        """An epoch of load factors `old` ended in this state, the next runs with `new`; `sent` is bytes a record."""
+        """Add an epoch of load factors `old` that ended in this state; the next runs with `new`; `sent` is bytes a record."""
         stable = state is EpochState.STABLE
         self.stable_epochs = self.stable_epochs + 1 if stable else 0
         self.moves += old != new

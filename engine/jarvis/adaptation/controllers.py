@@ -52,7 +52,7 @@ def static_factors(settings: AdaptationSettings, operators: Sequence[SourceOpera
 
 
 class StaticMethod:
-    """Keeps its load factors."""
+    """Method that keeps its load factors."""
 
     z: float | None = None
 
@@ -60,7 +60,7 @@ class StaticMethod:
         self._load_factors = load_factors
 
     def step(self, epoch: EndedEpoch) -> MethodStep:
-        """Says how they do."""
+        """Report the state of the epoch; load factors stay."""
         words = f"{use_in_words(epoch.observation)}; {_WORDS[epoch.settings.method]}"
         return MethodStep(self._load_factors, Phase.PROBE, epoch.state, words)
 
@@ -95,7 +95,7 @@ def controller(
 
 
 class _Adapter:
-    """Keeps the model, the history and the method in force."""
+    """Controller with the model, the history and the method in force."""
 
     def __init__(
         self, settings: AdaptationSettings, operators: tuple[SourceOperator, ...], prior: RefinedAdaptation | None
@@ -143,7 +143,7 @@ class _Adapter:
         }
 
     def _begin(self, *, fresh: bool) -> None:
-        """Go on with the settings and the prior in force."""
+        """Begin with the settings and the prior in force."""
         first = self._number == 0
         if self._prior is not None:
             self._model.seed(self._prior)
@@ -176,7 +176,7 @@ _NUMBERS = tuple(field.name for field in fields(OperatorEpoch) if field.name != 
 
 
 def _sane(observation: EpochObservation, operators: int) -> EpochObservation:
-    """The same where it makes sense; numbers that cannot be are 0, and one of another pipeline has no records."""
+    """Mend an observation: impossible numbers become 0, and one of another pipeline has no records."""
     seen = observation.operators
     if len(seen) != operators:
         seen = (OperatorEpoch(*(0.0, *(0,) * 9, 0.0)),) * operators

@@ -22,7 +22,7 @@ class _Rest:
 
 
 class FailingOperators:
-    """Operators that leave all of their records although there is CPU time: they rest, longer each time."""
+    """Operators that process no record although CPU time is left: they rest, longer each time."""
 
     FIRST_PAUSE, LONGEST_PAUSE = 8, 512  # epochs
     EPOCHS = 3  # in a row in which it worked on nothing; one, where it is being tried again
@@ -33,7 +33,7 @@ class FailingOperators:
         self._left: dict[int, tuple[int, int]] = {}  # epochs and records since it last worked on any
 
     def watch(self, epoch: EndedEpoch) -> None:
-        """An epoch has ended."""
+        """Take in an epoch that has ended."""
         observation, settings = epoch.observation, epoch.settings
         spare = observation.idle_s > 2 * settings.idle_thres * observation.budget_s
         self.suspect = None
@@ -86,7 +86,7 @@ class ObtainableBudget:
         self.share = 1.0
 
     def add(self, epoch: EndedEpoch) -> EndedEpoch:
-        """An epoch has ended; returns it with the budget that could be had, and judged by that."""
+        """Take in an epoch that has ended; returns it judged by the obtainable budget."""
         seen = epoch.observation
         if epoch.state is not EpochState.CONGESTED:
             self.share += self.RETURN * (1 - self.share)
@@ -113,11 +113,11 @@ class Volume:
 
     @property
     def bursts(self) -> bool:
-        """Records come in bursts, or did until lately."""
+        """Whether records come in bursts, or did recently."""
         return self._calm < self.KEPT
 
     def add(self, records: int) -> None:
-        """An epoch has ended."""
+        """Take in an epoch that has ended."""
         self._seen.append(records)
         latest = list(self._seen)[-self.EPOCHS :]
         ways = [after > before for before, after in pairwise(latest) if self._far(before, after)]
@@ -136,7 +136,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which something was found out."""
+    """Conditions of a finding: epoch, budget, records."""
 
     number: int  #: of the epoch
     budget_s: float
@@ -145,13 +145,13 @@ class Conditions:
     ALIKE: ClassVar[float] = 0.10  # relative
 
     def like(self, other: Conditions) -> bool:
-        """Budget and volume are about the same."""
+        """Whether budget and volume are about the same."""
         pairs = ((self.budget_s, other.budget_s), (self.volume, other.volume))
         return all(max(pair) - min(pair) <= self.ALIKE * max(pair) for pair in pairs)
 
 
 class Restraint:
-    """A plan that moved too often without settling is held: the best one seen, until things really change."""
+    """Restraint of a plan that moves too often: the best one seen is held until conditions change."""
 
     MOVES, WITHIN = 8, 20  # epochs
     FIRST_HOLD, LONGEST_HOLD = 30, 480
@@ -165,7 +165,7 @@ class Restraint:
         self._before: Conditions | None = None
 
     def watch(self, epoch: EndedEpoch, here: Conditions) -> None:
-        """An epoch has ended."""
+        """Take in an epoch that has ended."""
         congested = epoch.state is EpochState.CONGESTED
         stay = self._before is not None and here.like(self._before)
         other = stay and self._held is not None and not here.like(self._held)
@@ -177,11 +177,11 @@ class Restraint:
             self._until = min(self._until, epoch.number)
 
     def moved(self, number: int) -> None:
-        """The plan moves after this epoch."""
+        """Record that the plan moves after this epoch."""
         self._moves.append(number)
 
     def held(self, number: int) -> int:
-        """Epochs that the plan is held for yet."""
+        """Epochs for which the plan is still held."""
         return max(self._until - number, 0)
 
     def hold(self, here: Conditions) -> tuple[float, ...] | None:
@@ -214,7 +214,7 @@ class _Tried:
 
 
 class Polish:
-    """Other cuts, tried while all is well for a gain that the model promises: undone where it does not come true."""
+    """Trial of other cuts in quiet epochs for a gain that the model predicts; undone if the gain fails to appear."""
 
     LEAST, MOST = 0.02, 0.32  # of the bytes: what a gain must be, twice as much after each that did not come true
     EPOCHS = 4  # after which it must be there
@@ -231,11 +231,11 @@ class Polish:
         return self.MOST if self._tried is not None else self._bar
 
     def begin(self, here: Conditions, load_factors: tuple[float, ...], cuts: tuple[int, int] | None) -> None:
-        """The plan moves from these to other cuts."""
+        """Begin a trial: the plan moves from these to other cuts."""
         self._tried = _Tried(here, self._mean(), load_factors, cuts)
 
     def watch(self, epoch: EndedEpoch, here: Conditions) -> tuple[tuple[float, ...], tuple[int, int] | None] | None:
-        """An epoch has ended; returns the load factors and cuts to go back to, where a gain did not come true."""
+        """Take in an epoch that has ended; returns the load factors and cuts to return to if the gain failed."""
         self._sent.append(epoch.model.sent_per_record(epoch.observation))
         if self._failed is not None and not here.like(self._failed):
             self._bar, self._failed = self.LEAST, None

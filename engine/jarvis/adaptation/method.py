@@ -38,12 +38,12 @@ class MethodStep:
 
 
 class Method(Protocol):
-    """A way of adapting."""
+    """Method of adaptation."""
 
     z: float | None  #: effective budget over budget, where it has one
 
     def step(self, epoch: EndedEpoch) -> MethodStep:
-        """After an epoch with records and CPU time."""
+        """Answer an epoch with records and CPU time."""
 
 
 def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[float]) -> str:
@@ -89,7 +89,7 @@ def use_in_words(observation: EpochObservation) -> str:
 
 
 def in_epochs(count: int) -> str:
-    """Some epochs.
+    """Words for a number of epochs.
 
     Examples
     --------
@@ -100,6 +100,6 @@ def in_epochs(count: int) -> str:
 
 
 def stay(epoch: EndedEpoch, state: EpochState, why: str = "") -> MethodStep:
-    """The same load factors once more."""
+    """Step that keeps the load factors."""
     words = use_in_words(epoch.observation)
     return MethodStep(epoch.load_factors, Phase.PROBE, state, f"{words}; {why}" if why else words)

@@ -26,7 +26,7 @@ class _Ratio:
         self.above = self.below = 0.0
 
     def add(self, above: float, below: float) -> float:
-        """Returns what the ratio was multiplied with, where it jumped; else 1."""
+        """Add counts; returns the factor of a jump of the ratio, else 1."""
         known = self.value
         jump = above / below / known if known else 1.0
         if 1 / _JUMP < jump < _JUMP or below < _COMPARABLE * self.below:
@@ -147,7 +147,7 @@ class OperatorModel:
 
     @property
     def known(self) -> bool:
-        """It has been seen at work here, or elsewhere and we were told; where records are rare, for whole windows."""
+        """Whether it was observed here, or known from a prior; where records are rare, for whole windows."""
         seen_windows = not self.operator.window_s or self.window_law.groups is not None
         return self.cost.known and (seen_windows or not self._rare)
 
@@ -242,7 +242,7 @@ class PipelineModel:
             model.observe(seen, observation.epoch_s, steady=steady)
 
     def seed(self, refined: RefinedAdaptation) -> None:
-        """Take over what was refined elsewhere where it is not known here."""
+        """Seed from a refined configuration, where nothing is known here."""
         records = sum(refined.fitted_records) / 2 if refined.fitted_records else 0.0
         if self.record_bytes.value is None and refined.operators:
             self.record_bytes.above, self.record_bytes.below = refined.record_bytes[0], 1.0

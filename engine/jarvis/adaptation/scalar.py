@@ -148,7 +148,7 @@ _NEVER = Conditions(-_POLISH_EPOCHS, -1.0, -1.0)
 
 
 class ScalarMethod:
-    """The method ``scalar``."""
+    """Method ``scalar``: the effective budget is the only number adapted."""
 
     def __init__(self) -> None:
         self.z: float | None = 1.0
@@ -162,7 +162,7 @@ class ScalarMethod:
         self._way = 0  # of that move: 1 to more CPU time, -1 to less
 
     def step(self, epoch: EndedEpoch) -> MethodStep:
-        """After an epoch with CPU time to be had."""
+        """Answer an epoch with obtainable CPU time."""
         self._volume.add(epoch.observation.n_records)
         if not epoch.observation.n_records:
             return MethodStep(
@@ -190,7 +190,7 @@ class ScalarMethod:
         return MethodStep(step.load_factors, step.phase, step.state, why)
 
     def _without(self, epoch: EndedEpoch, usable: int) -> MethodStep:
-        """At once without the operators from `usable` on."""
+        """Step at once without the operators from `usable` on."""
         plan = self._plan(epoch, usable, epoch.settings.margin * epoch.observation.budget_s)
         self._cuts, self._odd, self._quiet, self._uses = plan.cuts, 0, 0, []
         return MethodStep(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
@@ -213,7 +213,7 @@ class ScalarMethod:
     # What is not known yet
 
     def _try_out(self, epoch: EndedEpoch, k: int) -> MethodStep:
-        """Operator `k` gets a small share of what comes to it, the ones before it what they are known to be worth."""
+        """Try operator `k` with a small share of its input, and those before it with the known best."""
         model, self._trying = epoch.model, True
         if epoch.load_factors[k] > 0:
             self._tries *= 0.5 if epoch.state is EpochState.CONGESTED else 2.0
@@ -292,11 +292,11 @@ class ScalarMethod:
         return epoch.observation.n_records * Volume.BURST < self._volume.planned
 
     def _in_vain(self, epoch: EndedEpoch) -> bool:
-        """More CPU time was found to be of no use lately, and nothing has changed since."""
+        """Whether more CPU time was of no use recently, and conditions have not changed since."""
         return epoch.number - self._vain.number < _POLISH_EPOCHS and self._vain.like(self._conditions(epoch))
 
     def _correct(self, epoch: EndedEpoch, use: float) -> None:
-        """z: what the records that were worked on should have taken, by what is known now, over what they took."""
+        """Correct z: expected CPU time of the processed records over the time they took."""
         seen, settings = epoch.observation.operators, epoch.settings
         expected_s = sum(
             model.cpu_s(operator.processed) for model, operator in zip(epoch.model.operators, seen, strict=True)
@@ -326,7 +326,7 @@ class ScalarMethod:
         return MethodStep(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 
     def _undo(self, epoch: EndedEpoch, factors: tuple[float, ...], cuts: tuple[int, int] | None) -> MethodStep:
-        """Back to what sent less."""
+        """Return to the plan that sent less."""
         self._cuts, self._odd, self._quiet, self._uses, self._way = cuts, 0, 0, [], 0
         self._restraint.moved(epoch.number)
         words = f"{use_in_words(epoch.observation)}; more was sent than with the plan before, back to it"

@@ -24,7 +24,7 @@ _SEARCHES = 3  # of each operator, in one go
 
 
 class _StepSearch:
-    """Binary search for the most of one load factor that does not congest; in levels."""
+    """Binary search for the highest uncongested level of one load factor."""
 
     def __init__(self, k: int, low: int, high: int) -> None:
         self.k, self.low, self.high = k, low, high
@@ -45,7 +45,7 @@ class _StepSearch:
 
 
 class StepWiseMethod:
-    """The methods ``stepwise-lp``, ``stepwise`` (starts from all 0) and ``lp`` (does not fine-tune)."""
+    """Methods ``stepwise-lp``, ``stepwise`` (starts from all 0) and ``lp`` (does not fine-tune)."""
 
     z: float | None = None
 
@@ -82,7 +82,7 @@ class StepWiseMethod:
         return stay(epoch, epoch.state)
 
     def _plan(self, epoch: EndedEpoch) -> MethodStep:
-        """After the profiling epoch, whose plain ratios are taken for what operators always cost."""
+        """Plan after the profiling epoch, whose plain ratios count as the operators' costs."""
         relay, cost, sizes = _profiled(epoch)
         self._relay, self._search, self._done, self._seen, self._moves = relay, None, set(), [], 0
         factors: tuple[float, ...] = (0.0,) * len(relay)

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOperator:
-    """One step of a query's pipeline."""
+    """Operator of a simulated query."""
 
     cost_ms: float  #: CPU time of an event into it
     selectivity: float = 1.0  #: events out per event in
@@ -108,7 +108,7 @@ _MIXED_SPREAD = 8.0  # a query's work is up to so many times the average's, or a
 
 @dataclass(frozen=True)
 class DrawnLoad:
-    """A load of `count` queries."""
+    """Parameters of a drawn load of `count` queries."""
 
     kind: str  #: one of `LOADS`
     count: int
@@ -128,7 +128,7 @@ class DrawnLoad:
 
 
 def draw(load: DrawnLoad) -> tuple[list[SimulatedQuery], list[Arrivals]]:
-    """Queries of a load and what comes to them; the same load gives the same."""
+    """Draw the queries of a load and their arrivals; the same load gives the same draw."""
     random = np.random.default_rng(load.seed)
     queries, arrivals = [], []
     shares = _shares(load, random)

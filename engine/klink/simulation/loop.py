@@ -48,7 +48,7 @@ def take_in(world: KlinkWorld, n: int, b: int) -> None:
 
 @part
 def ingest(world: KlinkWorld, s: int, j: int, now: float) -> None:
-    """Watermarks of a stream that have come; each finishes an epoch of the history."""
+    """Take in the watermarks of a stream; each finishes an epoch of the history."""
     row = world.stages[s]
     w = world.ingested[s, j]
     while w < row["windows"] and world.marks[s, w, j] <= now:
@@ -84,7 +84,7 @@ def overflow(world: KlinkWorld, s: int, b: int) -> None:
 
 @part
 def leave(world: KlinkWorld, s: int, h: int, events: float) -> None:
-    """Events of a bin do not wait any more."""
+    """Remove events of a bin from the queue."""
     row = world.stages[s]
     row["waiting"] -= events
     row["gone"] += events
@@ -94,7 +94,7 @@ def leave(world: KlinkWorld, s: int, h: int, events: float) -> None:
 
 @part
 def relieve(world: KlinkWorld, n: int, now: float) -> None:
-    """Memory mode of a node; as `engine.klink.memory.MemoryMode`."""
+    """Update the memory mode of a node; like `engine.klink.memory.MemoryMode`."""
     held = 0.0
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
         held += world.stages[s]["waiting"] * world.stages[s]["event_bytes"]
@@ -108,7 +108,7 @@ def relieve(world: KlinkWorld, n: int, now: float) -> None:
 
 @part
 def sweep(world: KlinkWorld, s: int, now: float, b: int) -> None:
-    """Windows whose watermarks have nothing before them any more."""
+    """Sweep the windows whose watermarks have no events before them."""
     row = world.stages[s]
     while sweepable(world, s):
         w = row["swept"]
@@ -129,7 +129,7 @@ def hand_on(world: KlinkWorld, s: int, w: int, now: float) -> None:
 
 @part
 def put_out(world: KlinkWorld, s: int, h: int, events: float, now: float, b: int) -> None:
-    """Events that a stage has processed go on to the stage it feeds."""
+    """Send processed events of a stage to the stage it feeds."""
     row = world.stages[s]
     target = row["feeds"]
     if target < 0:
@@ -173,7 +173,7 @@ def process(world: KlinkWorld, s: int, now: float, end: float, b: int) -> float:
 
 @part
 def note(world: KlinkWorld, s: int, c: int, begin: float, end: float) -> None:
-    """A span of the story; one that goes on where the last of this core ended is the same."""
+    """Record a span of the trace; extend the last one of this core if it continues there."""
     count = world.counters[_SPANS]
     if count < len(world.spans) and end > begin:
         world.spans[count, 0], world.spans[count, 1] = begin, end
@@ -193,7 +193,7 @@ def next_free(world: KlinkWorld, n: int, now: float, end: float) -> float:
 
 @part
 def run_core(world: KlinkWorld, n: int, c: int, b: int) -> None:
-    """One core for the length of a bin."""
+    """Run one core for the length of a bin."""
     now, end = b * world.tick, (b + 1) * world.tick
     while now < end:
         s = world.cores[c]["running"]
@@ -218,7 +218,7 @@ def run_core(world: KlinkWorld, n: int, c: int, b: int) -> None:
 
 @part
 def look(world: KlinkWorld, n: int, b: int) -> None:
-    """Sample what waits and what has been used."""
+    """Sample queues and used time."""
     row = b // world.sample
     if b % world.sample == 0 and row < len(world.memory):
         held, used = 0.0, 0.0

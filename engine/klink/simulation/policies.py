@@ -46,7 +46,7 @@ def klink(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[
 
 @part
 def add_size(world: KlinkWorld, s: int, size: float) -> None:
-    """One window more of which the work is known."""
+    """Record the work of one more window."""
     row = world.stages[s]
     row["counted"] = min(row["counted"] + 1, _MOST_COUNTED)
     off = size - row["usual"]

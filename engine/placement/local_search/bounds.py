@@ -25,7 +25,7 @@ _SAFE = 1.0 - 1e-12
 
 @dataclass(frozen=True)
 class Bound:
-    """A value in (weighted) seconds that no placement can beat, and where it comes from."""
+    """Lower bound of any placement in (weighted) seconds, and its origin."""
 
     value_s: float
     kind: str

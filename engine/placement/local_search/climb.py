@@ -34,7 +34,7 @@ class BestPlacements(NamedTuple):
 
 @inner
 def draw(random: np.ndarray[tuple[int, ...], np.dtype[np.uint64]], below: int) -> int:
-    """A number from 0 to below - 1 (splitmix64)."""
+    """Draw a number from 0 to below - 1 (splitmix64)."""
     random[0] += np.uint64(0x9E3779B97F4A7C15)
     z = random[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -86,7 +86,7 @@ def _settle(fixed: SearchArrays, state: SearchState, core: int) -> None:
 
 @inner
 def _move_off(fixed: SearchArrays, state: SearchState, bottleneck: int) -> bool:
-    """The single move that lowers the larger of the two costs most."""
+    """Make the single move that lowers the larger of the two costs most."""
     none = len(state.core)
     limit = state.cost[bottleneck] * (1.0 - _STEP)
     room = np.empty(len(state.cost), np.int64)
@@ -170,7 +170,7 @@ def _exchange(fixed: SearchArrays, state: SearchState, bottleneck: int) -> bool:
 
 @inner
 def _kick(fixed: SearchArrays, state: SearchState, best: BestPlacements, bottleneck: int) -> None:
-    """Some items, mostly of the bottleneck, go to random cores, in exchange for one from there if need be."""
+    """Perturb: move some items, mostly of the bottleneck, to random cores, in exchange for one from there if need be."""
     members = members_of(state.first[bottleneck], state.after)
     most = 3 if draw(best.random, 16) else 8
     for _ in range(1 + draw(best.random, most)):
@@ -195,7 +195,7 @@ def _kick(fixed: SearchArrays, state: SearchState, best: BestPlacements, bottlen
 
 @inner
 def shuffle(fixed: SearchArrays, state: SearchState, best: BestPlacements) -> None:
-    """Every item on a random core, chances by capacity; with constraints, as far as they allow it from where it is."""
+    """Put every item on a random core, chances by capacity; with constraints, as far as they allow it from its place."""
     reach = np.empty(len(fixed.most))
     total = 0.0
     for core in range(len(reach)):
@@ -259,7 +259,7 @@ def _copy(values: IntArray, to: IntArray) -> None:
 def advance(
     fixed: SearchArrays, state: SearchState, best: BestPlacements, mode: int, rounds: int, bound: float, work: int
 ) -> bool:
-    """Go on for about `work` steps of a scan or up to `rounds` rounds; True if there is nothing left to do."""
+    """Continue for about `work` steps of a scan or up to `rounds` rounds; True if nothing is left to do."""
     if mode == KICKS:
         return _kicks(fixed, state, best, rounds, bound, work)
     return _restarts(fixed, state, best, mode == RESTARTS, rounds, bound, work)
@@ -280,7 +280,7 @@ def _end_round(state: SearchState, best: BestPlacements, value: float) -> None:
 
 @compiled
 def _kicks(fixed: SearchArrays, state: SearchState, best: BestPlacements, rounds: int, bound: float, work: int) -> bool:
-    """A kick and a climb a round."""
+    """Run rounds of one perturbation and one climb."""
     d = fixed.load.shape[1]
     until = _steps(state.counts, d) + work
     while best.rounds[0] < rounds and best.value[0] > bound:

@@ -124,7 +124,7 @@ def search(
 
 @cache
 def compile_kernels(corr: bool) -> None:
-    """Run the kernels once on a problem of one item, so that compiling is no part of a budget.
+    """Run the kernels once on a problem of one item, so that no budget pays for compilation.
 
     With `corr` those of the algorithm of that name as well.
     """
@@ -168,7 +168,7 @@ class _LocalSearch:
 
 @dataclass
 class _Run:
-    """Walks side by side, and what is kept of them."""
+    """Local searches of several workers, and their shared results."""
 
     problem: PlacementProblem
     algorithm: str

@@ -93,7 +93,7 @@ def reaching(values: FloatArray, begin: int, target: float) -> int:
 
 @inner
 def drain(rates: FloatArray, done: FloatArray, p: int, excess: float) -> float:
-    """Subintervals it takes to work off what is left after subinterval p; the last rate holds for ever."""
+    """Subintervals needed to process the excess after subinterval p; the last rate holds for ever."""
     last = len(rates) - 1
     target = done[p] + excess
     q = reaching(done, p + 1, target)
@@ -166,7 +166,7 @@ def members_of(first: int, after: IntArray) -> IntArray:
 
 @inner
 def admissible(fixed: SearchArrays, state: SearchState, item: int, core: int, leaving: int) -> bool:
-    """May `item` go to `core` once `leaving` (an item, or -1) has gone away from there to the core of `item`?
+    """Whether `item` may go to `core` once `leaving` (an item, or -1) has gone from there to the core of `item`.
 
     The count of moves is that of both together.
     """

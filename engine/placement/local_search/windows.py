@@ -1,4 +1,4 @@
-"""Windows that refute: what a core would cost, without a scan wherever some window shows that it is too much.
+"""Windows that refute a move: they show that a core would cost too much, without a scan.
 
 The excess after a window is at least the residual summed over it, so one sum refutes a candidate for good
 (docs/models/placement.md). Two tables of windows are kept: a common one, and a short one per core.

@@ -73,7 +73,7 @@ class Proof:
 
 
 def need_objectives(deployment: Deployment) -> None:
-    """Raises `DocumentError` if there is no objective that a pool could keep."""
+    """Raise `DocumentError` if there is no objective that a pool could keep."""
     if not deployment.objectives:
         message = "there is no objective; give at least one query a statistic and a bound"
         raise DocumentError([Fault("objectives", message)], "question")

@@ -158,7 +158,7 @@ def smallest_of(pool: NodePool, most: int, prover: Prover, confirm: int) -> Pool
 
 
 class _PoolSearch:
-    """Bisection over the sizes from `least` to `most`."""
+    """Bisection over the pool sizes from `least` to `most`."""
 
     def __init__(self, prover: Prover, least: int, most: int) -> None:
         self.prover, self.least, self.most = prover, least, most

@@ -220,7 +220,7 @@ class Solver:
         return [self._judged(size, result.assignment)]
 
     def _climbed(self, size: int, start: IntArray) -> IntArray:
-        """The walk of the search from a placement: `search` itself would first look for a start and a bound."""
+        """Local search from a placement; `search` itself would first look for a start and a bound."""
         instance = self.problem.placement_problem(size)
         fixed = fixed_of(instance)
         state = state_of(instance, fixed, start)

@@ -38,7 +38,7 @@ def homes(deployment: Deployment, **options: Any) -> dict[str, str]:
     return {name: parts[0].node for name, parts in place(deployment, **options).items()}
 
 
-class TestWhereOperatorsGo:
+class TestPlace:
     def test_placed_deployment_needs_no_placement(self) -> None:
         assert place(fleet([operator("a", 1.0, node="n")], [node("n")])) == {}
 

@@ -96,7 +96,7 @@ class TestDurations:
         assert duration_s(deployment, step) == 0.0
 
 
-class TestBumps:
+class TestMigrationPauses:
     """Ten events of five cycles in every second, on 100 cycles/s: half of the node is free."""
 
     def steady(self, **more: Any) -> Deployment:

@@ -58,7 +58,7 @@ def chained(seed: int, bytes_per_event: float = 0.0) -> Deployment:
     return Deployment.parse(base)
 
 
-class TestBench:
+class TestPoolCurve:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_curve_is_no_worse_than_any_placement(self, seed: int) -> None:
         deployment = parsed(seed, operators=4)
@@ -255,7 +255,7 @@ class TestSmallestPool:
         assert spare is not None
         assert plain < spare
 
-    def test_faults(self) -> None:
+    def test_question_without_objective_or_with_wrong_parameters_is_refused(self) -> None:
         base = bursty(1) | {"objectives": []}
         with pytest.raises(DocumentError, match="there is no objective"):
             smallest_pool(Deployment.parse(base))
@@ -266,7 +266,7 @@ class TestSmallestPool:
         with pytest.raises(DocumentError, match="lose is 2"):
             smallest_pool(parsed(1), PoolQuestion(lose=2))
 
-    def test_whoever_listens_may_end_it(self) -> None:
+    def test_exception_from_progress_ends_the_search(self) -> None:
         told: list[float] = []
 
         def stop(share: float, step: str) -> None:
@@ -347,7 +347,7 @@ class TestCheapestMix:
             ),
         ],
     )
-    def test_faults(self, types: Any, path: str) -> None:
+    def test_invalid_node_types_are_refused_with_their_path(self, types: Any, path: str) -> None:
         with pytest.raises(DocumentError) as found:
             cheapest_mix(parsed(1), types)
         assert path in {fault.path for fault in found.value.faults}
