@@ -22,8 +22,8 @@ from benchmarks.machine import machine
 from engine.jarvis.group_law import distinct
 from spark_jobs.statistics.operator_history import OperatorHistory, add_epochs
 from spark_jobs.statistics.refinement import refined_rows
-from spark_jobs.statistics.subintervals import counters_of
-from spark_jobs.statistics.sweep_history import HISTORY, RINGS, lengths, sweeps_of, take_in
+from spark_jobs.statistics.subintervals import epoch_rows
+from spark_jobs.statistics.sweep_history import HISTORY, RINGS, add_sweeps, ring_lengths, sweep_rows
 from spark_jobs.statistics.sweep_report import watermark_rows
 
 __all__ = ["main"]
@@ -86,16 +86,16 @@ def _run(agents: int, steps: int, *, moves: bool) -> list[_Step]:
 def _sweep(agents: int) -> _Step:
     """A step while as many windows are remembered as may be."""
     draw = np.random.default_rng(1)
-    known = [sweeps_of(_swept(0, HISTORY, draw), f"agent-{i}", _START_US // 1000) for i in range(agents)]
-    rings = take_in(RINGS.empty_table(), pa.concat_tables(known), _START_US // 1000)
+    known = [sweep_rows(_swept(0, HISTORY, draw), f"agent-{i}", _START_US // 1000) for i in range(agents)]
+    rings = add_sweeps(RINGS.empty_table(), pa.concat_tables(known), _START_US // 1000)
     reports = [_swept(HISTORY, _EPOCHS, draw) for _ in range(agents)]
     before_s = time.process_time()
-    rows = [sweeps_of(table, f"agent-{i}", _START_US // 1000 + 1) for i, table in enumerate(reports)]
-    rings = take_in(rings, pa.concat_tables(rows), _START_US // 1000 + 1)
+    rows = [sweep_rows(table, f"agent-{i}", _START_US // 1000 + 1) for i, table in enumerate(reports)]
+    rings = add_sweeps(rings, pa.concat_tables(rows), _START_US // 1000 + 1)
     taken_s = time.process_time()
     watermark_rows(rings, {})
     told_s = time.process_time()
-    return _Step(int(lengths(rings).sum()), len(compressed_bytes(rings)), taken_s - before_s, told_s - taken_s)
+    return _Step(int(ring_lengths(rings).sum()), len(compressed_bytes(rings)), taken_s - before_s, told_s - taken_s)
 
 
 def _swept(first: int, windows: int, draw: np.random.Generator) -> pa.Table:
@@ -132,7 +132,7 @@ def _counted(agent: str, step: int, draw: np.random.Generator, *, moves: bool) -
                     | {"cpu_ns": round(1e9 * (_COST_S * worked + _GROUP_COST_S * groups))}
                 )
                 waiting = worked // 2
-    return counters_of(pa.Table.from_pylist(rows, schema=COUNTERS), agent, {}, step + 1)
+    return epoch_rows(pa.Table.from_pylist(rows, schema=COUNTERS), agent, {}, step + 1)
 
 
 _NOTHING = {one.name: "" if one.type == pa.string() else 0 for one in COUNTERS}

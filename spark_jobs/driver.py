@@ -26,7 +26,7 @@ from spark_jobs.input.entries import EntryReader
 from spark_jobs.input.source import spans_of
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import Plans
-from spark_jobs.report import StatusReport, state_facts
+from spark_jobs.report import StatusReport, state_report
 from spark_jobs.session import NoJava, Options, WrongOptions, spark_session
 from spark_jobs.state import StreamState
 from spark_jobs.statistics.refinement import RefinementReport
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["Driver", "LiveLoop", "StepFailed", "main", "settled"]
+__all__ = ["Driver", "LiveLoop", "StepFailed", "main", "settle_state"]
 
 
 _ATTEMPTS = 3  # at a batch, before frames that cannot be processed go to quarantine
@@ -203,7 +203,7 @@ class Driver:
 
     def _go_on(self, spark: SparkSession) -> None:
         """Keep the query running."""
-        loop = self._loop = LiveLoop(settled(self._parts.store, self._options.folder), self._parts)
+        loop = self._loop = LiveLoop(settle_state(self._parts.store, self._options.folder), self._parts)
         self._parts.outbox.start(loop.state.step)
         failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._stopping.is_set():
@@ -281,12 +281,12 @@ class Driver:
             faults.append(f"{self._parts.outbox.quarantined} frames are in quarantine: the console does not take them")
         facts: dict[str, Any] = {"faults": [*dict.fromkeys(faults), *self._parts.quarantine.last_reasons]}
         if self._loop is not None:
-            facts |= state_facts(self._loop.state, self._redis)
+            facts |= state_report(self._loop.state, self._redis)
             facts |= {"batch_s": round(self._loop.last_s, 3), "unposted": self._parts.outbox.waiting}
         return facts
 
 
-def settled(store: StateStore, folder: Path) -> StreamState:
+def settle_state(store: StateStore, folder: Path) -> StreamState:
     """The state to go on from, and a checkpoint of Spark that belongs to it.
 
     Where Spark is ahead of the state, or has lost its checkpoint, a new checkpoint begins at the oldest frames that

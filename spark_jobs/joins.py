@@ -17,15 +17,15 @@ from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import AGENT
 from spark_jobs.input.arrivals import Arrival
 from spark_jobs.plans import aggregate_of, stream_join_of
-from spark_jobs.records import BadBody, by_driver, carried, joined_by_spark
+from spark_jobs.records import BadBody, carry_rows, join_by_sql, process_at_driver
 from spark_jobs.results import OperatorWork
 from spark_jobs.state import FlowWindow, JoinWindow, QueryFlow, SideRows
-from spark_jobs.windows import admitted
+from spark_jobs.windows import admit_partials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["AT_HAND_BYTES", "JoinRows", "absorb", "partial_of", "place_of", "taken"]
+__all__ = ["AT_HAND_BYTES", "JoinRows", "absorb_rows", "partial_of", "side_of", "take_sides"]
 
 AT_HAND_BYTES = 32 * 2**20  # of a window's rows; more is joined by Spark
 _MAX_MATCHED = 5_000_000  # rows that a join puts out at once
@@ -39,7 +39,7 @@ class JoinRows:
     others: list[pa.Table] = field(default_factory=list)
 
 
-def place_of(arrival: Arrival, pipeline: Pipeline) -> str:
+def side_of(arrival: Arrival, pipeline: Pipeline) -> str:
     """The agent whose records a frame holds, where only those of one agent match.
 
     Raises
@@ -52,14 +52,16 @@ def place_of(arrival: Arrival, pipeline: Pipeline) -> str:
     return str(arrival.says.get("origin") or arrival.agent) if stream_join_of(pipeline).within_agent else ""
 
 
-def taken(pipeline: Pipeline, places: Mapping[str, Mapping[int, Sequence[pa.Table]]], work: OperatorWork) -> JoinRows:
+def take_sides(
+    pipeline: Pipeline, places: Mapping[str, Mapping[int, Sequence[pa.Table]]], work: OperatorWork
+) -> JoinRows:
     """Records by place and entry, taken as far as the join."""
     rows, join = JoinRows(), stream_join_of(pipeline)
     assert pipeline.stream_join is not None and pipeline.other_entry is not None
     for place, entries in places.items():
         own = {entry: tables for entry, tables in entries.items() if entry != pipeline.other_entry}
         if own:
-            rows.records.append(_named(carried(pipeline, own, pipeline.stream_join, work), place))
+            rows.records.append(_named(carry_rows(pipeline, own, pipeline.stream_join, work), place))
         if others := entries.get(pipeline.other_entry):
             rows.others.append(_named(join.side(pa.concat_tables(others)), place))
     return rows
@@ -69,13 +71,13 @@ def _named(rows: pa.Table, place: str) -> pa.Table:
     return rows.append_column(AGENT, pa.repeat(pa.scalar(place), rows.num_rows)) if place else rows
 
 
-def absorb(flow: QueryFlow, pipeline: Pipeline, came: JoinRows, step: int, arrived_ms: int) -> None:
+def absorb_rows(flow: QueryFlow, pipeline: Pipeline, came: JoinRows, step: int, arrived_ms: int) -> None:
     """Keep rows with the windows they belong to. A window without records of the source has no result."""
-    for begin_us, tables in admitted(flow, pipeline, came.records, arrived_ms).items():
+    for begin_us, tables in admit_partials(flow, pipeline, came.records, arrived_ms).items():
         _keep(flow.sides.setdefault(begin_us, JoinWindow()).records, tables, step)
         empty = aggregate_of(pipeline).partial_schema.empty_table()
         flow.windows.setdefault(begin_us, FlowWindow(empty, step)).step = step
-    for begin_us, tables in admitted(flow, pipeline, came.others, arrived_ms).items():
+    for begin_us, tables in admit_partials(flow, pipeline, came.others, arrived_ms).items():
         _keep(flow.sides.setdefault(begin_us, JoinWindow()).others, tables, step)
         if begin_us in flow.windows:
             flow.windows[begin_us].step = step
@@ -97,7 +99,7 @@ def partial_of(
     records = pa.concat_tables([record.rows for record in sides.records])
     others = _rows(pipeline, sides.others, like=records)
     if sides.size_bytes > at_hand_bytes:
-        return joined_by_spark(spark, pipeline, records, others, work)
+        return join_by_sql(spark, pipeline, records, others, work)
     return _by_driver(pipeline, records, others, work)
 
 
@@ -118,5 +120,5 @@ def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Op
     for begin in range(0, records.num_rows, at_once):
         matches = join.run(records.slice(begin, at_once), others)
         work.add(index, 0, matches.num_rows)
-        partials.append(by_driver(pipeline, {index + 1: [matches]}, work))
+        partials.append(process_at_driver(pipeline, {index + 1: [matches]}, work))
     return aggregate_of(pipeline).merge(partials)

@@ -25,14 +25,23 @@ from spark_jobs.results import OperatorWork
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BadBody", "body_of", "by_driver", "by_spark", "carried", "conforming", "entry_schema", "joined_by_spark"]
+__all__ = [
+    "BadBody",
+    "carry_rows",
+    "entry_schema",
+    "join_by_sql",
+    "process_at_driver",
+    "process_by_sql",
+    "read_body",
+    "read_conforming",
+]
 
 
 class BadBody(ValueError):
     """A body that is no Arrow stream, or one of other columns than its entry asks for."""
 
 
-def body_of(arrival: Arrival, pipeline: Pipeline) -> pa.Table:
+def read_body(arrival: Arrival, pipeline: Pipeline) -> pa.Table:
     """The rows of a RECORDS, PARTIALS or CHECKPOINT frame.
 
     Raises
@@ -43,11 +52,11 @@ def body_of(arrival: Arrival, pipeline: Pipeline) -> pa.Table:
     if arrival.kind in (FrameKind.PARTIALS, FrameKind.CHECKPOINT):
         if arrival.entry != pipeline.aggregate:
             raise BadBody(f"partial aggregates of operator {arrival.entry}; allowed: {pipeline.aggregate}")
-        table = conforming(arrival.body, aggregate_of(pipeline).partial_schema)
+        table = read_conforming(arrival.body, aggregate_of(pipeline).partial_schema)
         if fault := aggregate_of(pipeline).partial_fault(table):
             raise BadBody(fault)
         return table
-    return conforming(arrival.body, entry_schema(pipeline, arrival.entry))
+    return read_conforming(arrival.body, entry_schema(pipeline, arrival.entry))
 
 
 def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
@@ -65,7 +74,7 @@ def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
     return schema
 
 
-def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
+def read_conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
     """The table of a body, its columns those of one of `schemas`.
 
     Raises
@@ -88,17 +97,19 @@ def conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(table.columns, schema=schema)
 
 
-def by_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: OperatorWork) -> pa.Table:
+def process_at_driver(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], work: OperatorWork) -> pa.Table:
     """Partial aggregates of records at the driver; an entry may have none, where all of its frames were quarantined."""
     assert pipeline.aggregate is not None
     if not any(entries.values()):
         return aggregate_of(pipeline).partial_schema.empty_table()
-    rows = carried(pipeline, entries, pipeline.aggregate, work)
+    rows = carry_rows(pipeline, entries, pipeline.aggregate, work)
     work.add(pipeline.aggregate, rows.num_rows, 0)
     return aggregate_of(pipeline).partial(rows)
 
 
-def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until: int, work: OperatorWork) -> pa.Table:
+def carry_rows(
+    pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until: int, work: OperatorWork
+) -> pa.Table:
     """Rows that reach the operator `until`, of records that entered at it or before."""
     entries = {index: tables for index, tables in entries.items() if tables}
     rows: list[pa.Table] = []
@@ -111,7 +122,7 @@ def carried(pipeline: Pipeline, entries: Mapping[int, Sequence[pa.Table]], until
     return pa.concat_tables(rows) if rows else pipeline.operators[until].input_schema.empty_table()
 
 
-def by_spark(
+def process_by_sql(
     frames: DataFrame, pipeline: Pipeline, ids: Mapping[int, Sequence[str]], work: OperatorWork, *, few: bool
 ) -> tuple[pa.Table, dict[str, str]]:
     """Partial aggregates of the records that stayed with Spark, and the faults of frames by id.
@@ -148,7 +159,7 @@ def by_spark(
     return partial, dict(faults.value)
 
 
-def joined_by_spark(
+def join_by_sql(
     spark: SparkSession, pipeline: Pipeline, records: pa.Table, others: pa.Table, work: OperatorWork
 ) -> pa.Table:
     """Partial aggregates of windows whose two sides Spark joins."""
@@ -243,7 +254,7 @@ def _unpacked(
                 if name not in wanted_ids:
                     continue
                 try:
-                    yield from conforming(body, schema).to_batches()
+                    yield from read_conforming(body, schema).to_batches()
                 except BadBody as fault:
                     faults.add({name: str(fault)})
 

@@ -17,7 +17,7 @@ from agent.wire.broker import PARTITIONS, oldest_at_s, read_reach, write_state
 from spark_jobs.session import Options
 from spark_jobs.state import QueryFlow, StreamState
 
-__all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "state_facts"]
+__all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "state_report"]
 
 
 def family_cpu_ns(head: psutil.Process | None = None) -> int:
@@ -118,7 +118,7 @@ def _failure(duty: Callable[[], None]) -> str:
     return ""
 
 
-def state_facts(state: StreamState, client: redis.Redis) -> dict[str, Any]:
+def state_report(state: StreamState, client: redis.Redis) -> dict[str, Any]:
     """The part of the report that a state tells."""
     flows = sorted(state.flows.values(), key=lambda flow: flow.watermark_us or 0)
     return {

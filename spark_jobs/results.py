@@ -15,9 +15,9 @@ from engine.dataflow.pipeline import Pipeline
 from spark_jobs.plans import aggregate_of, operator_of
 from spark_jobs.state import QueryFlow, RecoveredRows, StreamState
 from spark_jobs.statistics import updates
-from spark_jobs.windows import DueWindow, closing_epoch_us, records_of
+from spark_jobs.windows import DueWindow, closing_epoch_us, count_records
 
-__all__ = ["SENDER", "OperatorWork", "finished", "result_frame", "update_frame"]
+__all__ = ["SENDER", "OperatorWork", "finish_partials", "result_frame", "update_frame"]
 
 _MAX_NAMED = 100  # agents in a header, which has bounds
 SENDER = "stream"  #: the stream processor as an agent among agents
@@ -37,7 +37,7 @@ class OperatorWork:
         both[1] += records_out
 
 
-def finished(pipeline: Pipeline, partial: pa.Table, work: OperatorWork) -> pa.Table:
+def finish_partials(pipeline: Pipeline, partial: pa.Table, work: OperatorWork) -> pa.Table:
     """The rows of a closed window: the aggregate's, taken through the operators after it."""
     assert pipeline.aggregate is not None
     rows = aggregate_of(pipeline).finalise(partial)
@@ -58,7 +58,7 @@ def result_frame(
     """
     assert pipeline.window is not None
     body, left_out = _body(rows)
-    records_by_agent = {agent: records_of(partial) for agent, partial in recovered.items()}
+    records_by_agent = {agent: count_records(partial) for agent, partial in recovered.items()}
     extra: dict[str, Any] = {
         "window_us": due.begin_us,
         "width_us": pipeline.window.size_us,

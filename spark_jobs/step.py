@@ -23,24 +23,24 @@ from spark_jobs.input.arrivals import (
     collect_frames,
     fetch_frames,
     frame_bytes,
-    in_order,
     last_ids,
     list_frames,
     moment_ms,
+    order_frames,
 )
 from spark_jobs.input.entries import UNREADABLE, Read
 from spark_jobs.input.source import frames_of
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import Plans, aggregate_of
-from spark_jobs.records import BadBody, body_of, by_driver, by_spark, conforming, entry_schema
+from spark_jobs.records import BadBody, entry_schema, process_at_driver, process_by_sql, read_body, read_conforming
 from spark_jobs.report import family_cpu_ns
-from spark_jobs.results import OperatorWork, finished, result_frame
+from spark_jobs.results import OperatorWork, finish_partials, result_frame
 from spark_jobs.state import AgentMarks, QueryFlow, StreamState
-from spark_jobs.statistics.subintervals import counters_of
-from spark_jobs.statistics.sweep_history import sweeps_of
+from spark_jobs.statistics.subintervals import epoch_rows
+from spark_jobs.statistics.sweep_history import sweep_rows
 from spark_jobs.store import StateStore
 from spark_jobs.tasks import TaskResult, process_in_tasks
-from spark_jobs.windows import absorb_partials, advance_watermark, due_windows, evict_windows, records_of, take_mark
+from spark_jobs.windows import absorb_partials, advance_watermark, count_records, due_windows, evict_windows, take_mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,7 +187,7 @@ class BatchStep:
         """Advance every flow; the RESULT frames of windows that are due."""
         for key, bundle in self.bundles.items():
             absorb_partials(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step, self._arrived_ms)
-            joins.absorb(self.state.flows[key], bundle.pipeline, bundle.sides, self.state.step, self._arrived_ms)
+            joins.absorb_rows(self.state.flows[key], bundle.pipeline, bundle.sides, self.state.step, self._arrived_ms)
         for key, live in self._parts.plans.live().items():
             flow = self.state.flows.setdefault(key, QueryFlow(*key))
             flow.started_us = flow.started_us or live.started_us
@@ -221,10 +221,10 @@ class BatchStep:
                 own = joins.partial_of(
                     flow, pipeline, due_window.begin_us, counted, self._spark, self._join_at_hand_bytes
                 )
-                due_window.window.records = records_of(own)
+                due_window.window.records = count_records(own)
             left = spark_jobs_state.recovered_rows(flow, due_window.begin_us, due_window.missing)
             partial = aggregate_of(pipeline).merge([own, *left.values()]) if left else own
-            rows = finished(pipeline, partial, counted)
+            rows = finish_partials(pipeline, partial, counted)
             self.state.emitted += 1
             yield encode_frame(
                 result_frame(flow, pipeline, due_window, rows, left, self.state.step, self.state.emitted)
@@ -252,7 +252,7 @@ class BatchStep:
         recall_positions(state, self._parts.plans, self._parts.redis, arrivals)
         for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.sender, 0)]
         for_number = [one for one in state.waiting if one.seq > state.positions.get(one.sender, 0)]
-        ordered = in_order([*for_number, *arrivals], state.positions, state.step)
+        ordered = order_frames([*for_number, *arrivals], state.positions, state.step)
         state.positions, state.waiting = ordered.positions, ordered.early
         state.count("duplicates", ordered.duplicates)
         state.count("gaps", len(ordered.lost))
@@ -292,16 +292,16 @@ class BatchStep:
         elif pipeline.stream_join is not None:
             self._take_side(arrival, pipeline, bundle)
         elif arrival.kind == FrameKind.PARTIALS:
-            table = body_of(arrival, pipeline)
+            table = read_body(arrival, pipeline)
             bundle.partials.append(table)
             bundle.work.add(arrival.entry, table.num_rows, 0)
             spark_jobs_state.supersede_checkpoint(flow, arrival.agent, table, self.state.step)
         elif arrival.kind == FrameKind.CHECKPOINT:
             spark_jobs_state.keep_checkpoint(
-                flow, arrival.agent, body_of(arrival, pipeline), arrival.epoch, arrival.says, self.state.step
+                flow, arrival.agent, read_body(arrival, pipeline), arrival.epoch, arrival.says, self.state.step
             )
         elif arrival.body is not None:
-            bundle.tables[arrival.entry].append(body_of(arrival, pipeline))
+            bundle.tables[arrival.entry].append(read_body(arrival, pipeline))
             bundle.records.append(arrival)
         elif self._kept is not None:
             entry_schema(pipeline, arrival.entry)
@@ -309,21 +309,21 @@ class BatchStep:
 
     def _take_side(self, arrival: Arrival, pipeline: Pipeline, bundle: FlowFrames) -> None:
         """Records of a query that joins two streams; the driver keeps them by window."""
-        place = joins.place_of(arrival, pipeline)
+        place = joins.side_of(arrival, pipeline)
         entry_schema(pipeline, arrival.entry)
         if arrival.body is None:
             (arrival,) = self._fetched([arrival])
-        bundle.places[place][arrival.entry].append(body_of(arrival, pipeline))
+        bundle.places[place][arrival.entry].append(read_body(arrival, pipeline))
         bundle.records.append(arrival)
 
     def _take_counters(self, arrival: Arrival) -> None:
-        rows = counters_table(conforming(arrival.body or b"", COUNTERS, OLDER_COUNTERS))
-        epochs = counters_of(rows, arrival.reporter, self._parts.plans.widths_us(), self.state.step)
+        rows = counters_table(read_conforming(arrival.body or b"", COUNTERS, OLDER_COUNTERS))
+        epochs = epoch_rows(rows, arrival.reporter, self._parts.plans.widths_us(), self.state.step)
         kept = self.state.counters
         self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
 
     def _take_sweeps(self, arrival: Arrival) -> None:
-        rows = sweeps_of(conforming(arrival.body or b"", SWEEPS), arrival.reporter, arrival.arrived_ms)
+        rows = sweep_rows(read_conforming(arrival.body or b"", SWEEPS), arrival.reporter, arrival.arrived_ms)
         kept = self.state.sweeps
         self.state.sweeps = rows if kept is None else pa.concat_tables([kept, rows])
 
@@ -341,9 +341,9 @@ class BatchStep:
         if bundle.tables or bundle.places:
             try:
                 if bundle.tables:
-                    bundle.partials.append(by_driver(bundle.pipeline, bundle.tables, bundle.work))
+                    bundle.partials.append(process_at_driver(bundle.pipeline, bundle.tables, bundle.work))
                 if bundle.places:
-                    bundle.sides = joins.taken(bundle.pipeline, bundle.places, bundle.work)
+                    bundle.sides = joins.take_sides(bundle.pipeline, bundle.places, bundle.work)
             except Exception as error:  # of data that no test foresaw: the batch is tried again before it is given up
                 if not self._give_up:
                     raise
@@ -354,7 +354,7 @@ class BatchStep:
         for arrival in bundle.remote.values():
             ids[arrival.entry].append(arrival.id)
         few = sum(arrival.size for arrival in bundle.remote.values()) <= _ONE_TASK_BYTES
-        partial, faults = by_spark(self._kept, bundle.pipeline, ids, bundle.work, few=few)
+        partial, faults = process_by_sql(self._kept, bundle.pipeline, ids, bundle.work, few=few)
         bundle.partials.append(partial)
         for name, fault in faults.items():
             self._isolate([bundle.remote[name]], fault)

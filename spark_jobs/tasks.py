@@ -24,7 +24,7 @@ from engine.dataflow.pipeline import Pipeline
 from spark_jobs.input.arrivals import Arrival
 from spark_jobs.input.entries import ARRIVAL_SCHEMA, Read, arrival_rows
 from spark_jobs.plans import aggregate_of
-from spark_jobs.records import BadBody, by_driver, conforming, entry_schema
+from spark_jobs.records import BadBody, entry_schema, process_at_driver, read_conforming
 from spark_jobs.results import OperatorWork
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _take(
         return False
     pipeline = _pipeline(document)
     try:
-        table = conforming(body, entry_schema(pipeline, row["entry"]))
+        table = read_conforming(body, entry_schema(pipeline, row["entry"]))
     except BadBody:
         return False
     flows.setdefault((row["query"], row["plan"]), _TaskFlow(pipeline)).add(row["entry"], table, body.size)
@@ -179,7 +179,7 @@ class _TaskFlow:
 
     def _settle(self) -> None:
         if self.tables:
-            self.partials.append(by_driver(self.pipeline, self.tables, self.work))
+            self.partials.append(process_at_driver(self.pipeline, self.tables, self.work))
         self.tables.clear()
         self.size = 0
 

@@ -24,13 +24,13 @@ __all__ = [
     "DueWindow",
     "WatermarkProgress",
     "absorb_partials",
-    "admitted",
+    "admit_partials",
     "advance_watermark",
     "closing_epoch_us",
+    "count_records",
     "due_windows",
     "evict_windows",
     "forget_passed",
-    "records_of",
     "take_mark",
     "watermark_progress",
 ]
@@ -144,16 +144,16 @@ def absorb_partials(
     frames came: a clock is wrong, and no watermark would close that window in its time.
     """
     aggregate = aggregate_of(pipeline)
-    for begin_us, parts in admitted(flow, pipeline, partials, arrived_ms).items():
+    for begin_us, parts in admit_partials(flow, pipeline, partials, arrived_ms).items():
         window = flow.windows.get(begin_us)
         merged = aggregate.merge([window.partial, *parts] if window else parts)
         if window is None:
-            flow.windows[begin_us] = FlowWindow(merged, step, records_of(merged))
+            flow.windows[begin_us] = FlowWindow(merged, step, count_records(merged))
         else:
-            window.partial, window.step, window.records = merged, step, records_of(merged)
+            window.partial, window.step, window.records = merged, step, count_records(merged)
 
 
-def admitted(
+def admit_partials(
     flow: QueryFlow, pipeline: Pipeline, tables: Iterable[pa.Table], arrived_ms: int
 ) -> dict[int, list[pa.Table]]:
     """Rows by the beginning of their window; the others are counted as too late or too early."""
@@ -163,9 +163,9 @@ def admitted(
         for begin_us, part in _by_window(table):
             fresh.setdefault(begin_us, []).append(part)
     late = [begin_us for begin_us in fresh if begin_us + pipeline.window.size_us <= flow.passed_us]
-    flow.late += sum(records_of(part) for begin_us in late for part in fresh.pop(begin_us))
+    flow.late += sum(count_records(part) for begin_us in late for part in fresh.pop(begin_us))
     early = [begin_us for begin_us in fresh if begin_us > arrived_ms * 1000 + MAX_AHEAD_US]
-    flow.early += sum(records_of(part) for begin_us in early for part in fresh.pop(begin_us))
+    flow.early += sum(count_records(part) for begin_us in early for part in fresh.pop(begin_us))
     return fresh
 
 
@@ -248,7 +248,7 @@ def _lacks(marks: AgentMarks, end_us: int) -> bool:
     return not marks.final and (marks.watermark_us is None or marks.watermark_us < end_us)
 
 
-def records_of(partial: pa.Table) -> int:
+def count_records(partial: pa.Table) -> int:
     """Number of records in partial aggregates; the number of groups where records are not counted."""
     if _ROWS not in partial.column_names:
         return partial.num_rows

@@ -30,7 +30,7 @@ __all__ = ["Relay"]
 
 log = logging.getLogger(__name__)
 
-WRITER = "relay"
+RELAY_WRITER = "relay"
 MERGE_TABLES = 16
 MAX_LEFT_OUT = 100  # named in a mark, whose header has bounds
 MAX_HELD_BYTES = 64 * 2**20  # of partials; what is above goes on unfinished and is merged further up
@@ -45,7 +45,7 @@ class Relay:
     def __init__(self, config: AgentConfig, spool: Spool, clock: Clock | None = None) -> None:
         self._spool, self._clock = spool, clock or SystemClock()
         self._lock = threading.RLock()
-        self._state = RelayState.recovered(spool.recovered(WRITER))
+        self._state = RelayState.recovered(spool.recovered(RELAY_WRITER))
         assert config.relay is not None
         self._children = Children(config.relay)
         self._server: RelayServer | None = None
@@ -181,7 +181,7 @@ class Relay:
         self, notes: dict[str, Any], tables: Sequence[pa.Table], blobs: tuple[bytes, ...], frames: Sequence[Frame]
     ) -> bool:
         state = self._state.changed_by(notes, tables)
-        if not self._spool.append(WalRecord(WRITER, notes, blobs, tuple(frames), state.stored)):
+        if not self._spool.append(WalRecord(RELAY_WRITER, notes, blobs, tuple(frames), state.stored)):
             return False
         self._state = state
         return True

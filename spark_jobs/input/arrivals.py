@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from agent.wire import Frame, FrameKind, WireError, encode_frame
-from spark_jobs.input.entries import ARRIVAL_SCHEMA, UNREADABLE, WAITING_SCHEMA, Read, arrival_rows, span_of
+from spark_jobs.input.entries import ARRIVAL_SCHEMA, UNREADABLE, WAITING_SCHEMA, Read, arrival_rows, single_span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,10 +24,10 @@ __all__ = [
     "collect_frames",
     "fetch_frames",
     "frame_bytes",
-    "in_order",
     "last_ids",
     "list_frames",
     "moment_ms",
+    "order_frames",
     "table_of_waiting",
 ]
 
@@ -110,7 +110,7 @@ def table_of_waiting(waiting: Iterable[Arrival]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=WAITING_SCHEMA)
 
 
-def in_order(arrivals: Iterable[Arrival], positions: Mapping[tuple[str, str], int], step: int) -> Ordered:
+def order_frames(arrivals: Iterable[Arrival], positions: Mapping[tuple[str, str], int], step: int) -> Ordered:
     """Frames that follow on what was processed before, in the order of their numbers.
 
     A number seen before is a duplicate. What stands behind a gap waits for `_PATIENCE_STEPS` steps: the broker closes
@@ -159,7 +159,7 @@ def collect_frames(spans: DataFrame, read: Read) -> pa.Table:
 def fetch_frames(ids: Iterable[str], read: Read) -> pa.Table:
     """Single frames of a batch by their ids (partition/entry)."""
     pairs = [frame_id.partition("/") for frame_id in ids]
-    spans = [span_of(int(partition), entry_id) for partition, _, entry_id in pairs]
+    spans = [single_span(int(partition), entry_id) for partition, _, entry_id in pairs]
     return _read([pa.RecordBatch.from_pylist(spans)], read)
 
 

@@ -28,9 +28,9 @@ __all__ = [
     "Read",
     "RedisAway",
     "arrival_rows",
-    "batch_of",
-    "patiently",
-    "span_of",
+    "ask_redis",
+    "entry_batch",
+    "single_span",
 ]
 
 
@@ -84,7 +84,7 @@ ENTRY_SCHEMA = pa.schema(
 )
 
 
-def batch_of(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatch:
+def entry_batch(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatch:
     """The entries of a partition as one batch of `ENTRY_SCHEMA`, in their order."""
     rows = [(partition, entry.id, *_row(entry)) for entry in entries]
     columns = [
@@ -189,15 +189,15 @@ class EntryReader:
         count = _FIRST_CHUNK_ENTRIES
         while True:
             ask = partial(broker.read_entries, partition=partition, after_id=after_id, count=count, until_id=until_id)
-            entries = patiently(self.redis_url, ask, self.patience_s)
+            entries = ask_redis(self.redis_url, ask, self.patience_s)
             if entries:
-                yield batch_of(partition, entries)
+                yield entry_batch(partition, entries)
             if len(entries) < count:
                 return
             after_id, count = entries[-1].id, _next_count(entries)
 
 
-def patiently(redis_url: str, ask: Callable[[redis.Redis], _Found], patience_s: float) -> _Found:
+def ask_redis(redis_url: str, ask: Callable[[redis.Redis], _Found], patience_s: float) -> _Found:
     """Redis's answer; asked again with growing pauses until `patience_s` have passed.
 
     Raises
@@ -215,7 +215,7 @@ def patiently(redis_url: str, ask: Callable[[redis.Redis], _Found], patience_s: 
         time.sleep(pause_s)
 
 
-def span_of(partition: int, entry_id: str) -> dict[str, int | str]:
+def single_span(partition: int, entry_id: str) -> dict[str, int | str]:
     """The span that holds one entry alone."""
     moment, _, count = entry_id.partition("-")
     before = f"{moment}-{int(count) - 1}" if int(count or 0) else f"{int(moment) - 1}-{_LAST_COUNT}"

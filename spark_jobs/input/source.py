@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from agent.wire import broker
-from spark_jobs.input.entries import COLUMNS, SPANS, Read, RedisAway, patiently
+from spark_jobs.input.entries import COLUMNS, SPANS, Read, RedisAway, ask_redis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._max_entries)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        last_ids = patiently(self._url, broker.last_ids, _TARGET_PATIENCE_S)
+        last_ids = ask_redis(self._url, broker.last_ids, _TARGET_PATIENCE_S)
         self._target = {str(number): last_id for number, last_id in last_ids.items()}
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
@@ -86,7 +86,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             entries = size = _UNBOUNDED
         try:
             ends = partial(self._ends, start=start, max_entries=entries, max_bytes=size)
-            return patiently(self._url, ends, _PLANNING_PATIENCE_S)
+            return ask_redis(self._url, ends, _PLANNING_PATIENCE_S)
         except RedisAway as away:
             _say(f"{away}; no new batch until it does")
             return start
@@ -102,7 +102,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, str]) -> None:
         """Drop entries behind the checkpoint. Without Redis the next commit drops them too."""
         try:
-            patiently(self._url, partial(_trim, end), _PLANNING_PATIENCE_S)
+            ask_redis(self._url, partial(_trim, end), _PLANNING_PATIENCE_S)
         except RedisAway as away:
             _say(f"{away}; trimmed later")
 

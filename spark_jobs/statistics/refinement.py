@@ -19,7 +19,7 @@ from spark_jobs.state import StreamState
 from spark_jobs.statistics.operator_history import REST, OperatorHistory, add_epochs
 from spark_jobs.statistics.updates import FlowKey, Rows, has_moved, select_updates
 
-__all__ = ["RefinementReport", "differs", "of_agent", "refined_rows"]
+__all__ = ["RefinementReport", "agent_rows", "differs", "refined_rows"]
 
 _MIN_EPOCHS = 1.0  # of a level, for it to belong to the range in which figures were seen
 _FIGURES = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out", "input_records", "budget_s")
@@ -49,7 +49,7 @@ def refined_rows(history: OperatorHistory) -> dict[FlowKey, Rows]:
     rows_by_flow_: dict[FlowKey, Rows] = defaultdict(list)
     for key, rows in sorted(_grouped(history.operators).items()):
         rows_by_flow_[key[:2]] += [
-            dict(zip(("query", "plan"), key, strict=False)) | row for row in of_agent(rows, cycles[key])
+            dict(zip(("query", "plan"), key, strict=False)) | row for row in agent_rows(rows, cycles[key])
         ]
     return rows_by_flow_
 
@@ -61,7 +61,7 @@ def _grouped(table: pa.Table) -> dict[tuple[str, str, str], Rows]:
     return groups
 
 
-def of_agent(rows: Rows, cycles: Rows) -> Rows:
+def agent_rows(rows: Rows, cycles: Rows) -> Rows:
     """Rows of REFINEMENTS of one plan at one agent.
 
     Figures are of the configuration version with the most epochs behind them; input and budget of the newest.

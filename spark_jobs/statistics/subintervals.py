@@ -27,7 +27,7 @@ __all__ = [
     "SUBINTERVAL_US",
     "SUMS",
     "StatisticsReport",
-    "counters_of",
+    "epoch_rows",
     "epoch_sums",
     "growing_sums",
     "merge_sums",
@@ -71,7 +71,7 @@ SUMS = pa.schema(
 )
 
 
-def counters_of(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int) -> pa.Table:
+def epoch_rows(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int) -> pa.Table:
     """Rows of COUNTERS as rows of `EPOCHS`.
 
     Raises

@@ -18,8 +18,21 @@ from agent.wire import MAX_NUMBER, WATERMARKS
 from spark_jobs.statistics.updates import sent_schema
 
 __all__ = [
-    "CHAIN", "CLAMPED", "EXPECTED", "HISTORY", "RINGS", "ROWS", "VALUES", "WITHIN", "SweepTables",
-    "behind", "flat", "lengths", "numbered", "sweeps_of", "take_in",
+    "CHAIN",
+    "CLAMPED",
+    "EXPECTED",
+    "HISTORY",
+    "RINGS",
+    "ROWS",
+    "VALUES",
+    "WITHIN",
+    "SweepTables",
+    "add_sweeps",
+    "flat_column",
+    "number_groups",
+    "ring_lengths",
+    "rows_behind",
+    "sweep_rows",
 ]  # fmt: skip
 
 HISTORY = 400  #: windows of one stream at one agent (h)
@@ -57,7 +70,7 @@ class SweepTables:
     sent: pa.Table = field(default_factory=sent_schema(WATERMARKS).empty_table)  #: what the console was told last
 
 
-def sweeps_of(table: pa.Table, place: str, seen_ms: int) -> pa.Table:
+def sweep_rows(table: pa.Table, place: str, seen_ms: int) -> pa.Table:
     """Rows of SWEEPS as rows of `ROWS`.
 
     Raises
@@ -100,13 +113,13 @@ def _whole(table: pa.Table, name: str, least: int = -MAX_NUMBER) -> Any:
     return values.to_numpy()
 
 
-def take_in(rings: pa.Table, rows: pa.Table, at_ms: int) -> pa.Table:
+def add_sweeps(rings: pa.Table, rows: pa.Table, at_ms: int) -> pa.Table:
     """`RINGS` with new `ROWS`; those of which nothing came within an hour before `at_ms` are left out."""
     keys = pa.concat_tables([rings.select(CHAIN), rows.select(CHAIN)]).combine_chunks()
-    number = numbered(keys, CHAIN)
+    number = number_groups(keys, CHAIN)
     known_numbers = number[: rings.num_rows]
-    ring = np.concatenate([np.repeat(known_numbers, lengths(rings)), number[rings.num_rows :]])
-    values = {name: np.concatenate([flat(rings, name), rows[name].to_numpy()]) for name, _ in VALUES}
+    ring = np.concatenate([np.repeat(known_numbers, ring_lengths(rings)), number[rings.num_rows :]])
+    values = {name: np.concatenate([flat_column(rings, name), rows[name].to_numpy()]) for name, _ in VALUES}
     order = _newest(ring, values["deadline_us"], values["seen_ms"], at_ms)
     kept, counts = np.unique(ring[order], return_counts=True)
     first_of = np.zeros(len(number), dtype=np.int64)
@@ -126,10 +139,10 @@ def _newest(ring: Any, deadline: Any, seen: Any, at_ms: int) -> Any:
     heard = np.unique(ring[order][at_ms - seen[order] < FORGOTTEN_MS])
     order = order[np.isin(ring[order], heard)]
     most = min(HISTORY, max(_FEWEST, _MAX_ROWS // max(len(heard), 1)))
-    return order[behind(ring[order]) < most]
+    return order[rows_behind(ring[order]) < most]
 
 
-def numbered(table: pa.Table, names: list[str]) -> Any:
+def number_groups(table: pa.Table, names: list[str]) -> Any:
     """A number for each row, from 0 on, the same where all of the columns `names` are the same."""
     number = np.zeros(table.num_rows, dtype=np.int64)
     for name in names:
@@ -139,17 +152,17 @@ def numbered(table: pa.Table, names: list[str]) -> Any:
     return number
 
 
-def lengths(rings: pa.Table) -> Any:
+def ring_lengths(rings: pa.Table) -> Any:
     """Windows of each ring."""
     return pc.list_value_length(rings["deadline_us"]).to_numpy()
 
 
-def flat(rings: pa.Table, name: str) -> Any:
+def flat_column(rings: pa.Table, name: str) -> Any:
     """Values of all rings, one ring after the other."""
     return pc.list_flatten(rings[name]).to_numpy()
 
 
-def behind(groups: Any) -> Any:
+def rows_behind(groups: Any) -> Any:
     """Number of rows of the same group after each row, where the rows of a group are adjacent."""
     ends = np.flatnonzero(np.append(np.diff(groups) != 0, True)) if len(groups) else np.zeros(0, dtype=np.int64)
     sizes = np.diff(np.insert(ends, 0, -1))

@@ -28,11 +28,11 @@ from spark_jobs.statistics.sweep_history import (
     HISTORY,
     VALUES,
     WITHIN,
-    behind,
-    flat,
-    lengths,
-    numbered,
-    take_in,
+    add_sweeps,
+    flat_column,
+    number_groups,
+    ring_lengths,
+    rows_behind,
 )
 from spark_jobs.statistics.updates import FlowKey, Rows, has_moved, rows_by_flow, select_updates
 
@@ -94,7 +94,7 @@ class _Epochs:
         seen = np.maximum.reduceat(windows.seen_ms[order], np.flatnonzero(begins))
         by_age = np.lexsort((windows.deadline_us[first], seen, windows.group[first]))
         newest = np.empty(len(first), dtype=np.int64)
-        newest[by_age] = behind(windows.group[first][by_age])
+        newest[by_age] = rows_behind(windows.group[first][by_age])
         return cls(epoch, windows.group[first], newest, mean_s, variance_s2, first)
 
 
@@ -176,7 +176,7 @@ class SweepReport:
         """A frame for each live query and plan with a change to report."""
         is_time = state.now_ms - state.swept.told_ms >= self._every_ms
         if state.sweeps is not None and (is_time or state.sweeps.num_rows >= _MAX_ROWS):
-            rings = take_in(state.swept.rings, state.sweeps, state.now_ms)
+            rings = add_sweeps(state.swept.rings, state.sweeps, state.now_ms)
             state.sweeps, state.swept = None, replace(state.swept, step=state.step, rings=rings)
         swept = state.swept
         if not is_time or not swept.rings.num_rows:
@@ -199,13 +199,13 @@ def watermark_rows(rings: pa.Table, costs: Mapping[tuple[str, str, str], EventCo
         return rows_by_key
     keys = rings.select(CHAIN)
     named = keys.to_pylist()
-    own = np.repeat(np.arange(rings.num_rows), lengths(rings))
-    values = {name: flat(rings, name) for name, _ in VALUES}
+    own = np.repeat(np.arange(rings.num_rows), ring_lengths(rings))
+    values = {name: flat_column(rings, name) for name, _ in VALUES}
     for key, row in zip(named, delay_figures(DelayWindows(own, **values)), strict=True):
         flow, agent = (key["query"], key["plan"]), key["place"]
         cost_s = costs[*flow, agent][0] if (*flow, agent) in costs else None
         rows_by_key[flow].append({"agent": agent, "stream": key["stream"], "event_cost_s": cost_s} | row)
-    stream = numbered(keys, CHAIN[:3])
+    stream = number_groups(keys, CHAIN[:3])
     _, firsts = np.unique(stream, return_index=True)
     for first, row in zip(firsts, delay_figures(DelayWindows(stream[own], **values)), strict=True):
         flow = named[first]["query"], named[first]["plan"]

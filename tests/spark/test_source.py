@@ -13,7 +13,7 @@ import redis
 from pyspark.errors import StreamingQueryException
 
 from agent.wire import broker, encode_frame
-from spark_jobs.input.entries import UNREADABLE, EntryReader, span_of
+from spark_jobs.input.entries import UNREADABLE, EntryReader, single_span
 from spark_jobs.input.source import SpansReader, frames_of, spans_of
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.frames import Collected, records_frame, send, waiting
@@ -171,7 +171,9 @@ def test_planning_without_redis_brings_no_batch_and_reading_says_so(redis_server
     assert "no new batch until it does" in said
     assert "trimmed later" in said
     with pytest.raises(RuntimeError, match=r"Redis has given no answer for 0\.2 s"):
-        list(EntryReader(redis_server.url, patience_s=0.2).frames([pa.RecordBatch.from_pylist([span_of(0, "1-0")])]))
+        list(
+            EntryReader(redis_server.url, patience_s=0.2).frames([pa.RecordBatch.from_pylist([single_span(0, "1-0")])])
+        )
 
 
 def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None:
@@ -180,5 +182,5 @@ def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None
         for seq, entry_id in enumerate(ids, 1):
             put(client, "a1", "l1", seq, encode_frame(records_frame("a1", seq)), entry_id)
     partition, reading = broker.partition_of("a1"), EntryReader(redis_server.url)
-    spans = [pa.RecordBatch.from_pylist([span_of(partition, one)]) for one in ids]
+    spans = [pa.RecordBatch.from_pylist([single_span(partition, one)]) for one in ids]
     assert [batch["id"].to_pylist() for batch in reading.frames(spans)] == [[one] for one in ids]

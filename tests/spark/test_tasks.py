@@ -10,9 +10,9 @@ import pyarrow as pa
 from agent.wire import batch_bytes
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import aggregate_kernel, partial_schema, row_kernel
-from spark_jobs.input.arrivals import Arrival, arrivals_of, in_order
+from spark_jobs.input.arrivals import Arrival, arrivals_of, order_frames
 from spark_jobs.input.entries import ENTRY_SCHEMA
-from spark_jobs.records import by_spark
+from spark_jobs.records import process_by_sql
 from spark_jobs.results import OperatorWork
 from spark_jobs.tasks import SenderOrder, TaskResult, process_in_tasks
 from tests.spark.batches import batch, differences, pipeline_of
@@ -65,7 +65,7 @@ def test_tasks_and_sql_work_records_off_alike(spark: Any) -> None:
     frames = spark.createDataFrame(table).coalesce(1).persist()
     rest, results = process_in_tasks(frames, iter, [PIPELINE], {}, [])
     work = OperatorWork()
-    theirs, faults = by_spark(frames, PIPELINE, wanted, work, few=False)
+    theirs, faults = process_by_sql(frames, PIPELINE, wanted, work, few=False)
     frames.unpersist()
     mine = merged(results)
     assert mine.schema == partial_schema(PIPELINE)
@@ -116,7 +116,7 @@ def test_a_frame_that_is_due_in_a_task_is_due_in_the_driver_and_counts_once() ->
                 for n, (seq, due) in enumerate(zip(numbers, dues, strict=True))
             ]
             in_task = [seq for seq, due in zip(numbers, dues, strict=True) if due]
-            ordered = in_order([*waiting, *arrivals], {("a", "l"): position} if position else {}, step)
+            ordered = order_frames([*waiting, *arrivals], {("a", "l"): position} if position else {}, step)
             in_driver = [one.seq for one in ordered.due if one.body is not None]
             assert sorted([*in_task, *in_driver]) == sorted(one.seq for one in ordered.due)
             assert all(one.body is not None for one in ordered.early)

@@ -65,9 +65,9 @@ class ControlProxy:
         passing = self._passing(records)
         start = self._turn % records if 0 < passing < records else 0
         self._turn += passing
-        self.queue.put(_around(table, start, passing), arrived_us, least_us)
+        self.queue.put(_slices_around(table, start, passing), arrived_us, least_us)
         if passing < records:
-            rest = _around(table, (start + passing) % records, records - passing)
+            rest = _slices_around(table, (start + passing) % records, records - passing)
             self.counts.records_drained += rest.num_rows
             self._drain(rest)
 
@@ -99,7 +99,7 @@ class ControlProxy:
         self.drained.append(table)
 
 
-def _around(table: pa.Table, start: int, count: int) -> pa.Table:
+def _slices_around(table: pa.Table, start: int, count: int) -> pa.Table:
     """`count` records from `start` on, going on at the beginning behind the last one."""
     head = table.slice(start, count)
     if head.num_rows == count:

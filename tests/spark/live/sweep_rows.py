@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import SWEEPS
-from spark_jobs.statistics.sweep_history import RINGS, sweeps_of, take_in
+from spark_jobs.statistics.sweep_history import RINGS, add_sweeps, sweep_rows
 from tests.spark.live.agents import SECOND, START_US
 
 QUERY, PLAN, FLOW = "here/q", "p1", ("here/q", "p1")
@@ -49,7 +49,7 @@ def seen_ms(window: int) -> int:
 
 def told(agent: str, delays: Sequence[float], first: int = 0, **more: Any) -> pa.Table:
     """Rows of a run of windows, each told when it was swept."""
-    rows = [sweeps_of(table(sweep(first + i, d, **more)), agent, seen_ms(first + i)) for i, d in enumerate(delays)]
+    rows = [sweep_rows(table(sweep(first + i, d, **more)), agent, seen_ms(first + i)) for i, d in enumerate(delays)]
     return pa.concat_tables(rows)
 
 
@@ -57,5 +57,5 @@ def ringed(*parts: pa.Table, rings: pa.Table | None = None, last: int = 0) -> pa
     """What is kept after parts were taken in one after the other."""
     found = RINGS.empty_table() if rings is None else rings
     for part in parts:
-        found = take_in(found, part, seen_ms(last))
+        found = add_sweeps(found, part, seen_ms(last))
     return found

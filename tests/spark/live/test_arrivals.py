@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from spark_jobs.input.arrivals import Arrival, in_order, table_of_waiting
+from spark_jobs.input.arrivals import Arrival, order_frames, table_of_waiting
 
 FRAME = Arrival("0/100-0", "a1", "l1", 1, "mark", "here/q", "p1", 0, 0, "{}", b"", 10)
 KEY = ("a1", "l1")
@@ -18,40 +18,40 @@ def numbered(*numbers: int, **more: object) -> list[Arrival]:
 def test_any_order_comes_out_in_order() -> None:
     shuffled = numbered(*range(4, 30))
     Random(1).shuffle(shuffled)
-    found = in_order(shuffled, {KEY: 3}, step=1)
+    found = order_frames(shuffled, {KEY: 3}, step=1)
     assert [one.seq for one in found.due] == list(range(4, 30))
     assert (found.positions, found.early, found.duplicates) == ({KEY: 29}, [], 0)
 
 
 def test_a_number_counts_once() -> None:
-    found = in_order(numbered(2, 3, 3, 4, 4), {KEY: 2}, step=1)
+    found = order_frames(numbered(2, 3, 3, 4, 4), {KEY: 2}, step=1)
     assert ([one.seq for one in found.due], found.duplicates) == ([3, 4], 3)
 
 
 def test_lives_and_agents_are_apart() -> None:
     others = [replace(FRAME, life="l2"), replace(FRAME, agent="a2")]
-    assert len(in_order([FRAME, *others], {}, step=1).due) == 3
+    assert len(order_frames([FRAME, *others], {}, step=1).due) == 3
 
 
 def test_what_stands_behind_a_gap_waits_until_it_is_closed() -> None:
-    first = in_order(numbered(1, 3, 4), {}, step=7)
+    first = order_frames(numbered(1, 3, 4), {}, step=7)
     assert [one.seq for one in first.due] == [1]
     assert [(one.seq, one.since) for one in first.early] == [(3, 7), (4, 7)]
-    second = in_order([*first.early, *numbered(2)], first.positions, step=8)
+    second = order_frames([*first.early, *numbered(2)], first.positions, step=8)
     assert [one.seq for one in second.due] == [2, 3, 4]
     assert (second.early, second.lost, second.positions) == ([], [], {KEY: 4})
 
 
 def test_a_gap_that_nobody_closes_is_lost_and_said_to_be() -> None:
-    waiting = in_order(numbered(5, 6, 9), {KEY: 2}, step=1)
+    waiting = order_frames(numbered(5, 6, 9), {KEY: 2}, step=1)
     assert waiting.due == []
-    found = in_order(waiting.early, waiting.positions, step=31)
+    found = order_frames(waiting.early, waiting.positions, step=31)
     assert [one.seq for one in found.due] == [5, 6, 9]
     assert found.lost == ["frames 3 to 4 of agent a1 never came", "frames 7 to 8 of agent a1 never came"]
 
 
 def test_too_much_behind_a_gap_is_not_waited_on() -> None:
-    found = in_order(numbered(5, 6, size=40 * 2**20), {KEY: 2}, step=1)
+    found = order_frames(numbered(5, 6, size=40 * 2**20), {KEY: 2}, step=1)
     assert ([one.seq for one in found.due], len(found.lost)) == ([5, 6], 1)
 
 

@@ -18,7 +18,7 @@ from engine.jarvis.group_law import distinct
 from spark_jobs.state import StreamState
 from spark_jobs.statistics.operator_history import HALF_LIFE_S, OperatorHistory, add_epochs
 from spark_jobs.statistics.refinement import RefinementReport, differs, refined_rows
-from spark_jobs.statistics.subintervals import counters_of
+from spark_jobs.statistics.subintervals import epoch_rows
 from spark_jobs.statistics.updates import RESEND_MS
 from spark_jobs.store import StateStore
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
@@ -68,7 +68,7 @@ def chain(epochs: int, factors: Factors, *, first: int = 0, n: int = 4000, noise
 
 
 def told_by(agent: str, table: pa.Table, step: int = 1) -> pa.Table:
-    return counters_of(table, agent, {}, step)
+    return epoch_rows(table, agent, {}, step)
 
 
 def at_ms(epoch: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.driver import settled
+from spark_jobs.driver import settle_state
 from spark_jobs.input.arrivals import Arrival
 from spark_jobs.state import AgentCheckpoint, AgentMarks, FlowWindow, QueryFlow, StreamState
 from spark_jobs.statistics.subintervals import EPOCHS
@@ -104,7 +104,7 @@ def test_a_damaged_state_gives_way_to_the_one_before(tmp_path: Path, damage: str
 
 
 def test_no_state_is_a_beginning(tmp_path: Path) -> None:
-    assert settled(StateStore(tmp_path / "states"), tmp_path) == StreamState()
+    assert settle_state(StateStore(tmp_path / "states"), tmp_path) == StreamState()
 
 
 @pytest.mark.parametrize(("commits", "run"), [([0, 1], 0), ([0], 0), ([], 0), ([0, 1, 2], 1), (None, 1)])
@@ -116,6 +116,6 @@ def test_a_checkpoint_ahead_of_the_state_is_given_up(tmp_path: Path, commits: li
         (tmp_path / "checkpoint-0" / "commits").mkdir(parents=True)
         for number in commits:
             (tmp_path / "checkpoint-0" / "commits" / str(number)).touch()
-    found = settled(StateStore(tmp_path / "states"), tmp_path)
+    found = settle_state(StateStore(tmp_path / "states"), tmp_path)
     assert (found.run, found.batch) == ((run, -1) if run else (0, 1))
     assert (tmp_path / "checkpoint-0").is_dir() == (run == 0)

@@ -13,7 +13,7 @@ from agent.wire import COUNTERS, OLDER_COUNTERS, STATISTICS, batch_bytes, table_
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.statistics.subintervals import (
     SUMS,
-    counters_of,
+    epoch_rows,
     epoch_sums,
     growing_sums,
     merge_sums,
@@ -31,7 +31,7 @@ def row(epoch_s: int, n: int, **more: Any) -> dict[str, Any]:
 
 
 def epochs(*rows: dict[str, Any], place: str = "a1", step: int = 1) -> pa.Table:
-    return counters_of(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step)
+    return epoch_rows(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step)
 
 
 def summed(*tables: pa.Table) -> pa.Table:

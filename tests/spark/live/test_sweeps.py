@@ -18,10 +18,10 @@ from agent.wire import REFINEMENTS, SWEEPS, FrameKind, batch_bytes, decode_frame
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
 from engine.klink.watermarks import SweepHistory
-from spark_jobs.records import conforming
+from spark_jobs.records import read_conforming
 from spark_jobs.state import StreamState
 from spark_jobs.statistics import sweep_history, sweep_report
-from spark_jobs.statistics.sweep_history import HISTORY, lengths, sweeps_of
+from spark_jobs.statistics.sweep_history import HISTORY, ring_lengths, sweep_rows
 from spark_jobs.statistics.sweep_report import ALL, SweepReport, differs, event_costs, watermark_rows
 from spark_jobs.statistics.updates import RESEND_MS, sent_schema
 from spark_jobs.store import StateStore
@@ -100,7 +100,7 @@ def test_clock_skew_and_intervals_are_counted() -> None:
         sweep(2, 1.5, least_us=START_US, most_us=START_US + 11 * SECOND, mean_us=start),
         sweep(3, 0.5, least_us=None, most_us=START_US + 99 * SECOND),
     ]
-    found = row_of(ringed(sweeps_of(table(*rows), "a1", seen_ms(3))))
+    found = row_of(ringed(sweep_rows(table(*rows), "a1", seen_ms(3))))
     assert (found["sweeps"], found["clamped"], found["expected"], found["within"]) == (4, 1, 2, 1)
     assert found["least_s"] == 0.0
 
@@ -115,11 +115,11 @@ def test_neither_order_nor_cut_matters_nor_what_comes_twice() -> None:
         pieces = [pa.concat_tables(mixed[a:b]) for a, b in pairwise([0, *cuts, len(mixed)])]
         again = ringed(*pieces, last=600)
         assert again.sort_by("place").equals(once.sort_by("place"))
-    assert lengths(once).tolist() == [HISTORY, HISTORY]
+    assert ring_lengths(once).tolist() == [HISTORY, HISTORY]
 
 
 def test_a_window_stands_as_it_was_told_last() -> None:
-    first, again = told("a1", [1.0, 2.0, 3.0]), sweeps_of(table(sweep(1, 7.0)), "a1", seen_ms(3))
+    first, again = told("a1", [1.0, 2.0, 3.0]), sweep_rows(table(sweep(1, 7.0)), "a1", seen_ms(3))
     for parts in ((first, again), (again, first)):
         assert row_of(ringed(*parts))["mean_s"] == pytest.approx((1 + 7 + 3) / 3)
 
@@ -127,7 +127,7 @@ def test_a_window_stands_as_it_was_told_last() -> None:
 @pytest.mark.parametrize("jump", [10_000_000, -10_000_000])
 def test_a_clock_that_jumps_is_forgotten_in_the_end(jump: int) -> None:
     """Deadlines years ahead, or that go back: the newest are those that arrived last."""
-    wrong = pa.concat_tables(sweeps_of(table(sweep(jump + i, 9.0)), "a1", seen_ms(i)) for i in range(500))
+    wrong = pa.concat_tables(sweep_rows(table(sweep(jump + i, 9.0)), "a1", seen_ms(i)) for i in range(500))
     mixed = row_of(ringed(wrong, told("a1", [1.0] * 100, first=500), last=600))
     assert (mixed["mean_s"], mixed["measured_us"]) == (pytest.approx(7.0), START_US + 599 * PERIOD_S * SECOND)
     right = row_of(ringed(wrong, told("a1", [1.0] * HISTORY, first=500), last=900))
@@ -158,10 +158,10 @@ def test_who_says_nothing_for_an_hour_is_forgotten_and_all_together_are_bounded(
     assert rings["place"].to_pylist() == ["a2"]
     monkeypatch.setattr(sweep_history, "_MAX_ROWS", 100)
     many = ringed(pa.concat_tables(told(f"a{i}", [float(j) for j in range(60)]) for i in range(2)))
-    assert lengths(many).tolist() == [50, 50]
+    assert ring_lengths(many).tolist() == [50, 50]
     assert row_of(many, "a0")["least_s"] == 10.0, "the newest stay"
     more = ringed(pa.concat_tables(told(f"a{i}", [1.0] * 60) for i in range(10)))
-    assert lengths(more).tolist() == [30] * 10, "as many as quantiles need"
+    assert ring_lengths(more).tolist() == [30] * 10, "as many as quantiles need"
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_who_says_nothing_for_an_hour_is_forgotten_and_all_together_are_bounded(
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        sweeps_of(table(sweep(0, 0.1), sweep(1, 0.1) | change), "a1", 1)
+        sweep_rows(table(sweep(0, 0.1), sweep(1, 0.1) | change), "a1", 1)
 
 
 def test_no_windows_are_nothing() -> None:
-    empty = ringed(sweeps_of(table(), "a1", 1))
+    empty = ringed(sweep_rows(table(), "a1", 1))
     assert empty.num_rows == 0 and watermark_rows(empty, {}) == {}
 
 
@@ -262,7 +262,7 @@ def test_many_windows_are_taken_in_before_it_is_time_to_tell(monkeypatch: pytest
     assert console.step(2, told("a1", [0.5] * 4, first=2)) == []
     assert console.state.sweeps is not None, "two steps are no ten seconds, and four windows not many"
     assert console.step(2, told("a1", [0.5], first=6)) == []
-    assert console.state.sweeps is None and lengths(console.state.swept.rings).tolist() == [7]
+    assert console.state.sweeps is None and ring_lengths(console.state.swept.rings).tolist() == [7]
     assert [row["epochs"] for row in console.step(4)] == [7, 7]
 
 
@@ -333,8 +333,8 @@ def test_what_an_agent_tells_is_taken(tmp_path: Path) -> None:
     spool, _ = run_child(tmp_path, CHILDREN[0], [1.0, 1.0, 1.0])
     frames = [frame for _, data in spool.unsent() for frame, _ in decode_frames(data) if frame.kind == FrameKind.SWEEPS]
     spool.close()
-    rows = [sweeps_of(conforming(frame.body, SWEEPS), "a1", time.time_ns() // 1_000_000) for frame in frames]
-    rings = sweep_history.take_in(
+    rows = [sweep_rows(read_conforming(frame.body, SWEEPS), "a1", time.time_ns() // 1_000_000) for frame in frames]
+    rings = sweep_history.add_sweeps(
         sweep_history.RINGS.empty_table(), pa.concat_tables(rows), time.time_ns() // 1_000_000
     )
     ((flow, told),) = watermark_rows(rings, {}).items()

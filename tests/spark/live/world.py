@@ -13,7 +13,7 @@ import redis
 
 from agent.wire import Frame, broker, encode_frame
 from spark_jobs.console import ConsoleClient
-from spark_jobs.driver import LiveLoop, settled
+from spark_jobs.driver import LiveLoop, settle_state
 from spark_jobs.input.entries import SPANS, EntryReader
 from spark_jobs.input.source import spans_of
 from spark_jobs.outbox import Outbox, Quarantine
@@ -84,7 +84,7 @@ class World:
         with redis.Redis.from_url(self.url) as client:
             parts = self.parts(client)
             parts.plans.refresh()
-            self.loop = LiveLoop(settled(parts.store, self.folder), parts)
+            self.loop = LiveLoop(settle_state(parts.store, self.folder), parts)
             parts.outbox.start(self.loop.state.step)
             try:
                 yield self.loop
