@@ -48,7 +48,7 @@ class ClusterPage(Page):
         return super().dispatch(request, *args, **kwargs)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """An address that a form is sent to shows the form's faults; read again, it leads to the page of the form."""
+        """A GET of an address that only takes a form redirects to the page of the form."""
         if request.method != "GET":
             return super().http_method_not_allowed(request, *args, **kwargs)
         above = urljoin(request.path, "..")
@@ -70,13 +70,13 @@ class ClusterPage(Page):
 
 
 def done(request: HttpRequest, text: str, to: str, *args: Any) -> HttpResponse:
-    """Say what was done and go on to a page."""
+    """Confirm an action and redirect to a page."""
     toast(request, text)
     return redirect(to, *args)
 
 
 def try_service(form: Any, call: Callable[[], Any], names: dict[str, str] | None = None) -> tuple[Any, bool]:
-    """Call a service with what a form holds: (result, True), or (None, False) with its refusal shown in the form.
+    """Call a service for a form: (result, True), or (None, False) with the refusal shown in the form.
 
     Only what the person can mend in the form stays there; every other refusal becomes the error page.
     """

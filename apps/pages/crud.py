@@ -35,7 +35,7 @@ __all__ = ["BaseCrud", "Crud", "RowForm"]
 
 
 class RowForm(forms.ModelForm):
-    """A form of a row whose service checks everything at once; checking it here too would say some faults twice."""
+    """A form of a row whose service checks everything at once; a second check here would report some faults twice."""
 
     def _post_clean(self) -> None:
         """The instance is left alone: services assign and check it."""
@@ -44,7 +44,7 @@ class RowForm(forms.ModelForm):
 class BaseCrud(Page):
     """Pages of one kind of row that belongs to no cluster; `Crud` is the usual one.
 
-    What the address captures looks the row up: `<int:pk>`, `<str:name>`. Services take the values of the form; those
+    The parameters of the address look the row up: `<int:pk>`, `<str:name>`. Services take the values of the form; those
     that change or delete take the row by the keyword `keyword`.
     """
 
@@ -92,11 +92,11 @@ class BaseCrud(Page):
         return row
 
     def owner(self) -> dict[str, Any]:
-        """What the service that creates takes besides the form's values."""
+        """Arguments of the service that creates, besides the form's values."""
         return {}
 
     def form_arguments(self, row: Any) -> dict[str, Any]:
-        """What the form takes besides the row and what was typed."""
+        """Arguments of the form, besides the row and the typed values."""
         return {}
 
     def values(self, form: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class BaseCrud(Page):
         return form.values if hasattr(form, "values") else form.cleaned_data
 
     def context(self, row: Any) -> dict[str, Any]:
-        """What the template shows besides the form and the row."""
+        """Context of the template, besides the form and the row."""
         return {}
 
     def back_arguments(self, row: Any) -> list[Any]:

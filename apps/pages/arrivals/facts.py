@@ -23,7 +23,7 @@ from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark
-from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, significant
+from apps.ui.numbers import Quantity, count, counted, factor, rate, scaled, seconds, significant
 from apps.ui.pictures import sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
@@ -43,11 +43,11 @@ def arrivals_sentence(cluster: Cluster) -> str:
     rows = cluster.arrivals.order_by().values("origin").annotate(n=Count("pk")).values_list("origin", "n")
     counts = dict(rows)
     if not counts:
-        return "None yet. A query needs to know what arrives before its latency can be estimated."
+        return "None yet. A query's latency can be estimated once its sources have arrivals."
     words = {ArrivalOrigin.UPLOAD: "uploaded", ArrivalOrigin.GENERATOR: "generated", ArrivalOrigin.DOCUMENT: "imported"}
     total = sum(counts.values())
     parts = [f"{counts[origin]} {word}" for origin, word in words.items() if origin in counts]
-    return f"{total} source{'' if total == 1 else 's'}: {', '.join(parts)}."
+    return f"{counted(total, 'source')}: {', '.join(parts)}."
 
 
 def reader_links(slug: str, names: Sequence[str]) -> SafeString:
@@ -102,7 +102,7 @@ def _columns(slug: str, readers: Mapping[str, Sequence[str]]) -> list[Column]:
 
     return [
         Column("source", "Source", name, sort="source_id", csv=lambda row: row.source_id),
-        Column("about", "What arrives", lambda row: row.description or "–", csv=lambda row: row.description, full=True),
+        Column("about", "Description", lambda row: row.description or "–", csv=lambda row: row.description, full=True),
         Column("origin", "From", lambda row: row.get_origin_display(), sort="origin", csv=lambda row: row.origin),
         Column(
             "evidence",
@@ -150,15 +150,15 @@ def _columns(slug: str, readers: Mapping[str, Sequence[str]]) -> list[Column]:
 
 
 def rate_chart(values: FloatArray, slice_s: float, starts_at: datetime | None, name: str) -> Chart:
-    """Events per second over the stretch: the mean of each part, and its highest slice where parts hold several."""
+    """Events per second over the horizon: the mean of each point, and the highest of its subintervals."""
     first, mean, largest = series.downsampled(values, _POINTS)
     step_s = len(values) * slice_s / len(first)
     x = elapsed_axis(step_s) if starts_at is None else time_axis(starts_at, step_s, len(first))
     curves = [Series("load", "Mean rate", y=(mean / slice_s).tolist(), ink="c-estimate")]
     if (largest > 1.001 * mean).any():
-        curves.append(Series("third", "Highest slice", y=(largest / slice_s).tolist()))
+        curves.append(Series("third", "Highest subinterval", y=(largest / slice_s).tolist()))
     numbers = f"{rate(values.mean() / slice_s)} on average, at most {rate(values.max() / slice_s)}"
-    finding = f"Events of {name} over the stretch: {numbers}."
+    finding = f"Events of {name} over the horizon: {numbers}."
     return Chart(id="rate", finding=finding, unit="/s", x=x, series=curves, steps=True)
 
 
@@ -167,7 +167,7 @@ _FILLS = {"": "not needed", "zero": "no events after its end", "repeat": "repeat
 
 
 class SourceDetail:
-    """A source with its curve, what it was made from, and who reads it."""
+    """A source with its curve, its origin and its readers."""
 
     def __init__(self, row: ArrivalSeries) -> None:
         self.row = row
@@ -201,8 +201,8 @@ class SourceDetail:
         row = self.row
         return [
             Stat("Mean rate", rate(row.mean_eps), f"over {self.horizon}"),
-            Stat("Peak rate", rate(row.peak_eps), f"in a slice of {seconds(row.slice_s)}"),
-            Stat("Events", scaled(row.events), "in the whole stretch"),
+            Stat("Peak rate", rate(row.peak_eps), f"in a subinterval of {seconds(row.slice_s)}"),
+            Stat("Events", scaled(row.events), "over the whole horizon"),
             Stat("Read by", Quantity(str(len(self.readers))), "queries" if len(self.readers) != 1 else "query"),
         ]
 

@@ -28,8 +28,8 @@ _HISTORY_FROM_S = 172_800.0  # a forecast needs two days
 
 
 GENERATOR_KINDS = {
-    "diurnal": ("Diurnal", "Follows the day: a wave around the mean, with Poisson noise."),
-    "on_off": ("On-Off", "High and low load in turn, of random lengths: the bursts of the model's own experiments."),
+    "diurnal": ("Diurnal", "Daily pattern: a wave around the mean, with Poisson noise."),
+    "on_off": ("On-Off", "Bursts: high and low load in turn, of random lengths."),
     "poisson": ("Poisson", "A constant rate; events arrive independently of each other."),
 }
 
@@ -51,16 +51,18 @@ class _SourceForm(forms.Form):
     """Fields that every source has."""
 
     source_id = forms.CharField(
-        label="Source", max_length=MAX_ELEMENT_NAME, help_text="The name operators read it by; no / and no @."
+        label="Source", max_length=MAX_ELEMENT_NAME, help_text="The name that operators read it by, without / and @."
     )
-    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What arrives.")
+    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="The kind of events, in a few words.")
     replace = forms.BooleanField(
-        label="Replace what this source has", required=False, help_text="Queries that read it are estimated again."
+        label="Replace the arrivals of this source",
+        required=False,
+        help_text="Queries that read it are estimated again.",
     )
 
 
 class ColumnsForm(_SourceForm):
-    """The second step: which columns, and which stretch."""
+    """The second step: columns and time range."""
 
     key = forms.CharField(widget=forms.HiddenInput)
     time_column = forms.ChoiceField()
@@ -68,19 +70,19 @@ class ColumnsForm(_SourceForm):
     count_column = forms.ChoiceField(required=False)
     time_zone = forms.CharField()
     stretch = forms.ChoiceField(
-        choices=[("busiest", "The busiest"), ("first", "The first"), ("at", "From a time on")],
-        help_text="One horizon long.",
+        choices=[("busiest", "The busiest"), ("first", "The first"), ("at", "From a chosen time")],
+        help_text="A range as long as the horizon.",
     )
     start = forms.CharField(
-        label="Begins at", required=False, help_text="Such as 1998-06-12 15:00; for a stretch from a time on."
+        label="Begins at", required=False, help_text="Such as 1998-06-12 15:00; for a range from a chosen time."
     )
     fill = forms.ChoiceField(
         label="If the trace ends before the horizon",
         required=False,
-        choices=[("", "Refuse it"), ("repeat", "Repeat it"), ("zero", "No events after its end")],
+        choices=[("", "Refuse the trace"), ("repeat", "Repeat it"), ("zero", "No events after its end")],
     )
     leave_out_problems = forms.BooleanField(
-        label="Leave out lines that cannot be read", required=False, help_text="Otherwise nothing is stored."
+        label="Skip unreadable lines", required=False, help_text="Otherwise nothing is stored."
     )
     keep_history = forms.BooleanField(
         label="Keep the whole file as load history", required=False, help_text="By the hour, for forecasts."
@@ -113,13 +115,13 @@ class ColumnsForm(_SourceForm):
 
     @property
     def _is_preview(self) -> bool:
-        """While looking, the source needs no name yet."""
+        """For a preview the source needs no name."""
         return self.is_bound and "preview" in self.data
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if data.get("stretch") == "at" and not data.get("start"):
-            self.add_error("start", "Enter when the stretch begins, or choose another stretch.")
+            self.add_error("start", "Enter when the range begins, or choose another range.")
         return data
 
     @property
@@ -167,7 +169,7 @@ def _parameters(kind: str) -> dict[str, forms.Field]:
         },
         "diurnal": {
             "swing": _number("Swing of the day", "Share of the mean that the wave goes up and down, 0 to 1."),
-            "peak_s": _number("Top of the day", "After the stretch begins."),
+            "peak_s": _number("Top of the day", "After the horizon begins."),
             "second_swing": _number("Swing of the half day", "A second wave, twice a day; 0 for none."),
             "second_peak_s": _number("Top of the half day"),
             "day_s": _number("Length of a day", "86,400 s is a real one; a shorter one fits into a short horizon."),
@@ -180,7 +182,7 @@ class GeneratorForm(_SourceForm):
     """A generator with its parameters."""
 
     kind = forms.ChoiceField(label="Generator", choices=[(kind, label) for kind, (label, _) in GENERATOR_KINDS.items()])
-    mean_rate_eps = _number("Mean rate", "In the long run; one stretch deviates from it.")
+    mean_rate_eps = _number("Mean rate", "In the long run; a single horizon deviates from it.")
     seed = forms.IntegerField(min_value=0, help_text="The same seed gives the same events.")
 
     def __init__(self, *args: Any, kind: str, **kwargs: Any) -> None:
@@ -235,13 +237,13 @@ _BUCKET_NAMES = {
 
 
 class _HistoryForm(forms.Form):
-    source_id = forms.CharField(label="Source", max_length=MAX_ELEMENT_NAME, help_text="As its arrivals are called.")
-    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What arrives.")
+    source_id = forms.CharField(label="Source", max_length=MAX_ELEMENT_NAME, help_text="The name of its arrivals.")
+    description = forms.CharField(max_length=MAX_NOTE, required=False, help_text="The kind of events, in a few words.")
     bucket_s = forms.TypedChoiceField(
         label="Bucket",
         coerce=int,
         choices=[(value, _BUCKET_NAMES[value]) for value in BUCKETS],
-        help_text="What is forecast is the load of such a stretch of time.",
+        help_text="The forecast gives the load of buckets of this length.",
     )
     replace = forms.BooleanField(label="Replace the history of this source", required=False)
 
@@ -259,7 +261,7 @@ class HistoryColumnsForm(_HistoryForm):
     count_column = forms.ChoiceField(required=False)
     time_zone = forms.CharField(help_text="Of times that name none, such as Europe/Berlin.")
     leave_out_problems = forms.BooleanField(
-        label="Leave out lines that cannot be read", required=False, help_text="Otherwise nothing is stored."
+        label="Skip unreadable lines", required=False, help_text="Otherwise nothing is stored."
     )
     field_order = ["key", "source_id", "description", "time_column", "time_format", "count_column", "time_zone"]
 
@@ -296,7 +298,7 @@ class HistoryGeneratorForm(_HistoryForm):
         help_text="Of a working day.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
-    weeks = forms.IntegerField(initial=8, help_text="Up to now.")
+    weeks = forms.IntegerField(initial=8, help_text="Before now.")
     growth_per_week = _share("Growth per week", "0.02: 2% more each week.", "growth_per_week")
     daily_swing = _share("Swing of the day", "0.5: the night has half of the day's rate.", "daily_swing")
     weekend_dip = _share("Dip of the weekend", "0.2: 20% less on Saturday and Sunday.", "weekend_dip")

@@ -1,4 +1,4 @@
-"""Addresses of the pages of arrivals and load views."""
+"""Addresses of the pages of arrivals and load histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of clusters, pools, nodes, links and imports. They read what was typed; rules are the services'."""
+"""Forms of clusters, pools, nodes, links and imports. Services check the values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ClusterForm(RowForm):
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",
             "time_zone": "Such as Europe/Berlin.",
-            "currency": "Of the prices of its pools: EUR, USD, GBP…",
+            "currency": "For the prices of its pools: EUR, USD, GBP…",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,17 +84,17 @@ class PoolForm(RowForm):
         }
         help_texts = {
             "name": "Lower-case letters, digits and hyphens.",
-            "capacity_cps": "Cycles per second; 3e9 is read as well. Nodes that exist keep theirs.",
-            "cores": "Nodes that exist keep theirs.",
+            "capacity_cps": "Cycles per second, such as 3e9. Existing nodes keep their own.",
+            "cores": "Existing nodes keep their own.",
         }
 
 
 class NodeForm(RowForm):
     labels = _labels()
     capacity_cps = forms.FloatField(
-        label="Capacity of one core", required=False, help_text="Cycles per second. Empty: as its pool."
+        label="Capacity of one core", required=False, help_text="Cycles per second. Empty: as in its pool."
     )
-    cores = forms.IntegerField(min_value=1, required=False, help_text="Empty: as its pool.")
+    cores = forms.IntegerField(min_value=1, required=False, help_text="Empty: as in its pool.")
 
     class Meta:
         model = Node
@@ -115,7 +115,7 @@ class PlanForm(forms.Form):
         min_value=1,
         max_value=MAX_PLANNED_NODES,
         initial=1,
-        help_text="They are named after the pool's last one.",
+        help_text="Their names continue those of the pool.",
     )
 
 
@@ -150,7 +150,7 @@ class ImportForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         if bool(data.get("file")) == bool(data.get("text", "").strip()):
-            raise forms.ValidationError("Give a file or paste a table, one of the two.")
+            raise forms.ValidationError("Choose a file or paste a table, one of the two.")
         return data
 
     @property

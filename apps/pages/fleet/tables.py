@@ -186,7 +186,7 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
             csv=lambda pool: pool.price_per_hour,
             num=True,
         ),
-        Column("plan", "More of them", plan),
+        Column("plan", "Plan nodes", plan),
         Column(
             "labels",
             "Labels",
@@ -196,7 +196,7 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
     empty = {
         "icon": "nodes",
         "title": "No pools yet",
-        "text": "A pool says what its nodes have in common: capacity and cores.",
+        "text": "A pool holds nodes of one type: the same capacity and cores.",
     }
     return Table(request, columns, rows, "Pools", "name", file_name=f"pools-{cluster.slug}", empty=empty)
 
@@ -239,7 +239,7 @@ def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) ->
         search=["source__name", "target__name"],
         search_label="Node at either end",
         file_name=f"links-{cluster.slug}",
-        empty={"icon": "link", "title": "No links", "text": "Between nodes without a link, sending costs nothing."},
+        empty={"icon": "link", "title": "No links", "text": "Sending between nodes without a link costs nothing."},
     )
 
 
@@ -256,7 +256,7 @@ class NodeOperator:
 
 
 class NodeDetail:
-    """Everything the page of a node shows."""
+    """Facts of a node: its cores, operators, queries and figures."""
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.cluster = cluster
@@ -301,7 +301,8 @@ class NodeDetail:
             return f"{where}, planned: not part of the cluster's capacity until it is activated."
         if not self.operators:
             return f"{where}, empty: no operator is placed on it."
-        shared = f"{len(self.queries)} quer{'ies share' if len(self.queries) > 1 else 'y uses'} it"
+        count = len(self.queries)
+        shared = f"{count} queries share it" if count > 1 else "1 query uses it"
         if not self.servers:
             return f"{where}; {shared}."
         busiest = self.servers[0]
@@ -339,14 +340,14 @@ class NodeDetail:
 
     @cached_property
     def chart(self) -> Chart | None:
-        """Excess of the busiest core over the estimated stretch."""
+        """Excess of the busiest core over the estimated horizon."""
         if not self.servers or self.run is None:
             return None
         busiest = self.servers[0]
         step_s = self.run.slices * self.run.slice_s / max(len(busiest.excess), 1)
         return Chart(
             id="node-excess",
-            finding=f"Work waiting on {busiest.server} over the stretch, at most {seconds(busiest.excess_s)}.",
+            finding=f"Work waiting on {busiest.server} over the horizon, at most {seconds(busiest.excess_s)}.",
             unit="s",
             x=elapsed_axis(step_s),
             series=[Series("load", "Work waiting", y=busiest.excess)],

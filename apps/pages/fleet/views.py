@@ -140,7 +140,7 @@ class LinksPage(_FleetList):
 
 
 class NodePage(ClusterPage):
-    """`/c/<slug>/fleet/nodes/<name>/`: what a node does."""
+    """`/c/<slug>/fleet/nodes/<name>/`: one node with its operators and load."""
 
     template_name = "pages/fleet/node.html"
 
@@ -195,7 +195,7 @@ class FleetImport(ClusterPage):
 def _summary(result: ImportResult) -> str:
     verb = "would be " if result.dry_run else ""
     parts = [f"{len(result.created)} {verb}created", f"{len(result.updated)} {verb}changed"]
-    return f"{', '.join(parts)}, {len(result.unchanged)} stay as they are."
+    return f"{', '.join(parts)}, {len(result.unchanged)} unchanged."
 
 
 class PoolCrud(Crud):
@@ -215,7 +215,7 @@ class PoolCrud(Crud):
 
 
 class PoolPlan(ClusterPage):
-    """`/c/<slug>/fleet/pools/<pk>/plan/`: note nodes that are wanted; `?count=` says how many."""
+    """`/c/<slug>/fleet/pools/<pk>/plan/`: plan further nodes; `?count=` is their number."""
 
     template_name = "pages/fleet/plan.html"
     scope = "operate"

@@ -28,41 +28,41 @@ __all__ = ["ApiPage", "GuidePage", "HelpPage", "SearchHit", "SearchPage", "hits_
 _VERDICTS = {
     "admit": "Every objective holds, its own and every neighbour's.",
     "admit_with_changes": "It holds with the changes shown, such as another placement.",
-    "queue": "It does not fit now, but a later start inside the time it may wait passes.",
-    "review": "A person decides: an interval reaches over an objective, or the verdict rests on assumed statistics.",
-    "reject": "An objective would be missed, and nothing that was allowed mends it.",
+    "queue": "It does not fit now, but a later start within its longest time in queue passes.",
+    "review": "A person decides: an interval exceeds an objective, or the verdict rests on assumed statistics.",
+    "reject": "An objective would be missed, and no allowed change prevents it.",
 }
 _STATES = {
     "holds": "The whole interval of the estimate is within the objective.",
-    "at_risk": "The estimate is within, the upper end of its interval is over.",
-    "breached": "The estimate itself is over.",
-    "none": "There is nothing to hold it against.",
+    "at_risk": "The estimate is within the objective, the upper end of its interval above.",
+    "breached": "The estimate itself is above the objective.",
+    "none": "The query has no objective.",
 }
 _EVIDENCE = {
-    "assumed": "A person entered it.",
-    "predicted": "A model says so.",
+    "assumed": "Entered by a person.",
+    "predicted": "Computed by a model.",
     "measured": "Counted on a running system.",
 }
 _WORDS = (
     ("Query", "A continuous query: operators that read streams and never end."),
-    ("Source", "Where events come from. Its arrivals say how many come in each slice of time."),
-    ("Operator", "One step of a query, placed on a core of a node."),
-    ("Selectivity", "Events an operator gives per event it takes."),
+    ("Source", "The origin of events. Its arrivals give the number of events in each subinterval."),
+    ("Operator", "A part of a query that processes events, placed on a core of a node."),
+    ("Selectivity", "Output events of an operator per input event."),
     ("Cycles per event", "CPU cycles an operator spends on one event."),
     (
         "Node, core, capacity",
-        "A machine, one of its processors, and the cycles per second it has for queries.",
+        "A machine, one of its processors, and the cycles per second that it offers to queries.",
     ),
     ("Subinterval", "The step in which load is counted. Arrivals are kept four times finer."),
     ("Load", "Cycles that events of a subinterval need on a core, as a share of its capacity."),
     ("Excess", "Work that waits because load was above capacity, in seconds to clear it."),
-    ("Mace", "Maximum cumulative excess: the most work that waits on any core. It bounds how late an event may be."),
-    ("Flow", "The same by stimulus time: how late the events that came in a slice are when they leave."),
-    ("Objective", "How late a query may be: worst, mean, or a quantile such as p99, and a bound in seconds."),
-    ("Headroom", "Objective minus estimate. As a share of the objective it compares queries."),
-    ("Interval", "Where the estimate may lie, at the 90% level, judged from the batches statistics were taken from."),
-    ("Watermark", "A statement that no earlier record comes any more. One that passes a window's end sweeps it."),
-    ("Slack", "How much later a query can run without its next window being late. Least slack runs first."),
+    ("Mace", "Maximum cumulative excess: the most work that waits on any core. It bounds the latency of events."),
+    ("Flow", "The same by stimulus time: the latency of the events that arrived in a subinterval."),
+    ("Objective", "The allowed latency of a query: worst, mean, or a quantile such as p99, and a bound in seconds."),
+    ("Headroom", "Objective minus estimate. Its share of the objective is comparable between queries."),
+    ("Interval", "The range of the estimate at the 90% level, from the batches of its statistics."),
+    ("Watermark", "A promise that no earlier record follows. One that passes the end of a window sweeps it."),
+    ("Slack", "The time a query can wait without its next window being late. Least slack runs first."),
     (
         "Preview",
         "The verdict on a request, from a snapshot of the cluster. Only a passing preview can be applied.",
@@ -143,7 +143,7 @@ _HITS_LIMIT = 20
 
 @dataclass(frozen=True)
 class SearchHit:
-    """Something found."""
+    """A search result."""
 
     kind: str
     drawing: str

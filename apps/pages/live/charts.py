@@ -1,4 +1,4 @@
-"""Pictures of a live query: a column over its newest windows, and the latency measured of each."""
+"""Charts of a live query: a column over its newest windows, and the latency measured of each."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class LivePictures:
 
 
 def _plainness(name: str) -> int:
-    """Medians say most, then means; counts say least."""
+    """Order of columns by what they tell: medians first, then means, counts last."""
     words = name.lower().split("_")
     if {"median", "p50", "p90", "p95", "p99", "quantile"} & set(words):
         return 0

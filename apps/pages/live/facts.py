@@ -82,7 +82,7 @@ class AssignedAgent:
 
 
 class LiveView:
-    """One query live; every property is computed when a template asks for it."""
+    """A live query; every property is computed when a template asks for it."""
 
     def __init__(self, request: HttpRequest, query: Query) -> None:
         self.request = request
@@ -139,7 +139,7 @@ class LiveView:
 
     @property
     def free_agents(self) -> list[Agent]:
-        """Agents without a part."""
+        """Agents without an assignment."""
         taken = {assigned.part.agent_id for assigned in self.assigned}
         return [agent for agent in self.agents if agent.pk not in taken]
 
@@ -190,12 +190,11 @@ class LiveView:
             return ""
         names = {str(agent.pk): agent.name for agent in self.agents}
         agents = ", ".join(names.get(agent_id, agent_id[:8]) for agent_id in self.newest.missing[:3]) or "an agent"
-        text = f"Closed without {agents}. What comes later is added as another revision."
+        text = f"Closed without {agents}. Late records lead to another revision."
         taken = sum(self.newest.recovered.values())
         if not taken:
             return text
-        are = "is" if taken == 1 else "are"
-        return f"{text} Of what it had open, {counted(taken, 'record')} {are} counted already."
+        return f"{text} Already counted of its open window: {counted(taken, 'record')}."
 
     @cached_property
     def table(self) -> Table:
@@ -245,11 +244,11 @@ class LiveView:
     @property
     def sentence(self) -> SafeString:
         if self.live is None:
-            return SafeString("It is not live: nothing is computed from telemetry yet.")
+            return SafeString("Not live yet: no agent processes telemetry for it.")
         if self.state == LiveState.STOPPED:
-            return format_html("It was stopped {}.", ago(self.live.stopped_at) if self.live.stopped_at else "")
+            return format_html("Stopped {}.", ago(self.live.stopped_at) if self.live.stopped_at else "")
         if self.newest is None:
-            return SafeString("It has started; the first window closes once every agent has sent it whole.")
+            return SafeString("Started; the first window closes once every agent has sent all of it.")
         agents = counted(len(self.assigned), "agent")
         latency = f", {seconds(median(self.latencies))} after its window closed" if self.latencies else ""
         groups = counted(self.group_count, "row")
@@ -262,7 +261,7 @@ class LiveView:
 
     @property
     def picked(self) -> Sequence[tuple[str, bool]]:
-        """Columns to draw: (name, is it the one)."""
+        """Columns to draw: (name, whether it is the one drawn)."""
         return [(name, name == self.column) for name in self.numbers]
 
 
@@ -274,11 +273,10 @@ def live_stats(view: LiveView) -> list[Stat]:
 def _results(view: LiveView) -> Stat:
     if view.newest is None:
         return Stat("Newest result", Quantity("none yet"), "")
-    came = ago(view.newest.received_at)
     return Stat(
         "Newest result",
         Quantity(count(view.group_count), "rows"),
-        f"came {came}, of {count(view.newest.records)} records",
+        f"{ago(view.newest.received_at)}, of {count(view.newest.records)} records",
     )
 
 
@@ -305,7 +303,7 @@ def _late(view: LiveView) -> Stat:
     said = view.said or max(view.windows, key=lambda one: one.emitted_at, default=None)
     late, early = (said.late, said.early) if said else (0, 0)
     revised = sum(window.revision > 0 for window in view.windows)
-    ahead = f", {counted(early, 'record')} of times too far ahead left out" if early else ""
+    ahead = f", {counted(early, 'record')} too far ahead of time dropped" if early else ""
     return Stat(
         "Late records",
         Quantity(count(late)),
@@ -341,7 +339,7 @@ def results_table(request: HttpRequest, query: Query, rows: pa.Table, groups: Se
         empty={
             "icon": "arrivals",
             "title": "The window has no rows",
-            "text": "No record passed its filters in that time.",
+            "text": "No record passed the filters in that window.",
         },
     )
 

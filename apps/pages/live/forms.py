@@ -53,7 +53,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class TemplateForm(forms.Form):
-    """The template's parameters and what a query has anyway."""
+    """Parameters of a template, and the facts that every query has."""
 
     name = forms.CharField(
         label="Name of the query", max_length=MAX_SLUG, help_text="Lower-case letters, digits and hyphens."
@@ -61,20 +61,18 @@ class TemplateForm(forms.Form):
     source = forms.CharField(
         label="Reads the source",
         max_length=MAX_SLUG,
-        help_text="One that is collected already, or a new name: then it is added.",
+        help_text="A source that is collected already, or a new name to add one.",
     )
-    options = JsonField(
-        label="Options of its collector", required=False, help_text="As JSON; used where the source is new."
-    )
+    options = JsonField(label="Options of its collector", required=False, help_text="As JSON; for a new source only.")
     rate_eps = forms.FloatField(
-        label="Records expected", initial=100, min_value=0.001, help_text="Assumed until they are measured."
+        label="Expected records", initial=100, min_value=0.001, help_text="An assumed rate, until it is measured."
     )
     bound_s = forms.FloatField(
         label="Objective",
         initial=10,
         required=False,
         min_value=0.001,
-        help_text="Its latency is at most this; empty: none.",
+        help_text="Upper bound of its latency. Empty: no objective.",
     )
     team = forms.CharField(max_length=MAX_NAME, required=False, help_text="The team to contact about the query.")
 
@@ -108,9 +106,9 @@ _LISTS = ("emails", "webhooks")
 
 
 class RuleForm(forms.Form):
-    """A threshold on a column. Rules are the service's."""
+    """A threshold on a column. The service checks the values."""
 
-    name = forms.CharField(max_length=MAX_NAME, help_text="As it stands on the overview.")
+    name = forms.CharField(max_length=MAX_NAME, help_text="Its name on the overview.")
     column = forms.CharField(max_length=MAX_ELEMENT_NAME)
     comparison = forms.ChoiceField(label="Is", choices=Comparison.choices)
     threshold = forms.FloatField()

@@ -106,7 +106,7 @@ def _source(cluster: Cluster, template: Template, made: PipelineDraft, options: 
 
 
 def operators_of(made: PipelineDraft) -> list[dict[str, Any]]:
-    """The template's operators as a query's body has them, with assumed statistics."""
+    """Operators of a template as in a query's document, with assumed statistics."""
     try:
         pipeline = Pipeline.parse(made.document)
     except DocumentError as error:

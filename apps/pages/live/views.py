@@ -69,7 +69,7 @@ class LiveTab(QueryTab):
 
 
 class LiveStart(LiveTab):
-    """POST: run it on what the chosen agents collect."""
+    """POST: start it with the chosen agents."""
 
     http_method_names = ["post"]
 
@@ -86,7 +86,11 @@ class LiveStart(LiveTab):
         except SluiceError as refusal:
             return self.shown(name, refusal.status, start=form, form=form, refusal=refusal)
         return done(
-            request, f"{name} is starting; its first result follows its first window.", "pages:query-live", slug, name
+            request,
+            f"{name} is starting; its first result follows when the first window closes.",
+            "pages:query-live",
+            slug,
+            name,
         )
 
 
@@ -109,7 +113,7 @@ class LiveStop(_LivePage):
 
 
 class LiveAssign(_LivePage):
-    """POST: give an agent a part, or take it away."""
+    """POST: assign an agent, or withdraw it."""
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         live, agent = self.live(name), agent_named(self.cluster, request.POST.get("agent", ""))
@@ -118,7 +122,7 @@ class LiveAssign(_LivePage):
         _, ok = try_service(form, lambda: assignment_set(live=live, agent=agent, enabled=enabled))
         if not ok:
             return self.shown(name, 422, notice="; ".join(form.non_field_errors()))
-        text = f"{agent.name} works on {name} now." if enabled else f"{agent.name} works on {name} no more."
+        text = f"{agent.name} processes {name} now." if enabled else f"{agent.name} no longer processes {name}."
         return done(request, text, "pages:query-live", slug, name)
 
 
@@ -145,7 +149,7 @@ class LiveNew(ClusterPage):
             names = {f"{parameter.name}": f"p_{parameter.name}" for parameter in template.parameters}
             query, ok = try_service(form, lambda: self._describe(template, form), {**names, "body": "__all__"})
             if ok:
-                toast(request, f"{query.name} is described. Nothing runs yet: preview its admission.")
+                toast(request, f"{query.name} is saved as a draft. Preview its admission to run it.")
                 return redirect(f"{reverse('pages:admission-new', args=[slug])}?{urlencode({'query': query.name})}")
         return self.shown(template, form, 422)
 
@@ -217,7 +221,7 @@ def _operators(form: TemplateForm) -> list[dict[str, Any]]:
 
 
 def _rest_body(form: TemplateForm) -> list[dict[str, Any]]:
-    """Its operators as the REST call has them."""
+    """Operators of the REST example."""
     try:
         return operators_of(made_of(form.template, None, form.parameters))
     except SluiceError:

@@ -88,11 +88,13 @@ def _agents(cluster: Cluster) -> list[AttentionItem]:
     if silent := by_state.get(AgentState.SILENT):
         title = f"{silent[0].name} does not report" if len(silent) == 1 else f"{len(silent)} agents do not report"
         names = "" if len(silent) == 1 else f"{', '.join(agent.name for agent in silent[:3])}. "
-        text = f"{names}Last report {ago(silent[0].last_seen)}. Results close without what is silent for too long."
+        text = (
+            f"{names}Last report {ago(silent[0].last_seen)}. Windows close without agents that are silent for too long."
+        )
         items.append(AttentionItem("unknown", "watch", title, text, url, "Open sources"))
     for state, singular, plural in (
         (AgentState.SPOOL, "spools faster than it sends", "spool faster than they send"),
-        (AgentState.OVERFLOW, "sends records on unprocessed", "send records on unprocessed"),
+        (AgentState.OVERFLOW, "forwards records unprocessed", "forward records unprocessed"),
     ):
         if agents := by_state.get(state):
             title = f"{agents[0].name} {singular}" if len(agents) == 1 else f"{len(agents)} agents {plural}"
@@ -179,7 +181,7 @@ def _widened(row: QueryEstimate) -> str:
     factor = ((row.result or {}).get("trust") or {}).get("factor") or 1.0
     if factor <= 1:
         return ""
-    return f"Estimates were so far off lately that its interval is {significant(factor)} times as wide."
+    return f"Recent estimates were so far off that its interval is {significant(factor)} times as wide."
 
 
 def _cause(row: QueryEstimate) -> str:
@@ -209,7 +211,11 @@ def _plans(cluster: Cluster) -> list[AttentionItem]:
         return []
     names = ", ".join(row.query.name for row in rows[:3])
     title = f"{rows[0].query.name} has a faster plan" if len(rows) == 1 else f"{len(rows)} queries have faster plans"
-    text = "The samples tell it apart from what runs." if len(rows) == 1 else f"The samples tell them apart: {names}."
+    text = (
+        "The samples show that it is faster than the running one."
+        if len(rows) == 1
+        else f"The samples show it for {names}."
+    )
     url = url_of("pages:query-plans", cluster.slug, rows[0].query.name)
     return [AttentionItem("tune", "ok", title, text, url, "Open plans")]
 
@@ -236,6 +242,5 @@ def _assumed(cluster: Cluster) -> list[AttentionItem]:
     if not count:
         return []
     title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
-    possessive, noun = ("its", "interval is") if count == 1 else ("their", "intervals are")
-    text = f"Measured statistics of {possessive} operators would say how wide {possessive} {noun}."
+    text = "Measured statistics would give the width of the intervals."
     return [AttentionItem("assumed", "muted", title, text, url_of("pages:queries", cluster.slug))]

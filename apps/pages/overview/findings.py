@@ -163,7 +163,7 @@ class Findings:
 
     def _least(self) -> Stat:
         if not self.judged:
-            return Stat("Smallest headroom", Quantity(MISSING), "No objective to hold against")
+            return Stat("Smallest headroom", Quantity(MISSING), "No objective set")
         row = self.judged[0]
         gap, share = headroom_of(row)
         over = (share or 0) < 0

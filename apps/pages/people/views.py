@@ -19,9 +19,9 @@ __all__ = ["PeoplePage", "PersonChange", "PersonForm"]
 class PersonForm(forms.Form):
     """A person who can sign in."""
 
-    username = forms.CharField(label="Name to sign in with", max_length=150)
+    username = forms.CharField(label="User name", max_length=150)
     password = forms.CharField(
-        label="First password",
+        label="Initial password",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         help_text="At least 10 characters.",
     )
@@ -48,7 +48,7 @@ class PeoplePage(Page):
 
 
 class PersonChange(Page):
-    """POST: change a person's role, or whether she may sign in."""
+    """POST: change a person's role, or allow and forbid to sign in."""
 
     http_method_names = ["post"]
     scope = write_scope = "admin"
@@ -56,7 +56,7 @@ class PersonChange(Page):
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
         person = User.objects.filter(pk=pk).first()
         if person is None:
-            raise Missing(f"There is no person with the number {pk}.")
+            raise Missing(f"There is no person {pk}.")
         changes = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
         if "is_active" in changes:
             changes["is_active"] = changes["is_active"] == "true"

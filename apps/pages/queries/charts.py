@@ -43,7 +43,7 @@ def latency_chart(row: QueryEstimate) -> Chart | None:
     against = f" against an objective of {seconds(row.bound_s)}" if row.bound_s else ""
     return Chart(
         id="latency",
-        finding=f"Latency over the estimated stretch: at most {seconds(max(estimate, default=0.0))}{against}.",
+        finding=f"Latency over the estimated horizon: at most {seconds(max(estimate, default=0.0))}{against}.",
         unit="s",
         x=elapsed_axis(step_s),
         series=series,
@@ -70,7 +70,7 @@ def _build_up(row: QueryEstimate) -> list[Mark]:
 
 
 def _side(at_s: float, span_s: float, room_s: float) -> str:
-    """On which side of its line a label has room inside a picture of this span."""
+    """Side of its line on which a label has room."""
     return "right" if at_s < room_s / 2 else "left" if span_s - at_s < room_s / 2 else "center"
 
 
@@ -111,7 +111,7 @@ class Step:
 
 
 class PlanPicture:
-    """The operators of a query's current version with what its newest estimate says of each."""
+    """Operators of a query's current version, each with its part of the newest estimate."""
 
     def __init__(self, detail: QueryDetail) -> None:
         self.detail = detail
@@ -128,7 +128,7 @@ class PlanPicture:
 
     @cached_property
     def hops(self) -> list[dict[str, Any]]:
-        """Waits along the worst slice's path; operators by their names within the query."""
+        """Waits along the worst path; operators by their names within the query."""
         prefix = f"{self.detail.query.name}/"
         return [
             {**hop, "operator": str(hop["operator"]).removeprefix(prefix)} for hop in self.detail.result.get("hops", [])
@@ -246,15 +246,15 @@ class PlanPicture:
 
     @property
     def hidden_wait(self) -> str:
-        """Why the bottleneck is not where the longest wait is seen: its own excess passes meanwhile."""
+        """Sentence on a bottleneck that is not the server with the longest wait."""
         bottleneck = self.detail.bottleneck
         longest = max(self.hops, key=lambda hop: hop["wait_s"], default=None)
         if longest is None or not bottleneck.get("excess_s") or longest["server"] == bottleneck["server"]:
             return ""
         return (
-            f"{bottleneck['server']} is the bottleneck although less of the time is spent there: it has "
-            f"{seconds(bottleneck['excess_s'])} of work waiting at its peak, so a shorter wait on {longest['server']} "
-            "would only become a longer one on it."
+            f"{bottleneck['server']} is the bottleneck, although queries spend less time there: it has "
+            f"{seconds(bottleneck['excess_s'])} of work waiting at its peak; a shorter wait on {longest['server']} "
+            "would only move there."
         )
 
     @property
@@ -287,7 +287,7 @@ class PlanPicture:
 
     @cached_property
     def bar(self) -> SafeString:
-        """The worst slice's waits one after the other, on the objective's scale."""
+        """The waits of the worst subinterval one after the other, on the objective's scale."""
         shapes, x = [rect(0, 6, 1000, 18, fill="sunken")], 0.0
         for hop, step in zip(self.hops, self.steps, strict=True):
             width = 1000 * hop["wait_s"] / self._scale_s

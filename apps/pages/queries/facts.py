@@ -43,7 +43,7 @@ def statistic_words(statistic: str) -> str:
 
 @dataclass(frozen=True)
 class _KnownStat(Stat):
-    """A value with how it is known."""
+    """A figure with its statistics origin."""
 
     evidence: str = ""
 
@@ -62,7 +62,7 @@ class QueryDetail:
 
     @cached_property
     def estimate(self) -> QueryEstimate | None:
-        """The newest estimate, unless it does not speak of what runs now."""
+        """The newest estimate, if it is of the running version."""
         return query_estimate_latest(self.query) if self.query.state == QueryState.RUNNING else None
 
     @cached_property
@@ -82,7 +82,7 @@ class QueryDetail:
 
     @property
     def state(self) -> str:
-        """For its badge: against the objective while it runs, else where it is in its life."""
+        """State of its badge: against the objective while it runs, else the query's own."""
         if self.query.state != QueryState.RUNNING:
             return str(self.query.state)
         return str(self.estimate.state) if self.estimate else "no_estimate"
@@ -119,11 +119,11 @@ class QueryDetail:
     @cached_property
     def sentence(self) -> SafeString:
         if self.query.state == QueryState.DRAFT:
-            return format_html("Version {} is described, not admitted: it takes no part in estimates.", self._number)
+            return format_html("Version {} is a draft: it is not part of estimates until it is admitted.", self._number)
         if self.query.state == QueryState.QUEUED:
-            return format_html("Version {} waits for capacity and starts by itself once it passes.", self._number)
+            return format_html("Version {} waits for capacity and starts once its admission passes.", self._number)
         if self.query.state == QueryState.STOPPED:
-            return SafeString("Stopped: it reads nothing and takes no part in estimates.")
+            return SafeString("Stopped: it reads nothing and is not part of estimates.")
         if self.estimate is None:
             return format_html("Version {} runs; it has not been estimated since it started.", self._number)
         return format_html("{}{}", self._finding(self.estimate), self._cause())
@@ -143,7 +143,7 @@ class QueryDetail:
             return format_html("The {} is estimated at {}, {} over the {} objective", what, estimate, over, bound)
         if row.state == ObjectiveState.AT_RISK:
             high = seconds(row.high_s, apart_from=row.bound_s)
-            text = "The {} is estimated at {}. The upper estimate, {}, is past the {} objective"
+            text = "The {} is estimated at {}. The upper estimate, {}, is above the {} objective"
             return format_html(text, what, estimate, high, bound)
         return format_html("The {} is estimated at {}, within the {} objective", what, estimate, bound)
 
@@ -155,7 +155,7 @@ class QueryDetail:
         widened = (self.result.get("trust") or {}).get("factor") or 1.0
         if self.state == ObjectiveState.AT_RISK and widened > 1:
             return (
-                f", because estimates were so far off lately that its interval is {significant(widened)} times as wide."
+                f", because recent estimates were so far off that its interval is {significant(widened)} times as wide."
             )
         tight = self.state in {ObjectiveState.BREACHED, ObjectiveState.AT_RISK}
         return f", because {load}" if tight else f". Its busiest node is {load.replace(' runs', ', which runs')}"
@@ -168,7 +168,7 @@ class QueryDetail:
     def _objective(self) -> Stat:
         query = self.query
         if not query.objective_bound_s:
-            return Stat("Objective", Quantity("none"), "Nothing to hold against")
+            return Stat("Objective", Quantity("none"), "No objective set")
         note = statistic_words(query.objective_statistic).capitalize()
         if self.estimate and self.estimate.bound_s != query.objective_bound_s:
             note += ", changed since the estimate"

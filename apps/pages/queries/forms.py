@@ -88,7 +88,7 @@ class QueryForm(forms.Form):
     team = forms.CharField(max_length=MAX_NAME, required=False, help_text="The team to contact about the query.")
     statistic = forms.ChoiceField(label="Objective for", help_text="Which latency the objective is about.")
     bound_s = forms.FloatField(
-        label="Objective", required=False, help_text='At most this. For none, choose "No objective" above.'
+        label="Objective", required=False, help_text='Upper bound. For none, choose "No objective" above.'
     )
     priority = forms.IntegerField(
         initial=0,
@@ -140,7 +140,9 @@ class DocumentForm(forms.Form):
         error_messages={"required": "Paste the operators, or choose a file."},
     )
     file = forms.FileField(
-        label="Or a file", required=False, help_text="A .json file with the same content. It goes before the text."
+        label="Or a file",
+        required=False,
+        help_text="A .json file with the same content. It takes precedence over the text.",
     )
 
     # a file may stand for the text, which the browser cannot know
@@ -169,19 +171,19 @@ class DocumentForm(forms.Form):
 class VersionForm(DocumentForm):
     """A further version of a query."""
 
-    note = forms.CharField(max_length=MAX_NOTE, required=False, help_text="What is different, in a few words.")
+    note = forms.CharField(max_length=MAX_NOTE, required=False, help_text="A short summary of the change.")
     carry_statistics = forms.BooleanField(
         label="Carry over statistics",
         required=False,
         initial=True,
-        help_text="Inputs that the newest version has too keep what is known of them.",
+        help_text="Inputs that the newest version has too keep their statistics.",
     )
     field_order = ["note", "document", "file", "carry_statistics"]
 
 
 @dataclass
 class OperatorLine:
-    """An operator as typed, with what is wrong with each field."""
+    """An operator as typed, with the faults of each field."""
 
     key: str
     values: dict[str, str] = field(default_factory=dict)
@@ -276,11 +278,12 @@ def _line(operator: str, entry: OperatorInput, left_out: set[tuple[str, str]]) -
 
 
 def statistics_sentence(lines: list[InputLine]) -> str:
-    """2 of 7 inputs are assumed; the interval leaves out 3."""
+    """2 of 7 inputs rest on assumed statistics. The interval leaves out 3 without a sample."""
     assumed = sum(line.evidence == Evidence.ASSUMED for line in lines)
     left_out = sum(line.is_left_out for line in lines)
-    how_many = f"{assumed} of {len(lines)} inputs rest" if assumed else "No input rests"
-    first = f"{how_many} on assumed statistics."
+    first = "No input rests on assumed statistics."
+    if assumed:
+        first = f"{assumed} of {len(lines)} inputs rest on assumed statistics."
     if left_out == len(lines):
         return f"{first} No input has a sample in batches, so the estimate has no interval."
     return f"{first} The interval leaves out {left_out} without a sample." if left_out else first

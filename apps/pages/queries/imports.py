@@ -1,4 +1,4 @@
-"""A whole cluster from a deployment document: looked at by a job, then stored by another."""
+"""Import of a whole cluster from a deployment document: checked by one job, stored by another."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _KINDS = ("pool", "node", "link", "source", "query")
 
 
 class ImportDocumentForm(forms.Form):
-    """A deployment document and how to take it."""
+    """A deployment document and the options of its import."""
 
     file = forms.FileField(label="Document", help_text="A deployment document, .json.")
     fill = forms.ChoiceField(
-        label="Where its arrivals end before the horizon",
+        label="Arrivals that end before the horizon",
         required=False,
-        choices=[("", "Refuse it"), ("zero", "Nothing arrives"), ("repeat", "Repeat them from the start")],
+        choices=[("", "Refuse the document"), ("zero", "No more events"), ("repeat", "Repeat from the start")],
     )
     start = forms.BooleanField(
-        label="Run its queries where it places them",
+        label="Run its queries as placed",
         required=False,
-        help_text="They pass admission by: for a fleet that runs like this already. Otherwise they become drafts.",
+        help_text="They skip admission: for a fleet that already runs like this. Otherwise they become drafts.",
     )
 
     def clean_file(self) -> Any:
@@ -105,7 +105,7 @@ class ImportRunPage(ClusterPage):
 def _titles(run: ImportRun) -> list[tuple[str, str]]:
     """The lists of a result with their headings."""
     would = "Would be " if run.options.get("dry_run") else ""
-    titles = [("created", f"{would}created"), ("updated", f"{would}changed"), ("unchanged", "Stay as they are")]
+    titles = [("created", f"{would}created"), ("updated", f"{would}changed"), ("unchanged", "Unchanged")]
     return [(name, title[0].upper() + title[1:]) for name, title in titles]
 
 
@@ -122,9 +122,9 @@ def _sentence(run: ImportRun, failed: bool) -> str:
     counts = run.counts
     what = f"{counts['nodes']:,} nodes and {counts['queries']:,} queries of {counts['operators']:,} operators"
     if failed:
-        return f"The document describes {what}. It cannot be imported as it is; nothing was stored."
+        return f"The document describes {what}. It cannot be imported; nothing was stored."
     if run.result is None:
-        return f"The document describes {what}. Nothing is stored before it was checked whole."
+        return f"The document describes {what}. It is checked first; nothing is stored yet."
     if run.options.get("dry_run"):
         return f"The document describes {what}, and fits this cluster. Nothing is stored yet."
     return f"Imported: {what}."

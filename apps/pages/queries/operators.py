@@ -43,7 +43,7 @@ class PlaceLine:
 
 
 class PlacementLines:
-    """The placement of the version that runs; for others, what their documents ask for."""
+    """Placement of the running version; for others, the places in their documents."""
 
     def __init__(self, detail: QueryDetail) -> None:
         self.detail = detail
@@ -91,7 +91,7 @@ class PlacementLines:
 
     @property
     def asked(self) -> list[tuple[str, str, str]]:
-        """(operator, kind, where its document wants it) of a version that does not run."""
+        """(operator, kind, place in its document) of a version that does not run."""
         return [(row.name, row.get_kind_display(), _asked(row)) for row in self.detail.version.operators.all()]
 
     @property
@@ -114,7 +114,7 @@ class PlacementLines:
     def sentence(self) -> str:
         """6 operators on 2 nodes, 3 cores; n03 also runs checkout-funnel."""
         if not self.placements:
-            return "No operator has a place yet: an admission gives each one the core where it waits least."
+            return "No operator is placed yet: admission puts each on the core where it waits least."
         nodes = {row.node_id for row in self.placements}
         cores = {(row.node_id, row.core) for row in self.placements}
         shared = sorted({name for names in self.neighbours.values() for name in names})

@@ -42,7 +42,7 @@ class QueryLine:
 
     @property
     def state(self) -> str:
-        """Against the objective while it runs, else where it is in its life."""
+        """State against the objective while it runs, else the query's own."""
         if self.query.state != QueryState.RUNNING:
             return str(self.query.state)
         return str(self.estimate.state) if self.estimate else "no_estimate"
@@ -76,7 +76,7 @@ def query_lines(cluster: Cluster, run: EstimateRun | None) -> list[QueryLine]:
 def queries_sentence(lines: list[QueryLine]) -> str:
     """9 running: 1 breached, 1 at risk, 7 hold. 2 drafts, 1 queued."""
     if not lines:
-        return "None yet. A query is described first, then its admission is previewed."
+        return "None yet. Describe a query, then preview its admission."
     running = [line for line in lines if line.query.state == QueryState.RUNNING]
     judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := _count(running, state))]
     others = [f"{n} {words}" for state, words in _OTHER_WORDS if (n := _count(lines, state))]
@@ -248,7 +248,7 @@ def estimates_table(request: HttpRequest, query: Query) -> Table:
         empty={
             "icon": "overview",
             "title": "No estimates yet",
-            "text": "A query is estimated with everything else that runs, from the moment it is admitted.",
+            "text": "Queries are estimated together from the moment they are admitted.",
         },
     )
 

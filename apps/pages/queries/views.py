@@ -91,7 +91,7 @@ class QueryTab(ClusterPage):
     tab = "plan"
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """An open page whose query was deleted meanwhile goes on to the list instead of complaining."""
+        """An open page whose query was deleted meanwhile goes on to the list."""
         try:
             return super().dispatch(request, *args, **kwargs)
         except Missing:
@@ -273,11 +273,11 @@ class QueryNew(ClusterPage):
 
     def _create(self, form: QueryForm, body: Any) -> HttpResponse:
         query = services.query_create(cluster=self.cluster, body=body, user=self.request.user, **form.values)
-        return done(self.request, f"Query {query.name} is described.", "pages:query", self.slug, query.name)
+        return done(self.request, f"Query {query.name} is saved as a draft.", "pages:query", self.slug, query.name)
 
 
 def _rest_body(slug: str, sources: list[str]) -> dict[str, Any]:
-    """The least that makes a query."""
+    """A minimal query for the REST example."""
     entry = {"from": sources[0] if sources else "clicks", "selectivity": 1.0, "cycles_per_event": 60000}
     operators = [{"id": "parse", "inputs": [entry]}]
     objective = {"statistic": "worst", "bound_s": 10.0}
@@ -329,7 +329,7 @@ class OperatorRow(ClusterPage):
 
 
 class QueryVersionNew(ClusterPage):
-    """Another plan for a query; what runs stays as it is until the version is admitted."""
+    """A new version of a query; the running one stays until the new one is admitted."""
 
     template_name = "pages/queries/version_new.html"
     scope = "operate"
@@ -355,7 +355,7 @@ class QueryVersionNew(ClusterPage):
             except Malformed as error:
                 faults = error.faults
             else:
-                text = f"Version {version.number} of {name} is stored. Preview its admission to let it run."
+                text = f"Version {version.number} of {name} is stored. Preview its admission to run it."
                 return done(request, text, "pages:query-versions", slug, name)
         return self.show(query, form, 422, faults)
 

@@ -76,7 +76,7 @@ def test_a_trace_is_uploaded_looked_at_and_stored(browser: Client, cluster: Clus
 
 def test_an_explicit_start_and_a_short_trace(browser: Client, cluster: Cluster) -> None:
     form = columns(browser, uploaded(browser), stretch="at")
-    assert "when the stretch begins" in body(browser.post(f"{ROOT}new/columns/", {**form, "preview": "1"}))
+    assert "when the range begins" in body(browser.post(f"{ROOT}new/columns/", {**form, "preview": "1"}))
     late = {**form, "start": "2026-03-01 10:14:30"}
     assert "choose fill" in body(browser.post(f"{ROOT}new/columns/", {**late, "preview": "1"}))
     assert browser.post(f"{ROOT}new/columns/", {**late, "fill": "repeat"}).status_code == 302

@@ -117,7 +117,7 @@ def test_results_count_left_out_records_since_the_query_began(browser: Client, l
         [result(live.query, {AB: 3.0}, 0, late=4, early=2), result(live.query, {AB: 3.0}, 1, late=5, early=3)]
     )
     html = body(browser.get(LIVE)).replace("\u00a0", " ")
-    assert "0 of 2 windows revised, 3 records of times too far ahead left out" in html
+    assert "0 of 2 windows revised, 3 records too far ahead of time dropped" in html
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
@@ -152,7 +152,7 @@ def test_results_are_shown_as_they_come(browser: Client, live: LiveQuery, agent:
     assert f"changed:results:{live.query_id} from:body" in html
     assert "2 rows from 1 agent" in html
     assert "Closed without edge-1" in html
-    assert "Of what it had open, 12 records are counted already." in html
+    assert "Already counted of its open window: 12 records." in html
     table = html.split('id="t-results"')[1].split("</table>")[0]
     assert table.index("40") < table.index(">3<"), "the largest of the drawn column first"
     assert 'id="live-column"' in html

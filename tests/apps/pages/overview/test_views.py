@@ -47,7 +47,7 @@ def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: C
     row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
     row.save()
     html = page(browser, "/c/little/")
-    assert "so far off lately that its interval is 12.3 times as wide." in html
+    assert "so far off that its interval is 12.3 times as wide." in html
     assert "b runs at 1.2" not in html
 
 

@@ -93,7 +93,7 @@ def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: C
     row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
     row.save()
     html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
-    assert "because estimates were so far off lately that its interval is 12.3 times as wide." in html
+    assert "because recent estimates were so far off that its interval is 12.3 times as wide." in html
 
 
 def test_an_estimate_that_is_overtaken_says_by_what(browser: Client, cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ def test_an_estimate_that_is_overtaken_says_by_what(browser: Client, cluster: Cl
 def test_a_draft_leads_to_its_preview(browser: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "idea", 0.1)
     html = body(browser.get("/c/little/queries/idea/"))
-    assert "it takes no part in estimates" in html
+    assert "it is not part of estimates" in html
     assert "?query=idea" in html
     assert "No estimate yet" in html
     assert "Estimate now" not in html
