@@ -46,7 +46,7 @@ def faults_of(document: Any) -> dict[str, str]:
     return {fault.path: fault.message for fault in caught.value.faults}
 
 
-def test_defaults_and_values() -> None:
+def test_defaults_and_given_values_are_parsed() -> None:
     config = AgentConfig.parse(GOOD)
     assert (config.version, config.epoch_s, config.sub_epochs, config.batch_records) == (7, 1.0, 10, 1000)
     assert config.sources["probes"].lateness_s == 1.0
@@ -75,7 +75,7 @@ def test_all_faults_at_once_each_with_its_path() -> None:
     assert faults["epoch_s"] == "epoch_s is 0; allowed: a finite number from 0.05 to 60"
 
 
-def test_a_column_that_the_collector_does_not_make() -> None:
+def test_unknown_column_is_a_fault() -> None:
     document = changed()
     columns = document["sources"]["probes"]["columns"] = {**MADE["source"]["columns"], "colour": "string"}
     assert "tcp_probe makes no colour" in faults_of(document)["sources.probes.columns.colour"]
@@ -187,7 +187,7 @@ def test_a_relay_collects_nothing_itself() -> None:
     )
 
 
-def test_the_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_file_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent.toml"
     path.write_text('url = "http://127.0.0.1:8000/"\ntoken_file = "token"\nname = "web-1"\n')
     settings = AgentSettings.load(path)
@@ -200,7 +200,7 @@ def test_the_agents_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert AgentSettings.load(path).url == "http://127.0.0.1:9999"
 
 
-def test_faults_of_the_agents_file(tmp_path: Path) -> None:
+def test_agent_file_reports_all_faults(tmp_path: Path) -> None:
     def faults(text: str) -> dict[str, str]:
         path = tmp_path / "agent.toml"
         path.write_text(text)

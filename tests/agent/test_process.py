@@ -114,7 +114,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made.console.stop()
 
 
-def test_killed_again_and_again_and_a_console_that_goes_away(host: Host) -> None:
+def test_results_survive_repeated_kills_and_an_absent_console(host: Host) -> None:
     """kill -9 in mid-run, the console restarted in mid-run: every record is counted once, the result is exact."""
     host.console.config = config(records=8000)
     for round_ in range(3):
@@ -140,7 +140,7 @@ def test_killed_again_and_again_and_a_console_that_goes_away(host: Host) -> None
     assert "stopped" in host.log()
 
 
-def test_a_heartbeat_says_it_all_and_a_new_configuration_is_taken(host: Host) -> None:
+def test_heartbeat_has_every_field_and_a_new_configuration_is_applied(host: Host) -> None:
     host.console.config = config(records=ENDLESS)
     host.start()
     wait_until(lambda: host.counted() > 0, what="records")
@@ -161,7 +161,7 @@ def test_a_heartbeat_says_it_all_and_a_new_configuration_is_taken(host: Host) ->
     assert host.console.fetched == 2, "a configuration is fetched when it has changed"
 
 
-def test_a_configuration_with_faults_is_not_taken_and_said(host: Host) -> None:
+def test_faulty_configuration_is_refused_and_reported(host: Host) -> None:
     host.console.config = config(records=ENDLESS)
     host.start()
     wait_until(lambda: host.counted() > 0, what="records")
@@ -174,7 +174,7 @@ def test_a_configuration_with_faults_is_not_taken_and_said(host: Host) -> None:
     wait_until(lambda: host.counted() > before, what="records all the same")
 
 
-def test_a_refined_configuration_is_acknowledged_and_every_epoch_told_once(host: Host) -> None:
+def test_refined_configuration_is_acknowledged_and_every_epoch_reported_once(host: Host) -> None:
     host.console.config = config(records=ENDLESS)
     host.start()
     wait_until(lambda: host.counted() > 0, what="records")
@@ -205,7 +205,7 @@ def test_a_refined_configuration_is_acknowledged_and_every_epoch_told_once(host:
     assert {tuple(row["p"]) for row in rows() if row["v"] == 8} == {(0.25, 0.0, 0.0)}
 
 
-def test_it_starts_without_its_console_once_it_knows_what_to_do(host: Host) -> None:
+def test_agent_with_a_cached_configuration_starts_without_its_console(host: Host) -> None:
     host.start()
     wait_until(lambda: host.counted() > 0, what="records")
     host.signal(signal.SIGTERM)
@@ -226,7 +226,7 @@ def test_it_starts_without_its_console_once_it_knows_what_to_do(host: Host) -> N
     wait_until(lambda: host.counted() == 3000, what="all records")
 
 
-def test_a_second_agent_on_the_same_folder(host: Host) -> None:
+def test_second_agent_on_the_same_folder_is_refused(host: Host) -> None:
     host.start()
     wait_until(lambda: host.counted() > 0, what="records")
     second = run("run", "--config", str(host.file))
@@ -247,7 +247,7 @@ def test_a_secret_that_no_longer_holds_is_visible(host: Host) -> None:
     host.console.secret = SECRET
 
 
-def test_enrolling_with_a_wrong_token(host: Host, tmp_path: Path) -> None:
+def test_enrolment_with_a_wrong_token_is_refused(host: Host, tmp_path: Path) -> None:
     host.file.write_text(f'url = "{host.console.url}"\ntoken = "wrong"\nname = "web-1"\n')
     made = run("run", "--config", str(host.file))
     assert made.returncode == 1
@@ -276,7 +276,7 @@ def test_the_command_to_enrol_leaves_a_file_to_run(host: Host, tmp_path: Path) -
     wait_until(lambda: host.counted() > 0, what="records")
 
 
-def test_check_and_status_say_what_is_wrong(tmp_path: Path) -> None:
+def test_check_and_status_commands_name_faults(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text('name = "UPPER"\ncolour = 1\n')
     made = run("check", "--config", str(file))
@@ -307,7 +307,7 @@ def test_without_a_console_frames_go_to_a_folder(tmp_path: Path) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_its_footprint(tmp_path: Path) -> None:
+def test_agent_process_stays_small(tmp_path: Path) -> None:
     """Under 150 MB, and seconds at rest cost far less than the start did, however fast a core is.
 
     The time to the first epoch and the share of a core are for `docs/agent.md`.

@@ -23,7 +23,7 @@ def _report(*findings: DoctorFinding) -> tuple[int, str]:
     return code, screen.getvalue()
 
 
-def test_what_is_needed_and_missing_fails_with_its_remedy() -> None:
+def test_missing_requirement_fails_with_its_remedy() -> None:
     code, said = _report(
         DoctorFinding("redis", False, "none found", "install redis-server"), DoctorFinding("disk", True, "9 GB free")
     )
@@ -34,7 +34,7 @@ def test_what_is_needed_and_missing_fails_with_its_remedy() -> None:
     assert "Needs mending: redis" in said
 
 
-def test_what_only_tests_need_does_not_fail() -> None:
+def test_missing_test_requirement_does_not_fail() -> None:
     code, said = _report(DoctorFinding("Chromium", False, "not found", "apt install chromium", needed=False))
     assert code == 0
     assert "! Chromium    not found\n" in said
@@ -86,7 +86,7 @@ def test_a_database_without_its_tables_is_found(monkeypatch: pytest.MonkeyPatch,
     assert "./sluice manage migrate" in finding.mend
 
 
-def test_the_command_looks_at_everything(tmp_path: Path) -> None:
+def test_doctor_command_runs_every_check(tmp_path: Path) -> None:
     env = os.environ | {"SLUICE_VAR_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "launcher", "doctor"]
     found = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)

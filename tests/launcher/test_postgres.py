@@ -27,7 +27,7 @@ def test_it_starts_serves_and_leaves_nothing() -> None:
     assert not port_answers(server.port)
 
 
-def test_one_that_fails_says_what_postgresql_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_has_the_message_of_postgresql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("launcher.servers._as_other_user", list)
     for name in ("initdb", "postgres"):
         (tmp_path / name).write_text("#!/bin/sh\necho 'initdb: no space left on device' >&2\nexit 1\n")

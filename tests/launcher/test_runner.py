@@ -62,7 +62,7 @@ def test_waits_for_the_health_check_as_well(runner: ProcessRunner, journal: Path
     assert 0 < took_s <= time.monotonic() - began
 
 
-def test_one_that_ends_early_fails_with_its_last_words(runner: ProcessRunner, journal: Path) -> None:
+def test_service_that_ends_early_fails_with_its_last_output(runner: ProcessRunner, journal: Path) -> None:
     with pytest.raises(StartFailed) as failure:
         runner.start(fake("weak", journal, "--crash-when", "/", ready_line="never said"))
     said = str(failure.value)
@@ -71,12 +71,12 @@ def test_one_that_ends_early_fails_with_its_last_words(runner: ProcessRunner, jo
     assert "log/weak.log" in said
 
 
-def test_one_that_is_never_healthy_fails_in_time(runner: ProcessRunner, journal: Path) -> None:
+def test_unhealthy_service_fails_after_its_timeout(runner: ProcessRunner, journal: Path) -> None:
     with pytest.raises(StartFailed, match=r"mute was not healthy within 0.4 s"):
         runner.start(fake("mute", journal, healthy=lambda: False, ready_timeout_s=0.4))
 
 
-def test_what_is_not_vital_is_started_again_for_ever(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
+def test_optional_service_is_restarted_without_limit(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     runner.launch(fake("extra", journal, "--crash-when", "/", vital=False))
     watching = threading.Thread(target=runner.watch)
     watching.start()
@@ -96,7 +96,7 @@ def test_a_command_that_does_not_exist_is_named(runner: ProcessRunner, journal: 
         runner.start(fake("absent", journal, command=["/no-such-command"]))
 
 
-def test_what_crashes_is_started_again(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
+def test_crashed_service_is_restarted(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     service = fake("fragile", journal)
     runner.start(service)
     watching = threading.Thread(target=runner.watch)
@@ -115,7 +115,7 @@ def _kill(journal: Path) -> None:
     os.kill(pids(journal)[-1], signal.SIGKILL)
 
 
-def test_it_gives_up_on_what_keeps_crashing(runner: ProcessRunner, journal: Path) -> None:
+def test_service_that_keeps_crashing_is_given_up(runner: ProcessRunner, journal: Path) -> None:
     now = journal.with_name("now")
     runner.start(fake("broken", journal, "--crash-when", str(now)))
     now.touch()
@@ -138,7 +138,7 @@ def test_children_of_a_crashed_process_are_ended(runner: ProcessRunner, journal:
     assert alive(family) == []
 
 
-def test_one_that_ignores_sigterm_is_killed_after_its_time(runner: ProcessRunner, journal: Path) -> None:
+def test_service_that_ignores_sigterm_is_killed(runner: ProcessRunner, journal: Path) -> None:
     runner.start(fake("deaf", journal, "--deaf", stop_steps=((signal.SIGTERM, 1.0),)))
     began = time.monotonic()
     runner.stop()
@@ -167,7 +167,7 @@ def test_lines_are_prefixed_and_kept(runner: ProcessRunner, journal: Path, scree
     assert [line.split(" ", 1)[1] for line in kept] == ["GET / 200", "warning: Grüße"]
 
 
-def test_a_start_that_goes_well_needs_no_words(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
+def test_regular_start_prints_no_warnings(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     runner.start(fake("web", journal))
     assert screen.getvalue() == ""
 

@@ -17,7 +17,7 @@ input()
 """
 
 
-def test_what_an_ended_worker_used_stays_counted() -> None:
+def test_cpu_time_of_an_ended_worker_stays_counted() -> None:
     before_ns = family_cpu_ns()
     with subprocess.Popen([sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None

@@ -41,7 +41,7 @@ def test_driver_binds_to_loopback_unless_the_master_is_elsewhere(
     assert settings(tmp_path)["spark.driver.host"] == "127.0.0.2"
 
 
-def test_no_java_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="holds no bin/java"):
         require_java()

@@ -64,7 +64,7 @@ def test_a_batch_that_failed_is_read_again_with_the_same_entries(stream: Collect
     assert {agent: stream.numbers(agent) for agent in AGENTS} == {agent: list(range(1, 9)) for agent in AGENTS}
 
 
-def test_only_what_is_behind_the_checkpoint_is_trimmed(stream: Collected) -> None:
+def test_entries_are_trimmed_behind_the_checkpoint_only(stream: Collected) -> None:
     send_range(stream.url, 1, 4)
     query = stream.start(max_entries=8, fail_at=1)
     with pytest.raises(StreamingQueryException):

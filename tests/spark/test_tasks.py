@@ -60,7 +60,7 @@ def counts(results: list[TaskResult]) -> dict[int, list[int]]:
     return work.counts
 
 
-def test_tasks_and_sql_work_records_off_alike(spark: Any) -> None:
+def test_tasks_and_sql_give_the_same_partials(spark: Any) -> None:
     table, wanted = frames_of_entries()
     frames = spark.createDataFrame(table).coalesce(1).persist()
     rest, results = process_in_tasks(frames, iter, [PIPELINE], {}, [])
@@ -77,7 +77,7 @@ def test_tasks_and_sql_work_records_off_alike(spark: Any) -> None:
     assert rest["size"].to_pylist() == [len(body) for body in table["body"].to_pylist()]
 
 
-def test_what_is_not_worked_off_comes_with_its_body(spark: Any) -> None:
+def test_frame_that_a_task_leaves_keeps_its_body(spark: Any) -> None:
     body = batch_bytes(batch(1, 30, huge=False).combine_chunks())
     rows = [
         row(5, body=body),  # counted before

@@ -42,7 +42,7 @@ def read(source: Collector) -> list[str]:
 
 
 @pytest.mark.parametrize(("kind", "state"), [("log_file", "not allowed"), ("replay", "failed")])
-def test_a_file_outside_is_not_read_and_the_fault_says_so(logs: Path, kind: str, state: str) -> None:
+def test_file_outside_the_folders_is_not_read_and_is_a_fault(logs: Path, kind: str, state: str) -> None:
     readable = ReadableFolders([logs])
     assert read(collector(kind, logs / "a.log", readable)) == ["allowed"]
     (logs / "link.log").symlink_to(logs.parent / "secret")
@@ -54,13 +54,13 @@ def test_a_file_outside_is_not_read_and_the_fault_says_so(logs: Path, kind: str,
         assert report["faults"] == [f"{path} is outside of what agent.toml allows: read_from is {logs}"]
 
 
-def test_files_outside_are_not_told_apart_from_none(logs: Path) -> None:
+def test_file_outside_looks_like_a_missing_one(logs: Path) -> None:
     source = collector("log_file", logs.parent / "no such file", ReadableFolders([logs]))
     assert read(source) == []
     assert source.report()["state"] == "not allowed"
 
 
-def test_of_a_pattern_what_is_inside_is_read_and_nothing_else_named(logs: Path) -> None:
+def test_pattern_reads_files_inside_and_names_no_others(logs: Path) -> None:
     (logs / "b.log").symlink_to(logs.parent / "secret")
     source = collector("log_file", logs / "*.log", ReadableFolders([logs]))
     assert read(source) == ["allowed"]
@@ -115,7 +115,7 @@ def test_the_agents_own_files_are_never_read(tmp_path: Path) -> None:
     os.close(readable.open(tmp_path / "app.log"))
 
 
-def test_nothing_but_var_log_without_a_word_of_the_owner(tmp_path: Path) -> None:
+def test_default_folder_is_var_log_only(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text('url = "http://127.0.0.1:1"\n')
     readable = AgentSettings.load(file).readable

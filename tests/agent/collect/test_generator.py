@@ -33,7 +33,7 @@ def drained(source: Collector, now_us: int, most: int = 10**9) -> pa.Table:
     return pa.Table.from_batches(source.poll(now_us, most), source.schema)
 
 
-def test_as_many_as_the_rate_says_each_at_its_time() -> None:
+def test_generator_makes_records_at_the_rate_and_at_their_times() -> None:
     source = generator()
     first = drained(source, START_US)
     table = pa.concat_tables([first, drained(source, START_US + 10_000_000)])
@@ -44,7 +44,7 @@ def test_as_many_as_the_rate_says_each_at_its_time() -> None:
     assert source.watermark_us() == START_US + 10_001_000
 
 
-def test_ten_times_the_load_is_one_option() -> None:
+def test_rate_factor_multiplies_the_load() -> None:
     source = generator(times=10)
     drained(source, START_US)
     assert drained(source, START_US + 1_000_000).num_rows == 10_000
@@ -59,7 +59,7 @@ def test_records_do_not_depend_on_how_they_are_asked_for() -> None:
     assert pa.concat_tables(given).slice(0, wanted.num_rows).combine_chunks() == wanted.combine_chunks()
 
 
-def test_another_seed_other_records_the_same_seed_the_same() -> None:
+def test_records_depend_on_the_seed() -> None:
     def values(seed: int) -> list[int]:
         source = generator(seed=seed)
         source.poll(START_US, 1)
@@ -68,7 +68,7 @@ def test_another_seed_other_records_the_same_seed_the_same() -> None:
     assert values(1) == values(1) != values(2)
 
 
-def test_it_goes_on_exactly_from_any_position() -> None:
+def test_collector_continues_exactly_from_any_position() -> None:
     wanted = generator()
     wanted.poll(START_US, 0)
     whole = drained(wanted, START_US + 9_000_000)
@@ -82,14 +82,14 @@ def test_it_goes_on_exactly_from_any_position() -> None:
         assert pa.concat_tables([begin, rest]).combine_chunks() == whole.combine_chunks()
 
 
-def test_other_options_begin_anew() -> None:
+def test_changed_options_restart_the_replay() -> None:
     source = generator()
     source.poll(START_US, 10)
     with pytest.raises(ValueError, match="other options"):
         generator(times=2).seek(source.position())
 
 
-def test_what_was_due_for_too_long_is_shed_and_counted() -> None:
+def test_overdue_records_are_shed_and_counted() -> None:
     source = generator(max_lag_s=2)
     source.poll(START_US, 1)
     table = drained(source, START_US + 10_000_000)
@@ -99,7 +99,7 @@ def test_what_was_due_for_too_long_is_shed_and_counted() -> None:
     assert source.report()["state"] == "collecting"
 
 
-def test_one_that_ends_says_so_and_lets_all_windows_close() -> None:
+def test_finished_replay_ends_its_stream_and_closes_all_windows() -> None:
     source = generator(records=1500)
     drained(source, START_US)
     assert drained(source, START_US + 10_000_000).num_rows == 1499
@@ -148,7 +148,7 @@ def test_the_curves_inverse_is_its_integral(points: list[tuple[float, float]], p
     assert expected == pytest.approx(2000, abs=1.5)
 
 
-def test_a_curve_that_ends_at_nothing_ends() -> None:
+def test_rate_curve_that_ends_at_zero_ends_the_generator() -> None:
     curve = RateCurve(10.0, [(0, 1), (10, 0)])
     assert curve.records == 50
     assert RateCurve(10.0, [(0, 0), (10, 1)]).records == np.inf

@@ -13,7 +13,7 @@ __all__ = ["quick_scans"]
 pytestmark = pytest.mark.usefixtures("quick_scans")
 
 
-def test_lines_as_they_come_and_the_last_when_it_is_whole(tmp_path: Path) -> None:
+def test_lines_are_read_as_they_come_and_the_last_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     source = follow(path)
     assert read(source) == []
@@ -25,7 +25,7 @@ def test_lines_as_they_come_and_the_last_when_it_is_whole(tmp_path: Path) -> Non
     assert source.report()["records"] == 4
 
 
-def test_from_the_end_of_what_is_there_but_all_of_what_comes(tmp_path: Path) -> None:
+def test_reading_from_the_end_skips_old_lines_and_keeps_new_ones(tmp_path: Path) -> None:
     append(tmp_path / "a.log", "old\nhalf")
     source = follow(tmp_path / "*.log", begin="end")
     assert read(source) == []
@@ -34,7 +34,7 @@ def test_from_the_end_of_what_is_there_but_all_of_what_comes(tmp_path: Path) -> 
     assert sorted(read(source)) == ["half a line", "new file"]
 
 
-def test_no_more_than_asked_for(tmp_path: Path) -> None:
+def test_poll_returns_no_more_than_the_maximum(tmp_path: Path) -> None:
     append(tmp_path / "a.log", "".join(f"{i}\n" for i in range(1000)))
     source = follow(tmp_path / "a.log")
     assert read(source, most=300) == [str(i) for i in range(300)]
@@ -68,7 +68,7 @@ def test_event_times_from_lines_and_the_watermark(tmp_path: Path) -> None:
     assert source.watermark_us() == NOW_US + 58_000_000, "the clock less the delay of lines and their lateness"
 
 
-def test_a_time_of_a_line_far_ahead_is_none(tmp_path: Path) -> None:
+def test_line_time_far_in_the_future_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     append(path, "time=2023-11-14T22:13:19+00:00 a\ntime=2093-11-14T22:13:19+00:00 b\n")
     source = follow(path, time_pattern=r"time=(\S+)")

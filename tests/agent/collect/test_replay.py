@@ -63,7 +63,7 @@ def test_the_files_own_times_at_twice_the_speed(recorded: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.tsv.xz", "a.arrow", "a.arrow.gz"])
-def test_formats_by_name(tmp_path: Path, name: str) -> None:
+def test_format_follows_the_file_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if ".arrow" in name:
         schema = pa.schema([("time", pa.timestamp("ms")), ("host", pa.string()), ("ms", pa.float32())])
@@ -85,7 +85,7 @@ def test_formats_by_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"loop": True}, {"rebase": False}, {"rate_per_s": 7.0}, {"speed": 0.5}])
-def test_it_goes_on_exactly_from_any_position(recorded: Path, options: dict[str, Any]) -> None:
+def test_collector_continues_exactly_from_any_position(recorded: Path, options: dict[str, Any]) -> None:
     whole = replay(recorded, **options)
     whole.poll(START_US, 0)
     until_us = START_US + 25_000_000
@@ -100,7 +100,7 @@ def test_it_goes_on_exactly_from_any_position(recorded: Path, options: dict[str,
         assert second.watermark_us() == whole.watermark_us()
 
 
-def test_rounds_follow_each_other_without_a_jump(recorded: Path) -> None:
+def test_replay_rounds_follow_each_other_without_a_jump(recorded: Path) -> None:
     source = replay(recorded, loop=True)
     source.poll(START_US, 0)
     rows = drained(source, START_US + 60_000_000)
@@ -108,7 +108,7 @@ def test_rounds_follow_each_other_without_a_jump(recorded: Path) -> None:
     assert [row["host"] for row in rows[40:43]] == ["h0", "h1", "h2"]
 
 
-def test_another_file_begins_anew(recorded: Path) -> None:
+def test_replay_of_another_file_starts_at_its_beginning(recorded: Path) -> None:
     source = replay(recorded)
     source.poll(START_US, 10)
     position = source.position()
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_replayed_says_why(tmp_path: Path, text: str, word
     assert words in source.report()["faults"][0]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_a_fault_until_it_appears(tmp_path: Path) -> None:
     source = replay(tmp_path / "none.csv")
     assert drained(source, START_US) == []
     assert "No such file" in source.report()["faults"][0]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("quick_scans")
 
 
 @pytest.mark.parametrize("pattern", ["a.log", "a.log*"])
-def test_rotation_by_renaming(tmp_path: Path, pattern: str) -> None:
+def test_rotation_by_rename_loses_no_line(tmp_path: Path, pattern: str) -> None:
     path = tmp_path / "a.log"
     source = follow(tmp_path / pattern)
     with path.open("a") as writer:
@@ -39,7 +39,7 @@ def test_rotation_by_renaming(tmp_path: Path, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a.log", "a.log*"])
-def test_rotation_by_copying_and_cutting(tmp_path: Path, pattern: str) -> None:
+def test_rotation_by_copy_and_truncate_loses_no_line(tmp_path: Path, pattern: str) -> None:
     path = tmp_path / "a.log"
     source = follow(tmp_path / pattern)
     append(path, "1\n2\n")
@@ -55,7 +55,7 @@ def test_rotation_by_copying_and_cutting(tmp_path: Path, pattern: str) -> None:
     assert read(source) == ["6"]
 
 
-def test_what_stood_unread_when_the_file_was_cut_is_read_from_the_copy(tmp_path: Path) -> None:
+def test_unread_lines_of_a_truncated_file_are_read_from_its_copy(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     source = follow(path)
     append(path, "1\n")
@@ -68,7 +68,7 @@ def test_what_stood_unread_when_the_file_was_cut_is_read_from_the_copy(tmp_path:
     assert read(source) == []
 
 
-def test_a_file_made_anew_under_the_same_name(tmp_path: Path) -> None:
+def test_recreated_file_of_the_same_name_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     source = follow(path)
     append(path, "1\n")
@@ -78,9 +78,7 @@ def test_a_file_made_anew_under_the_same_name(tmp_path: Path) -> None:
     assert read(source) == ["2"]
 
 
-def test_a_renamed_file_is_let_go_in_the_end_and_its_last_line_given_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renamed_file_is_closed_after_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.log"
     source = follow(path)
     append(path, "1\nwithout end")
@@ -94,7 +92,7 @@ def test_a_renamed_file_is_let_go_in_the_end_and_its_last_line_given_out(
 
 
 @pytest.mark.parametrize("how", ["nothing", "renamed", "copied", "anew"])
-def test_it_goes_on_after_a_restart(tmp_path: Path, how: str) -> None:
+def test_relay_continues_after_a_restart(tmp_path: Path, how: str) -> None:
     path = tmp_path / "a.log"
     append(path, "1\n2\n3\n")
     before = follow(path)
@@ -119,7 +117,7 @@ def test_it_goes_on_after_a_restart(tmp_path: Path, how: str) -> None:
     assert bool(after.report()["faults"]) == (how == "anew")
 
 
-def test_a_position_of_another_path_begins_anew(tmp_path: Path) -> None:
+def test_position_of_another_path_restarts_the_replay(tmp_path: Path) -> None:
     append(tmp_path / "a.log", "1\n")
     source = follow(tmp_path / "a.log")
     read(source)
@@ -139,7 +137,7 @@ def test_two_files_that_begin_alike_are_two_files(tmp_path: Path) -> None:
     assert read(source) == ["a1"]
 
 
-def test_several_rotations_while_the_agent_did_not_run(tmp_path: Path) -> None:
+def test_rotations_while_the_agent_was_stopped_lose_no_line(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     append(tmp_path / "a.log.9", "long ago\n")
     os.utime(tmp_path / "a.log.9", (1, 1))
@@ -156,7 +154,7 @@ def test_several_rotations_while_the_agent_did_not_run(tmp_path: Path) -> None:
     assert sorted(read(after) + read(after)) == ["2", "3", "4", "5"]
 
 
-def test_a_name_that_changes_hands_between_look_and_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_swapped_between_check_and_open_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.log"
     append(path, "first 1\n")
     source = follow(path)
@@ -181,7 +179,7 @@ def test_a_name_that_changes_hands_between_look_and_opening(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_writer_that_rotates_while_it_is_read(tmp_path: Path, seed: int) -> None:
+def test_rotation_during_a_read_loses_no_line(tmp_path: Path, seed: int) -> None:
     """Renames and makes anew at any moment, in pieces of lines; a reader restarts now and then."""
     path, wanted, done = tmp_path / "a.log", 6000, threading.Event()
 
@@ -227,7 +225,7 @@ def test_a_writer_that_rotates_while_it_is_read(tmp_path: Path, seed: int) -> No
     assert sorted(int(line.split()[1]) for line in seen) == list(range(wanted))
 
 
-def test_a_file_that_goes_while_its_folder_is_looked_at_stops_nothing(tmp_path, monkeypatch):
+def test_file_that_vanishes_during_a_scan_stops_nothing(tmp_path, monkeypatch):
     path, passing = tmp_path / "a.log", tmp_path / "a.log.1"
     append(path, "one\n")
     source = follow(path)

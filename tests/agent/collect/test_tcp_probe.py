@@ -65,7 +65,7 @@ def test_two_agents_probe_each_other() -> None:
     assert stamps == sorted(stamps)
 
 
-def test_a_dead_peer_and_one_that_does_not_answer() -> None:
+def test_dead_and_unanswering_peers_are_reported_with_their_error() -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     try:
         peers = [
@@ -105,7 +105,7 @@ def test_a_full_buffer_sheds_and_says_so() -> None:
         assert sum(batch.num_rows for batch in source.poll(0, 5000)) == 1000
 
 
-def test_a_port_that_is_taken_is_said_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taken_port_is_reported_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.collect.tcp_probe._RETRY_S", 0.05)
     taken = socket.create_server(("127.0.0.1", 0))
     port = taken.getsockname()[1]
@@ -119,7 +119,7 @@ def test_a_port_that_is_taken_is_said_and_tried_again(monkeypatch: pytest.Monkey
         assert source.report()["faults"] == []
 
 
-def test_a_caller_that_is_no_prober_does_no_harm() -> None:
+def test_foreign_caller_of_the_probe_port_does_no_harm() -> None:
     port = free_port()
     with prober(listen=f"127.0.0.1:{port}", peers=[{"address": f"127.0.0.1:{port}"}]) as source:
         rows(source, 1, err_code=0)
@@ -145,7 +145,7 @@ def test_host_metrics_on_the_grid_of_their_interval() -> None:
         assert min(row[name] for name in HOST_COLUMNS if name.startswith(("net_", "disk_read", "disk_write"))) >= 0
 
 
-def test_a_disk_that_is_not_there() -> None:
+def test_missing_spool_folder_is_a_fault() -> None:
     columns = {"ts": "timestamp", "disk_percent": "float64"}
     source = make_collector(SourceConfig("host", "host_metrics", {"disk": "/no/such/place"}, "ts", columns))
     (batch,) = source.poll(1_000_000, 10)

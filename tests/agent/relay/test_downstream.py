@@ -93,7 +93,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     made.stop()
 
 
-def test_both_tell_what_the_model_says_and_nothing_else(pair: Pair) -> None:
+def test_agent_and_relay_exchange_the_messages_of_the_model_only(pair: Pair) -> None:
     assert PIPELINE.aggregate is not None
     names = [operator.id for operator in PIPELINE.operators[: PIPELINE.aggregate + 1]]
     shared = [*((name, "agent") for name in names), (names[-1], "relay")]
@@ -115,7 +115,7 @@ def test_both_tell_what_the_model_says_and_nothing_else(pair: Pair) -> None:
     assert {mark[DELAY][stream]["period_s"] for mark in pair.heard.marks if DELAY in mark} == {1.0}
 
 
-def test_the_relay_goes_by_what_the_agent_told(pair: Pair) -> None:
+def test_relay_schedules_by_the_agents_delays(pair: Pair) -> None:
     def told() -> Any:
         (query,) = pair.site.relay.report()["relay"]["merging"]["queries"] or [{"delays": {}}]
         return query["delays"].get(CHILD, {}).get(PIPELINE.source.id, {}).get("mean_s")
@@ -129,9 +129,7 @@ def test_the_relay_goes_by_what_the_agent_told(pair: Pair) -> None:
     assert pair.sender.ignored == 0 and pair.site.relay.report()["faults"] == []
 
 
-def test_an_agent_above_which_there_is_no_relay_tells_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agent_without_a_relay_sends_no_delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender_module, "IDLE_S", 0.02)
     pair = Pair(tmp_path, below=False)
     try:

@@ -314,7 +314,7 @@ def test_a_silent_child_is_left_out_and_named(tmp_path: Path) -> None:
         site.stop()
 
 
-def test_the_end_of_a_query(site: Site) -> None:
+def test_ended_query_closes_all_windows(site: Site) -> None:
     site.relay.apply(relay_config(site.port, children=[{"agent": c, "secret_hash": secret_hash(c)} for c in CHILDREN]))
     for child in CHILDREN:
         post(site, child, partial(child, 1, 500_000), mark(child, 2, 600_000))
@@ -328,7 +328,7 @@ def test_the_end_of_a_query(site: Site) -> None:
     assert not site.relay._state.marks
 
 
-def test_a_child_that_left_no_longer_holds_the_others_back(site: Site) -> None:
+def test_removed_child_no_longer_holds_the_others_back(site: Site) -> None:
     for child in CHILDREN:
         post(site, child, mark(child, 1, 1_000_000))
     site.relay.apply(relay_config(site.port, children=[{"agent": "child-a", "secret_hash": secret_hash("child-a")}]))
@@ -348,7 +348,7 @@ def test_copies_of_open_windows_are_taken_and_end_here(site: Site) -> None:
     assert "entry is 1; allowed for checkpoint: 2, the aggregate" in wrong.message
 
 
-def test_what_is_refused_and_how(site: Site) -> None:
+def test_wrong_posts_are_refused_with_their_status(site: Site) -> None:
     assert post(site, "nobody", mark("child-a", 1, 1)).status == 401
     assert post(site, "child-a", mark("child-b", 1, 1)).status == 422
     assert post(site, "child-a", b"SLF1 nonsense").status == 400

@@ -109,7 +109,7 @@ def told(*streams: tuple[str, Delay]) -> dict[str, Any]:
     return {"delay": {stream: delay.note() for stream, delay in streams}}
 
 
-def test_what_is_told_is_what_the_model_says(site: Site) -> None:
+def test_messages_equal_those_of_the_model(site: Site) -> None:
     """Section 4: the agent sees the watermarks first, the relay's part of the aggregate comes after its operators."""
     assert PIPELINE.aggregate is not None
     names = [operator.id for operator in PIPELINE.operators[: PIPELINE.aggregate + 1]]
@@ -124,7 +124,7 @@ def test_what_is_told_is_what_the_model_says(site: Site) -> None:
     assert cost[f"cost:{names[-1]}"] == pytest.approx(0.01), "10 ms for the one row that was merged"
 
 
-def test_nobody_is_told_of_queries_that_are_not_theirs(tmp_path: Path) -> None:
+def test_child_gets_costs_of_its_own_queries_only(tmp_path: Path) -> None:
     site = Site(tmp_path, (CHILD, OTHER))
     only = {child: replace(site.config.relay.children[child], queries=dict([pair])) for child, pair in
             ((CHILD, (QUERIES[0], PIPELINE.digest)), (OTHER, (QUERIES[1], PIPELINE.digest)))}  # fmt: skip
@@ -148,7 +148,7 @@ def test_the_least_slack_goes_first_and_the_rest_waits_for_the_next_epoch(site: 
     assert site.session("eu/b")["delays"] == {CHILD: {"probes": Delay(1.0, 50, 0.2, 1e-4).note()}}
 
 
-def test_the_policy_is_told_where_there_is_too_much_for_long(site: Site) -> None:
+def test_policy_is_informed_of_saturation(site: Site) -> None:
     """Five epochs one after the other that left queries over; an epoch that did all ends it."""
 
     class Asked(Klink):
@@ -197,7 +197,7 @@ def test_a_window_that_all_have_passed_goes_before_one_that_is_still_awaited(sit
     assert site.session("eu/b")["windows"] == 0 and site.session("eu/b")["latency_mean_s"] is None
 
 
-def test_who_has_waited_too_long_goes_first(tmp_path: Path) -> None:
+def test_starved_merge_runs_first(tmp_path: Path) -> None:
     site = Site(tmp_path, starvation_s=2.0)
     site.relay._config = replace(site.config, budget_cores=0.001)
     late = told(("probes", Delay(1.0, 50, 1000.0, 1e-4)))
@@ -247,7 +247,7 @@ def test_a_restart_and_a_query_that_ends_leave_nothing_behind(site: Site) -> Non
     assert site.merging()["queries"] == [] and site.sent() == []
 
 
-def test_rows_before_the_first_mark_wait_in_peace(site: Site) -> None:
+def test_rows_before_the_first_mark_are_held(site: Site) -> None:
     site.post(CHILD, *(row("eu/a", 500_000 + i) for i in range(40)))
     assert site.sent() == [] and site.sent() == []
     assert site.session("eu/a")["row_cost_s"] == pytest.approx(0.01 / 40)

@@ -12,7 +12,7 @@ from tests.agent.runtime.hosts import PIPELINE, Host, exact, settled
 from tests.agent.runtime.pipelines import probes_pipeline
 
 
-def test_it_begins_at_the_stream_processor_and_settles_at_its_budget(tmp_path):
+def test_query_starts_at_the_stream_processor_and_settles_at_its_budget(tmp_path):
     host = Host(tmp_path, cores=0.15)
     first, *rows = host.epochs(12)
     assert first["p"] == [0.0] * 4
@@ -28,7 +28,7 @@ def test_it_begins_at_the_stream_processor_and_settles_at_its_budget(tmp_path):
     assert exact(host)
 
 
-def test_more_budget_is_used_within_few_epochs_and_less_does_not_flood(tmp_path):
+def test_budget_changes_take_effect_within_few_epochs(tmp_path):
     host = Host(tmp_path, cores=0.1)
     host.epochs(12)
     host.apply(cores=0.5)
@@ -42,7 +42,7 @@ def test_more_budget_is_used_within_few_epochs_and_less_does_not_flood(tmp_path)
     assert exact(host)
 
 
-def test_a_budget_of_nothing_and_back(tmp_path):
+def test_budget_of_zero_stops_operators_and_a_raise_starts_them_again(tmp_path):
     host = Host(tmp_path, cores=0.5)
     host.epochs(6)
     host.quota = 0.0
@@ -65,7 +65,7 @@ def test_a_quota_that_is_lowered_is_the_budget_from_the_next_epoch_on(tmp_path):
     assert exact(host)
 
 
-def test_an_operator_that_becomes_ten_times_as_dear(tmp_path):
+def test_operator_that_becomes_ten_times_as_expensive_keeps_the_budget(tmp_path):
     host = Host(tmp_path, cores=0.5)
     host.epochs(10)
     host.costs_us["stats"] *= 10
@@ -77,7 +77,7 @@ def test_an_operator_that_becomes_ten_times_as_dear(tmp_path):
     assert exact(host)
 
 
-def test_an_operator_that_breaks_down_rests_and_works_again(tmp_path, caplog):
+def test_operator_that_fails_rests_and_works_again(tmp_path, caplog):
     host = Host(tmp_path, cores=0.8)
     host.epochs(8)
     host.broken.add("tors")
@@ -91,7 +91,7 @@ def test_an_operator_that_breaks_down_rests_and_works_again(tmp_path, caplog):
     assert exact(host)
 
 
-def test_an_operator_that_gives_out_more_than_it_takes(tmp_path):
+def test_expanding_operator_stays_within_its_bound(tmp_path):
     host = Host(tmp_path, cores=0.3, rate_per_s=300, pipelines=(probes_pipeline(slide_s=2),))
     rows = host.epochs(20)
     assert settled(rows[8:])
@@ -132,7 +132,7 @@ def test_load_factors_by_hand_stay(tmp_path):
     assert host.state()["load_factors"] == [0.2, 0.0, 0.0, 0.0]
 
 
-def test_an_hour_without_anything_to_do(tmp_path):
+def test_idle_hour_sends_marks_only(tmp_path):
     host = Host(tmp_path, cores=0.3, rate_per_s=0)
     rows = host.epochs(50)
     assert all(row["o"] == row["n"] == 0 for row in rows)
@@ -141,7 +141,7 @@ def test_an_hour_without_anything_to_do(tmp_path):
     assert exact(host)
 
 
-def test_a_controller_that_fails_keeps_its_load_factors_and_says_so(tmp_path, monkeypatch, caplog):
+def test_failed_controller_keeps_its_load_factors_and_reports_the_fault(tmp_path, monkeypatch, caplog):
     host = Host(tmp_path, cores=0.5)
     host.epochs(6)
     (chain,) = host.runtime._registry.pipelines.values()

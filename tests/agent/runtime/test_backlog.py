@@ -59,7 +59,7 @@ def test_no_record_waits_longer_than_the_limit(tmp_path, most_s, waiting):
     assert chain.arrived_us is None or clock.wall_us() - chain.arrived_us <= most_s * SECOND_US
 
 
-def test_what_waits_is_bounded_in_bytes_and_the_oldest_goes_first(tmp_path):
+def test_backlog_is_bounded_in_bytes_and_the_oldest_overflows_first(tmp_path):
     clock, limit = ManualClock(cpu_step_ns=1000), 2**16
     others = (PIPELINE, probes_pipeline(where="err = 1"))
     queries = tuple(RuntimeQuery(f"here/{i}", other, ALL) for i, other in enumerate(others))
@@ -116,7 +116,7 @@ def test_with_nothing_waiting_a_mark_passes_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_waits_of_a_query_that_leaves_goes_on_before_its_final_mark(tmp_path, restart):
+def test_backlog_of_a_removed_query_is_sent_before_its_final_mark(tmp_path, restart):
     clock, source = ManualClock(cpu_step_ns=1000), TableSource(RECORDS, [10])
     runtime, spool = runtime_of(tmp_path, source, settings(), clock)
     epochs(runtime, clock, 2)
@@ -136,7 +136,7 @@ def test_what_waits_of_a_query_that_leaves_goes_on_before_its_final_mark(tmp_pat
     assert rows_of(reference.result(QUERY, PIPELINE)) == expected_of(RECORDS.slice(0, at))
 
 
-def test_what_waits_is_taken_up_by_the_next_start_with_its_age_and_its_marks(tmp_path):
+def test_backlog_survives_a_restart_with_its_age_and_marks(tmp_path):
     clock = ManualClock(cpu_step_ns=1000)
     runtime, spool = runtime_of(tmp_path, TableSource(RECORDS, [10]), settings(), clock)
     epochs(runtime, clock, 2)
@@ -161,7 +161,7 @@ def test_what_waits_is_taken_up_by_the_next_start_with_its_age_and_its_marks(tmp
     assert processed_by(spool).late == 0
 
 
-def test_a_spool_of_an_agent_without_queues_is_taken_up(tmp_path, monkeypatch):
+def test_spool_of_an_older_agent_without_queues_is_read(tmp_path, monkeypatch):
     """As after an upgrade: its notes say nothing of what waits."""
     clock, source = ManualClock(), TableSource(RECORDS, [10])
     runtime, spool = runtime_of(tmp_path, source, config(1.0, 0.5), clock)
@@ -181,7 +181,7 @@ def test_a_spool_of_an_agent_without_queues_is_taken_up(tmp_path, monkeypatch):
     assert rows_of(processed_by(spool).result(QUERY, PIPELINE)) == expected_of(RECORDS)
 
 
-def test_a_schedule_sees_what_waits(tmp_path):
+def test_session_reports_the_backlog(tmp_path):
     clock = ManualClock(cpu_step_ns=1000)
     source = TableSource(probe_records(PIPELINE, 1000, span_s=100, disorder_s=0), [10])
     runtime, _ = runtime_of(tmp_path, source, settings(most_s=10.0), clock)
@@ -203,7 +203,7 @@ def test_a_schedule_sees_what_waits(tmp_path):
     assert chain.sweeps == []
 
 
-def test_sweeps_tell_when_a_watermark_came_and_when_it_was_through(tmp_path, monkeypatch):
+def test_sweeps_have_arrival_and_end_of_a_watermark(tmp_path, monkeypatch):
     host = Host(tmp_path, cores=0.5, rate_per_s=1000)
     host.epochs(8)
     (chain,) = host.runtime._registry.pipelines.values()
@@ -226,7 +226,7 @@ def test_sweeps_tell_when_a_watermark_came_and_when_it_was_through(tmp_path, mon
     assert any(one.queued and one.work_s > 0 for one in found)
 
 
-def test_a_burst_is_worked_off_in_quieter_epochs(tmp_path):
+def test_burst_is_processed_in_quieter_epochs(tmp_path):
     host = Host(tmp_path, cores=0.5, rate_per_s=1000, settings=by_hand(1, 1, 1, 1))
     host.epochs(6)
     host.source.rate_per_s = 9000  # above 1 CPU second in a second
@@ -257,7 +257,7 @@ def test_a_watermark_that_goes_back_is_ignored_and_said(tmp_path, monkeypatch):
     assert runtime.state()["sources"]["probes"]["watermark_us"] == truth()
 
 
-def test_a_source_that_knows_nothing_for_a_while_keeps_its_watermark(tmp_path, monkeypatch):
+def test_source_without_a_watermark_for_a_while_keeps_the_last_one(tmp_path, monkeypatch):
     clock, source = ManualClock(), TableSource(RECORDS, [10])
     runtime, _ = runtime_of(tmp_path, source, settings(budget_cores=8.0), clock)
     epochs(runtime, clock, 2)

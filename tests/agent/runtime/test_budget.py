@@ -89,7 +89,7 @@ def test_records_that_waited_for_the_last_run_are_processed_where_the_host_lets_
     assert sum(row["records_queued"] for row in last) == queued
 
 
-def test_what_one_query_leaves_goes_to_the_other(tmp_path):
+def test_unused_budget_goes_to_the_other_query(tmp_path):
     idle = probes_pipeline(source="idle")
     queries = (RuntimeQuery(QUERY, PIPELINE, ALL), RuntimeQuery("here/idle", idle, ALL))
     records = probe_records(PIPELINE, 5000)

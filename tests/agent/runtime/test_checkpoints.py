@@ -32,7 +32,7 @@ def take(reference: ReferenceProcessor, spool) -> None:
 
 @pytest.mark.parametrize("slide_s", [10, 2])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_an_agent_that_dies_behind_a_checkpoint_has_lost_nothing(tmp_path, slide_s, restarts):
+def test_agent_that_dies_after_a_checkpoint_loses_nothing(tmp_path, slide_s, restarts):
     pipeline = probes_pipeline(slide_s=slide_s)
     records = probe_records(pipeline, 4000, disorder_s=3)
     settings = config(
@@ -70,14 +70,14 @@ def test_copies_stay_within_their_share_of_what_is_sent(tmp_path):
     assert 0 < sizes[FrameKind.CHECKPOINT] <= 0.1 * (sizes[FrameKind.RECORDS] + sizes[FrameKind.PARTIALS])
 
 
-def test_without_a_share_there_are_none(tmp_path):
+def test_checkpoint_share_of_zero_sends_no_checkpoints(tmp_path):
     source = TableSource(probe_records(PIPELINE, 4000), [50])
     runtime, spool = runtime_of(tmp_path, source, config(0.5, 1, 1, 1, checkpoint_share=0.0))
     run_to_the_end(runtime, source)
     assert all(frame.kind is not FrameKind.CHECKPOINT for frame in frames_of(spool))
 
 
-def test_what_leaves_takes_its_copy_along(tmp_path):
+def test_removed_window_removes_its_checkpoint(tmp_path):
     source = TableSource(probe_records(PIPELINE, 4000), [100])
     runtime, spool = runtime_of(tmp_path, source, config(0.5, 1, 1, 1, checkpoint_share=1.0))
     reference = ReferenceProcessor([PIPELINE])

@@ -25,7 +25,7 @@ def test_a_step_back_is_slewed_until_the_wall_has_caught_up():
     assert seen[-1] == clock.wall_us()
 
 
-def test_what_a_step_back_leaves_is_told_until_the_wall_has_caught_up():
+def test_clock_skew_is_reported_until_the_wall_clock_has_caught_up():
     clock = ManualClock()
     labels = EpochLabels(clock)
     labels.now_us()

@@ -31,7 +31,7 @@ def test_over_time_exactly_the_load_factor_passes(load_factor, polls):
     st.floats(0, 1),
     st.lists(st.tuples(*[st.integers(0, 30)] * 3, st.booleans()), max_size=20),
 )
-def test_every_record_is_processed_or_drained_or_given_up_once_or_waits(load_factor, steps):
+def test_every_record_is_processed_drained_overflowed_or_queued_once(load_factor, steps):
     proxy, came, processed, drained, before = ControlProxy(load_factor), 0, [], [], 0
     for arriving, running, giving_up, ending in steps:
         proxy.admit(numbers(came, arriving))
@@ -61,7 +61,7 @@ def test_those_that_pass_are_not_always_the_first_of_a_batch():
     assert sorted(values([proxy.queue.take(8).table])) == list(range(8))
 
 
-def test_overflow_is_told_from_planned_drain():
+def test_overflow_is_counted_apart_from_planned_drain():
     proxy = ControlProxy(0.5)
     proxy.admit(numbers(0, 10))
     proxy.overflow(5)

@@ -53,7 +53,7 @@ def test_records_of_an_operator_with_dear_calls_wait_for_each_other():
     assert cost.worth_a_run() == 16_384
 
 
-def test_an_operator_that_seemed_too_dear_is_tried_again():
+def test_operator_that_seemed_too_expensive_is_tried_again():
     cost = OperatorCost()
     cost.observe(1000, 50_100_000)
     cost.observe(2000, 50_200_000)
@@ -64,7 +64,7 @@ def test_an_operator_that_seemed_too_dear_is_tried_again():
     assert 0 < tried < 12
 
 
-def test_what_was_used_too_much_is_repaid_in_parts():
+def test_overused_cpu_time_is_repaid_in_parts():
     clock = ManualClock()
     budget = CpuBudget(clock)
     clock.cpu_ns += 10**9  # the start is free
@@ -124,7 +124,7 @@ def test_closing_an_epoch_and_sending_are_kept_back():
     assert budget.close(operators_ns=0, epoch_ns=1000) == 75, "an eighth of that is kept back"
 
 
-def test_what_operators_could_have_had_is_no_more_than_the_clock_and_the_host_allow():
+def test_granted_time_is_bounded_by_clock_and_host():
     clock = ManualClock()
     budget = CpuBudget(clock)
     budget.begin(10e9)

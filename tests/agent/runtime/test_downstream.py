@@ -24,7 +24,7 @@ def watched(desk: SchedulerBench, delays_s: dict[str, float], windows: int = 4) 
             desk.mark(name, number * 10 + 0.5)
 
 
-def test_what_rows_cost_further_up_is_work_of_the_query() -> None:
+def test_downstream_cost_counts_as_work_of_the_query() -> None:
     desk = SchedulerBench(TWINS)
     watched(desk, {"a": 1.0, "b": 1.0})
     desk.at(45)
@@ -47,7 +47,7 @@ def test_what_rows_cost_further_up_is_work_of_the_query() -> None:
     assert desk.session("b").downstream_cost_s == 0.0
 
 
-def test_delays_are_told_where_somebody_goes_on_and_a_window_was_passed() -> None:
+def test_delays_are_sent_to_a_relay_after_a_window_was_passed() -> None:
     desk = SchedulerBench({"a": (10, 10.0), "whole": (None, 10.0)})
     watched(desk, {"a": 1.0})
     assert desk.scheduler.delays(desk.pipeline("a")) == {}, "nobody goes on with it"
@@ -62,7 +62,7 @@ def test_delays_are_told_where_somebody_goes_on_and_a_window_was_passed() -> Non
     assert desk.scheduler.delays(desk.pipeline("a")) != {}
 
 
-def test_the_period_alone_is_told_until_there_are_three_windows() -> None:
+def test_only_the_period_is_sent_until_three_windows_were_seen() -> None:
     one = tracker()
     assert one.take_delay() is None
     last = swept(one, 1.0, 3.0)

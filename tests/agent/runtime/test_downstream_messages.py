@@ -13,7 +13,7 @@ FULL = Delay(period_s=5.0, epochs=40, mean_s=0.5, variance_s2=0.04)
 PERIOD_ALONE = Delay(period_s=5.0, epochs=2)
 
 
-def test_delays_are_read_as_they_were_told() -> None:
+def test_delays_are_read_as_they_were_sent() -> None:
     says = {"probes": FULL, "acks": PERIOD_ALONE}
     assert read_delays({DELAY: {stream: one.note() for stream, one in says.items()}}) == (says, 0)
     assert read_delays({"watermarks": {"0": 1}}) == ({}, 0), "an agent that tells nothing"
@@ -40,7 +40,7 @@ def test_delays_are_read_as_they_were_told() -> None:
         {"variance_s2": None},
     ],
 )
-def test_a_delay_that_cannot_be_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
+def test_impossible_delay_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
     says = {"probes": FULL.note(), "acks": FULL.note() | wrong}
     assert read_delays({DELAY: says}) == ({"probes": FULL}, 1)
 
@@ -51,7 +51,7 @@ def test_delays_of_another_shape_count_as_one(wrong: Any) -> None:
     assert read_delays({DELAY: {"probes": wrong}}) == ({}, 1)
 
 
-def test_costs_are_read_as_they_were_told() -> None:
+def test_costs_are_read_as_they_were_sent() -> None:
     says = cost_notes([("eu/a", "p1", "pairs", 1e-6), ("eu/b", "p2", "sums", 0.0)])
     assert says[0] == {"query": "eu/a", "plan": "p1", "cost:pairs": 1e-6}
     assert read_costs({FORWARDED: says}) == ({("eu/a", "p1"): 1e-6, ("eu/b", "p2"): 0.0}, 0)
@@ -74,7 +74,7 @@ def test_costs_are_read_as_they_were_told() -> None:
         {"plan": "p1", "cost:pairs": 1e-6},
     ],
 )
-def test_a_cost_that_cannot_be_is_left_out_and_counted(wrong: Any) -> None:
+def test_impossible_cost_is_left_out_and_counted(wrong: Any) -> None:
     right = {"query": "eu/b", "plan": "p2", "cost:sums": 2e-6}
     assert read_costs({FORWARDED: [wrong, right]}) == ({("eu/b", "p2"): 2e-6}, 1)
 

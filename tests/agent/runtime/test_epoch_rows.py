@@ -21,7 +21,7 @@ def add(rows: EpochRows, *epochs_s: int) -> None:
         rows.add(second * 1_000_000, (second + 1) * SECOND_NS, {"q": {"e": second * 1_000_000}})
 
 
-def test_a_row_is_told_until_it_is_answered():
+def test_row_is_reported_until_it_is_acknowledged():
     rows = EpochRows()
     add(rows, 1, 2, 3)
     assert [row["e"] for row in rows.unreported(0)["q"]] == [1_000_000, 2_000_000, 3_000_000]
@@ -30,7 +30,7 @@ def test_a_row_is_told_until_it_is_answered():
     assert [row["e"] for row in rows.unreported(0)["q"]] == [3_000_000]
 
 
-def test_an_hour_of_epochs_is_bounded_and_a_query_that_left_is_not_told():
+def test_rows_of_an_hour_are_bounded_and_a_removed_query_has_none():
     rows = EpochRows()
     add(rows, *range(3600))
     assert [row["e"] // 1_000_000 for row in rows.unreported(0)["q"]] == list(range(3600 - MAX_ROWS, 3600))
@@ -40,7 +40,7 @@ def test_an_hour_of_epochs_is_bounded_and_a_query_that_left_is_not_told():
     assert list(rows.unreported(0)) == ["other"]
 
 
-def test_delay_is_that_of_the_epoch_or_of_the_newest_acknowledged_or_how_long_it_waits():
+def test_delay_of_a_row_is_its_own_or_the_newest_acknowledged_or_its_wait():
     rows = EpochRows()
     add(rows, 1, 2)
     assert delays(rows, 3.0) == [None, None], "nothing is known yet"
@@ -70,7 +70,7 @@ def test_rows_are_the_epochs_of_the_query(tmp_path):
     assert len(host.runtime.unreported()[QUERY]) == 2
 
 
-def test_with_the_console_away_rows_wait_and_say_for_how_long(tmp_path):
+def test_rows_wait_for_an_absent_console_with_their_delay(tmp_path):
     host = Host(tmp_path, cores=0.3, rate_per_s=100)
     host.epochs(2)
     taken, host._send = host._send, lambda: None

@@ -218,7 +218,7 @@ def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, 
     budget=st.sampled_from([0.0, 0.01, 0.02]),
 )
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_what_waits_survives_whatever_happens(tmp_path_factory, script, seed, budget):
+def test_backlog_survives_any_fault(tmp_path_factory, script, seed, budget):
     """With next to no budget there is always something that waits."""
     records = probe_records(PLANS[0], 600, seed=seed)
     story = Story(tmp_path_factory.mktemp("spool"), records, [10, 3, 17], random.Random(seed), 2**15, budget)
@@ -231,7 +231,7 @@ def test_what_waits_survives_whatever_happens(tmp_path_factory, script, seed, bu
 
 @given(cut=st.floats(0, 1), seed=st.integers(0, 1000))
 @settings(max_examples=20, deadline=None)
-def test_an_epoch_that_was_not_wholly_written_is_run_again(tmp_path_factory, cut, seed):
+def test_partly_written_epoch_is_run_again(tmp_path_factory, cut, seed):
     """A record is cut at any byte before anything of it was sent."""
     directory, records = tmp_path_factory.mktemp("spool"), probe_records(PLANS[0], 300, seed=seed)
     story = Story(directory, records, [10], random.Random(seed), 2**20)

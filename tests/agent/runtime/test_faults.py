@@ -59,7 +59,7 @@ def test_a_full_spool_holds_replayable_sources_and_sheds_live_ones(tmp_path):
     assert reference.records["here/live", quick.digest] + shed == live.position_at
 
 
-def test_a_full_disk_is_waited_for(tmp_path, monkeypatch):
+def test_full_disk_pauses_the_runtime_until_there_is_room(tmp_path, monkeypatch):
     records = probe_records(PIPELINE, 1000)
     source = TableSource(records, [20])
     runtime, spool = runtime_of(tmp_path, source)
@@ -145,7 +145,7 @@ def test_clock_steps_neither_stall_nor_multiply_epochs(tmp_path, step_s):
     assert told == (["clock stepped back"] if step_s < 0 else [])
 
 
-def test_epochs_missed_in_a_sleep_are_not_made_up_for(tmp_path):
+def test_epochs_missed_in_a_sleep_are_skipped(tmp_path):
     clock = ManualClock()
     source = TableSource(probe_records(PIPELINE, 1000), [1])
     runtime, spool = runtime_of(tmp_path, source, clock=clock)

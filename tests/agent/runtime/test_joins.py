@@ -143,9 +143,7 @@ class Host:
 
 
 @pytest.mark.parametrize("budget_cores", [8.0, 0.01], ids=["time for all", "hardly any CPU time"])
-def test_both_streams_arrive_whole_through_deaths_and_no_record_comes_behind_a_mark(
-    tmp_path: Path, budget_cores: float
-) -> None:
+def test_both_streams_survive_kills_and_no_record_comes_after_its_mark(tmp_path: Path, budget_cores: float) -> None:
     host = Host(tmp_path, joining(), {"probes": [17, 3], "acks": [5, 40]}, budget_cores)
     for _ in range(4):
         host.epochs(6)
@@ -181,7 +179,7 @@ def test_a_stream_may_be_joined_with_itself(tmp_path: Path) -> None:
     assert rows_of(host.processor.result()) == rows_of(whole(pipeline, probes, probes))
 
 
-def test_without_the_other_stream_the_query_is_refused_and_says_so(tmp_path: Path) -> None:
+def test_query_without_its_second_stream_is_refused_with_a_reason(tmp_path: Path) -> None:
     host = Host(tmp_path, joining(), {"probes": [30]}, 8.0)
     host.epochs(1)
     (state,) = host.runtime.state()["queries"]

@@ -46,7 +46,7 @@ def test_a_queue_gives_pieces_in_order(most):
     assert queue.size_bytes == 0
 
 
-def test_what_outlives_an_epoch_keeps_no_larger_table_in_memory():
+def test_queued_records_keep_no_larger_table_in_memory():
     queue, many = RecordQueue(), numbers(0, 10_000)
     queue.put(many.slice(10, 1))
     queue.put(pa.concat_tables([many.slice(9_990, 10), many.slice(0, 10)]))
@@ -99,7 +99,7 @@ actions = st.one_of(
 
 
 @given(st.lists(actions, max_size=60), st.sampled_from([None, 10]))
-def test_what_epochs_changed_is_the_queue_and_marks_are_never_early(script, period_us):
+def test_changes_of_epochs_rebuild_the_queue_and_marks_are_never_early(script, period_us):
     queue, stored = RecordQueue(period_us), []
     came = taken = watermark = 0
     due = []  # watermarks, and how many records came before each

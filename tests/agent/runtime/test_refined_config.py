@@ -53,7 +53,7 @@ def told(host: Host) -> tuple[Any, Any]:
     return state["refined"] and state["refined"]["version"], refused and refused["version"]
 
 
-def test_it_is_taken_when_an_epoch_begins_and_told_at_once(tmp_path):
+def test_refined_configuration_takes_effect_with_an_epoch_and_is_reported_at_once(tmp_path):
     host = Host(tmp_path, settings=by_hand(1.0))
     host.epochs(1)
     host.apply(refined=document())
@@ -65,7 +65,7 @@ def test_it_is_taken_when_an_epoch_begins_and_told_at_once(tmp_path):
     assert (row["p"], row["v"]) == ([0.5, 0.5, 0.0, 0.0], 118)
 
 
-def test_the_same_again_and_its_renewal_change_nothing_and_are_not_told(tmp_path):
+def test_same_version_and_its_renewal_change_and_report_nothing(tmp_path):
     host = Host(tmp_path, refined=document())
     host.epochs(1)
     host.apply()
@@ -88,7 +88,7 @@ def test_the_same_again_and_its_renewal_change_nothing_and_are_not_told(tmp_path
         ({"settings": {"method": "fixed", "load_factors": [1] * 5}}, "it sets 5 load factors; here may run 4"),
     ],
 )
-def test_what_is_not_for_here_is_refused_with_its_reason_and_the_old_one_stays(tmp_path, changes, reason):
+def test_document_for_another_agent_is_refused_with_its_reason_and_the_old_one_stays(tmp_path, changes, reason):
     host = Host(tmp_path, refined=document(117, 1.0))
     host.epochs(1)
     host.apply(refined=document(**changes))
@@ -121,7 +121,7 @@ def test_a_torn_document_is_refused_and_the_query_goes_on(tmp_path, torn, versio
     assert host.state()["faults"] == []
 
 
-def test_one_that_comes_late_is_refused_after_a_restart_too(tmp_path):
+def test_late_version_is_refused_after_a_restart_too(tmp_path):
     host = Host(tmp_path, refined=document(118))
     host.epochs(1)
     host.refined = document(117)
@@ -152,7 +152,7 @@ def test_another_plan_of_the_query_keeps_the_newest_version(tmp_path):
     assert told(host) == (119, None)
 
 
-def test_without_one_the_settings_hold_and_it_may_come_again(tmp_path):
+def test_without_a_refined_configuration_the_settings_hold(tmp_path):
     host = Host(tmp_path, settings=by_hand(1.0), refined=document())
     host.epochs(1)
     host.apply(refined=None)
@@ -164,7 +164,7 @@ def test_without_one_the_settings_hold_and_it_may_come_again(tmp_path):
 
 
 @pytest.mark.parametrize(("fallback", "factors"), [("local", [0.7, 0, 0, 0]), ("all-sp", [0.0] * 4)])
-def test_with_the_console_away_for_an_hour_its_time_runs_out(tmp_path, fallback, factors):
+def test_refined_configuration_expires_while_the_console_is_away(tmp_path, fallback, factors):
     host = Host(tmp_path, settings=by_hand(0.7), refined=document(fallback=fallback))
     host.epochs(1)
     host.clock.pass_s(3601)
@@ -180,7 +180,7 @@ def test_with_the_console_away_for_an_hour_its_time_runs_out(tmp_path, fallback,
     assert (told(host), host.state()["faults"]) == ((118, None), [])
 
 
-def test_costs_far_from_those_measured_here_need_evidence(tmp_path):
+def test_costs_far_from_the_measured_ones_are_refused(tmp_path):
     host = Host(tmp_path, cores=0.8, settings=AdaptationSettings(method="all-src"))
     host.epochs(3)
     host.apply(refined=learned(118, cost_s=0.01, records=40))
@@ -192,7 +192,7 @@ def test_costs_far_from_those_measured_here_need_evidence(tmp_path):
     assert told(host) == (119, None)
 
 
-def test_what_was_learned_is_begun_with(tmp_path):
+def test_learned_delays_start_a_stream(tmp_path):
     plan = {"lo": 1, "hi": 4, "theta": 0.4, "load_factors": [1.0, 0.4, 1.0, 1.0]}
     operators = [
         {"id": name, "cost_s": us / 1e6, "relay": relay, "records": 50_000}

@@ -113,7 +113,7 @@ def test_a_load_factor_changes_without_a_flush(tmp_path):
     assert by_version == {1: 1.0, 2: 0.0}
 
 
-def test_a_changed_plan_is_flushed_with_a_final_mark(tmp_path):
+def test_changed_plan_is_flushed_with_a_final_mark(tmp_path):
     other = probes_pipeline(where="err = 1")
     records = probe_records(PIPELINE, 1000)
     source = TableSource(records, [10])
@@ -128,7 +128,7 @@ def test_a_changed_plan_is_flushed_with_a_final_mark(tmp_path):
     assert rows_of(reference.result(QUERY, other)) == expected_of(records.slice(at), other)
 
 
-def test_a_removed_query_takes_its_leave_even_after_a_restart(tmp_path):
+def test_removed_query_is_flushed_also_after_a_restart(tmp_path):
     records = probe_records(PIPELINE, 1000)
     source = TableSource(records, [10])
     runtime, spool = runtime_of(tmp_path, source)
@@ -143,7 +143,7 @@ def test_a_removed_query_takes_its_leave_even_after_a_restart(tmp_path):
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_configurations_that_come_between_two_epochs_take_leave_once(tmp_path, back):
+def test_configurations_between_two_epochs_flush_a_removed_plan_once(tmp_path, back):
     """A plan leaves with a restart, and the next configuration comes before an epoch has begun; it may take it back."""
     records = probe_records(PIPELINE, 1000)
     source = TableSource(records, [10])
@@ -177,7 +177,7 @@ def test_close_ends_the_epoch_under_way(tmp_path):
     assert rows_of(processed_by(spool).result(QUERY, PIPELINE)) == expected_of(records)
 
 
-def test_a_runtime_that_begins_anew_on_the_same_spool_goes_on(tmp_path):
+def test_new_runtime_on_the_same_spool_continues(tmp_path):
     """As where the agent is moved below a relay: the process stays, its work is made anew."""
     records = probe_records(PIPELINE, 1000)
     source = TableSource(records, [10])

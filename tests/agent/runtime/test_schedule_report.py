@@ -68,7 +68,7 @@ def test_the_heartbeat_says_how_queries_share_the_core(tmp_path):
     assert host.state()["late"] == ""
 
 
-def test_rows_say_what_waits_what_is_expected_what_was_swept_and_when_it_ran(tmp_path):
+def test_rows_report_backlog_forecast_sweeps_and_spans(tmp_path):
     host = host_of(tmp_path, PIPELINE, OTHER)
     rows = host.epochs(45)
     assert all(row["q"] == row["qb"] == 0 for row in rows), "there is time for everything"
@@ -102,7 +102,7 @@ def test_swept_windows_go_to_the_stream_processor(tmp_path):
     assert not any(one["clamped"] for one in sent)
 
 
-def test_clocks_that_are_ahead_are_clamped_and_said(tmp_path):
+def test_clock_that_is_ahead_is_clamped_and_reported(tmp_path):
     host = host_of(tmp_path)
     host.source.watermark_us = lambda: host.source._asked_us + 7 * SECOND_US  # type: ignore[method-assign]
     host.epochs(45)
@@ -156,7 +156,7 @@ class _DearHost:
 # Refined schedules
 
 
-def test_a_refined_schedule_is_taken_when_an_epoch_begins_and_told_at_once(tmp_path):
+def test_refined_schedule_takes_effect_with_an_epoch_and_is_reported_at_once(tmp_path):
     host = host_of(tmp_path, schedule=ScheduleSettings(policy="fcfs"))
     host.epochs(1)
     host.apply(refined_schedule=document())
@@ -177,7 +177,7 @@ def test_a_refined_schedule_is_taken_when_an_epoch_begins_and_told_at_once(tmp_p
         ({"version": 13, "fallback": "none"}, "fallback: fallback is"),
     ],
 )
-def test_what_is_not_for_here_is_refused_and_the_old_one_stays(tmp_path, changes, reason):
+def test_schedule_of_another_agent_is_refused_and_the_old_one_stays(tmp_path, changes, reason):
     host = host_of(tmp_path, refined_schedule=document(12))
     host.epochs(1)
     host.apply(refined_schedule=document(**changes))
@@ -186,7 +186,7 @@ def test_what_is_not_for_here_is_refused_and_the_old_one_stays(tmp_path, changes
     assert reason in host.runtime.state()["schedule"]["refused"]["reasons"][0]
 
 
-def test_a_torn_one_is_refused_and_refuses_no_configuration(tmp_path):
+def test_torn_refined_document_is_refused_without_refusing_the_configuration(tmp_path):
     host = host_of(tmp_path)
     host.apply(refined_schedule=document() | {"config": "c-13"})
     host.epochs(1)
@@ -194,7 +194,7 @@ def test_a_torn_one_is_refused_and_refuses_no_configuration(tmp_path):
     assert host.runtime.state()["config_version"] == 2
 
 
-def test_when_its_time_is_over_the_configuration_s_schedule_holds(tmp_path):
+def test_expired_schedule_gives_way_to_the_configured_one(tmp_path):
     host = host_of(tmp_path, refined_schedule=document())
     host.epochs(1)
     host.clock.pass_s(3601)
@@ -205,7 +205,7 @@ def test_when_its_time_is_over_the_configuration_s_schedule_holds(tmp_path):
     ]
 
 
-def test_an_older_one_is_refused_after_a_restart_too(tmp_path):
+def test_older_version_is_refused_after_a_restart_too(tmp_path):
     host = host_of(tmp_path, refined_schedule=document(12))
     host.epochs(1)
     host.refined_schedule = document(11)

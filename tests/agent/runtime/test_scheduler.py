@@ -69,7 +69,7 @@ def test_a_turn_goes_on_after_a_pause_within_its_cycle():
         ("round-robin", ["early", "last", "late"]),
     ],
 )
-def test_the_other_policies(policy, order):
+def test_other_policies_order_queries_by_their_rule(policy, order):
     desk = SchedulerBench(dict.fromkeys(order, (10, 10.0)), policy=policy)
     desk.at(5)
     desk.come("early", 3)
@@ -81,7 +81,7 @@ def test_the_other_policies(policy, order):
     assert desk.run() == order
 
 
-def test_a_policy_is_told_when_the_oldest_record_is_given_up():
+def test_policy_knows_when_the_oldest_record_will_overflow():
     desk = watched()
     desk.at(105)
     desk.take_up()  # an epoch of a second
@@ -102,7 +102,7 @@ def test_without_windows_records_are_due_when_they_come():
     assert desk.run() == ["rows", "count"]
 
 
-def test_who_had_no_turn_for_too_long_goes_first():
+def test_starved_query_runs_first():
     desk = SchedulerBench({"late": (2, 60.0), "far": (100, 60.0)}, starvation_s=1.0)
     turns = []
     for second in (1, 2, 3, 4, 5):
@@ -135,7 +135,7 @@ def test_records_that_were_given_up_without_a_turn_count_as_waiting():
         desk.pipeline("far").overflow_older(2**62)
 
 
-def test_above_its_bound_memory_is_what_counts_until_enough_is_free():
+def test_memory_mode_holds_from_the_bound_until_enough_is_free():
     desk = SchedulerBench({"due": (2, 100.0), "many": (100, 1.0)}, memory_bytes=65_536, release_share=0.5, release_s=60)
     desk.at(1)
     desk.mark("due", 1)
@@ -151,7 +151,7 @@ def test_above_its_bound_memory_is_what_counts_until_enough_is_free():
     assert desk.scheduler.mode == "latency"
 
 
-def test_memory_does_not_count_any_more_once_what_waited_is_gone_without_another_turn():
+def test_memory_mode_ends_when_the_backlog_overflows():
     desk = SchedulerBench({"due": (2, 100.0), "many": (100, 1.0)}, memory_bytes=65_536, release_s=60)
     desk.come("due", 5)
     desk.come("many", 2000)
@@ -192,7 +192,7 @@ def test_above_saturation_windows_that_are_much_too_late_go_first_by_deadline():
     assert desk.scheduler.mode == "latency"
 
 
-def test_a_core_that_is_busy_and_leaves_little_is_not_saturated():
+def test_busy_core_with_a_small_backlog_is_not_saturated():
     desk = SchedulerBench({"a": (4, 1.0)})
     desk.come("a", 10)  # 10 ms of 500
     for _ in range(10):
@@ -200,7 +200,7 @@ def test_a_core_that_is_busy_and_leaves_little_is_not_saturated():
     assert desk.scheduler.mode == "latency"
 
 
-def test_a_fault_of_the_policy_is_told_and_queries_take_turns(monkeypatch, caplog):
+def test_fault_of_the_policy_is_reported_and_queries_run_round_robin(monkeypatch, caplog):
     desk = SchedulerBench({"a": (4, 40.0), "b": (4, 40.0), "c": (4, 40.0)})
 
     def fail(*_):
@@ -217,7 +217,7 @@ def test_a_fault_of_the_policy_is_told_and_queries_take_turns(monkeypatch, caplo
     assert desk.scheduler.faults == []
 
 
-def test_a_fault_in_what_is_expected_ends_nothing(monkeypatch):
+def test_fault_in_a_forecast_does_not_stop_the_scheduler(monkeypatch):
     desk = watched()
     monkeypatch.setattr(desk.session("quick").tracker, "_known_forecast", lambda _: 1 / 0)
     desk.come("quick", 5)
@@ -226,7 +226,7 @@ def test_a_fault_in_what_is_expected_ends_nothing(monkeypatch):
     assert "ZeroDivisionError" in desk.scheduler.faults[0]
 
 
-def test_spans_say_when_a_query_ran():
+def test_spans_cover_the_time_a_query_ran():
     desk = SchedulerBench({"a": (4, 60.0), "b": (4, 60.0)}, policy="round-robin")
     desk.come("a", 4)
     desk.come("b", 1)
@@ -236,7 +236,7 @@ def test_spans_say_when_a_query_ran():
     assert desk.scheduler.epoch_report(desk.pipeline("a"), 0, desk._labels.now_us(), 1)[0]["t"] == [], "told once"
 
 
-def test_at_most_forty_spans_are_told_the_nearest_joined():
+def test_at_most_forty_spans_are_reported_with_the_nearest_joined():
     spans = RunSpans()
     for i in range(100):
         spans.add(i * 10_000_000, i * 10_000_000 + 2_000_000 + (i == 50) * 7_500_000)

@@ -52,7 +52,7 @@ def test_frames_are_numbered_from_one_in_one_order_for_all_writers(tmp_path):
     assert [seq for seq, *_ in sent(spool)] == [2, 3]
 
 
-def test_a_writer_hears_once_when_all_of_its_record_is_acknowledged(tmp_path):
+def test_writer_is_called_once_when_its_record_is_acknowledged(tmp_path):
     spool, heard = Spool(tmp_path, LIMIT), []
     for number in range(4):
         frames = [frame(f"{number}.{i}") for i in range(2)]
@@ -67,7 +67,7 @@ def test_a_writer_hears_once_when_all_of_its_record_is_acknowledged(tmp_path):
     assert heard == [0, 1, 2]
 
 
-def test_a_writer_that_begins_anew_in_the_same_process_finds_what_it_has_come_to(tmp_path):
+def test_writer_restarted_in_the_same_process_finds_its_state(tmp_path):
     spool = Spool(tmp_path, LIMIT)
     spool.append(WalRecord("w", {"n": 1}, snapshot=lambda: WriterState({"upto": 1})))
     spool.append(WalRecord("w", {"n": 2}, snapshot=lambda: WriterState({"upto": 2})))
@@ -127,7 +127,7 @@ def test_old_segments_go_when_committed_and_the_snapshot_stands_for_them(tmp_pat
     assert again.committed_seq == sent(again)[0][0] - 1
 
 
-def test_what_a_writer_left_that_does_not_run_now_is_kept(tmp_path):
+def test_records_of_an_inactive_writer_are_kept(tmp_path):
     spool = Spool(tmp_path, LIMIT)
     spool.append(record(7, writer="relay"))
     spool.close()
@@ -139,7 +139,7 @@ def test_what_a_writer_left_that_does_not_run_now_is_kept(tmp_path):
     assert [stored.notes["n"] for stored in Spool(tmp_path, LIMIT).recovered("relay")] == [7]
 
 
-def test_what_a_writer_said_before_its_first_snapshot_is_said_once(tmp_path):
+def test_records_before_the_first_snapshot_are_recovered_once(tmp_path):
     """A segment that begins after a restart repeats it, while the one before is still there."""
     spool = Spool(tmp_path, LIMIT)
     for number in (1, 2):
@@ -151,7 +151,7 @@ def test_what_a_writer_said_before_its_first_snapshot_is_said_once(tmp_path):
         assert [stored.notes["n"] for stored in Spool(tmp_path, LIMIT).recovered("w")] == list(range(1, number + 1))
 
 
-def test_what_was_committed_is_known_after_a_restart(tmp_path):
+def test_committed_position_is_known_after_a_restart(tmp_path):
     """A receiver that then asks for older frames must not get those that were committed, in a new life or not."""
     spool = Spool(tmp_path, LIMIT)
     for number in range(6):
@@ -207,7 +207,7 @@ def test_one_record_that_fills_it_goes_when_it_is_committed(tmp_path):
 
 
 @pytest.mark.parametrize("takes", [0, 1, 40, 200])
-def test_a_full_disk_takes_nothing_and_is_asked_again(tmp_path, monkeypatch, takes):
+def test_append_to_a_full_disk_fails_and_can_be_repeated(tmp_path, monkeypatch, takes):
     spool = Spool(tmp_path, LIMIT)
     spool.append(record(1))
     disk = FullDisk(monkeypatch, takes)
@@ -222,7 +222,7 @@ def test_a_full_disk_takes_nothing_and_is_asked_again(tmp_path, monkeypatch, tak
     assert [query for _, query, _ in sent(Spool(tmp_path, LIMIT))] == ["1.0", "2.0"]
 
 
-def test_a_disk_that_is_full_between_segments(tmp_path, monkeypatch):
+def test_disk_that_fills_between_segments_keeps_the_last_one(tmp_path, monkeypatch):
     spool = Spool(tmp_path, limit_bytes=8000)
     spool.append(record(1, size=1200))
     disk = FullDisk(monkeypatch, takes=10)
@@ -261,7 +261,7 @@ def test_a_segment_that_cannot_be_opened_leaves_the_one_before(tmp_path, monkeyp
     assert (again.last_seq, again.recovered("w")[-1].notes, again.faults) == (last, {"n": 3}, [])
 
 
-def test_a_disk_that_the_spool_fills_empties_by_itself(tmp_path, monkeypatch):
+def test_disk_filled_by_the_spool_empties_after_commits(tmp_path, monkeypatch):
     """A disk much smaller than the limit: what is committed must go although nothing can be written before."""
     disk = 2**20
 
@@ -287,7 +287,7 @@ def test_a_disk_that_the_spool_fills_empties_by_itself(tmp_path, monkeypatch):
         assert spool.state == "ok"
 
 
-def test_where_the_console_lost_committed_frames_the_rest_begins_a_new_life(tmp_path):
+def test_loss_of_committed_frames_starts_a_new_generation(tmp_path):
     spool = Spool(tmp_path, limit_bytes=8 * 1000)
     for number in range(6):
         spool.append(record(number, size=1000))
@@ -308,7 +308,7 @@ def test_where_the_console_lost_committed_frames_the_rest_begins_a_new_life(tmp_
     assert expected[-1] == (len(kept) + 1, "6.0", spool.life)
 
 
-def test_a_damaged_segment_is_named_and_what_follows_it_goes_on(tmp_path):
+def test_damaged_segment_is_named_and_later_segments_are_read(tmp_path):
     spool = Spool(tmp_path, limit_bytes=8 * 1000)
     for number in range(4):
         spool.append(record(number, size=1000))

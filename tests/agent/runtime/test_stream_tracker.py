@@ -37,14 +37,14 @@ def expected_s(one: StreamTracker) -> tuple[float, ...]:
     )
 
 
-def test_nothing_is_expected_before_there_was_a_watermark():
+def test_no_forecast_before_the_first_watermark():
     one = tracker()
     one.read(0, START_US)
     assert one.forecast is None
     assert one.late(START_US + 3600 * SECOND_US) == ""
 
 
-def test_until_three_windows_are_known_the_period_alone_is():
+def test_only_the_period_is_known_until_three_windows_were_seen():
     one = tracker()
     swept(one, 1.0, 3.0)
     assert expected_s(one) == (30.0, 30.0, 30.0)
@@ -57,7 +57,7 @@ def test_until_three_windows_are_known_the_period_alone_is():
     assert told.mean_ms / 1e3 - START_US / 1e6 == pytest.approx(42.0)
 
 
-def test_what_was_learned_elsewhere_is_begun_with_and_gives_way():
+def test_learned_statistics_start_a_query_and_give_way_to_measured_ones():
     one = tracker(LEARNED)
     swept(one, 0.0)
     assert expected_s(one)[0] == pytest.approx(20 + 2 * 29 / 30, abs=1e-3)
@@ -65,7 +65,7 @@ def test_what_was_learned_elsewhere_is_begun_with_and_gives_way():
     assert expected_s(one) == (320.0, 320.0, 320.0)
 
 
-def test_what_was_learned_may_change_and_its_own_windows_stay():
+def test_learned_delays_may_change_and_local_windows_stay():
     one = tracker()
     swept(one, *[1.0] * 5)
     one.learn(ScheduleSettings(), sweep_prior(LEARNED))
@@ -81,7 +81,7 @@ def test_zero_variance_is_an_interval_of_no_width():
     assert one.late(START_US + 1010 * SECOND_US) == ""
 
 
-def test_no_watermark_for_minutes_is_said_until_it_comes():
+def test_missing_watermark_is_reported_until_it_comes():
     one = tracker()
     swept(one, *[1.0] * 10)
     assert one.late(START_US + 108 * SECOND_US) == ""
@@ -109,7 +109,7 @@ def test_a_watermark_that_goes_back_changes_nothing():
         (20.0, "", 80.0),
     ],
 )
-def test_clocks_that_are_apart_are_reckoned_with_and_said(offset_s, words, next_s):
+def test_clock_skew_is_compensated_and_reported(offset_s, words, next_s):
     one = tracker()
     swept(one, *[0.0] * 5, offset_s=offset_s)
     assert expected_s(one)[0] == pytest.approx(next_s)
@@ -125,7 +125,7 @@ def test_a_jump_of_hours_is_a_few_windows_not_thousands():
     assert one.forecast is not None
 
 
-def test_nothing_that_a_stream_says_raises():
+def test_no_watermark_sequence_raises():
     draw = random.Random(7)
     one = tracker(LEARNED)
     now_us = START_US

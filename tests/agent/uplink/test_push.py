@@ -75,7 +75,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "_MIN_ATTEMPT_S", 0.05)
 
 
-def test_it_hears_versions_with_its_secret_below_the_consoles_address(console: Console, listening) -> None:
+def test_push_receives_versions_with_the_secret_under_the_consoles_address(console: Console, listening) -> None:
     agent, told = listening(f"http://127.0.0.1:{console.port}/sluice/")
     wait_until(lambda: told == [1], what="the version on connecting")
     (connection,) = console.connections
@@ -91,7 +91,7 @@ def test_it_hears_versions_with_its_secret_below_the_consoles_address(console: C
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1012])
-def test_it_comes_back_when_the_console_does(console: Console, listening, code: int) -> None:
+def test_push_reconnects_when_the_console_is_back(console: Console, listening, code: int) -> None:
     agent, told = listening(f"http://127.0.0.1:{console.port}")
     wait_until(lambda: told == [1], what="the first version")
     console.stop(code)
@@ -102,7 +102,7 @@ def test_it_comes_back_when_the_console_does(console: Console, listening, code: 
 
 
 @pytest.mark.parametrize("code", [4401, 4403, 4409])
-def test_who_is_refused_waits_long_unless_heartbeats_are_answered_again(console: Console, listening, code: int) -> None:
+def test_refused_push_waits_long_unless_heartbeats_are_answered_again(console: Console, listening, code: int) -> None:
     greet = console.greet
     console.greet = lambda connection: connection.close(code)
     agent, told = listening(f"http://127.0.0.1:{console.port}")
@@ -114,7 +114,7 @@ def test_who_is_refused_waits_long_unless_heartbeats_are_answered_again(console:
     wait_until(lambda: told == [1], what="the version after the second attempt")
 
 
-def test_a_fault_of_its_own_does_not_end_it(console: Console, listening) -> None:
+def test_internal_fault_does_not_end_the_thread(console: Console, listening) -> None:
     agent, told = listening(f"http://127.0.0.1:{console.port}")
     wait_until(lambda: told == [1], what="the first version")
     hear, agent._told = agent._told, lambda version: told.index(-version)
@@ -124,7 +124,7 @@ def test_a_fault_of_its_own_does_not_end_it(console: Console, listening) -> None
     wait_until(lambda: told == [1, 1], what="the version on the next connection")
 
 
-def test_something_else_at_the_address_is_away(listening) -> None:
+def test_foreign_server_counts_as_an_absent_console(listening) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
@@ -143,7 +143,7 @@ def test_something_else_at_the_address_is_away(listening) -> None:
     assert (agent.state, told) == ("away", [])
 
 
-def test_a_way_that_is_cut_without_a_word_is_noticed(
+def test_silently_cut_connection_is_noticed_by_the_ping(
     console: Console, listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "_PING_S", 0.2)
@@ -154,7 +154,7 @@ def test_a_way_that_is_cut_without_a_word_is_noticed(
         wait_until(lambda: agent.state == "away", what="noticing silence")
 
 
-def test_without_the_package_heartbeats_have_to_do(listening, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_websockets_heartbeats_carry_the_version(listening, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "websockets.exceptions", None)
     agent, _ = listening("http://127.0.0.1:1")
     agent._thread.join(PATIENCE_S)

@@ -63,7 +63,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.spool.close()
 
 
-def test_all_of_it_in_order_and_then_forgotten(world: World) -> None:
+def test_records_leave_the_queue_in_order(world: World) -> None:
     world.write(500)
     world.sender.start()
     world.wait(world.arrived, "500 frames")
@@ -72,7 +72,7 @@ def test_all_of_it_in_order_and_then_forgotten(world: World) -> None:
     assert (world.sender.state, world.sender.fault, world.spool.unsent_frames) == ("sending", "", 0)
 
 
-def test_a_console_that_goes_away_and_comes_back_again_and_again(world: World) -> None:
+def test_frames_arrive_once_though_the_console_comes_and_goes(world: World) -> None:
     world.sender.start()
     for _ in range(4):
         world.write(50)
@@ -87,7 +87,7 @@ def test_a_console_that_goes_away_and_comes_back_again_and_again(world: World) -
     world.wait(lambda: world.sender.state == "sending", "the word sending")
 
 
-def test_an_answer_that_gets_lost(world: World) -> None:
+def test_lost_answer_causes_no_duplicate(world: World) -> None:
     """The console takes frames and dies before it answers: they are sent again and taken once."""
     calls = []
 
@@ -106,7 +106,7 @@ def test_an_answer_that_gets_lost(world: World) -> None:
     assert len(calls) == 2
 
 
-def test_a_console_that_lost_a_tail_asks_for_it(world: World) -> None:
+def test_console_that_lost_the_last_frames_gets_them_again(world: World) -> None:
     world.console.commits = None
     world.write(30)
     world.sender.start()
@@ -119,7 +119,7 @@ def test_a_console_that_lost_a_tail_asks_for_it(world: World) -> None:
     assert [seq for _, seq, _ in world.got] == [*range(1, 31), *range(13, 32)]
 
 
-def test_a_heartbeat_tells_of_a_lost_tail_as_well(world: World) -> None:
+def test_heartbeat_answer_reveals_lost_frames(world: World) -> None:
     world.console.commits = None
     world.write(30)
     world.sender.start()
@@ -130,7 +130,7 @@ def test_a_heartbeat_tells_of_a_lost_tail_as_well(world: World) -> None:
     world.wait(lambda: len(world.got) == 48, "the tail")
 
 
-def test_a_heartbeat_older_than_a_post_changes_nothing(world: World) -> None:
+def test_heartbeat_answer_older_than_a_post_changes_nothing(world: World) -> None:
     world.write(10)
     since = world.sender.post_marker()
     world.sender.start()
@@ -139,7 +139,7 @@ def test_a_heartbeat_older_than_a_post_changes_nothing(world: World) -> None:
     assert world.spool.acked_seq == 10
 
 
-def test_held_back_for_as_long_as_the_console_says(world: World) -> None:
+def test_sender_waits_for_the_retry_after_of_the_console(world: World) -> None:
     asked_at: list[float] = []
     said: list[tuple[str, str]] = []
 
@@ -159,7 +159,7 @@ def test_held_back_for_as_long_as_the_console_says(world: World) -> None:
     assert asked_at[1] - asked_at[0] >= 0.8
 
 
-def test_what_fitted_of_a_post_is_not_sent_again(world: World) -> None:
+def test_accepted_part_of_a_post_is_not_sent_again(world: World) -> None:
     def half(data: bytes) -> Any:
         if world.console.posts:
             return None
@@ -204,7 +204,7 @@ def test_frames_that_are_rejected_stay_and_say_why(world: World) -> None:
     world.wait(world.arrived, "the frames")
 
 
-def test_something_that_is_no_console(world: World) -> None:
+def test_answer_without_accepted_seq_counts_as_absent(world: World) -> None:
     world.console.no = lambda data: (200, {"hello": "world"}, {})
     world.write(1)
     world.sender.start()
@@ -212,7 +212,7 @@ def test_something_that_is_no_console(world: World) -> None:
     assert world.spool.unsent_frames == 1
 
 
-def test_a_new_receiver_gets_what_the_old_one_has_not_taken_and_nothing_twice(world: World) -> None:
+def test_new_receiver_gets_the_rest_and_nothing_twice(world: World) -> None:
     world.console.commits = 3
     world.write(10)
     world.sender.start()

@@ -49,20 +49,20 @@ def test_frames_stand_as_they_were_sent(client: redis.Redis) -> None:
     assert broker.last_ids(client)[broker.partition_of("a")] == second.id
 
 
-def test_what_comes_again_is_acknowledged_again_and_stored_once(client: redis.Redis) -> None:
+def test_repeated_frame_is_acknowledged_again_and_stored_once(client: redis.Redis) -> None:
     broker.accept_frames(client, given("a", 1, 2, 3), LIMITS)
     result = broker.accept_frames(client, given("a", 2, 3, 4), LIMITS)
     assert (result.accepted_seq, result.duplicates, result.refused) == (4, 2, None)
     assert stored(client, "a") == [1, 2, 3, 4]
 
 
-def test_a_gap_is_refused_from_where_it_is(client: redis.Redis) -> None:
+def test_gap_is_refused_with_the_expected_number(client: redis.Redis) -> None:
     result = broker.accept_frames(client, given("a", 1, 2, 4, 5), LIMITS)
     assert (result.refused, result.accepted_seq, result.expected) == ("gap", 2, 3)
     assert stored(client, "a") == [1, 2]
 
 
-def test_lives_are_numbered_each_by_itself(client: redis.Redis) -> None:
+def test_generations_are_numbered_separately(client: redis.Redis) -> None:
     broker.accept_frames(client, given("a", 1, 2), LIMITS)
     assert broker.accept_frames(client, given("a", 1, life="l2"), LIMITS).accepted_seq == 1
     assert broker.accept_frames(client, given("a", 3), LIMITS).accepted_seq == 3
@@ -99,7 +99,7 @@ def test_the_prefix_that_fits_is_taken(client: redis.Redis) -> None:
     assert broker.held_bytes(client) == {"a": cost(*sent[:3])}
 
 
-def test_a_greedy_agent_leaves_room_for_the_others(client: redis.Redis) -> None:
+def test_one_agent_cannot_fill_the_broker(client: redis.Redis) -> None:
     limits = BrokerLimits(total_bytes=100_000)
     rates = {"greedy": 10, "b": 1, "c": 1}
     seqs = dict.fromkeys(rates, 0)
@@ -116,7 +116,7 @@ def test_a_greedy_agent_leaves_room_for_the_others(client: redis.Redis) -> None:
     assert seqs["b"] == seqs["c"] == 30
 
 
-def test_many_that_want_all_get_the_same(client: redis.Redis) -> None:
+def test_queries_of_equal_weight_get_equal_shares(client: redis.Redis) -> None:
     limits, agents = BrokerLimits(total_bytes=200_000), ["a", "b", "c", "d"]
     seqs = dict.fromkeys(agents, 0)
     for _ in range(200):
@@ -162,7 +162,7 @@ def test_readers_go_on_where_they_were(client: redis.Redis) -> None:
     assert seen == list(range(1, 8))
 
 
-def test_how_far_to_read_is_bounded_by_entries_and_bytes(client: redis.Redis) -> None:
+def test_read_range_is_bounded_by_entries_and_bytes(client: redis.Redis) -> None:
     sent = given("a", *range(1, 8))
     broker.accept_frames(client, sent, LIMITS)
     partition = broker.partition_of("a")
@@ -189,7 +189,7 @@ def test_the_streams_state_is_forgotten_in_time(client: redis.Redis) -> None:
     assert 0 < client.pttl("sluice:stream:state") <= 10_000
 
 
-def test_a_redis_that_lost_everything_goes_on_from_what_is_committed(client: redis.Redis) -> None:
+def test_empty_redis_continues_after_the_committed_position(client: redis.Redis) -> None:
     broker.accept_frames(client, given("a", *range(1, 9)), LIMITS)
     client.flushall()
     result = broker.accept_frames(client, given("a", 9), LIMITS, floor=5)
@@ -200,7 +200,7 @@ def test_a_redis_that_lost_everything_goes_on_from_what_is_committed(client: red
     assert broker.generation_progress(client, "a", "l1", floor=5) == broker.GenerationProgress(9, 5)
 
 
-def test_what_is_committed_is_not_taken_again_after_a_lost_tail(client: redis.Redis) -> None:
+def test_committed_frames_are_not_accepted_again_after_a_loss(client: redis.Redis) -> None:
     broker.accept_frames(client, given("a", 1, 2), LIMITS)
     broker.publish_committed(client, {("a", "l1"): 4})  # the stream processor had 3 and 4 before Redis lost them
     result = broker.accept_frames(client, given("a", 3, 4, 5), LIMITS)

@@ -45,7 +45,7 @@ def outlived(client: redis.Redis, *agents: str, days: float = 0) -> set[tuple[st
     }
 
 
-def test_lives_of_removed_agents_are_outlived_when_nothing_of_them_is_left(client: redis.Redis) -> None:
+def test_generations_of_removed_agents_expire_when_all_frames_are_trimmed(client: redis.Redis) -> None:
     send(client, "here", "l1")
     send(client, "gone", "l1")
     assert outlived(client, "here", "gone") == set()
@@ -58,7 +58,7 @@ def test_lives_of_removed_agents_are_outlived_when_nothing_of_them_is_left(clien
     assert outlived(client, "here") == {("gone", "l1")}
 
 
-def test_a_life_is_outlived_a_month_after_its_last_frame_if_there_is_a_later_one(client: redis.Redis) -> None:
+def test_generation_expires_a_month_after_its_last_frame_if_there_is_a_later_one(client: redis.Redis) -> None:
     for life in ("l1", "l2", "7-a", "8-a", "8-b"):
         send(client, "a", life)
     for life, days in {"l1": 31, "7-a": 99, "8-a": 29, "l2": 30.5, "8-b": 1}.items():
@@ -68,7 +68,7 @@ def test_a_life_is_outlived_a_month_after_its_last_frame_if_there_is_a_later_one
     assert outlived(client, "a", days=2) == {("a", "l1"), ("a", "8-a")}
 
 
-def test_a_life_of_which_no_time_is_known_ages_from_when_it_is_first_looked_at(client: redis.Redis) -> None:
+def test_generation_without_a_time_ages_from_the_first_look(client: redis.Redis) -> None:
     broker.publish_committed(client, {("a", "old"): 5})
     send(client, "a", "new")
     age(client, "a", "new", -1)
@@ -77,7 +77,7 @@ def test_a_life_of_which_no_time_is_known_ages_from_when_it_is_first_looked_at(c
     assert outlived(client, "a", days=31) == {("a", "old")}
 
 
-def test_what_is_forgotten_leaves_nothing_and_what_began_to_send_again_is_kept(client: redis.Redis) -> None:
+def test_expired_generation_leaves_nothing_and_a_sending_one_is_kept(client: redis.Redis) -> None:
     send(client, "gone", "l1")
     send(client, "back", "l1")
     found = [generation for generation in generations.known_generations(client, now_ms(client)) if generation.settled]

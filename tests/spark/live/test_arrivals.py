@@ -23,17 +23,17 @@ def test_any_order_comes_out_in_order() -> None:
     assert (found.positions, found.early, found.duplicates) == ({KEY: 29}, [], 0)
 
 
-def test_a_number_counts_once() -> None:
+def test_sequence_number_counts_once() -> None:
     found = order_frames(numbered(2, 3, 3, 4, 4), {KEY: 2}, step=1)
     assert ([one.seq for one in found.due], found.duplicates) == ([3, 4], 3)
 
 
-def test_lives_and_agents_are_apart() -> None:
+def test_generations_and_agents_are_ordered_separately() -> None:
     others = [replace(FRAME, life="l2"), replace(FRAME, agent="a2")]
     assert len(order_frames([FRAME, *others], {}, step=1).due) == 3
 
 
-def test_what_stands_behind_a_gap_waits_until_it_is_closed() -> None:
+def test_frames_behind_a_gap_wait_until_it_is_closed() -> None:
     first = order_frames(numbered(1, 3, 4), {}, step=7)
     assert [one.seq for one in first.due] == [1]
     assert [(one.seq, one.since) for one in first.early] == [(3, 7), (4, 7)]
@@ -42,7 +42,7 @@ def test_what_stands_behind_a_gap_waits_until_it_is_closed() -> None:
     assert (second.early, second.lost, second.positions) == ([], [], {KEY: 4})
 
 
-def test_a_gap_that_nobody_closes_is_lost_and_said_to_be() -> None:
+def test_gap_that_stays_open_is_reported_as_lost() -> None:
     waiting = order_frames(numbered(5, 6, 9), {KEY: 2}, step=1)
     assert waiting.due == []
     found = order_frames(waiting.early, waiting.positions, step=31)
@@ -50,7 +50,7 @@ def test_a_gap_that_nobody_closes_is_lost_and_said_to_be() -> None:
     assert found.lost == ["frames 3 to 4 of agent a1 never came", "frames 7 to 8 of agent a1 never came"]
 
 
-def test_too_much_behind_a_gap_is_not_waited_on() -> None:
+def test_gap_with_too_many_bytes_behind_it_is_skipped() -> None:
     found = order_frames(numbered(5, 6, size=40 * 2**20), {KEY: 2}, step=1)
     assert ([one.seq for one in found.due], len(found.lost)) == ([5, 6], 1)
 

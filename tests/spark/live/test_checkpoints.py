@@ -100,7 +100,7 @@ def test_a_window_that_only_a_silent_agent_had_records_of_has_a_result(world: Wo
     assert loop.state.flows[QUERY, pairs.digest].windows[START_US].records == 0
 
 
-def test_what_an_agent_that_ended_left_and_what_cannot_be_used_is_not_kept(world: World, pairs: Pipeline) -> None:
+def test_checkpoints_of_ended_agents_and_unreadable_ones_are_dropped(world: World, pairs: Pipeline) -> None:
     ended, wrong = two_agents(world, pairs)
     frames = ended.run(2, factor=1.0, final=True)
     broken = [replace(one, extra={}) if one.kind == FrameKind.CHECKPOINT else one for one in wrong.run(1, factor=1.0)]
@@ -195,7 +195,7 @@ def test_partial_rows_supersede_those_of_their_windows_only(pairs: Pipeline) -> 
 
 
 @pytest.mark.parametrize(("passed_s", "left"), [(4, [0, 5, 10]), (5, [5, 10]), (12, [10])])
-def test_what_is_too_old_to_be_issued_again_is_forgotten(pairs: Pipeline, passed_s: int, left: list[int]) -> None:
+def test_checkpoint_rows_of_final_windows_are_dropped(pairs: Pipeline, passed_s: int, left: list[int]) -> None:
     flow = kept_of(pairs, [0, 5, 10])
     flow.passed_us = START_US + passed_s * SECOND
     state.drop_passed_checkpoints(flow, pairs, 2)
@@ -203,23 +203,21 @@ def test_what_is_too_old_to_be_issued_again_is_forgotten(pairs: Pipeline, passed
 
 
 @pytest.mark.parametrize(("ended", "opened"), [(False, [0]), (True, [0, 5, 10])])
-def test_what_only_the_silent_had_is_issued_when_its_time_has_come_or_nobody_else_follows(
-    pairs: Pipeline, ended: bool, opened: list[int]
-) -> None:
+def test_window_of_silent_agents_alone_is_issued_in_time(pairs: Pipeline, ended: bool, opened: list[int]) -> None:
     flow = kept_of(pairs, [0, 5, 10])
     flow.excluded, flow.watermark_us, flow.ended = ["a1"], START_US + 7 * SECOND, ended
     state.open_checkpoint_windows(flow, pairs, 2)
     assert [(begin - START_US) // SECOND for begin in sorted(flow.windows)] == opened
 
 
-def test_of_an_agent_that_ended_nothing_waits(pairs: Pipeline) -> None:
+def test_ended_agent_has_no_checkpoint(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0])
     state.keep_checkpoint(flow, "a1", rows_of(pairs, [5]), 2, {"part": 1, "parts": 2}, 2)
     state.drop_checkpoint(flow, "a1")
     assert (flow.checkpoints, flow.arriving) == ({}, {})
 
 
-def test_half_a_checkpoint_takes_no_place_and_waits_for_the_rest(pairs: Pipeline) -> None:
+def test_incomplete_checkpoint_waits_for_its_other_parts(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0])
 
     def come(begin: int, epoch: int, part: int, parts: int = 3) -> None:

@@ -141,7 +141,7 @@ def _committed(url: str, agent: SmallAgent) -> int:
         return broker.generation_progress(client, agent.name, agent.life).committed_seq
 
 
-def test_without_a_console_it_says_so_and_ends_when_told(redis_server: RedisServer, tmp_path: Path) -> None:
+def test_driver_without_a_console_reports_it_and_stops_on_request(redis_server: RedisServer, tmp_path: Path) -> None:
     driver = Driver(SmallConsole(url="http://127.0.0.1:9"), redis_server.url, tmp_path)
     driver.start()
     wait_until(lambda: driver.says().get("faults"), what="a word")

@@ -110,7 +110,7 @@ def test_a_damaged_state_costs_nothing(world: World, pairs: Pipeline) -> None:
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
 
 
-def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipeline) -> None:
+def test_lost_state_continues_after_the_committed_position(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
     world.send(*(agent.run(4) for agent in agents))
@@ -130,9 +130,7 @@ def test_a_lost_state_begins_behind_what_is_committed(world: World, pairs: Pipel
     ]
 
 
-def test_a_life_that_is_outlived_is_forgotten_everywhere_and_nothing_counts_twice(
-    world: World, pairs: Pipeline
-) -> None:
+def test_expired_generation_is_dropped_everywhere_and_nothing_counts_twice(world: World, pairs: Pipeline) -> None:
     """Also when Spark reads again what Redis still holds."""
     world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)

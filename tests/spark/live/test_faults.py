@@ -46,7 +46,7 @@ def broken_frames(agent: SmallAgent) -> list[Frame]:
     return [replace(frame, seq=agent.seq - len(broken) + i) for i, frame in enumerate(broken, start=1)]
 
 
-def test_wrong_bodies_are_put_aside_and_the_rest_is_exact(world: World, pairs: Pipeline) -> None:
+def test_unreadable_bodies_go_to_quarantine_and_the_rest_is_exact(world: World, pairs: Pipeline) -> None:
     agent = one_agent(world, pairs)
     frames = agent.run(3, factor=0.5)
     broken = broken_frames(agent)
@@ -63,7 +63,7 @@ def test_wrong_bodies_are_put_aside_and_the_rest_is_exact(world: World, pairs: P
     assert "window_start is null" in said
 
 
-def test_a_query_whose_only_records_cannot_be_used_stops_nothing(world: World, pairs: Pipeline) -> None:
+def test_query_with_unreadable_records_only_stops_nothing(world: World, pairs: Pipeline) -> None:
     agent = one_agent(world, pairs)
     frames = agent.run(6, factor=0.0)
     bad = [replace(frame, body=b"not Arrow") if frame.kind == FrameKind.RECORDS else frame for frame in frames]
@@ -73,7 +73,7 @@ def test_a_query_whose_only_records_cannot_be_used_stops_nothing(world: World, p
     assert loop.state.counts["quarantined"] == sum(frame.kind == FrameKind.RECORDS for frame in frames) > 0
 
 
-def test_wrong_bodies_do_not_stop_spark_either(world: World, pairs: Pipeline) -> None:
+def test_unreadable_bodies_do_not_stop_spark(world: World, pairs: Pipeline) -> None:
     agent = one_agent(world, pairs, at_hand_bytes=0)
     frames = agent.run(3, factor=0.5)
     broken = broken_frames(agent)[:2]
@@ -101,7 +101,7 @@ def test_bytes_that_are_no_frames_take_their_number_and_nothing_else(world: Worl
     assert "checksum" in "".join(world.quarantined())
 
 
-def test_a_plan_that_was_live_is_fetched_and_one_that_is_not_known_put_aside(
+def test_former_plan_is_fetched_and_frames_of_unknown_plans_go_to_quarantine(
     world: World, pairs: Pipeline, sliding: Pipeline
 ) -> None:
     agent = one_agent(world, pairs)
@@ -149,7 +149,7 @@ def test_results_wait_on_disk_for_a_console_that_is_away(world: World, pairs: Pi
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 10 * SECOND) != []
 
 
-def test_a_silent_agent_is_left_out_named_and_taken_back(world: World, pairs: Pipeline) -> None:
+def test_silent_agent_is_excluded_and_named_until_it_sends_again(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     world.console.add(QUERY, pairs, ["a0", "a1"], idle_after_s=2.0)
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]

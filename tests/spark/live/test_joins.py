@@ -159,7 +159,7 @@ def test_results_are_those_of_the_query_run_whole_wherever_drivers_end(world: Wo
 
 
 @pytest.mark.parametrize("by_sql", [False, True], ids=["by tasks and pyarrow", "by SQL"])
-def test_results_are_the_same_where_spark_works_them_off(world: World, by_sql: bool) -> None:
+def test_results_are_the_same_when_processed_by_sql(world: World, by_sql: bool) -> None:
     world.by_sql = by_sql
     pipeline = joining(how="left")
     agents = two_agents(world, pipeline)
@@ -261,7 +261,7 @@ def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, mo
     assert flow.late == len(known) - known.null_count + sum(other.num_rows for other in agent.others[:8])
 
 
-def test_partial_aggregates_and_records_behind_the_join_are_put_aside(world: World) -> None:
+def test_partials_and_records_after_the_join_go_to_quarantine(world: World) -> None:
     world.at_hand_bytes = 2**26
     pipeline = joining()
     (agent,) = [Agent("a0", pipeline)]

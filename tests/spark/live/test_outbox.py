@@ -36,7 +36,7 @@ def three(made: Outbox) -> None:
         made.put(step, [result(step)])
 
 
-def test_a_damaged_file_holds_nothing_back(tmp_path: Path) -> None:
+def test_damaged_outbox_file_holds_nothing_back(tmp_path: Path) -> None:
     with outbox(tmp_path, three) as (made, console):
         damaged = tmp_path / "outbox" / f"{2:012d}.slf"
         damaged.write_bytes(damaged.read_bytes()[:-2])
@@ -46,7 +46,7 @@ def test_a_damaged_file_holds_nothing_back(tmp_path: Path) -> None:
         assert "damaged on disk" in next((tmp_path / "quarantine").glob("*.json")).read_text()
 
 
-def test_a_disk_that_takes_nothing_is_seen_and_posting_goes_on_when_it_does(tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_posting_resumes(tmp_path: Path) -> None:
     with outbox(tmp_path, three) as (made, console):
         console.status = 400  # refused for good: to go to quarantine, for which there is no place
         (tmp_path / "quarantine").rmdir()
@@ -60,7 +60,7 @@ def test_a_disk_that_takes_nothing_is_seen_and_posting_goes_on_when_it_does(tmp_
         wait_until(lambda: made.fault is None, what="no fault")
 
 
-def test_a_frame_at_which_a_console_that_is_well_goes_on_failing_is_put_aside(tmp_path: Path) -> None:
+def test_frame_at_which_a_healthy_console_keeps_failing_goes_to_quarantine(tmp_path: Path) -> None:
     def together(made: Outbox) -> None:
         made.put(1, [result(1), result(2), result(3)])
         made.put(2, [result(4), result(5)])
@@ -83,7 +83,7 @@ def test_a_frame_at_which_a_console_that_is_well_goes_on_failing_is_put_aside(tm
         wait_until(lambda: console.failures > posted + 2, what="a second attempt")
 
 
-def test_frames_of_one_step_are_put_aside_and_posted_once_each(tmp_path: Path) -> None:
+def test_frames_of_a_step_are_quarantined_or_posted_once_each(tmp_path: Path) -> None:
     def together(made: Outbox) -> None:
         made.put(1, [result(seq) for seq in range(1, 6)])
 

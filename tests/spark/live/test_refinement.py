@@ -138,7 +138,7 @@ def test_the_order_in_which_epochs_come_does_not_matter() -> None:
             )
 
 
-def test_what_is_older_counts_less_and_is_forgotten_in_the_end() -> None:
+def test_older_epochs_count_less_and_are_dropped_in_the_end() -> None:
     old, new = told_by("a1", chain(60, moving())), told_by("a1", chain(60, moving(), first=600))
     slow = new.set_column(new.schema.get_field_index("cpu_ns"), "cpu_ns", pa.compute.multiply(new["cpu_ns"], 2))
     found = learned(slow, last=659, before=learned(old, last=59))
@@ -150,7 +150,7 @@ def test_what_is_older_counts_less_and_is_forgotten_in_the_end() -> None:
     assert much_later.cycles.num_rows == 1
 
 
-def test_epochs_that_say_nothing_of_costs_do_not_count_for_them() -> None:
+def test_epochs_with_few_records_do_not_count_for_costs() -> None:
     few = chain(60, lambda epoch: [1.0, 1.0, 1.0] if epoch % 2 else [0.0, 0.0, 0.0], noise=0.0)
     tiny = chain(60, lambda _: [1.0] * 3, first=60, n=20, noise=0.9)
     rows = rows_of(learned(told_by("a1", pa.concat_tables([few, tiny]))))
@@ -179,7 +179,7 @@ def test_versions_and_plans_never_mix() -> None:
     assert {round(row["input_records"], 6) for row in refined_rows(found)[QUERY, "p2"]} == {40}
 
 
-def test_a_clock_that_is_years_behind_learns_like_others() -> None:
+def test_agent_with_a_clock_years_behind_is_measured_like_others() -> None:
     parts = [told_by("a1", chain(40, moving(), first=40 * i)) for i in range(3)]
     right, found = learned(*parts), OperatorHistory()
     for part in parts:
@@ -189,7 +189,7 @@ def test_a_clock_that_is_years_behind_learns_like_others() -> None:
     assert [one[name] for name in figures] == pytest.approx([other[name] for name in figures], rel=1e-6)
 
 
-def test_a_clock_that_is_ahead_counts_as_now() -> None:
+def test_epoch_of_a_clock_that_is_ahead_counts_as_now() -> None:
     right = rows_of(learned(told_by("a1", chain(1, moving(), first=119, n=9000)), last=119))
     ahead = chain(1, moving(), first=10_000_000, n=9000)
     found = rows_of(learned(told_by("a1", ahead), last=119))
@@ -220,7 +220,7 @@ def steady(first: int, epochs: int = 10, n: int = 4000) -> pa.Table:
     return told_by("a1", chain(epochs, lambda _: [1.0, 1.0, 0.5], first=first, n=n))
 
 
-def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_path: Any) -> None:
+def test_report_is_sent_on_change_and_repeated_periodically(tmp_path: Any) -> None:
     console = Console()
     (first,) = console.step(39, steady(0, 40))
     assert [row["operator"] for row in first] == NAMES
@@ -237,7 +237,7 @@ def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_pat
     assert more[0]["input_records"] > 1.05 * first[0]["input_records"]
 
 
-def test_the_same_is_told_again_after_five_minutes() -> None:
+def test_unchanged_report_is_repeated_after_five_minutes() -> None:
     console = Console()
     every_s = RESEND_MS // 1000
     told = [last for last in range(39, 800, 10) if list(console.step(last, steady(last - 9 if last > 39 else 0, 40)))]
@@ -245,7 +245,7 @@ def test_the_same_is_told_again_after_five_minutes() -> None:
     assert gaps[-1] == every_s and all(gap <= every_s for gap in gaps)
 
 
-def test_nothing_is_told_of_what_is_not_live() -> None:
+def test_no_report_for_plans_that_are_not_live() -> None:
     console = Console()
     assert list(console.step(39, steady(0, 40), live=())) == []
     assert console.state.learned.sent.num_rows == 0
@@ -266,13 +266,13 @@ def test_nothing_is_told_of_what_is_not_live() -> None:
         ({"records": 99, "epochs": 9.0, "standard_error": 0.5, "measured_us": 9}, False),
     ],
 )
-def test_what_is_worth_telling(change: dict[str, Any], is_news: bool) -> None:
+def test_report_differs_when_a_figure_moved(change: dict[str, Any], is_news: bool) -> None:
     figures = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out", "input_records", "budget_s")
     row = dict.fromkeys(figures, 0.5) | {"agent": "a1", "operator": "x", "load_factor": 0.5}
     assert differs([row | change], [row]) == is_news
 
 
-def test_it_is_posted_with_its_step_and_by_the_plan_of_record(world: World, pairs: Pipeline) -> None:
+def test_sweep_report_is_posted_with_its_step_for_live_plans(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     world.console.add(QUERY, pairs, ["a0"])
     agent, draw, rows = SmallAgent("a0", QUERY, pairs), random.Random(4), []

@@ -14,7 +14,7 @@ from spark_jobs.session import Options
 from tests.servers import RedisServer, wait_until
 
 
-def test_a_duty_that_fails_is_told_and_tried_again(
+def test_failed_duty_is_reported_and_tried_again(
     redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "_PERIOD_S", 0.02)

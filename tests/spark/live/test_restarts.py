@@ -35,9 +35,7 @@ def frame_of(pairs: Pipeline) -> list[Arrival]:
     return numbered(1, query=QUERY, plan=pairs.digest)
 
 
-def test_frames_of_what_is_not_live_make_it_ask_the_console(
-    console: SmallConsole, pairs: Pipeline, tmp_path: Path
-) -> None:
+def test_frame_of_an_unknown_query_refreshes_the_plans(console: SmallConsole, pairs: Pipeline, tmp_path: Path) -> None:
     plans = plans_of(console, tmp_path)
     key = QUERY, pairs.digest
     state = StreamState(flows={key: QueryFlow(*key, watermark_us=9, passed_us=8, started_us=1)})
@@ -49,7 +47,9 @@ def test_frames_of_what_is_not_live_make_it_ask_the_console(
 
 
 @pytest.mark.parametrize("before_us", [0, 2])
-def test_the_same_run_goes_on(console: SmallConsole, pairs: Pipeline, tmp_path: Path, before_us: int) -> None:
+def test_run_continues_after_a_regular_restart(
+    console: SmallConsole, pairs: Pipeline, tmp_path: Path, before_us: int
+) -> None:
     """Also one of a state that does not know of runs yet."""
     console.add(QUERY, pairs, ["a0"], started_us=2)
     key = QUERY, pairs.digest

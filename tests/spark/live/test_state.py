@@ -103,12 +103,14 @@ def test_a_damaged_state_gives_way_to_the_one_before(tmp_path: Path, damage: str
     assert StateStore(tmp_path).load() == state_with({10: 1})
 
 
-def test_no_state_is_a_beginning(tmp_path: Path) -> None:
+def test_missing_state_starts_from_nothing(tmp_path: Path) -> None:
     assert settle_state(StateStore(tmp_path / "states"), tmp_path) == StreamState()
 
 
 @pytest.mark.parametrize(("commits", "run"), [([0, 1], 0), ([0], 0), ([], 0), ([0, 1, 2], 1), (None, 1)])
-def test_a_checkpoint_ahead_of_the_state_is_given_up(tmp_path: Path, commits: list[int] | None, run: int) -> None:
+def test_checkpoint_of_spark_ahead_of_the_state_is_replaced(
+    tmp_path: Path, commits: list[int] | None, run: int
+) -> None:
     """Frames have numbers: reading those again that Redis still holds counts none twice."""
     store = StateStore(tmp_path / "states")
     store.save(state_with({10: 1}, 1, 1))

@@ -141,7 +141,7 @@ def test_order_and_cut_of_batches_do_not_matter() -> None:
         assert one == pytest.approx(other)
 
 
-def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again() -> None:
+def test_finished_subintervals_are_dropped_and_unchanged_ones_not_posted_again() -> None:
     old = epochs(*(row(60 * minute, 40) for minute in range(5)), step=1)
     new = epochs(row(60 * 5, 40), step=2)
     sums = summed(old, new)
@@ -161,12 +161,12 @@ def test_what_is_done_is_forgotten_and_what_did_not_change_not_said_again() -> N
         ({"records_queued": -1}, "records_queued has null, negative or too large values"),
     ],
 )
-def test_counters_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_impossible_counters_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         epochs(row(1, 5) | wrong)
 
 
-def test_what_waits_is_accounted_for_and_no_sum() -> None:
+def test_queued_records_balance_the_counters_and_are_not_summed() -> None:
     """In, and queued before, is processed, drained, overflow and queued after."""
     waits = row(1, 100) | {"records_processed": 40, "records_queued": 60}
     goes_on = row(2, 10) | {"records_processed": 50, "records_drained": 15, "records_overflow": 5, "records_queued": 0}

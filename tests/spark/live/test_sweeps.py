@@ -105,7 +105,7 @@ def test_clock_skew_and_intervals_are_counted() -> None:
     assert found["least_s"] == 0.0
 
 
-def test_neither_order_nor_cut_matters_nor_what_comes_twice() -> None:
+def test_order_batches_and_duplicates_do_not_matter() -> None:
     parts = [told(agent, drawn(20, i), first=20 * i) for agent in ("a1", "a2") for i in range(30)]
     once, draw = ringed(pa.concat_tables(parts), last=600), random.Random(3)
     for _ in range(5):
@@ -118,14 +118,14 @@ def test_neither_order_nor_cut_matters_nor_what_comes_twice() -> None:
     assert ring_lengths(once).tolist() == [HISTORY, HISTORY]
 
 
-def test_a_window_stands_as_it_was_told_last() -> None:
+def test_window_keeps_its_last_report() -> None:
     first, again = told("a1", [1.0, 2.0, 3.0]), sweep_rows(table(sweep(1, 7.0)), "a1", seen_ms(3))
     for parts in ((first, again), (again, first)):
         assert row_of(ringed(*parts))["mean_s"] == pytest.approx((1 + 7 + 3) / 3)
 
 
 @pytest.mark.parametrize("jump", [10_000_000, -10_000_000])
-def test_a_clock_that_jumps_is_forgotten_in_the_end(jump: int) -> None:
+def test_windows_of_a_jumped_clock_are_pushed_out(jump: int) -> None:
     """Deadlines years ahead, or that go back: the newest are those that arrived last."""
     wrong = pa.concat_tables(sweep_rows(table(sweep(jump + i, 9.0)), "a1", seen_ms(i)) for i in range(500))
     mixed = row_of(ringed(wrong, told("a1", [1.0] * 100, first=500), last=600))
@@ -149,7 +149,7 @@ def test_plans_queries_and_streams_never_mix() -> None:
     }
 
 
-def test_who_says_nothing_for_an_hour_is_forgotten_and_all_together_are_bounded(
+def test_silent_agents_are_dropped_after_an_hour_and_all_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rings = ringed(told("a1", [1.0] * 3), told("a2", [1.0] * 3, first=700), last=703)
@@ -179,7 +179,7 @@ def test_who_says_nothing_for_an_hour_is_forgotten_and_all_together_are_bounded(
         ({"delay_s": None}, "delay_s has"),
     ],
 )
-def test_what_cannot_be_is_refused(change: dict[str, Any], words: str) -> None:
+def test_impossible_sweeps_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         sweep_rows(table(sweep(0, 0.1), sweep(1, 0.1) | change), "a1", 1)
 
@@ -237,7 +237,7 @@ class Console:
         return rows
 
 
-def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_path: Any) -> None:
+def test_report_is_sent_on_change_and_repeated_periodically(tmp_path: Any) -> None:
     console = Console()
     first = console.step(1, told("a1", [0.5, 0.6]))
     assert [(row["agent"], row["mean_s"]) for row in first] == [("a1", None), (ALL, None)]
@@ -255,7 +255,7 @@ def test_the_console_is_told_what_is_new_and_now_and_then_the_same_again(tmp_pat
     assert resent == both
 
 
-def test_many_windows_are_taken_in_before_it_is_time_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_windows_are_gathered_before_a_report_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_report, "_MAX_ROWS", 5)
     console = Console()
     console.step(1, told("a1", [0.5, 0.6]))
@@ -266,7 +266,7 @@ def test_many_windows_are_taken_in_before_it_is_time_to_tell(monkeypatch: pytest
     assert [row["epochs"] for row in console.step(4)] == [7, 7]
 
 
-def test_nothing_is_told_of_what_is_not_live() -> None:
+def test_no_report_for_plans_that_are_not_live() -> None:
     console = Console()
     assert console.step(2, told("a1", [0.5] * 3), live=()) == []
     assert len(console.step(4)) == 2
@@ -290,7 +290,7 @@ def test_nothing_is_told_of_what_is_not_live() -> None:
         ({"sweeps": 9, "within": 3, "epochs": 7, "measured_us": 8, "most_s": 9.0}, False),
     ],
 )
-def test_what_is_worth_telling(change: dict[str, Any], is_news: bool) -> None:
+def test_report_differs_when_a_figure_moved(change: dict[str, Any], is_news: bool) -> None:
     row = {"agent": "a1", "stream": "probes", "period_s": 5.0, "mean_s": 0.5, "variance_s2": 1.0, "levels": [0.5]}
     row |= {"latency_mean_s": 1.5, "latency_p99_s": 2.0, "event_cost_s": 1e-5}
     assert differs([row | change], [row]) == is_news
@@ -328,7 +328,7 @@ def test_frames_count_once_across_duplicates_gaps_and_restarts(world: World, pai
     assert {row["agent"]: row["sweeps"] for row in table_of(last.body).to_pylist()} == {"a0": 5, "a1": 3, ALL: 8}
 
 
-def test_what_an_agent_tells_is_taken(tmp_path: Path) -> None:
+def test_sweeps_of_an_agent_are_read(tmp_path: Path) -> None:
     """The agent's own windows, by its own clock."""
     spool, _ = run_child(tmp_path, CHILDREN[0], [1.0, 1.0, 1.0])
     frames = [frame for _, data in spool.unsent() for frame, _ in decode_frames(data) if frame.kind == FrameKind.SWEEPS]

@@ -27,7 +27,7 @@ def test_the_slowest_path_of_the_slowest_agent_decides() -> None:
     assert (result.watermark_us, result.waiting_for, result.excluded) == (20, ("b",), ())
 
 
-def test_an_agent_that_was_never_heard_holds_everything_until_it_counts_as_silent() -> None:
+def test_agent_without_any_frame_holds_the_watermark_until_it_is_silent() -> None:
     agents = {"a": agent(30), "b": agent()}
     early = found(agents, now_ms=400)
     assert (early.watermark_us, early.waiting_for) == (None, ("b",))
@@ -43,7 +43,7 @@ def test_agents_are_waited_for_from_the_first_arrival_on() -> None:
     assert (flow.waiting_for, flow.excluded) == (["a", "b"], [])
 
 
-def test_a_silent_agent_is_left_out_and_taken_back() -> None:
+def test_silent_agent_is_excluded_until_it_sends_again() -> None:
     agents = {"a": agent(30), "b": agent(10, seen_ms=400)}
     assert found(agents).watermark_us == 30
     take_mark(agents["b"], {"watermarks": {"0": 12}}, 11, 1000)
@@ -51,7 +51,7 @@ def test_a_silent_agent_is_left_out_and_taken_back() -> None:
     assert (back.watermark_us, back.waiting_for, back.excluded) == (30, ("b",), ())
 
 
-def test_silence_of_all_moves_nothing() -> None:
+def test_silence_of_all_agents_keeps_the_watermark() -> None:
     assert found({"a": agent(30, seen_ms=1)}, before=5).watermark_us == 5
 
 
@@ -65,7 +65,7 @@ def test_a_watermark_far_ahead_counts_as_its_arrival() -> None:
     assert years_ahead.watermark_us == now_us + 1, "its clock is right again"
 
 
-def test_it_never_goes_back() -> None:
+def test_watermark_never_goes_back() -> None:
     assert found({"a": agent(10)}, before=50).watermark_us == 50
 
 
