@@ -20,10 +20,12 @@ from engine.jarvis.partition import Frontier
 __all__ = ["Instance", "highs", "instances", "main", "solver"]
 
 
-_MOST_DIFFERENCE, _LEAST_RATIO = 1e-9, 50.0
-_MOST_OPERATORS, _MOST_RELAY = 10, 3.0
+_MAX_DIFFERENCE, _MIN_RATIO = 1e-9, 50.0
+_MAX_OPERATORS, _MAX_RELAY = 10, 3.0
 _BLOCKS = 20  # both solvers take turns; each block gives one ratio of times
 _NOTHING = 1e-3  # of what All-SP sends; an objective below is compared on this scale, for nothing has no relative error
+
+_QUICK_BUDGETS = (0.4, 0.8)
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ def instances(count: int, seed: int = 1) -> list[Instance]:
 
 
 def _instance(draw: np.random.Generator, *, weighted: bool) -> Instance:
-    count = int(draw.integers(1, _MOST_OPERATORS + 1))
+    count = int(draw.integers(1, _MAX_OPERATORS + 1))
     kinds = draw.random(count)
     relay = np.where(kinds < 0.1, 0.0, np.where(kinds < 0.25, 1.0, draw.uniform(0, 1, count)))
-    relay = np.where(kinds > 0.9, draw.uniform(1, _MOST_RELAY, count), relay)
+    relay = np.where(kinds > 0.9, draw.uniform(1, _MAX_RELAY, count), relay)
     cost = np.where(draw.random(count) < 0.1, 0.0, draw.uniform(0, 1e-3, count))
     sizes = tuple(draw.uniform(1, 200, count + 1).tolist()) if weighted else None
     n_records = float(draw.integers(100, 100_000))
@@ -98,14 +100,14 @@ def solver(count: int) -> bool:
         own_us.append(1e6 * own_s / len(block))
         highs_us.append(1e6 * highs_s / len(block))
     ratio = statistics.median(ratios)
-    print(f"\nsolver: {count:,} random instances of 1 to {_MOST_OPERATORS} operators against SciPy's HiGHS")
-    print(f"  largest relative difference {worst:.1e}: {_met(worst <= _MOST_DIFFERENCE)} {_MOST_DIFFERENCE:g}")
+    print(f"\nsolver: {count:,} random instances of 1 to {_MAX_OPERATORS} operators against SciPy's HiGHS")
+    print(f"  largest relative difference {worst:.1e}: {_met(worst <= _MAX_DIFFERENCE)} {_MAX_DIFFERENCE:g}")
     print(
         f"  {ratio:.0f} times faster ({min(ratios):.0f} to {max(ratios):.0f} over {len(ratios)} blocks): "
-        f"{_met(ratio >= _LEAST_RATIO)} {_LEAST_RATIO:g}; {statistics.median(own_us):.1f} us an instance against "
+        f"{_met(ratio >= _MIN_RATIO)} {_MIN_RATIO:g}; {statistics.median(own_us):.1f} us an instance against "
         f"{statistics.median(highs_us):.0f} us"
     )
-    return worst <= _MOST_DIFFERENCE and ratio >= _LEAST_RATIO
+    return worst <= _MAX_DIFFERENCE and ratio >= _MIN_RATIO
 
 
 def _blocks(drawn: Sequence[Instance]) -> list[Sequence[Instance]]:
@@ -127,9 +129,6 @@ def _difference(instance: Instance, own: float, reference: float) -> float:
 
 def _met(true: bool) -> str:
     return "meets" if true else "MISSES"
-
-
-_QUICK_BUDGETS = (0.4, 0.8)
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -28,8 +28,8 @@ from engine.jarvis.simulation import (
 
 __all__ = [
     "DEFAULT",
+    "MAX_OVER_MIN",
     "METHODS",
-    "MOST_OVER_LEAST",
     "PERCENT",
     "convergence",
     "margins",
@@ -43,11 +43,18 @@ __all__ = [
 
 METHODS = ("scalar", "stepwise-lp", "stepwise", "lp")
 DEFAULT = "scalar"
-_MOST_EPOCHS, _MOST_EPOCHS_OF = 2.0, {"T2T 10 to 100 %": 3.0}  # medians, detection included
-MOST_OVER_LEAST = 1.15
-_MARGINS, _MOST_OVER_LEAST_AT_98 = (0.90, 0.95, 0.98), 1.10
+_MAX_EPOCHS, _MAX_EPOCHS_OF = 2.0, {"T2T 10 to 100 %": 3.0}  # medians, detection included
+MAX_OVER_MIN = 1.15
+_MARGINS, _MAX_OVER_LEAST_AT_98 = (0.90, 0.95, 0.98), 1.10
 PERCENT = "15 % over the least"
 _STEADY = 20  # last epochs of a change, over which bytes count
+
+_MAX_OVERHEAD = 0.01  # of a core
+_LENGTH, _WARM = 200, 40  # steady epochs, and those before them
+_CYCLING, _CONGESTED = 0.10, 0.02  # of the last half of steady epochs: moves of load factors, epochs congested
+_PLACES = (("s2s", 0.6), ("s2s", 0.9), ("t2t", 0.6), ("t2t", 1.0), ("log", 0.25), ("log", 0.4))
+_LEVELS = (10, 20, 50, 100)
+_OPERATORS = (1, 2, 4, 6, 8)
 
 
 @dataclass(frozen=True)
@@ -86,8 +93,8 @@ def convergence(seeds: int) -> bool:
 
 
 def _missed(change: WorkloadChange, outcome: _Outcome) -> list[str]:
-    epochs = [f"{outcome.median:g} epochs"] if outcome.median > _MOST_EPOCHS_OF.get(change.name, _MOST_EPOCHS) else []
-    return epochs + ([f"x{outcome.over_least:.2f}"] if outcome.over_least > MOST_OVER_LEAST else [])
+    epochs = [f"{outcome.median:g} epochs"] if outcome.median > _MAX_EPOCHS_OF.get(change.name, _MAX_EPOCHS) else []
+    return epochs + ([f"x{outcome.over_least:.2f}"] if outcome.over_least > MAX_OVER_MIN else [])
 
 
 def verdict(missed: Sequence[str]) -> str:
@@ -132,7 +139,7 @@ def margins(seeds: int) -> bool:
             f"x{excess:.2f} (x{_alone(change, margin):.2f})" for excess, margin in zip(over, _MARGINS, strict=True)
         ]
         print(f"  {change.name:20}" + "".join(f"{cell:>16}" for cell in cells))
-    met = worst <= _MOST_OVER_LEAST_AT_98
+    met = worst <= _MAX_OVER_LEAST_AT_98
     print(f"  margin {_MARGINS[-1]}: {'meets' if met else 'MISSES'} 10 % over the least (x{worst:.2f})")
     return met
 
@@ -147,14 +154,6 @@ def _alone(change: WorkloadChange, margin: float) -> float:
     true, records_s = change.after.at(change.query)
     cores = change.after.cores
     return min_bytes(true, records_s, margin * cores) / min_bytes(true, records_s, cores)
-
-
-_MOST_OVERHEAD = 0.01  # of a core
-_LENGTH, _WARM = 200, 40  # steady epochs, and those before them
-_CYCLING, _CONGESTED = 0.10, 0.02  # of the last half of steady epochs: moves of load factors, epochs congested
-_PLACES = (("s2s", 0.6), ("s2s", 0.9), ("t2t", 0.6), ("t2t", 1.0), ("log", 0.25), ("log", 0.4))
-_LEVELS = (10, 20, 50, 100)
-_OPERATORS = (1, 2, 4, 6, 8)
 
 
 def staying(seeds: int) -> bool:
@@ -176,7 +175,7 @@ def staying(seeds: int) -> bool:
 
 def _unsteady(runs: Sequence[AdaptationRun]) -> list[str]:
     cycles, over = sum(map(_cycles, runs)), float(np.median([run.over_least(_WARM) for run in runs]))
-    return ([f"{cycles} cycles"] if cycles else []) + ([f"x{over:.2f}"] if over > MOST_OVER_LEAST else [])
+    return ([f"{cycles} cycles"] if cycles else []) + ([f"x{over:.2f}"] if over > MAX_OVER_MIN else [])
 
 
 def _steady(name: str, cores: float, method: str, law: str, dips: float, seeds: int) -> list[AdaptationRun]:
@@ -241,7 +240,7 @@ def overhead(pipelines: int) -> bool:
             f"  {method:12} {mean_us:6.0f} us in the mean, {most_us:6.0f} us at 99 %: {mean_us / 1e4:.3f} % of a core"
         )
         share = mean_us / 1e6 if method == DEFAULT else share
-    met = share < _MOST_OVERHEAD
+    met = share < _MAX_OVERHEAD
     print(f"  {DEFAULT}: {'meets' if met else 'MISSES'} less than 1 % of a core at epochs of one second")
     return met
 

@@ -30,6 +30,17 @@ _BLOCK = 50_000
 _TENANTS = 40
 _SPOOL_BYTES = 2**30
 
+_STRATEGIES = ("all-sp", "filter-src", "best-op", "all-src", "stepwise-lp", "scalar")
+_ADAPTING = ("stepwise-lp", "scalar", "best-op")
+_SHARES = (0.6, 0.8)  # budgets, of what the process takes that runs everything
+_CHANGES = ((0.5, 0.9), (0.9, 0.6))
+_WARM, _ADAPTS, _LOOKED_AT = 2, 8, 4  # epochs
+_CHANGE_EPOCHS = 12
+_OVERFLOW = 0.05  # share of records from which on a query is congested, as DrainedThres
+_NEAR = 0.05  # of the input, by which what gets through to an operator may differ from the end's
+_SETTLED = 3  # epochs in a row
+_TIE = 1.05  # between bytes of strategies
+
 
 def log_pipeline() -> Pipeline:
     """LogAnalytics; all of its operators may run at a source."""
@@ -113,25 +124,13 @@ class LogAgent:
         until_s = time.monotonic() + epochs
         while time.monotonic() < until_s:
             time.sleep(self._runtime.tick())
-        rows = self._runtime.unsaid()[_QUERY]
-        self._runtime.said({_QUERY: rows[-1]["e"]})
+        rows = self._runtime.unreported()[_QUERY]
+        self._runtime.mark_reported({_QUERY: rows[-1]["e"]})
         return rows
 
     def close(self) -> None:
         self._frames.stop(1.0)
         self._spool.close()
-
-
-_STRATEGIES = ("all-sp", "filter-src", "best-op", "all-src", "stepwise-lp", "scalar")
-_ADAPTING = ("stepwise-lp", "scalar", "best-op")
-_SHARES = (0.6, 0.8)  # budgets, of what the process takes that runs everything
-_CHANGES = ((0.5, 0.9), (0.9, 0.6))
-_WARM, _ADAPTS, _LOOKED_AT = 2, 8, 4  # epochs
-_CHANGE_EPOCHS = 12
-_OVERFLOW = 0.05  # share of records from which on a query is congested, as DrainedThres
-_NEAR = 0.05  # of the input, by which what gets through to an operator may differ from the end's
-_SETTLED = 3  # epochs in a row
-_TIE = 1.05  # between bytes of strategies
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,15 @@ _EPOCHS, _LOOKED_AT = 40, 20  # of a run, and how many of its last ones count
 _HALVINGS = 10
 _TUNED = 1.02  # what a settled run sends wavers; so much over the link still passes
 
+TITLES = {"s2s": "S2SProbe", "t2t": "T2TProbe", "log": "LogAnalytics"}
+_BUDGETS = (0.2, 0.4, 0.6, 0.8, 1.0)
+_SAME = 0.01  # between ratios that are given to two digits
+_COLUMNS = ("all-sp", "all-src", "filter-src", "best-op", *ADAPTING, BEST)
+
+_ROOT_MBPS = 500.0  # of one query at the stream processor: 10 Gbit/s over 20 queries
+_MIN_ADAPTED = 0.9  # sources that can be served when each adapts by itself, over those of the best plan
+_WHOLE = 1 - 1e-3  # of a rate that a bisection finds
+
 
 def queries() -> dict[str, SourceQuery]:
     """The paper's three; S2SProbe with the cost of section VIII, where the whole takes 85 % and not 93 %."""
@@ -121,12 +130,6 @@ def run_sends(query: SourceQuery, method: str, cores: float, records_s: float) -
     return float(run.bytes_sent[-_LOOKED_AT:].mean())
 
 
-TITLES = {"s2s": "S2SProbe", "t2t": "T2TProbe", "log": "LogAnalytics"}
-_BUDGETS = (0.2, 0.4, 0.6, 0.8, 1.0)
-_SAME = 0.01  # between ratios that are given to two digits
-_COLUMNS = ("all-sp", "all-src", "filter-src", "best-op", *ADAPTING, BEST)
-
-
 @dataclass(frozen=True)
 class _Claim:
     """Throughput of the best plan over another strategy's: the paper's, and what its model was found to give."""
@@ -183,11 +186,6 @@ def _print_budgets(title: str, query: SourceQuery, budgets: Sequence[float]) -> 
         print(f"  {100 * cores:3.0f} %  " + "".join(f"{rate:12.1f}" for rate in rates))
 
 
-_ROOT_MBPS = 500.0  # of one query at the stream processor: 10 Gbit/s over 20 queries
-_LEAST_ADAPTED = 0.9  # sources that can be served when each adapts by itself, over those of the best plan
-_WHOLE = 1 - 1e-3  # of a rate that a bisection finds
-
-
 @dataclass(frozen=True)
 class _Setting:
     """S2SProbe at a rate, in tenths of the paper's, with the paper's figures and those its model was found to give."""
@@ -224,7 +222,7 @@ def _sources(setting: _Setting) -> bool:
     for share, known in zip((1.0, EFFICIENCY), setting.model_sources, strict=True):
         link = share * bytes_s(_ROOT_MBPS)
         here, adapting = (int(link / sent), int(link / sent_coarse)), int(link / sent_adapting)
-        met &= here == known and adapting >= _LEAST_ADAPTED * here[0]
+        met &= here == known and adapting >= _MIN_ADAPTED * here[0]
         columns.append(f"{_pair(known):>14}{_pair(here):>10}{adapting:>10}")
     name = f"{10 * setting.scale:.0f}x, {100 * setting.cores:.0f} %"
     print(f"  {name:14} {setting.paper_sources:18}{''.join(columns)}")

@@ -25,7 +25,7 @@ __all__ = ["intervals", "main", "overhead", "solver"]
 
 Array = NDArray[np.float64]
 _QUERIES, _CYCLE_MS = 10_000, 120.0
-_LEAST_RATIO = 50.0
+_MIN_RATIO = 50.0
 _HISTORY, _PERIOD_MS, _SAMPLES = 400, 3_000.0, 25
 _PAPER = {("uniform", 0.95): "98 %", ("uniform", 0.90): "95 %", ("zipf", 0.95): "95 %", ("zipf", 0.90): "85 %"}
 _SHARE_OF_CYCLE = 0.005
@@ -50,10 +50,10 @@ def solver(blocks: int) -> bool:
         f"\nsolver: slack of {_QUERIES:,} queries at once: one call {1e3 * statistics.median(closed_s):.2f} ms, "
         f"Algorithm 1's loop over bins of {_CYCLE_MS:g} ms {1e3 * statistics.median(looped_s):.1f} ms\n"
         f"  {ratio:.0f} times faster ({min(ratios):.0f} to {max(ratios):.0f} over {blocks} blocks): "
-        f"{met_words(ratio >= _LEAST_RATIO)} {_LEAST_RATIO:g}\n"
+        f"{met_words(ratio >= _MIN_RATIO)} {_MIN_RATIO:g}\n"
         f"  the loop is off by {off.mean():+.0f} ms on average ({off.min():+.0f} to {off.max():+.0f})"
     )
-    return ratio >= _LEAST_RATIO
+    return ratio >= _MIN_RATIO
 
 
 def _timed(solve: Callable[[], object]) -> float:

@@ -51,6 +51,16 @@ _MEASURED = ("a", "b", "c", "d")
 _COLUMNS = {"ts": "timestamp", "key": "string"} | dict.fromkeys(_MEASURED, "float64")
 _COMPUTE = {"n": "count(*)"} | {f"{name}_p99": f"quantile({name}, 0.99)" for name in _MEASURED}
 
+EPOCH_S = 0.5
+_BETWEEN_EPOCHS = ("take_up", "watermark", "epoch_over", "epoch_report", "delays")
+
+_BASE = "round-robin"  # that the others are held against
+_BUDGETS = {"bursts": 1.25, "saturated": 0.8}  # for operators, of what they take on average when nothing is short
+_WARM_S, _RUN_S = 5.0, 20
+_QUICK_WARM_S, _QUICK_RUN_S = 1.0, 5
+_FULL, _FULL_WARM_S, _FULL_S = 5.0, 1.0, 4  # times the usual records, more than epochs take
+_SHARE = 0.005  # of throughput, that scheduling may take
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -213,9 +223,9 @@ class WindowAgent:
     def _move(self) -> None:
         """Move frames on and report, as a sender and heartbeats do."""
         self._moved_s = self.now_s
-        for query, rows in self.runtime.unsaid().items():
+        for query, rows in self.runtime.unreported().items():
             self._kept[query] += rows
-            self.runtime.said({query: rows[-1]["e"]} if rows else {})
+            self.runtime.mark_reported({query: rows[-1]["e"]} if rows else {})
         if frames := list(self._spool.unsent(_SPOOL_BYTES)):
             (self._frames / f"{frames[0][0]}.slf").write_bytes(b"".join(data for _, data in frames))
             self._spool.acknowledged(frames[-1][0])
@@ -224,10 +234,6 @@ class WindowAgent:
     def close(self) -> None:
         """Stop, and leave what waits."""
         self._spool.close()
-
-
-EPOCH_S = 0.5
-_BETWEEN_EPOCHS = ("take_up", "watermark", "epoch_over", "told", "delays")
 
 
 @dataclass(frozen=True)
@@ -267,8 +273,8 @@ def _timed(runtime: Runtime) -> dict[str, int]:
     taken: dict[str, int] = defaultdict(int)
     for name in (*_BETWEEN_EPOCHS, "run", "_turn"):
         _time(runtime.scheduler, name, taken)
-    for seat in runtime.scheduler._seats.values():
-        _time(seat.chain, "work", taken)
+    for session in runtime.scheduler._sessions.values():
+        _time(session.pipeline, "work", taken)
     return taken
 
 
@@ -311,14 +317,6 @@ def _seen(
         scheduling=scheduling_s / cpu_s,
         picks=taken["_turn"] / 1e9 / cpu_s,
     )
-
-
-_BASE = "round-robin"  # that the others are held against
-_BUDGETS = {"bursts": 1.25, "saturated": 0.8}  # for operators, of what they take on average when nothing is short
-_WARM_S, _RUN_S = 5.0, 20
-_QUICK_WARM_S, _QUICK_RUN_S = 1.0, 5
-_FULL, _FULL_WARM_S, _FULL_S = 5.0, 1.0, 4  # times the usual records, more than epochs take
-_SHARE = 0.005  # of throughput, that scheduling may take
 
 
 def real(repeats: int, *, quick: bool = False) -> bool:

@@ -22,6 +22,16 @@ __all__ = ["ReferenceSearch", "main"]
 # A step has to be better by this share (the compiled climb asks for the same).
 _STEP = 1e-10
 
+# (scale factor X, subintervals, seconds)
+SIZES = ((1, 200, 3.0), (5, 200, 6.0), (20, 200, 6.0), (20, 1000, 15.0))
+QUICK = ((1, 200, 1.0), (5, 200, 2.0), (20, 200, 3.0))
+
+COMPILED = ("search", "mace-hc", "random", "corr")
+NAMES = ("search", "mace-hc", "numpy", "random", "corr")
+BASELINES = 30
+# As in Xing et al., quoted in section IX-B.
+THETA = 0.8
+
 
 @dataclass
 class ReferenceSearch:
@@ -90,9 +100,6 @@ class ReferenceSearch:
         return np.asarray(np.where(excess < 1e-9, 0.0, excess) / capacity)
 
 
-# (scale factor X, subintervals, seconds)
-SIZES = ((1, 200, 3.0), (5, 200, 6.0), (20, 200, 6.0), (20, 1000, 15.0))
-QUICK = ((1, 200, 1.0), (5, 200, 2.0), (20, 200, 3.0))
 VARIED = (
     PlacementSetting(5, 200, 1, skew=0.5),
     PlacementSetting(5, 200, 1, skew=2.0),
@@ -100,11 +107,6 @@ VARIED = (
     PlacementSetting(5, 200, 1, load=0.5),
     PlacementSetting(5, 200, 1, load=0.9),
 )
-COMPILED = ("search", "mace-hc", "random", "corr")
-NAMES = ("search", "mace-hc", "numpy", "random", "corr")
-BASELINES = 30
-# As in Xing et al., quoted in section IX-B.
-THETA = 0.8
 
 
 @dataclass

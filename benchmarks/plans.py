@@ -38,6 +38,13 @@ PLANS = {
 _WORDS = re.compile(r"[a-z]+")
 _REVIEWS = 2000
 
+SIZES = (100, 200, 500, 1000, 2000, 5000)
+JUDGED = 500
+LOAD = 0.8
+CYCLES_PER_S = 1e9  # a cycle is a nanosecond
+SUBINTERVALS = 1000
+SLICES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Trade:
@@ -108,14 +115,6 @@ def operators_of(plan: str) -> tuple[Operator, ...]:
         operators.append(Operator(name, (), (Input(above),), query="trades", kind="other", window=window))
         above = name
     return tuple(operators)
-
-
-SIZES = (100, 200, 500, 1000, 2000, 5000)
-JUDGED = 500
-LOAD = 0.8
-CYCLES_PER_S = 1e9  # a cycle is a nanosecond
-SUBINTERVALS = 1000
-SLICES = 4
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from engine.dataflow.arrow.kernels import aggregate_kernel, row_kernel
 
 __all__ = ["main"]
 
-_LEAST_THROUGH, _LEAST_AGENT = 0.3, 0.7
+_MIN_THROUGH, _MIN_AGENT = 0.3, 0.7
 _AGENTS = ("agent-0", "agent-1", "agent-2", "agent-3")
 _SPAN_US = 10 * WINDOW_S * 1_000_000  # of event time in each repeat
 _PATIENCE_S = 60.0
@@ -85,9 +85,9 @@ def _agents(folder: Path, events: int, repeats: int) -> bool:
                 rates.append(events / took_s)
         found.append(statistics.median(ratios))
         name = f"{most:,} records" if most < events else "all there is room for"
-        verdict, rate = _verdict(found[-1], _LEAST_AGENT), statistics.median(rates)
+        verdict, rate = _verdict(found[-1], _MIN_AGENT), statistics.median(rates)
         print(f"  polls of {name}: {verdict} ({_listed(ratios)}); {rate:,.0f} records per CPU second")
-    return min(found) >= _LEAST_AGENT
+    return min(found) >= _MIN_AGENT
 
 
 def _through(
@@ -113,13 +113,13 @@ def _through(
             cpu_ratios.append(memory_cpu_s / took_cpu_s)
             rates.append(events / took_s)
     ratio = statistics.median(ratios)
-    print(f"\nthrough: {statistics.median(rates):,.0f} events/s; {_verdict(ratio, _LEAST_THROUGH)} of Arrow in memory")
+    print(f"\nthrough: {statistics.median(rates):,.0f} events/s; {_verdict(ratio, _MIN_THROUGH)} of Arrow in memory")
     print(f"  every repeat: {_listed(ratios)}; against one table instead of batches: {_listed(table_ratios)}")
     print(
         f"  by CPU time of agents and stream processor, which other work on the machine spares: {_listed(cpu_ratios)}"
     )
     print(f"  statistics frames that came: {ear.statistics}")
-    return ratio >= _LEAST_THROUGH
+    return ratio >= _MIN_THROUGH
 
 
 def _delay(folder: Path, ear: ConsoleEndpoint, redis_url: str, stream: subprocess.Popen[bytes], length_s: int) -> None:

@@ -28,6 +28,10 @@ OPERATORS_PER_QUERY = 14
 TRAINING_SHARE = 0.08
 BATCHES = 8
 
+RANGES = ((0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (4.0, 8.0))
+WIDTH_S = 1.0
+RATE_EPS = 1000.0
+
 
 @dataclass(frozen=True)
 class System:
@@ -118,11 +122,6 @@ def _input(rng: np.random.Generator, source: str, i: int) -> dict[str, Any]:
     keeps_all = i in (0, OPERATORS_PER_QUERY - 1) or rng.random() < 0.5
     selectivity = 1.0 if keeps_all else float(rng.uniform(0.4, 1.1))
     return {"from": source, "selectivity": selectivity, "cycles_per_event": float(rng.lognormal(0.0, 0.7))}
-
-
-RANGES = ((0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (4.0, 8.0))
-WIDTH_S = 1.0
-RATE_EPS = 1000.0
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ FloatArray = npt.NDArray[np.float64]
 
 IntArray = npt.NDArray[np.int64]
 
+LEVELS = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
+_ROUNDING = 1e-12  # 0.95 * 20 must not become rank 20 because of its last bit
+
 
 def frozen_array(values: npt.ArrayLike) -> FloatArray:
     """A read-only, contiguous float64 copy of `values` (an array that already is one is shared)."""
@@ -31,10 +34,6 @@ def frozen_array(values: npt.ArrayLike) -> FloatArray:
     array = np.array(values, dtype=np.float64, order="C")
     array.flags.writeable = False
     return array
-
-
-LEVELS = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
-_ROUNDING = 1e-12  # 0.95 * 20 must not become rank 20 because of its last bit
 
 
 def nearest_rank(values: FloatArray, level: float) -> float:

@@ -23,7 +23,7 @@ from engine.compiler import compiled
 __all__ = ["Calibration", "calibrate", "nominal_cps"]
 
 _STEPS_PER_ROUND = 8  # dependent one-cycle steps in a round of `_chain`
-_LEAST_S, _MOST_S = 0.05, 60.0
+_MIN_S, _MAX_S = 0.05, 60.0
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def calibrate(seconds: float = 2.0) -> Calibration:
     ValueError
         If `seconds` is outside its range.
     """
-    if not _LEAST_S <= seconds <= _MOST_S:
-        raise ValueError(f"seconds is {seconds:g}; allowed: {_LEAST_S:g} to {_MOST_S:g}")
+    if not _MIN_S <= seconds <= _MAX_S:
+        raise ValueError(f"seconds is {seconds:g}; allowed: {_MIN_S:g} to {_MAX_S:g}")
     rounds = _rounds_for(seconds / 20)
     rates: list[float] = []
     spent = 0.0

@@ -20,6 +20,8 @@ __all__ = [
     "value_words",
 ]
 
+_MAX_SHOWN = 60  # characters of a value in a message
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -80,9 +82,6 @@ class InfeasibleError(EngineError):
     """A well-formed question that has no answer."""
 
     code = "infeasible"
-
-
-_MAX_SHOWN = 60  # characters of a value in a message
 
 
 def value_words(value: Any) -> str:

@@ -34,6 +34,8 @@ MAX_SLICES = 10_000_000
 MAX_EVENTS = 50_000_000
 MAX_PER_SLICE = 1e15  # whole numbers stay exact in float64
 
+DAY_S = 86_400.0
+
 
 class WorkloadError(ValueError):
     """Parameters a generator refuses; `faults` maps each field to what is wrong with it."""
@@ -172,9 +174,6 @@ def _raise_faults(faults: dict[str, str]) -> None:
     refused = {field: message for field, message in faults.items() if message}
     if refused:
         raise WorkloadError(refused)
-
-
-DAY_S = 86_400.0
 
 
 def on_off(

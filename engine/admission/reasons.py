@@ -30,6 +30,10 @@ __all__ = [
 _UNBROKEN = "\u00a0"
 _MAX_EXTRA_DIGITS = 6
 
+_SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
+_WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
+_MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
+
 
 def seconds_words(*values: float) -> tuple[str, ...]:
     """Seconds with two or three significant digits, or as many as it takes to tell different values apart.
@@ -111,11 +115,6 @@ def list_words(names: Sequence[str], most: int = 3) -> str:
     if len(names) > most:
         return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
     return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else tuple(names))
-
-
-_SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
-_WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
-_MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
 
 
 @dataclass(frozen=True)

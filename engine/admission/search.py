@@ -30,6 +30,14 @@ __all__ = [
     "passes",
 ]
 
+_CAPACITY_PARTS = 64  # a node's capacity is searched in 64ths of the largest one's
+_MAX_NODES = 3
+
+_RATE_PARTS = 100  # shares are reported in hundredths
+_MIN_SHARE = 10  # below that the query would hardly run: no alternative
+
+_GRID = 32  # starts that are compared; between two of them the first is found by halving
+
 
 @dataclass(frozen=True, eq=False)
 class Settled:
@@ -160,10 +168,6 @@ def gallop(start: int, low: int, high: int, fits: Callable[[int], bool], runs: i
     return best
 
 
-_CAPACITY_PARTS = 64  # a node's capacity is searched in 64ths of the largest one's
-_MAX_NODES = 3
-
-
 def find_node_capacity(search: AdmissionSearch) -> Settled | None:
     """One node of the least capacity; failing that, two or three like the largest."""
     search.tell("Searching the least extra capacity")
@@ -268,10 +272,6 @@ def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> li
     ]
 
 
-_RATE_PARTS = 100  # shares are reported in hundredths
-_MIN_SHARE = 10  # below that the query would hardly run: no alternative
-
-
 def find_rate_share(search: AdmissionSearch) -> Settled | None:
     """Bisect on Mace, refine by Flow, confirm in full and walk down until that holds."""
     search.tell("Searching the largest share of its rate")
@@ -295,9 +295,6 @@ def _down(part: int) -> Iterator[int]:
     while part >= _MIN_SHARE:
         yield part
         part, step = part - step, step * 2
-
-
-_GRID = 32  # starts that are compared; between two of them the first is found by halving
 
 
 def find_start(search: AdmissionSearch) -> Settled | None:

@@ -24,6 +24,8 @@ __all__ = [
     "period_factors",
 ]
 
+MAX_SEGMENTS = 400
+
 
 def duration_words(seconds: float) -> str:
     """``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
@@ -42,9 +44,6 @@ def duration_words(seconds: float) -> str:
         return f"{minutes // 60}\u00a0h" + (f" {minutes % 60}\u00a0min" if minutes % 60 else "")
     hours = round(minutes / 60)
     return f"{hours // 24}\u00a0days" + (f" {hours % 24}\u00a0h" if hours % 24 else "")
-
-
-MAX_SEGMENTS = 400
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,13 @@ from engine.placement.proposal import place
 
 __all__ = ["PolicyReplay", "ReplayedMove", "RequestOutcome", "node_loads", "replay", "segment_latencies"]
 
+MAX_SEARCHES = 8
+_ROUNDS = 2
+_FLOW_RUNS = 24
+_MIN_FLOW_RUNS = 4
+
+Progress = Callable[[float, str], None]
+
 
 def segment_latencies(
     deployment: Deployment, factors: FloatArray, *, mace_every: int, flow_runs: int, added_s: Mapping[str, float]
@@ -67,14 +74,6 @@ def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> 
             mean, peak = loads[name]
             loads[name] = (max(mean, float(shares[0][i])), max(peak, float(shares[1][i])))
     return loads
-
-
-MAX_SEARCHES = 8
-_ROUNDS = 2
-_FLOW_RUNS = 24
-_MIN_FLOW_RUNS = 4
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass

@@ -39,6 +39,11 @@ __all__ = [
     "sum_groups",
 ]
 
+#: The policy that the bounds of theorems 2 and 3 are proven for; every node's unless it says otherwise.
+STIMULUS_TIME = "stimulus-time"
+
+_NAMED = 3  # nodes that a sentence names
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
@@ -235,12 +240,6 @@ def _coarsen_input(entry: Input, factor: int) -> Input:
         return entry
     output, cycles = ((c0 * factor, c1, c2 / factor) for c0, c1, c2 in (entry.model.output, entry.model.cycles))
     return replace(entry, model=InputModel(output, cycles))
-
-
-#: The policy that the bounds of theorems 2 and 3 are proven for; every node's unless it says otherwise.
-STIMULUS_TIME = "stimulus-time"
-
-_NAMED = 3  # nodes that a sentence names
 
 
 def scheduling_words(policies: Mapping[str, str]) -> str:

@@ -34,6 +34,8 @@ RESAMPLES = 16
 _Z = 1.645  # two-sided 90 %
 _CELLS = 2e10
 
+_ROUNDS = 8
+
 
 @dataclass(frozen=True, eq=False)
 class OutlookProbability:
@@ -152,9 +154,6 @@ def _ratios(batches: tuple[Batch, ...], rng: np.random.Generator) -> tuple[float
     if share <= 0.0:
         return 1.0, 1.0
     return tuple(float(d / w / share) if w > 0.0 else 1.0 for d, w in zip(drawn[1:], whole[1:], strict=True))  # type: ignore[return-value]
-
-
-_ROUNDS = 8
 
 
 @dataclass(frozen=True, eq=False)

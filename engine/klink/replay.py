@@ -28,8 +28,8 @@ __all__ = ["REPLAY", "command", "replay"]
 
 _TICK_MS = 20.0
 _PIECES = 10  # in which the records of a bin come, as an agent's intake is read several times in an epoch
-_MAX_BINS, _MOST_QUERIES, _MOST_WINDOWS = 7_200, 200, 100_000
-_MIN_BIN_MS, _MOST_BIN_MS = 200.0, 60_000.0
+_MAX_BINS, _MAX_QUERIES, _MAX_WINDOWS = 7_200, 200, 100_000
+_MIN_BIN_MS, _MAX_BIN_MS = 200.0, 60_000.0
 _RECORD_BYTES = 100.0
 _TIME = Number(least=0, most=1e12)
 
@@ -52,7 +52,7 @@ _QUERY = FieldTable(
           help="records that came in each bin, oldest first; equally many bins for every query"),
     Field("period_ms", Number(least=10, most=1e9), nullable=True, help="of its windows; none: it has no windows"),
     Field("first_ms", _TIME, help="first deadline, from the beginning of the first bin on; period_ms"),
-    Field("delays_ms", ListOf(_Delay(), most=_MOST_WINDOWS), help="how long after its deadline each window's "
+    Field("delays_ms", ListOf(_Delay(), most=_MAX_WINDOWS), help="how long after its deadline each window's "
           "watermark came, oldest first; null where none came. Windows after the last one are not looked at"),
     Field("record_bytes", Number(above=0), help="of a waiting record; 100"),
     Field("output_ratio", Number(least=0), help="records out per record in; 1"),
@@ -61,8 +61,8 @@ _QUERY = FieldTable(
 
 REPLAY = FieldTable(
     "replay",
-    Field("queries", ListOf(_QUERY, least=1, most=_MOST_QUERIES), required=True),
-    Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MOST_BIN_MS), help="width of a bin of arrivals; 1,000"),
+    Field("queries", ListOf(_QUERY, least=1, most=_MAX_QUERIES), required=True),
+    Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MAX_BIN_MS), help="width of a bin of arrivals; 1,000"),
     Field("policies", ListOf(Enumeration(ALL_POLICIES), least=1), help="which ones; those that agents know"),
     Field("schedule", SCHEDULE, help="scheduling settings; the policy is ignored"),
     Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),

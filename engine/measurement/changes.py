@@ -36,6 +36,10 @@ MIN_SHARE = 0.01  # of an operator's events; smaller parts are noise of a placem
 _SHARE_MOVE = 0.05
 _RATE_MOVE = 0.1
 
+MIN_PACE_S = 60.0  # between estimates for moves that are not material
+MATERIAL = 0.2  # of a value, beyond its own 90 % interval
+_SWING = 2.0  # queueing answers a move of load with a larger one of its own
+
 
 def is_usable(measured: InputStatistic) -> bool:
     """Whether a sample may take the place of an assumption: it need not be ready, its interval tells how good it is."""
@@ -109,11 +113,6 @@ def shares_moved(measured: Mapping[str, float], stored: Mapping[str, float]) -> 
     return max(
         (abs(measured.get(name, 0.0) - stored.get(name, 0.0)) for name in measured.keys() | stored.keys()), default=0.0
     )
-
-
-MIN_PACE_S = 60.0  # between estimates for moves that are not material
-MATERIAL = 0.2  # of a value, beyond its own 90 % interval
-_SWING = 2.0  # queueing answers a move of load with a larger one of its own
 
 
 @dataclass(frozen=True, slots=True)

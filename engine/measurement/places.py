@@ -24,6 +24,8 @@ __all__ = [
 MAX_SLIDES = 10  # in a block; subintervals that fit no better are counted where they begin
 _US = 1_000_000
 
+STREAM = "stream"  # the stream processor's place on the wire
+
 
 def block_s(slide_s: float, width_s: float) -> float:
     """The shortest stretch that is a whole number of slides and of subintervals.
@@ -80,9 +82,6 @@ def _overlaps(begin: float, end: float, stretches: Sequence[tuple[float, float]]
 def _sum(at_s: float, parts: Sequence[OperatorSample]) -> OperatorSample:
     names = ("events", "outputs", "cycles", "under_cycles")
     return OperatorSample(at_s, *(math.fsum(getattr(part, name) for part in parts) for name in names))
-
-
-STREAM = "stream"  # the stream processor's place on the wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ _Z = 1.6448536269514722  # 95 % quantile of the normal distribution
 # 95 % quantiles of Student's t for 1 to 8 degrees of freedom; from there on the expansion below is within 0.1 %.
 _T = (6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595)
 
+MIN_EVENTS = 30
+MIN_SUBINTERVALS = 3
+MAX_RELATIVE_ERROR = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorSample:
@@ -186,11 +190,6 @@ def _sums(part: Sequence[tuple[float, OperatorSample]]) -> list[float]:
 def _extended(sums: Sequence[float], cost: float, more: float) -> Batch:
     events, outputs, cycles, costed = sums
     return Batch(events, outputs, max(0.0, cost * events + more * (cycles - cost * costed)))
-
-
-MIN_EVENTS = 30
-MIN_SUBINTERVALS = 3
-MAX_RELATIVE_ERROR = 0.1
 
 
 @dataclass(frozen=True, slots=True)

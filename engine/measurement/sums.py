@@ -20,6 +20,10 @@ __all__ = [
     "separate_costs",
 ]
 
+SPREAD = 0.01  #: squared coefficient of variation of groups per record from which on the two costs can be told apart
+GROUP_OVER_RECORD = 2.7  #: CPU time of a new group over that of a record while they cannot: pyarrow's, measured
+_MIN_EPOCHS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorSums:
@@ -106,11 +110,6 @@ def merge_sums(parts: Iterable[StampedSums], *, reference_s: float, half_life_s:
     weighted = [(decay(reference_s - part.at_s, half_life_s), part.sums) for part in parts]
     totals = {name: math.fsum(weight * getattr(sums, name) for weight, sums in weighted) for name in _NAMES}
     return StampedSums(reference_s, OperatorSums(**totals))
-
-
-SPREAD = 0.01  #: squared coefficient of variation of groups per record from which on the two costs can be told apart
-GROUP_OVER_RECORD = 2.7  #: CPU time of a new group over that of a record while they cannot: pyarrow's, measured
-_MIN_EPOCHS = 3
 
 
 @dataclass(frozen=True, slots=True)

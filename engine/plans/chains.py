@@ -34,6 +34,8 @@ __all__ = [
 
 _GAIN = 1e-9  # relative; below it an order counts as equally cheap, and the present one stays
 
+NAME_LENGTH = 120
+
 
 @dataclass(frozen=True)
 class Order:
@@ -134,9 +136,6 @@ def reorder_chain(flow: Dataflow, chain: Sequence[Operator], order: Sequence[Ope
     below = flow.reading(chain[-1].id, source) if source != chain[-1].id else []
     inside = {operator.id for operator in chain}
     return flow.changed(*changed, *(op for op in below if op.id not in inside))
-
-
-NAME_LENGTH = 120
 
 
 def fuse_operators(

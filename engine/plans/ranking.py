@@ -32,6 +32,9 @@ __all__ = [
     "rank",
 ]
 
+Progress = Callable[[float, str], None]
+PLACES = ("keep", "free")
+
 
 class JudgedDifference(Protocol):
     """A plan as compared here: its estimate, the events of its sample, its estimate without each group."""
@@ -97,10 +100,6 @@ def _rounded_up(events: float) -> int:
         return 1
     step = 10 ** max(0, math.floor(math.log10(events)) - 1)
     return int(math.ceil(events / step) * step)
-
-
-Progress = Callable[[float, str], None]
-PLACES = ("keep", "free")
 
 
 @dataclass(frozen=True)

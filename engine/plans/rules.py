@@ -30,6 +30,8 @@ __all__ = [
 
 Operators = tuple[Operator, ...]
 
+_RANKS = {"assumed": 0, "predicted": 1, "measured": 2}
+
 
 def local_name(operator: Operator) -> str:
     """The operator's name within its query: ids of a console's documents are ``query/operator``."""
@@ -249,9 +251,6 @@ def pushable_side(flow: Dataflow, moved: Operator, join: Operator) -> tuple[int 
 
 def _stream(flow: Dataflow, name: str) -> str:
     return local_name(flow.by_id[name]) if name in flow.by_id else name
-
-
-_RANKS = {"assumed": 0, "predicted": 1, "measured": 2}
 
 
 def scale_outputs(entry: Input, by: Input) -> Input:

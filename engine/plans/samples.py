@@ -34,6 +34,9 @@ BATCHES = 8
 
 Function = Callable[[Any, int], Iterable[Any]]
 
+ALPHA = 0.01  # chance of a false alarm, per check of all inputs of a query
+_MIN_BATCHES = 2
+
 
 class PlanRunner:
     """Runs the functions of a plan's operators.
@@ -217,10 +220,6 @@ def _sampled(operator: Operator, plan_sample: PlanSample) -> Operator:
     if fewest == float("inf"):
         return operator
     return replace(operator, inputs=tuple(inputs), evidence=Evidence("measured", fewest))
-
-
-ALPHA = 0.01  # chance of a false alarm, per check of all inputs of a query
-_MIN_BATCHES = 2
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from engine.simulation.rows import EDGE, PIPE, QUEUE, SERVER, STATION, TARGET, R
 
 __all__ = ["MAX_PATHS", "InputWork", "SimulationLayout", "capacities", "lay_out", "work_of"]
 
+MAX_PATHS = 64  # beyond so many source paths an operator keeps one queue per input
+
 
 @dataclass(frozen=True, slots=True)
 class InputWork:
@@ -76,9 +78,6 @@ def _per_event(entry: Input, events: FloatArray, width: int) -> tuple[FloatArray
     cycles = np.where(present, np.maximum(0.0, np.polyval(entry.model.cycles[::-1], events)) / some, 0.0)
     outputs = np.where(present, np.maximum(0.0, np.polyval(entry.model.output[::-1], events)) / some, 0.0)
     return cycles, outputs
-
-
-MAX_PATHS = 64  # beyond so many source paths an operator keeps one queue per input
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,19 @@ MAX_EVENTS = 50_000_000
 MAX_OUTPUTS = 100_000
 STEPS_PER_REPORT = 2_000_000
 
+MAX_REPEATS = 1000
+MAX_COST_CV = 10.0
+DEFAULTS: dict[str, Any] = {
+    "policy": "stimulus-time",
+    "seed": 0,
+    "repeats": 1,
+    "arrivals": "drawn",
+    "outputs": "random",
+    "cost_cv": 0.0,
+}
+CHOICES = {"policy": tuple(POLICIES), "arrivals": ("drawn", "even"), "outputs": ("random", "fixed")}
+OPTIONS = tuple(DEFAULTS)
+
 
 class TooLargeError(EngineError):
     """A deployment with more events than a simulation runs through in reasonable time."""
@@ -231,20 +244,6 @@ def _grown(world: SimulationWorld) -> SimulationWorld:
 
 def _extended(rows: Rows, more: int) -> Rows:
     return np.concatenate((rows, np.zeros(more, rows.dtype)))
-
-
-MAX_REPEATS = 1000
-MAX_COST_CV = 10.0
-DEFAULTS: dict[str, Any] = {
-    "policy": "stimulus-time",
-    "seed": 0,
-    "repeats": 1,
-    "arrivals": "drawn",
-    "outputs": "random",
-    "cost_cv": 0.0,
-}
-CHOICES = {"policy": tuple(POLICIES), "arrivals": ("drawn", "even"), "outputs": ("random", "fixed")}
-OPTIONS = tuple(DEFAULTS)
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,9 @@ FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 ONE, S11, S27, S30, S31 = np.uint64(1), np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
 
+NEXT_COUNT, WOKEN, SERVED = Counter.ENQUEUED, Counter.WOKEN, Counter.SERVED
+ROUNDING = 1e-9  # ten times a selectivity of 0.1 is one output
+
 
 @compiled_uncounted
 def child_id(parent: np.uint64, number: int) -> np.uint64:
@@ -41,10 +44,6 @@ def cost_factor(event: np.uint64, sigma: float) -> float:
     radius = math.sqrt(-2.0 * math.log(uniform(event, 1_000_001)))
     normal = radius * math.cos(2.0 * math.pi * uniform(event, 1_000_002))
     return math.exp(sigma * normal - 0.5 * sigma * sigma)
-
-
-NEXT_COUNT, WOKEN, SERVED = Counter.ENQUEUED, Counter.WOKEN, Counter.SERVED
-ROUNDING = 1e-9  # ten times a selectivity of 0.1 is one output
 
 
 @spliced

@@ -18,7 +18,7 @@ _RATE, _DEADLINE, _RESPONSE = CODES["highest-rate"], CODES["nearest-deadline"], 
 _RANDOM, _PRINTED = CODES["random"], CODES["algorithm-1"]
 _MIN_WORK = 1e-3
 _SHARES, _SPREADS = (0.65, 1.25), (0.7, 1.0)
-_MIN_COUNTED, _MOST_COUNTED = 8, 50
+_MIN_COUNTED, _MAX_COUNTED = 8, 50
 _PICKS, _STATE = 0, 2
 
 
@@ -48,7 +48,7 @@ def klink(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[
 def add_size(world: KlinkWorld, s: int, size: float) -> None:
     """Record the work of one more window."""
     row = world.stages[s]
-    row["counted"] = min(row["counted"] + 1, _MOST_COUNTED)
+    row["counted"] = min(row["counted"] + 1, _MAX_COUNTED)
     off = size - row["usual"]
     row["usual"] += off / row["counted"]
     row["varies"] += (off * (size - row["usual"]) - row["varies"]) / row["counted"]

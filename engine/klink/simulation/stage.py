@@ -117,7 +117,7 @@ def stimulus(world: KlinkWorld, s: int, b: int) -> float:
 
 
 _PRINTED, _REPAIRED = CODES["algorithm-1"], CODES["algorithm-1-repaired"]
-_UNKNOWN, _LEAST_EPOCHS = 1000.0, 3
+_UNKNOWN, _MIN_EPOCHS = 1000.0, 3
 _TAIL, _DEPTH = 5.0, 25
 
 
@@ -147,7 +147,7 @@ def interval(world: KlinkWorld, s: int, j: int, w: int) -> tuple[float, float]:
     row = world.stages[s]
     deadline = row["first"] + w * row["period"]
     known = min(world.ingested[s, j], world.history)
-    if known < _LEAST_EPOCHS or row["known"] == 0:
+    if known < _MIN_EPOCHS or row["known"] == 0:
         return deadline, 0.0
     mean = world.sums[s, j, 0] / known
     variance = world.sums[s, j, 2] / known - mean * mean
