@@ -72,7 +72,7 @@ class _Size(NamedTuple):
 
     def after(self, work_ms: float) -> _Size:
         """The figures with one window more."""
-        count = min(self.windows + 1, _MOST_COUNTED)
+        count = min(self.windows + 1, _MAX_COUNTED)
         off = work_ms - self.mean
         mean = self.mean + off / count
         return _Size(count, mean, self.variance + (off * (work_ms - mean) - self.variance) / count)
