@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.models import Token
-from apps.accounts.permissions import ScopePermission, SessionOnly
+from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
 from apps.accounts.selectors import tokens_of
 from apps.accounts.serializers import TokenCreatedSerializer, TokenCreateSerializer, TokenSerializer
 from apps.accounts.services import token_create, token_revoke
@@ -34,7 +34,7 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
     scopes = {"POST": "read"}
 
     def get_queryset(self) -> Any:
-        return tokens_of(self.request.user)
+        return tokens_of(signed_in_user(self.request))
 
     def get_permissions(self) -> list[BasePermission]:
         """Writing is for sessions alone, and that is said before any scope."""
@@ -51,7 +51,7 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         """Create a token: its secret is shown in this answer only."""
         serializer = TokenCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        token, secret = token_create(user=request.user, **serializer.validated_data)
+        token, secret = token_create(user=signed_in_user(request), **serializer.validated_data)
         shown = TokenSerializer(self.get_queryset().get(pk=token.pk)).data
         headers = {"Location": f"/api/v1/tokens/{token.pk}", "Cache-Control": "no-store"}
         return Response({**shown, "secret": secret}, status=201, headers=headers)

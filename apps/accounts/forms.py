@@ -13,6 +13,7 @@ from django.utils import timezone
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.core.limits import MAX_NAME
+from apps.ui.forms import choice_field
 
 __all__ = ["ProfileForm", "TokenForm"]
 
@@ -56,7 +57,7 @@ class TokenForm(forms.Form):
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["scopes"].choices = [choice for choice in Scope.choices if choice[0] in user.scopes]
+        choice_field(self, "scopes").choices = [choice for choice in Scope.choices if choice[0] in user.scopes]
 
     def arguments(self) -> dict[str, Any]:
         """The cleaned fields as `token_create` takes them."""

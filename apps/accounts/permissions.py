@@ -14,7 +14,15 @@ from apps.accounts.choices import ROLE_SCOPES, Role, Scope
 from apps.accounts.models import Token, User
 from apps.core.errors import Forbidden, NotAuthenticated
 
-__all__ = ["ScopePermission", "ScopeRequiredMixin", "SessionOnly", "require_scope", "role_hint", "scopes_of"]
+__all__ = [
+    "ScopePermission",
+    "ScopeRequiredMixin",
+    "SessionOnly",
+    "require_scope",
+    "role_hint",
+    "scopes_of",
+    "signed_in_user",
+]
 
 
 class ScopePermission(BasePermission):
@@ -27,8 +35,8 @@ class ScopePermission(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user or not request.user.is_authenticated:
             return False  # REST framework makes it 401
-        needed = needed_scope(request.method, view)
-        if needed not in scopes_of(request.user, request.auth):
+        needed = needed_scope(request.method or "", view)
+        if needed not in scopes_of(signed_in_user(request), request.auth):
             caller = f"The token {request.auth}" if isinstance(request.auth, Token) else "Your role"
             raise Forbidden(
                 f"{caller} does not have the scope {str(needed)!r}. {role_hint(needed)}", code="scope_missing"
@@ -49,6 +57,13 @@ def needed_scope(method: str, view: Any) -> str:
     scopes: Mapping[str, str] = getattr(view, "scopes", {})
     default = Scope.READ if method in SAFE_METHODS else Scope.OPERATE
     return scopes.get(getattr(view, "action", None) or "", scopes.get(method, default))
+
+
+def signed_in_user(request: HttpRequest | Request) -> User:
+    """The person behind a request, who may act through a token. Raises NotAuthenticated for strangers."""
+    if not isinstance(request.user, User):
+        raise NotAuthenticated("Sign in first.")
+    return request.user
 
 
 def scopes_of(user: User, token: object = None) -> frozenset[str]:
@@ -90,7 +105,8 @@ class ScopeRequiredMixin:
 
 def _to_login(request: HttpRequest) -> HttpResponse:
     """The login page, back to here afterwards; htmx has to leave the page rather than put the form into a part."""
-    if getattr(request, "htmx", False):
-        path = request.htmx.current_url_abs_path or "/"
+    htmx = getattr(request, "htmx", None)
+    if htmx:
+        path = htmx.current_url_abs_path or "/"
         return HttpResponse(status=401, headers={"HX-Redirect": redirect_to_login(path).url})
     return redirect_to_login(request.get_full_path())

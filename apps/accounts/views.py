@@ -18,7 +18,7 @@ from django.views.decorators.cache import never_cache
 
 from apps.accounts.forms import ProfileForm, TokenForm
 from apps.accounts.models import User
-from apps.accounts.permissions import ScopeRequiredMixin
+from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import token_create, token_revoke
 from apps.core.errors import SluiceError, TooMany
@@ -107,7 +107,7 @@ class _OwnSettings(ScopeRequiredMixin, View):
     write_scope = "read"
 
     def page(self, form: ProfileForm | None = None, token_form: TokenForm | None = None) -> HttpResponse:
-        user = self.request.user
+        user = signed_in_user(self.request)
         faulty = (form is not None and form.errors) or (token_form is not None and token_form.errors)
         context = {
             "form": form or ProfileForm(instance=user),
@@ -140,11 +140,11 @@ class TokensView(_OwnSettings):
         return self.page()
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        form = TokenForm(request.user, request.POST)
+        form = TokenForm(signed_in_user(request), request.POST)
         if not form.is_valid():
             return self.page(token_form=form)
         try:
-            token, secret = token_create(user=request.user, **form.arguments())
+            token, secret = token_create(user=signed_in_user(request), **form.arguments())
         except SluiceError as error:
             for fault in error.faults:
                 field = fault.path.partition("[")[0]
@@ -159,6 +159,6 @@ class TokenRevokeView(_OwnSettings):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
-        token = token_revoke(token=get_object_or_404(request.user.tokens, pk=pk))
+        token = token_revoke(token=get_object_or_404(signed_in_user(request).tokens, pk=pk))
         messages.success(request, f"The token {token} no longer works.")
         return redirect("accounts:settings")

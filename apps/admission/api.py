@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
-from apps.accounts.permissions import role_hint, scopes_of
+from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
@@ -65,10 +65,10 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     def create(self, request: Request) -> Response:
         asked = self._read(AdmissionCreateSerializer)
         is_apply = asked.pop("mode") == "apply"
-        if is_apply and Scope.ADMIT not in scopes_of(request.user, request.auth):
+        if is_apply and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
         found, job = admission_preview(
-            cluster=_cluster(asked.pop("cluster")), user=request.user, apply_when_admitted=is_apply, **asked
+            cluster=_cluster(asked.pop("cluster")), user=signed_in_user(request), apply_when_admitted=is_apply, **asked
         )
         return _job_answer(request, found, job)
 
@@ -78,51 +78,53 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Preview again on the cluster as it is now, or with the changes of a choice. Makes a new request."""
         choice = self._read(AlternativeSerializer).get("choice")
         if choice is None:
-            found, job = admission_preview_again(request=self.get_object(), user=request.user)
+            found, job = admission_preview_again(request=self.get_object(), user=signed_in_user(request))
         else:
-            found, job = admission_preview_alternative(request=self.get_object(), alternative=choice, user=request.user)
+            found, job = admission_preview_alternative(
+                request=self.get_object(), alternative=choice, user=signed_in_user(request)
+            )
         return _job_answer(request, found, job)
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, pk: str) -> Response:
         """Start the query as previewed, or queue it if that is the verdict."""
-        return _shown(admission_apply(request=self.get_object(), user=request.user))
+        return _shown(admission_apply(request=self.get_object(), user=signed_in_user(request)))
 
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def withdraw(self, request: Request, pk: str) -> Response:
         """Take the request back."""
         reason = self._read(OptionalReasonSerializer)["reason"]
-        return _shown(admission_withdraw(request=self.get_object(), user=request.user, reason=reason))
+        return _shown(admission_withdraw(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"], url_path="request-review")
     def request_review(self, request: Request, pk: str) -> Response:
         """Ask a person to decide."""
         reason = self._read(OptionalReasonSerializer)["reason"]
-        return _shown(admission_request_review(request=self.get_object(), user=request.user, reason=reason))
+        return _shown(admission_request_review(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
         """A person says yes where the verdict asks for one."""
         reason = self._read(OptionalReasonSerializer)["reason"]
-        return _shown(admission_approve(request=self.get_object(), user=request.user, reason=reason))
+        return _shown(admission_approve(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
     @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def decline(self, request: Request, pk: str) -> Response:
         """A person says no, and why."""
         reason = self._read(ReasonSerializer)["reason"]
-        return _shown(admission_decline(request=self.get_object(), user=request.user, reason=reason))
+        return _shown(admission_decline(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
     @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def override(self, request: Request, pk: str) -> Response:
         """Apply against the verdict, and say why."""
         reason = self._read(ReasonSerializer)["reason"]
-        return _shown(admission_override(request=self.get_object(), user=request.user, reason=reason))
+        return _shown(admission_override(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
     def _read(self, kind: type) -> dict[str, Any]:
         serializer = kind(data=self.request.data if self.request.data else {})

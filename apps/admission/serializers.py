@@ -6,13 +6,13 @@ import math
 import re
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admission_standing
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.serializers import field_type
 
 __all__ = [
     "AdmissionCreateSerializer",
@@ -145,7 +145,7 @@ class AdmissionDetailSerializer(AdmissionSerializer):
         fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "snapshot"]
         fields += ["previewed_at", "decision", "standing"]
 
-    @extend_schema_field(dict[str, Any])
+    @field_type(dict[str, Any])
     def get_standing(self, request: AdmissionRequest) -> dict[str, Any]:
         standing = admission_standing(request)
         return {

@@ -27,6 +27,9 @@ def unpack_json(data: bytes | memoryview) -> Any:
 class PackedJSONField(models.BinaryField):
     """A JSON value kept compressed with zstd: for answers of the engine, which are read whole and never searched."""
 
+    _pyi_private_get_type: Any  # of django-stubs: what an attribute of the model holds
+    _pyi_private_set_type: Any
+
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return None if value is None else unpack_json(value)
 

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin
 from apps.estimates.filters import AccuracyFilter, EstimateRunFilter
@@ -56,10 +57,12 @@ class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         asked = serializer.validated_data
         if "document" in asked:
             job = document_estimate_request(
-                document=asked["document"], flow_slices=asked.get("flow_slices", 1), user=request.user
+                document=asked["document"], flow_slices=asked.get("flow_slices", 1), user=signed_in_user(request)
             )
             return job_response(request, job, _document_outcome)
-        return job_response(request, estimate_request(cluster=_cluster(asked["cluster"]), user=request.user), _outcome)
+        return job_response(
+            request, estimate_request(cluster=_cluster(asked["cluster"]), user=signed_in_user(request)), _outcome
+        )
 
 
 class DocumentEstimateViewSet(ApiMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.serializers import field_type
 from apps.estimates.curves import curves_unpack
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom
@@ -125,11 +126,11 @@ class QueryLatestSerializer(QueryEstimateSerializer):
     def get_stale(self, row: QueryEstimate) -> bool:
         return bool(self.context["staleness"].is_stale)
 
-    @extend_schema_field(list[str])
+    @field_type(list[str])
     def get_changes(self, row: QueryEstimate) -> list[str]:
         return list(self.context["staleness"].changes)
 
-    @extend_schema_field(dict[str, list[float] | None] | None)
+    @field_type(dict[str, list[float] | None] | None)
     def get_series(self, row: QueryEstimate) -> dict[str, Any] | None:
         return curves_unpack(row.series) if self.context.get("series") and row.series else None
 
@@ -143,6 +144,6 @@ class DocumentEstimateSerializer(serializers.ModelSerializer):
         model = DocumentEstimate
         fields = ["id", "job", "digest", "flow_slices", "result", "created_at"]
 
-    @extend_schema_field(dict[str, Any] | None)
+    @field_type(dict[str, Any] | None)
     def get_result(self, row: DocumentEstimate) -> dict[str, Any] | None:
         return document_estimate_result(row)

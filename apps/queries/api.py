@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
-from apps.accounts.permissions import role_hint, scopes_of
+from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.errors import Forbidden, Malformed
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
@@ -82,7 +82,7 @@ class QueryViewSet(ServiceViewSet):
 
     def create_row(self, values: dict[str, Any]) -> Model:
         body = {"operators": values.pop("operators")}
-        return services.query_create(body=body, user=self.request.user, **values)
+        return services.query_create(body=body, user=signed_in_user(self.request), **values)
 
     @extend_schema(responses=VersionSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], ordering="-number")
@@ -100,7 +100,7 @@ class QueryViewSet(ServiceViewSet):
         wanted.is_valid(raise_exception=True)
         values = dict(wanted.validated_data)
         body = {"operators": values.pop("operators")}
-        version = services.query_version_create(query=query, body=body, user=request.user, **values)
+        version = services.query_version_create(query=query, body=body, user=signed_in_user(request), **values)
         shown = VersionSerializer(version_numbered(query, version.number)).data
         return Response(shown, status=201, headers={"Location": f"{request.path}/{version.number}"})
 
@@ -203,14 +203,14 @@ class ClusterDocumentView(ApiMixin, APIView):
         wanted = DocumentSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         asked: dict[str, Any] = wanted.validated_data
-        if asked["start"] and Scope.ADMIN not in scopes_of(request.user, request.auth):
+        if asked["start"] and Scope.ADMIN not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(
                 f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]
             )
         if _operator_count(asked["document"]) > _MAX_SYNC_OPERATORS:
-            run = import_request(cluster=cluster, user=request.user, **asked)
+            run = import_request(cluster=cluster, user=signed_in_user(request), **asked)
             return job_response(request, run.job, import_result)
-        done = services.document_import(cluster=cluster, user=request.user, path="document", **asked)
+        done = services.document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
         return Response(done.as_dict())
 
 

@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
 from apps.jobs.api import job_response
@@ -59,13 +60,13 @@ class DefinitionViewSet(ServiceViewSet):
         return definitions_listed()
 
     def create_row(self, values: dict[str, Any]) -> Model:
-        return services.definition_create(user=self.request.user, **values)
+        return services.definition_create(user=signed_in_user(self.request), **values)
 
     @extend_schema(request=None, responses={200: ReportDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def run(self, request: Request, pk: str | None = None) -> Response:
         """Write a report now: 202 with a job, or the report with `Prefer: wait=N`."""
-        report = report_request(definition=self.get_object(), user=request.user)
+        report = report_request(definition=self.get_object(), user=signed_in_user(request))
         response = job_response(request, report.job, lambda _: _shown(report.pk))
         response.setdefault("Content-Location", f"/api/v1/reports/{report.pk}")
         return response

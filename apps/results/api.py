@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
@@ -109,7 +110,7 @@ class AlertRuleViewSet(ServiceViewSet):
         return alert_rules_listed()
 
     def create_row(self, values: dict[str, Any]) -> Model:
-        return services.alert_rule_create(user=self.request.user, **values)
+        return services.alert_rule_create(user=signed_in_user(self.request), **values)
 
     @staticmethod
     def service_update(*, rule: AlertRule, **values: Any) -> Model:
@@ -140,7 +141,7 @@ class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         """Say that somebody has seen it. The first who says so is remembered."""
         wanted = AcknowledgeSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        row = services.alert_acknowledge(alert=self.get_object(), user=request.user, **wanted.validated_data)
+        row = services.alert_acknowledge(alert=self.get_object(), user=signed_in_user(request), **wanted.validated_data)
         return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
 
 

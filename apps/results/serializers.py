@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.accounts.choices import Scope
@@ -12,6 +11,7 @@ from apps.accounts.permissions import scopes_of
 from apps.core.limits import MAX_NOTE
 from apps.core.messages import host_of
 from apps.core.rest.api import StrictModelSerializer, StrictSerializer
+from apps.core.rest.serializers import field_type
 from apps.queries.models import Query
 from apps.results.models import Alert, AlertDelivery, AlertRule, ResultWindow
 from apps.results.rows import rows_json, table_in
@@ -49,11 +49,11 @@ class ResultRowsSerializer(ResultSerializer):
     class Meta(ResultSerializer.Meta):
         fields = [*ResultSerializer.Meta.fields, "columns", "rows"]
 
-    @extend_schema_field(dict[str, str])
+    @field_type(dict[str, str])
     def get_columns(self, row: ResultWindow) -> dict[str, str]:
         return {field.name: str(field.type) for field in table_in(row.body).schema}
 
-    @extend_schema_field(list[dict[str, Any]])
+    @field_type(list[dict[str, Any]])
     def get_rows(self, row: ResultWindow) -> list[dict[str, Any]]:
         return list(rows_json(table_in(row.body)))
 

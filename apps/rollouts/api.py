@@ -11,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
@@ -74,9 +75,11 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
         wanted.is_valid(raise_exception=True)
         values = wanted.validated_data
         with transaction.atomic():  # what was to start and is refused is not kept
-            config = config_create(cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=request.user)
+            config = config_create(
+                cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=signed_in_user(request)
+            )
             if values["start"]:
-                rollout_start(config=config, user=request.user, force=values["force"])
+                rollout_start(config=config, user=signed_in_user(request), force=values["force"])
         body = ConfigDetailSerializer(config_numbered(config.cluster, config.number)).data
         return Response(body, status=201, headers={"Location": f"{request.path}/{config.number}"})
 
@@ -96,7 +99,9 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
         wanted.is_valid(raise_exception=True)
         config = self.get_object()
         agents = [agent_named(config.cluster, name) for name in wanted.validated_data.get("canaries", ())]
-        rollout = rollout_start(config=config, user=request.user, force=wanted.validated_data["force"], canaries=agents)
+        rollout = rollout_start(
+            config=config, user=signed_in_user(request), force=wanted.validated_data["force"], canaries=agents
+        )
         number_now = rollout.config.number
         location = f"/api/v1/clusters/{slug}/rollouts/{number_now}"
         return Response(_shown(self.cluster, number_now), status=201, headers={"Location": location})
@@ -122,13 +127,13 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, slug: str, number: str) -> Response:
         """Leave everything as it is until somebody goes on."""
-        return self._done(rollout_pause(rollout=self.get_object(), user=request.user))
+        return self._done(rollout_pause(rollout=self.get_object(), user=signed_in_user(request)))
 
     @extend_schema(request=None, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, slug: str, number: str) -> Response:
         """Go on where it was paused."""
-        return self._done(rollout_resume(rollout=self.get_object(), user=request.user))
+        return self._done(rollout_resume(rollout=self.get_object(), user=signed_in_user(request)))
 
     @extend_schema(request=WhySerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"], url_path="roll-back")
@@ -137,7 +142,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
         wanted = WhySerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         rollout = self.get_object()
-        return self._done(rollout_roll_back(rollout=rollout, user=request.user, **wanted.validated_data))
+        return self._done(rollout_roll_back(rollout=rollout, user=signed_in_user(request), **wanted.validated_data))
 
     @extend_schema(request=CanariesSerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -147,7 +152,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
         wanted.is_valid(raise_exception=True)
         rollout = self.get_object()
         agents = wanted.rows(rollout.config.cluster)
-        return self._done(canaries_add(rollout=rollout, agents=agents, user=request.user))
+        return self._done(canaries_add(rollout=rollout, agents=agents, user=signed_in_user(request)))
 
     def _done(self, rollout: Rollout) -> Response:
         return Response(_shown(self.cluster, rollout.config.number))

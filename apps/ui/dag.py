@@ -145,7 +145,7 @@ def _block(node: DagNode, centre: tuple[float, float]) -> Shape:
 
 def _bottleneck_flag(x: float, y: float) -> list[Shape]:
     flag = path_data("M", x + 7, y - 25, "h84a5 5 0 0 1 5 5v15h-94v-15a5 5 0 0 1 5-5z")
-    frame = {"fill": "watch-soft", "stroke": "watch", "stroke_width": 1.5}
+    frame: dict[str, Any] = {"fill": "watch-soft", "stroke": "watch", "stroke_width": 1.5}
     return [
         rect(x - 5, y - 5, _WIDTH + 10, _HEIGHT + 10, rx=9, **frame),
         path(flag, fill="watch"),

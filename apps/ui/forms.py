@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 
-__all__ = ["FormError", "range_field", "set_range", "show_faults"]
+__all__ = ["FormError", "choice_field", "range_field", "row_field", "set_range", "show_faults"]
+
+
+def choice_field(form: forms.BaseForm, name: str) -> forms.ChoiceField:
+    """A form's field of choices, to set them for one request."""
+    return cast(forms.ChoiceField, form.fields[name])
+
+
+def row_field(form: forms.BaseForm, name: str) -> forms.ModelChoiceField:
+    """A form's field of rows, to set them for one request."""
+    return cast(forms.ModelChoiceField, form.fields[name])
 
 
 class _Fault(Protocol):

@@ -51,7 +51,7 @@ def headroom_bar(
     shapes.append(_objective(18))
     if measured is not None:
         # a line without length is a dot that stays round when the picture is stretched
-        dot = {"stroke_linecap": "round", "fixed": True}
+        dot: dict[str, Any] = {"stroke_linecap": "round", "fixed": True}
         at = path_data("M", _x(measured, bound), 9, "h", 0.01)
         shapes.append(path(at, stroke="c-measured", stroke_width=7.5, **dot))
         shapes.append(path(at, stroke="surface", stroke_width=4.8, **dot))
@@ -99,7 +99,7 @@ def sparkline(values: Sequence[float], label: str, bound: Any = None, width: int
     if limit is not None:
         at = 18.5 - (limit - y.low) / ((y.high - y.low) or 1.0) * 15.5  # may lie below the picture
         shapes.append(path("M", 0, at, "H", width, stroke="c-objective", stroke_dasharray="2 2", opacity=0.75))
-    line = {"fill": "none", "stroke": "c-estimate", "stroke_width": 1.5, "stroke_linejoin": "round"}
+    line: dict[str, Any] = {"fill": "none", "stroke": "c-estimate", "stroke_width": 1.5, "stroke_linejoin": "round"}
     shapes.append(path(line_data(places), **line))
     shapes.append(circle(*places[-1], 2.2, fill="c-estimate"))
     return picture(width, 22, label, shapes, css="spark", stretched=True, style=f"width:{width}px")

@@ -12,6 +12,7 @@ from apps.core.limits import MAX_REASON, MAX_SLUG
 from apps.fleet.models import Cluster
 from apps.pages.queries.facts import statistic_words
 from apps.pages.queries.forms import DocumentForm
+from apps.ui.forms import choice_field
 
 __all__ = ["FAULT_FIELDS", "DescribedForm", "RegisteredForm", "placement_of"]
 
@@ -48,7 +49,7 @@ class _AskForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         choices = [(one, statistic_words(one).capitalize()) for one in _STATISTICS]
-        self.fields["statistic"].choices = [("", self.own_objective), *choices]
+        choice_field(self, "statistic").choices = [("", self.own_objective), *choices]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
@@ -82,9 +83,9 @@ class RegisteredForm(_AskForm):
     def __init__(self, *args: Any, cluster: Cluster, query: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = cluster.queries.order_by("name").values_list("name", flat=True)
-        self.fields["query"].choices = [("", "Choose a query"), *((name, name) for name in names)]
+        choice_field(self, "query").choices = [("", "Choose a query"), *((name, name) for name in names)]
         numbers = list(query.versions.values_list("number", flat=True)) if query else []
-        self.fields["version"].choices = [(number, f"Version {number}") for number in numbers]
+        choice_field(self, "version").choices = [(number, f"Version {number}") for number in numbers]
 
     @property
     def placement(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.admission.choices import AdmissionState
 from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.models import AdmissionRequest
@@ -60,7 +61,7 @@ class AdmissionsPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         counts = AdmissionCounts(self.cluster)
-        table = admissions_table(request, self.cluster, counts, can_ask="operate" in request.user.scopes)
+        table = admissions_table(request, self.cluster, counts, can_ask="operate" in signed_in_user(request).scopes)
         if table.wants_csv:
             return table.csv_response()
         queue = [QueuedRequest(place, found) for place, found in enumerate(queue_of(self.cluster), start=1)]
@@ -82,7 +83,7 @@ class RequestPage(ClusterPage):
 
     def shown(self, found: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
         """The request's page; with `refusal`, why what was just asked could not be done."""
-        detail = AdmissionDetail(found, self.request.user, self.cluster)
+        detail = AdmissionDetail(found, signed_in_user(self.request), self.cluster)
         status = refusal.status if refusal else 200
         # what a stale preview is refused for is said by the page anyway
         notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
@@ -172,7 +173,7 @@ class AdmissionNew(ClusterPage):
         return self._shown(form, plan, 422)
 
     def _ask(self, form: Any) -> Any:
-        found, _ = admission_preview(cluster=self.cluster, user=self.request.user, **form.asked)
+        found, _ = admission_preview(cluster=self.cluster, user=signed_in_user(self.request), **form.asked)
         return found
 
     @property

@@ -13,6 +13,7 @@ from apps.planning.choices import BUCKETS
 from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
 from apps.queries.arrivals.tables import Inspection
 from apps.queries.arrivals.times import TIME_FORMATS
+from apps.ui.forms import choice_field
 
 __all__ = [
     "GENERATOR_KINDS",
@@ -105,8 +106,8 @@ class ColumnsForm(_SourceForm):
     def __init__(self, *args: Any, inspection: Inspection, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = [(column.name, column.name) for column in inspection.columns]
-        self.fields["time_column"].choices = names
-        self.fields["count_column"].choices = [("", "None: each line is one event"), *names]
+        choice_field(self, "time_column").choices = names
+        choice_field(self, "count_column").choices = [("", "None: each line is one event"), *names]
         self.fields["source_id"].required = not self._is_preview
         if (inspection.span_s or 0.0) < _HISTORY_FROM_S:
             del self.fields["keep_history"]
@@ -268,8 +269,8 @@ class HistoryColumnsForm(_HistoryForm):
     def __init__(self, *args: Any, inspection: Inspection, extends: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = [(column.name, column.name) for column in inspection.columns]
-        self.fields["time_column"].choices = names
-        self.fields["count_column"].choices = [("", "None: each line is one event"), *names]
+        choice_field(self, "time_column").choices = names
+        choice_field(self, "count_column").choices = [("", "None: each line is one event"), *names]
         if extends:  # it has all of these already
             for name in ("source_id", "description", "bucket_s", "replace"):
                 del self.fields[name]

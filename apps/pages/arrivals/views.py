@@ -12,6 +12,7 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Fault, Malformed, SluiceError
 from apps.fleet.models import Cluster
 from apps.pages.arrivals.facts import SourceDetail, arrivals_sentence, arrivals_table, rate_chart
@@ -61,7 +62,7 @@ class ArrivalsPage(ClusterPage):
     template_name = "pages/arrivals/list.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        can_change = "operate" in request.user.scopes
+        can_change = "operate" in signed_in_user(request).scopes
         table = arrivals_table(request, self.cluster, readers_by_source(self.cluster), can_change=can_change)
         if table.wants_csv:
             return table.csv_response()
@@ -95,7 +96,7 @@ class HistoriesPage(InClusterZone):
     template_name = "pages/forecasts/histories.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        table = histories_table(request, self.cluster, can_change="operate" in request.user.scopes)
+        table = histories_table(request, self.cluster, can_change="operate" in signed_in_user(request).scopes)
         return table.csv_response() if table.wants_csv else self.page({"table": table})
 
 

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from apps.accounts.permissions import signed_in_user
 from apps.fleet.models import Cluster
 from apps.pages.backtests.facts import BacktestFacts, ReachFacts
 from apps.pages.backtests.tables import backtests_table, requests_table
@@ -138,7 +139,9 @@ class BacktestNow(BacktestsPage):
         form = BacktestForm(request.POST, cluster=self.cluster)
         if form.is_valid():
             asked, is_done = try_service(
-                form, lambda: backtest_request(cluster=self.cluster, user=request.user, **form.asked), FAULTS_AT
+                form,
+                lambda: backtest_request(cluster=self.cluster, user=signed_in_user(request), **form.asked),
+                FAULTS_AT,
             )
             if is_done:
                 said = "The backtest is asked for; its answer appears here by itself."

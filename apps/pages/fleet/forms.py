@@ -9,6 +9,7 @@ from django import forms
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
+from apps.ui.forms import row_field
 
 __all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PlanForm", "PoolForm"]
 
@@ -103,8 +104,8 @@ class NodeForm(RowForm):
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["pool"].queryset = cluster.pools.all()
-        self.fields["pool"].empty_label = None
+        row_field(self, "pool").queryset = cluster.pools.all()
+        row_field(self, "pool").empty_label = None
 
 
 class PlanForm(forms.Form):
@@ -131,8 +132,8 @@ class LinkForm(RowForm):
             del self.fields["source"], self.fields["target"]
             return
         for name in ("source", "target"):
-            self.fields[name].queryset = cluster.nodes.all()
-            self.fields[name].empty_label = None
+            row_field(self, name).queryset = cluster.nodes.all()
+            row_field(self, name).empty_label = None
 
 
 class ImportForm(forms.Form):

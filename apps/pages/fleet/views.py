@@ -9,6 +9,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.estimates.models import NodeEstimate
 from apps.estimates.selectors import node_estimates, run_latest, servers_by_node
@@ -55,7 +56,7 @@ class ClusterCrud(BaseCrud):
         return cluster_by_slug(key["slug"])
 
     def form_arguments(self, row: Cluster | None) -> dict[str, Any]:
-        return {} if row is not None else {"initial": {"time_zone": self.request.user.time_zone}}
+        return {} if row is not None else {"initial": {"time_zone": signed_in_user(self.request).time_zone}}
 
     def context(self, row: Cluster | None) -> dict[str, Any]:
         return {"editing": True, "cluster": row} if row is not None else {"example": EXAMPLE}

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
 from apps.pages.base import ClusterPage, done
 from apps.pages.forecasts.facts import ForecastFacts
@@ -50,5 +51,5 @@ class ForecastNow(ClusterPage):
         if not (days.isascii() and days.isdigit() and len(days) < 5):
             message = f"horizon_days is {days[:20]!r}; allowed: a whole number of days"
             raise Malformed(f"{message}.", [("horizon_days", message)])
-        forecast_request(cluster=self.cluster, horizon_days=int(days), user=request.user)
+        forecast_request(cluster=self.cluster, horizon_days=int(days), user=signed_in_user(request))
         return done(request, "The forecast is asked for; it appears here by itself.", "pages:forecast", slug)

@@ -10,6 +10,7 @@ from apps.core.limits import MAX_ELEMENT_NAME, MAX_MESSAGE, MAX_NAME, MAX_SLUG
 from apps.pages.sources.forms import JsonField
 from apps.results.choices import Comparison, Severity
 from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule
+from apps.ui.forms import choice_field
 from engine.dataflow.templates import Template
 
 __all__ = ["RuleForm", "StartForm", "TemplateForm"]
@@ -40,7 +41,7 @@ class StartForm(forms.Form):
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["agents"].choices = [(name, name) for name in names]
+        choice_field(self, "agents").choices = [(name, name) for name in names]
         if not self.is_bound:
             self.initial.setdefault("agents", names)
 

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
@@ -172,7 +173,7 @@ class LiveNew(ClusterPage):
             rate_eps=values["rate_eps"],
             objective=objective,
             team=values["team"],
-            user=self.request.user,
+            user=signed_in_user(self.request),
         )
 
     def shown(self, template: Template | None, form: TemplateForm | None, status: int = 200) -> HttpResponse:
@@ -284,5 +285,5 @@ class AlertAcknowledge(ClusterPage):
     def post(self, request: HttpRequest, slug: str, name: str, pk: int) -> HttpResponse:
         alerts = alerts_listed().filter(rule__query__cluster=self.cluster, rule__query__name=name)
         alert = self.find(alerts, "alert", pk=pk)
-        alert_acknowledge(alert=alert, user=request.user, note=request.POST.get("note", "")[:200])
+        alert_acknowledge(alert=alert, user=signed_in_user(request), note=request.POST.get("note", "")[:200])
         return done(request, f"{alert.rule.name} is acknowledged.", "pages:query-live", slug, name)

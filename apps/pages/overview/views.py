@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.estimates.selectors import estimate_under_way
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
@@ -66,7 +67,7 @@ class EstimateNow(ClusterPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        estimate_request(cluster=self.cluster, user=request.user)
+        estimate_request(cluster=self.cluster, user=signed_in_user(request))
         toast(request, f"An estimate of {self.cluster.name} is on its way.")
         return redirect(_back(request) or reverse("pages:overview", args=[slug]))
 

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from apps.accounts import services
 from apps.accounts.choices import Role
 from apps.accounts.models import User
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.pages.base import Page, done, try_service
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -60,7 +61,7 @@ class PersonChange(Page):
         changes = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
         if "is_active" in changes:
             changes["is_active"] = changes["is_active"] == "true"
-        services.user_update(user=person, by=request.user, **changes)
+        services.user_update(user=person, by=signed_in_user(request), **changes)
         return done(request, f"{person.username} is changed.", "pages:people")
 
 

@@ -166,7 +166,7 @@ def _times(span_s: float, x: Scale, height: int) -> list[Shape]:
 def _bound(limit: float | None, y: Scale, width: int, told: ValueFormat) -> list[Shape]:
     if limit is None:
         return []
-    line = {"stroke": "c-third", "stroke_width": 2, "stroke_dasharray": "2 4"}
+    line: dict[str, Any] = {"stroke": "c-third", "stroke_width": 2, "stroke_dasharray": "2 4"}
     return [
         path("M", _LEFT, y(limit), "H", width - _RIGHT, **line),
         text(width - _RIGHT, y(limit) - 5, f"Bound {told(limit)}", "halo", "end"),

@@ -8,6 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.placement.facts import PlacementRunFacts
@@ -70,7 +71,7 @@ class PlacementPage(ClusterPage):
         return self._shown(form, 422)
 
     def _ask(self, form: PlacementSearchForm) -> PlacementRun:
-        run, _ = placement_request(cluster=self.cluster, user=self.request.user, **form.asked(self.cluster))
+        run, _ = placement_request(cluster=self.cluster, user=signed_in_user(self.request), **form.asked(self.cluster))
         return run
 
     def _shown(self, form: PlacementSearchForm, status: int = 200) -> HttpResponse:
@@ -142,7 +143,7 @@ class PlacementRunBase(ClusterPage):
 
     def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
         """The run's page; with `refusal`, why what was just asked could not be done."""
-        detail = PlacementRunFacts(self.request, run, self.request.user, compares=refusal is not None)
+        detail = PlacementRunFacts(self.request, run, signed_in_user(self.request), compares=refusal is not None)
         notice = refusal.message if refusal and not detail.standing.is_stale else ""
         context = {"one": detail, "run": run, "notice": notice, "apply_form": form or PlacementApplyForm()}
         return self.page(context, refusal.status if refusal else 200)
@@ -153,7 +154,7 @@ class PlacementRunPage(PlacementRunBase):
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         run = self.found(pk)
-        detail = PlacementRunFacts(request, run, request.user)
+        detail = PlacementRunFacts(request, run, signed_in_user(request))
         if detail.table is not None and detail.table.wants_csv:
             return detail.table.csv_response()
         return self.shown(run)
@@ -168,7 +169,7 @@ class PlacementLivePart(PlacementRunBase):
         run = self.found(pk)
         if run.state != RunState.SEARCHING:
             return HttpResponse(status=204)  # the page around this part is on its way
-        return self.page({"one": PlacementRunFacts(request, run, request.user), "run": run})
+        return self.page({"one": PlacementRunFacts(request, run, signed_in_user(request)), "run": run})
 
 
 class PlacementStandingPart(PlacementRunBase):
@@ -178,7 +179,7 @@ class PlacementStandingPart(PlacementRunBase):
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         run = self.found(pk)
-        return self.page({"one": PlacementRunFacts(request, run, request.user, compares=True), "run": run})
+        return self.page({"one": PlacementRunFacts(request, run, signed_in_user(request), compares=True), "run": run})
 
 
 class _RunAction(PlacementRunBase):

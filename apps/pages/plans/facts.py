@@ -44,10 +44,10 @@ def interval_dots(plan: Mapping[str, Any], most_s: float, bound_s: float | None,
         shapes.append(path("M", x(bound_s), 0, "V", 20, stroke="c-objective", stroke_width=1.5, fixed=True))
     if plan["low_s"] is not None:
         low, high = x(plan["low_s"]), x(plan["high_s"])
-        ends = {"stroke": "c-estimate", "stroke_width": 1.5, "fixed": True}
+        ends: dict[str, Any] = {"stroke": "c-estimate", "stroke_width": 1.5, "fixed": True}
         shapes.append(path("M", low, 10, "H", high, stroke="c-band", stroke_width=8, fixed=True))
         shapes.append(path("M", low, 5, "V", 15, "M", high, 5, "V", 15, **ends))
-    dot = {"stroke": "c-estimate", "stroke_width": 9, "stroke_linecap": "round", "fixed": True}
+    dot: dict[str, Any] = {"stroke": "c-estimate", "stroke_width": 9, "stroke_linecap": "round", "fixed": True}
     shapes.append(path("M", x(plan["estimate_s"]), 10, "h", 0.01, **dot))
     words = f"{name}: estimate {seconds(plan['estimate_s'])}"
     if plan["low_s"] is not None:

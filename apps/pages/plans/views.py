@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.pages.base import done
 from apps.pages.plans.facts import ComparisonFacts, history_words
@@ -120,7 +121,7 @@ class PlansCompare(PlansTab):
         if not form.is_valid():
             return self.shown(name, form=form, notice="The settings cannot be used; open them to see why.", status=422)
         try:
-            comparison_request(query=query, user=request.user, **form.values)
+            comparison_request(query=query, user=signed_in_user(request), **form.values)
         except (Malformed, Impossible) as error:
             return self.shown(name, notice=error.message, status=422)
         return done(request, f"The plans of {name} are being compared.", "pages:query-plans", slug, name)
@@ -137,7 +138,7 @@ class PlanAdopt(PlansTab):
         if found is None:
             return self.shown(name, notice="There is no comparison yet; compare first.", status=422)
         try:
-            version = plan_adopt(comparison=found, plan=request.POST.get("plan", ""), user=request.user)
+            version = plan_adopt(comparison=found, plan=request.POST.get("plan", ""), user=signed_in_user(request))
         except Conflict as error:
             return self.shown(name, notice=error.message, status=error.status)
         toast(request, f"Version {version.number} of {name} is stored. Preview it: nothing runs differently yet.")

@@ -9,6 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
 from apps.fleet.models import NodePool
 from apps.pages.base import ClusterPage
@@ -41,7 +42,7 @@ class BenchFacts:
     def __init__(self, page: ClusterPage) -> None:
         self.cluster, self.request = page.cluster, page.request
         self.inputs, self.faults = inputs_read(self.given)
-        self.can_ask = "operate" in self.request.user.scopes
+        self.can_ask = "operate" in signed_in_user(self.request).scopes
         self._rows: dict[str, WhatIf | None] = {}
 
     @property

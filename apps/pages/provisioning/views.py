@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed, SluiceError, Unavailable
 from apps.fleet.models import NodePool
 from apps.fleet.services import nodes_plan
@@ -76,11 +77,13 @@ class BenchRefine(ClusterPage):
         if not bench.is_empty:
             if bench.question.is_quick:
                 if bench.answer is not None:
-                    what_if_request(cluster=self.cluster, user=request.user, from_bench=True, **bench.refined_question)
+                    what_if_request(
+                        cluster=self.cluster, user=signed_in_user(request), from_bench=True, **bench.refined_question
+                    )
             else:
                 what_if_request(
                     cluster=self.cluster,
-                    user=request.user,
+                    user=signed_in_user(request),
                     find=Find.SWEEP,
                     options=bench.sweep_options,
                     from_bench=True,
@@ -106,13 +109,13 @@ class ScenarioSave(ClusterPage):
         scenario = scenario_create(
             cluster=self.cluster,
             name=name,
-            user=request.user,
+            user=signed_in_user(request),
             description=request.POST.get("description", "").strip(),
             changes=bench.question.changes(nodes),
             place=str(ScenarioPlacement.SEARCH),
             inputs=inputs,
         )
-        what_if_request(cluster=self.cluster, user=request.user, scenarios=[scenario.pk])
+        what_if_request(cluster=self.cluster, user=signed_in_user(request), scenarios=[scenario.pk])
         toast(request, f"{scenario.name} is saved; its answer is on its way.")
         return redirect(reverse("pages:provisioning", args=[slug]) + inputs_query(bench.inputs, nodes=nodes))
 
@@ -163,7 +166,7 @@ class ScenariosCompare(ClusterPage):
         chosen = [int(pk) for pk in request.POST.getlist("row") if pk.isdigit()]
         if not chosen:
             raise Malformed("Choose at least one scenario to compare.", [("row", "no scenario is chosen")])
-        row, _ = what_if_request(cluster=self.cluster, user=request.user, scenarios=[_NOW, *chosen])
+        row, _ = what_if_request(cluster=self.cluster, user=signed_in_user(request), scenarios=[_NOW, *chosen])
         return redirect("pages:what-if", slug, row.pk)
 
 
@@ -183,7 +186,9 @@ class WhatIfNow(ClusterPage):
             {"name": "As on the bench", "changes": changes, "place": str(ScenarioPlacement.SEARCH)} if changes else _NOW
         )
         options = self.options(find, inputs)
-        row, _ = what_if_request(cluster=self.cluster, user=request.user, scenarios=[base], find=find, options=options)
+        row, _ = what_if_request(
+            cluster=self.cluster, user=signed_in_user(request), scenarios=[base], find=find, options=options
+        )
         if request.headers.get("HX-Request"):
             page = reverse("pages:provisioning", args=[slug])
             response = self.page({"row": row, "bench": bench}, template="pages/provisioning/found.html")

@@ -22,6 +22,7 @@ from apps.pages.queries.facts import statistic_words
 from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.services import statistics_of, statistics_update
+from apps.ui.forms import choice_field
 
 __all__ = [
     "EXAMPLE",
@@ -103,7 +104,7 @@ class QueryForm(forms.Form):
         super().__init__(*args, **kwargs)
         statistics = dict.fromkeys([*_STATISTICS, *([query.objective_statistic] if query else [])])
         choices = [(statistic, statistic_words(statistic).capitalize()) for statistic in statistics if statistic]
-        self.fields["statistic"].choices = [*choices, (_NONE, "No objective")]
+        choice_field(self, "statistic").choices = [*choices, (_NONE, "No objective")]
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

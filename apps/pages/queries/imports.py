@@ -8,7 +8,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 
-from apps.accounts.permissions import require_scope
+from apps.accounts.permissions import require_scope, signed_in_user
 from apps.core.rest.parsers import strict_json
 from apps.jobs.models import JobState
 from apps.pages.base import ClusterPage, try_service
@@ -61,7 +61,7 @@ class DocumentImportPage(ClusterPage):
         run, stored = try_service(
             form,
             lambda: import_request(
-                cluster=self.cluster, document=values["file"], user=request.user, path="file", **options
+                cluster=self.cluster, document=values["file"], user=signed_in_user(request), path="file", **options
             ),
         )
         if not stored:
@@ -70,7 +70,7 @@ class DocumentImportPage(ClusterPage):
 
     def form(self, *data: Any) -> ImportDocumentForm:
         form = ImportDocumentForm(*data)
-        if "admin" not in self.request.user.scopes:
+        if "admin" not in signed_in_user(self.request).scopes:
             del form.fields["start"]
         return form
 
@@ -94,7 +94,9 @@ class ImportRunPage(ClusterPage):
         if run.options.get("start"):
             require_scope(request, "admin")
         options = {**run.options, "dry_run": False}
-        stored = import_request(cluster=self.cluster, document=import_document(run), user=request.user, **options)
+        stored = import_request(
+            cluster=self.cluster, document=import_document(run), user=signed_in_user(request), **options
+        )
         return redirect("pages:import", slug, stored.pk)
 
     def run_of(self, pk: Any) -> ImportRun:

@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 
+from apps.accounts.permissions import signed_in_user
 from apps.admission.selectors import admissions_visible
 from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.selectors import query_history, run_latest
@@ -67,7 +68,7 @@ class QueriesPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         run = run_latest(self.cluster)
         lines = query_lines(self.cluster, run)
-        table = queries_table(request, self.cluster, lines, can_change="operate" in request.user.scopes)
+        table = queries_table(request, self.cluster, lines, can_change="operate" in signed_in_user(request).scopes)
         if table.wants_csv:
             return table.csv_response()
         return self.page({"table": table, "sentence": queries_sentence(lines), "run": run, "key": _KEY})
@@ -140,7 +141,7 @@ class StatisticsTab(QueryTab):
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
         mode = request.GET.get("edit", "")
-        may_edit = "operate" in request.user.scopes
+        may_edit = "operate" in signed_in_user(request).scopes
         form = StatisticsForm(detail.version, mode) if may_edit and mode in StatisticsForm.MODES else None
         measured = MeasuredOperators(detail.query)
         latency = LatencyParts(detail.estimate)
@@ -272,7 +273,7 @@ class QueryNew(ClusterPage):
         return self.show(form, 422, lines=lines, faults=faults)
 
     def _create(self, form: QueryForm, body: Any) -> HttpResponse:
-        query = services.query_create(cluster=self.cluster, body=body, user=self.request.user, **form.values)
+        query = services.query_create(cluster=self.cluster, body=body, user=signed_in_user(self.request), **form.values)
         return done(self.request, f"Query {query.name} is saved as a draft.", "pages:query", self.slug, query.name)
 
 
@@ -349,7 +350,7 @@ class QueryVersionNew(ClusterPage):
                     query=query,
                     body=form.body(),
                     note=form.cleaned_data["note"],
-                    user=request.user,
+                    user=signed_in_user(request),
                     carry_statistics=form.cleaned_data["carry_statistics"],
                 )
             except Malformed as error:

@@ -14,6 +14,7 @@ from apps.reports.calendar import DAYS, HOURS, MONTHS
 from apps.reports.choices import FORMATS, SECTIONS, ReportKind
 from apps.reports.models import ReportDefinition, Webhook
 from apps.reports.services import DEFAULTS
+from apps.ui.forms import choice_field, row_field
 
 __all__ = ["DefinitionForm", "WebhookForm"]
 
@@ -151,10 +152,10 @@ class DefinitionForm(forms.Form):
         queries = Query.objects.filter(cluster=cluster)
         names = [(name, name) for name in queries.order_by("name").values_list("name", flat=True)]
         teams = queries.exclude(team="").order_by("team").values_list("team", flat=True).distinct()
-        self.fields["query"].choices = [("", "–"), *names]
-        self.fields["team"].choices = [("", "–"), *((name, name) for name in teams)]
-        self.fields["webhooks"].queryset = Webhook.objects.filter(cluster=cluster)
-        if not self.fields["webhooks"].queryset.exists():
+        choice_field(self, "query").choices = [("", "–"), *names]
+        choice_field(self, "team").choices = [("", "–"), *((name, name) for name in teams)]
+        row_field(self, "webhooks").queryset = Webhook.objects.filter(cluster=cluster)
+        if not row_field(self, "webhooks").queryset.exists():
             del self.fields["webhooks"]
         if definition is not None:
             del self.fields["kind"]

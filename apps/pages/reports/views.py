@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.deliveries import DeliveryState
 from apps.core.errors import Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
@@ -228,7 +229,7 @@ class _DefinitionView(ClusterPage):
     def _store(self, form: DefinitionForm, row: ReportDefinition | None) -> ReportDefinition:
         """Definition and schedule, both or none. A schedule that stays as it is keeps its next due time."""
         if row is None:
-            row = definition_create(cluster=self.cluster, user=self.request.user, **form.values)
+            row = definition_create(cluster=self.cluster, user=signed_in_user(self.request), **form.values)
         else:
             definition_update(definition=row, **form.values)
         schedule, rule, zone = getattr(row, "schedule", None), form.rule, form.cleaned_data["time_zone"]
@@ -279,7 +280,7 @@ class DefinitionRun(_DefinitionView):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        report = report_request(definition=self.definition(pk), user=request.user)
+        report = report_request(definition=self.definition(pk), user=signed_in_user(request))
         toast(request, f"{report.definition} is being written.")
         return redirect("pages:report", slug, report.pk)
 

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
@@ -34,7 +35,7 @@ class SourcesPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         lines = agent_lines(self.cluster)
-        table = agents_table(request, self.cluster, lines, can_change="operate" in request.user.scopes)
+        table = agents_table(request, self.cluster, lines, can_change="operate" in signed_in_user(request).scopes)
         if table.wants_csv:
             return table.csv_response()
         return self.shown(lines, table)
@@ -85,7 +86,7 @@ class AgentEnrol(SourcesPage):
         made: tuple[EnrolmentToken, str] | None = None
         if form.is_valid():
             made, _ = try_service(
-                form, lambda: enrolment_create(cluster=self.cluster, user=request.user, **form.values)
+                form, lambda: enrolment_create(cluster=self.cluster, user=signed_in_user(request), **form.values)
             )
         lines = agent_lines(self.cluster)
         table = agents_table(request, self.cluster, lines, can_change=True)

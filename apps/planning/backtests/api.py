@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
@@ -44,7 +45,7 @@ class BacktestViewSet(
     def create(self, request: Request) -> Response:
         serializer = BacktestCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        row, job = backtest_request(user=request.user, **serializer.validated_data)
+        row, job = backtest_request(user=signed_in_user(request), **serializer.validated_data)
         shown = lambda _: BacktestDetailSerializer(backtests_visible().get(pk=row.pk)).data  # noqa: E731
         response = job_response(request, job, shown)
         response.setdefault("Content-Location", f"/api/v1/backtests/{row.pk}")

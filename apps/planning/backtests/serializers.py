@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.serializers import field_type
 from apps.fleet.serializers import ClusterField
 from apps.planning.choices import RequestTiming
 from apps.planning.models import BacktestRun
@@ -53,6 +53,6 @@ class BacktestDetailSerializer(BacktestSerializer):
     class Meta(BacktestSerializer.Meta):
         fields = [*BacktestSerializer.Meta.fields, "result"]
 
-    @extend_schema_field(dict[str, Any] | None)
+    @field_type(dict[str, Any] | None)
     def get_result(self, row: BacktestRun) -> dict[str, Any] | None:
         return row.result

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
@@ -118,7 +119,7 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         """Forecast a cluster's load and what it does to its objectives."""
         wanted = ForecastCreateSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        return job_response(request, forecast_request(user=request.user, **wanted.validated_data), _outcome)
+        return job_response(request, forecast_request(user=signed_in_user(request), **wanted.validated_data), _outcome)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, methods=["get"])

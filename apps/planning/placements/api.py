@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
@@ -54,7 +55,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     def create(self, request: Request) -> Response:
         asked = self._read(PlacementCreateSerializer)
         cluster = cluster_by_slug(asked.pop("cluster"))
-        run, job = placement_request(cluster=cluster, user=request.user, **asked)
+        run, job = placement_request(cluster=cluster, user=signed_in_user(request), **asked)
         return _answer(request, run, job)
 
     @extend_schema(responses={204: None})
@@ -74,7 +75,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     def apply(self, request: Request, pk: str) -> Response:
         """Make the moves of a proposal, batch by batch."""
         how = self._read(PlacementApplySerializer)
-        run, job = placement_apply(run=self.get_object(), user=request.user, **how)
+        run, job = placement_apply(run=self.get_object(), user=signed_in_user(request), **how)
         return _answer(request, run, job)
 
     @extend_schema(request=None, responses=PlacementDetailSerializer)
@@ -87,7 +88,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"])
     def undo(self, request: Request, pk: str) -> Response:
         """Move back what was moved, the last batch first; refused if anything else has moved since."""
-        run, job = placement_undo(run=self.get_object(), user=request.user)
+        run, job = placement_undo(run=self.get_object(), user=signed_in_user(request))
         return _answer(request, run, job)
 
     def _read(self, kind: type) -> dict[str, Any]:

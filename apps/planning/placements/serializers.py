@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.serializers import field_type
 from apps.planning.choices import MoveState, PlacementAlgorithm, PlacementObjective
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.moves import BATCH_SIZE, MAX_BATCH_SIZE, MAX_PACE
@@ -93,7 +93,7 @@ class PlacementDetailSerializer(PlacementSerializer):
     class Meta(PlacementSerializer.Meta):
         fields = [*PlacementSerializer.Meta.fields, "snapshot", "live", "proposal", "moves", "moves_done", "standing"]
 
-    @extend_schema_field(dict[str, Any] | None)
+    @field_type(dict[str, Any] | None)
     def get_proposal(self, run: PlacementRun) -> dict[str, Any] | None:
         """Without its moves, which stand beside it with what became of them."""
         answer = run.result
@@ -102,7 +102,7 @@ class PlacementDetailSerializer(PlacementSerializer):
     def get_moves_done(self, run: PlacementRun) -> int:
         return sum(move.state == MoveState.DONE for move in run.moves.all())
 
-    @extend_schema_field(dict[str, Any])
+    @field_type(dict[str, Any])
     def get_standing(self, run: PlacementRun) -> dict[str, Any]:
         standing = placement_standing(run)
         return {

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin
 from apps.jobs.api import job_response
@@ -55,7 +56,9 @@ class PlansView(ApiMixin, APIView):
     @extend_schema(request=PlanCompareSerializer, responses={200: PlanComparisonDetailSerializer, 202: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Compare: 202 with a job, or the ranking with `Prefer: wait=N`."""
-        row, job = comparison_request(query=_query(pk), user=request.user, **_read(request, PlanCompareSerializer))
+        row, job = comparison_request(
+            query=_query(pk), user=signed_in_user(request), **_read(request, PlanCompareSerializer)
+        )
         response = job_response(request, job, lambda _: PlanComparisonDetailSerializer(_fresh(row.pk)).data)
         response.setdefault("Content-Location", f"/api/v1/plan-comparisons/{row.pk}")
         return response
@@ -71,7 +74,7 @@ class PlanAdoptView(ApiMixin, APIView):
         """Refused with 409 when the statistics behind the ranking have changed since."""
         query, asked = _query(pk), _read(request, PlanAdoptSerializer)
         row = _comparison(query, asked.get("comparison"))
-        version = plan_adopt(comparison=row, plan=asked["plan"], user=request.user)
+        version = plan_adopt(comparison=row, plan=asked["plan"], user=signed_in_user(request))
         admission = {"cluster": query.cluster.slug, "query": query.name, "version": version.number}
         shown = {"version": version.number, "note": version.note, "admission": admission}
         location = f"/api/v1/queries/{query.pk}/versions/{version.number}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.limits import MAX_PLAN_KEY
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.serializers import field_type
 from apps.planning.choices import PlanPlacement
 from apps.planning.models import PlanComparison
 
@@ -56,11 +56,11 @@ class PlanComparisonSerializer(serializers.ModelSerializer):
         fields += ["capacity_cps", "hop_cycles", "places", "snapshot", "finding", "recommended", "adopted"]
         fields += ["created_at", "finished_at"]
 
-    @extend_schema_field(dict[str, Any] | None)
+    @field_type(dict[str, Any] | None)
     def get_finding(self, row: PlanComparison) -> dict[str, Any] | None:
         return (row.result or {}).get("finding")
 
-    @extend_schema_field(int | None)
+    @field_type(int | None)
     def get_adopted(self, row: PlanComparison) -> int | None:
         return row.adopted.number if row.adopted else None
 

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
 from apps.jobs.api import job_response
@@ -59,7 +60,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
     @extend_schema(request=WhatIfCreateSerializer, responses={200: WhatIfDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         asked = _read(WhatIfCreateSerializer, request)
-        row, job = what_if_request(user=request.user, **asked)
+        row, job = what_if_request(user=signed_in_user(request), **asked)
         if job is None or (row.state == RunState.ANSWERED and job.is_finished):
             return Response(_shown(row), headers={"Content-Location": _address(row)})
         response = job_response(request, job, lambda _: _shown(row))
@@ -101,7 +102,7 @@ class ScenarioViewSet(ServiceViewSet):
         return scenarios_visible()
 
     def create_row(self, values: dict[str, Any]) -> Model:
-        return scenario_create(user=self.request.user, **values)
+        return scenario_create(user=signed_in_user(self.request), **values)
 
 
 def _read(kind: type, request: Request) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.core.limits import MAX_NAME, MAX_REASON
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.serializers import field_type
 from apps.fleet.serializers import ClusterField, InClusterSerializer
 from apps.planning.choices import Find, ScenarioPlacement
 from apps.planning.models import WhatIf
@@ -98,14 +98,14 @@ class WhatIfDetailSerializer(WhatIfSerializer):
     class Meta(WhatIfSerializer.Meta):
         fields = [*WhatIfSerializer.Meta.fields, "result", "stale", "changes"]
 
-    @extend_schema_field(dict[str, Any] | None)
+    @field_type(dict[str, Any] | None)
     def get_result(self, row: WhatIf) -> dict[str, Any] | None:
         return row.result
 
     def get_stale(self, row: WhatIf) -> bool:
         return what_if_standing(row).is_stale
 
-    @extend_schema_field(list[str])
+    @field_type(list[str])
     def get_changes(self, row: WhatIf) -> list[str]:
         return list(what_if_standing(row).changes)
 

@@ -100,7 +100,11 @@ class Plot:
     def curve(self, curve: Curve) -> None:
         points = [(self.x(a), self.y(b)) for a, b in zip(curve.x, curve.y, strict=True)]
         if len(points) > 1:
-            stroke = {"stroke": curve.role, "stroke_width": 1.5, "stroke_dasharray": DASHES.get(curve.role)}
+            stroke: dict[str, Any] = {
+                "stroke": curve.role,
+                "stroke_width": 1.5,
+                "stroke_dasharray": DASHES.get(curve.role),
+            }
             self.shapes.append(path(line_data(points), fill="none", stroke_linejoin="round", **stroke))
         if curve.markers:
             self.shapes += [marker(curve.role, x, y) for x, y in points]
@@ -113,7 +117,7 @@ class Plot:
             left, right = self.x(value - wide / 2), self.x(value + wide / 2)
             self.shapes.insert(0, rect(left, self.top, right - left, self.base - self.top, fill="sunken"))
         else:
-            line = {"stroke": "ink-3", "stroke_width": 0.8, "stroke_dasharray": "2 2"}
+            line: dict[str, Any] = {"stroke": "ink-3", "stroke_width": 0.8, "stroke_dasharray": "2 2"}
             self.shapes.append(path("M", self.x(value), self.base, "V", self.top, **line))
         if words:
             at = self.x(value)

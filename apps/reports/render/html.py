@@ -46,8 +46,8 @@ def _extra(block: Block) -> dict[str, Any]:
 
 def _svg(drawing: Drawing) -> SafeString:
     """Its size is given, so that mail programs show it as large as print."""
-    size = {"width": drawing.width, "height": drawing.height}
-    return svg_text(shape("svg", drawing.shapes, **size, viewBox=f"0 0 {drawing.width:g} {drawing.height:g}"))
+    view = f"0 0 {drawing.width:g} {drawing.height:g}"
+    return svg_text(shape("svg", drawing.shapes, width=drawing.width, height=drawing.height, viewBox=view))
 
 
 def html_document(facts: dict[str, Any], link: str = "") -> str:

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin
 from apps.fleet.selectors import cluster_by_slug
@@ -65,7 +66,7 @@ class ScheduleView(ApiMixin, APIView):
         body = asdict(schedule_preview(cluster=cluster, **values))
         if mode == "preview":
             return Response(SwitchedSerializer(body).data)
-        done = schedule_switch(cluster=cluster, user=request.user, words=words, **values)
+        done = schedule_switch(cluster=cluster, user=signed_in_user(request), words=words, **values)
         config, rollout = done.config, done.rollout
         body |= {"made": done.made, "config": config and config.name, "rollout": rollout and rollout.state}
         headers = {"Location": f"/api/v1/clusters/{slug}/rollouts/{config.number}"} if rollout else {}
@@ -101,7 +102,7 @@ class ReplayView(ApiMixin, APIView):
         agent = agent_named(cluster, values.pop("agent"))
         state = schedules_of(cluster).get(str(agent.pk))
         values.setdefault("schedule", dict(state.settings.to_dict()) if state else {})
-        return job_response(request, replay_request(agent=agent, user=request.user, **values), _replayed)
+        return job_response(request, replay_request(agent=agent, user=signed_in_user(request), **values), _replayed)
 
 
 def _replayed(job: Job) -> Any:

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.authentication import TokenAuthentication
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed, TooLarge
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
@@ -70,7 +71,7 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Create a token: its secret is shown in this answer only."""
         wanted = EnrolmentCreateSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        token, secret = enrolment_create(user=request.user, **wanted.validated_data)
+        token, secret = enrolment_create(user=signed_in_user(request), **wanted.validated_data)
         headers = {"Location": f"/api/v1/enrolment-tokens/{token.pk}", **_SECRET}
         return Response({**EnrolmentSerializer(token).data, "secret": secret}, status=201, headers=headers)
 

@@ -54,7 +54,7 @@ def factor_bars(name: str, factors: Sequence[tuple[str, float]], *, reported: bo
             if factor:
                 shapes.append(rect(x, 15, _BAR * factor, 6, rx=1.5, fill="c-estimate"))
         else:
-            dashes = {"fill": "none", "stroke": "line-control", "stroke_dasharray": "2 2"}
+            dashes: dict[str, Any] = {"fill": "none", "stroke": "line-control", "stroke_dasharray": "2 2"}
             shapes.append(rect(x + 0.5, 15.5, _BAR - 1, 5, rx=1.5, **dashes))
     said = ", ".join(f"{operator} {factor_text(factor)}" for operator, factor in factors)
     label = f"{name} load factors: {said}" if reported else f"{name} does not report; its load factors were {said}"

@@ -11,6 +11,7 @@ from django import forms
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources.agents.facts import AgentFacts, PipelineAt
@@ -339,7 +340,7 @@ class AgentsChange(ClusterPage):
         if what == "canary":
             row = self.rollout
             assert row is not None  # the form needs one
-            canaries_add(rollout=row, agents=[line.agent for line in lines], user=self.request.user)
+            canaries_add(rollout=row, agents=[line.agent for line in lines], user=signed_in_user(self.request))
             return f"{who} {'is' if len(lines) == 1 else 'are'} among the canaries of {row.config.name} now."
         query = self.query(lines, self.request.POST.get("query", ""))
         assert query is not None

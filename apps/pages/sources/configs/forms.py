@@ -11,7 +11,7 @@ from apps.pages.sources.agents.forms import AdaptingForm
 from apps.pages.sources.schedule.forms import ScheduleForm
 from apps.rollouts.configs.services import ConfigRequest
 from apps.rollouts.models import RolloutPolicy
-from apps.ui.forms import range_field
+from apps.ui.forms import choice_field, range_field
 
 __all__ = ["NewConfigForm", "PolicyForm"]
 
@@ -50,8 +50,8 @@ class NewConfigForm(AdaptingForm):
     def __init__(self, data: Any = None, *args: Any, queries: list[str], agents: list[str], **kwargs: Any) -> None:
         super().__init__(data, *args, **kwargs)
         self.scheduling = ScheduleForm(data if data and data.get("with_schedule") else None, prefix="schedule")
-        self.fields["queries"].choices = [(name, name) for name in queries]
-        self.fields["agents"].choices = [(name, name) for name in agents]
+        choice_field(self, "queries").choices = [(name, name) for name in queries]
+        choice_field(self, "agents").choices = [(name, name) for name in agents]
 
     def is_valid(self) -> bool:
         """With what is said of scheduling, where it is: all faults at once."""

@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest, HttpResponse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Malformed, Missing
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources.configs.facts import CheckPanel, ConfigPanel, configs_sentence, configs_table
@@ -21,7 +22,7 @@ from apps.rollouts.rollout.selectors import rollout_policy, rollout_view, rollou
 from apps.rollouts.rollout.services import rollout_pause, rollout_resume, rollout_roll_back, rollout_start
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent, LiveQuery
-from apps.ui.forms import show_faults
+from apps.ui.forms import choice_field, show_faults
 
 __all__ = ["ConfigNew", "ConfigPage", "ConfigStart", "ConfigsPage", "PolicyPage", "RolloutChange"]
 
@@ -65,7 +66,7 @@ class ConfigStart(ConfigPage):
     def post(self, request: HttpRequest, slug: str, number: int) -> HttpResponse:
         config = config_numbered(self.cluster, number)
         try:
-            row = rollout_start(config=config, user=request.user, force=request.POST.get("force") == "yes")
+            row = rollout_start(config=config, user=signed_in_user(request), force=request.POST.get("force") == "yes")
         except Conflict as refusal:
             return self.shown(config, refusal.status, notice=refusal.message)
         waits = row.state == "waiting"
@@ -103,7 +104,7 @@ class ConfigNew(ClusterPage):
         words = form.cleaned_data["words"]
         config, ok = try_service(
             form,
-            lambda: config_create(cluster=self.cluster, wish=form.wish, words=words, user=request.user),
+            lambda: config_create(cluster=self.cluster, wish=form.wish, words=words, user=signed_in_user(request)),
             _names(form),
         )
         if not ok:
@@ -114,7 +115,7 @@ class ConfigNew(ClusterPage):
         if config.state == "refused" and not forced:
             text = f"{config.name} is made; its check refused it, so it was not started."
             return done(request, text, "pages:config", self.slug, config.number)
-        row = rollout_start(config=config, user=request.user, force=forced)
+        row = rollout_start(config=config, user=signed_in_user(request), force=forced)
         waits = f"{config.name} waits until the rollout before it is over."
         return done(
             request, waits if row.state == "waiting" else f"{config.name} is on its way.", "pages:sources", self.slug
@@ -130,7 +131,7 @@ class ConfigNew(ClusterPage):
         )
 
     def answer(self, form: NewConfigForm, status: int = 200, **more: Any) -> HttpResponse:
-        is_empty = not form.fields["queries"].choices or not form.fields["agents"].choices
+        is_empty = not choice_field(form, "queries").choices or not choice_field(form, "agents").choices
         return self.page({"form": form, "is_empty": is_empty, **more}, status)
 
 

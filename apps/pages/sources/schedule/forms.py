@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from apps.core.limits import MAX_NOTE
-from apps.ui.forms import range_field
+from apps.ui.forms import choice_field, range_field
 from engine.klink.settings import SCHEDULE, ScheduleSettings
 
 __all__ = ["POLICY_NAMES", "POLICY_WORDS", "ScheduleForm", "SwitchForm", "schedule_told"]
@@ -126,7 +126,7 @@ class SwitchForm(ScheduleForm):
 
     def __init__(self, *args: Any, agents: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["agents"].choices = [(name, name) for name in agents]
+        choice_field(self, "agents").choices = [(name, name) for name in agents]
 
     @property
     def rest_body(self) -> dict[str, Any]:

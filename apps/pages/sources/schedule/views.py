@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Impossible, Malformed
 from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, done, try_service
@@ -23,7 +24,7 @@ from apps.rollouts.schedule.services import schedule_preview, schedule_switch
 from apps.telemetry.choices import AgentKind
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named, agents_listed
-from apps.ui.forms import show_faults
+from apps.ui.forms import choice_field, show_faults
 from apps.ui.tables import address
 from engine.klink.settings import POLICIES
 
@@ -87,7 +88,7 @@ class ScheduleReplay(ClusterPage):
         known = schedules_of(self.cluster).get(str(agent.pk))
         settings = known.settings.to_dict() if known is not None else None
         try:
-            job = replay_request(agent=agent, schedule=settings, user=request.user)
+            job = replay_request(agent=agent, schedule=settings, user=signed_in_user(request))
         except Impossible as refusal:
             return self.part(agent, None, refusal=refusal)
         return self.part(agent, job)
@@ -138,7 +139,7 @@ class ScheduleSwitch(ClusterPage):
                 agents=tuple(given["agents"]),
                 settings=form.settings,
                 words=given["words"],
-                user=self.request.user,
+                user=signed_in_user(self.request),
             ),
             _names(form),
         )
@@ -162,7 +163,7 @@ class ScheduleSwitch(ClusterPage):
         rollout = rollout_now(self.cluster)
         shared = {
             "form": form,
-            "is_empty": not form.fields["agents"].choices,
+            "is_empty": not choice_field(form, "agents").choices,
             "rollout": RolloutPanel(rollout) if rollout is not None else None,
             "tabs": source_tabs(self.slug, "schedule"),
         }
