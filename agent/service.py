@@ -22,7 +22,7 @@ from agent.source_agent import SourceAgent
 from agent.uplink.client import Client
 from agent.uplink.control import Control, cached_config
 from agent.uplink.enrolment import Identity, wait_for_enrolment
-from agent.uplink.sender import CONSOLE, FrameSender, LocalFrames
+from agent.uplink.sender import CONSOLE, LocalFrames, SpoolSender
 from engine.errors import DocumentError, Fault
 from engine.files import replace_file
 
@@ -63,7 +63,7 @@ class AgentService:
         self._spool: Spool | None = None
         self._role: _Role | None = None
         self._control: Control | None = None
-        self._sender: FrameSender | LocalFrames | None = None
+        self._sender: SpoolSender | LocalFrames | None = None
         self._identity: Identity | None = None
 
     def stop(self) -> None:
@@ -172,7 +172,7 @@ class AgentService:
             assert self._identity is not None
             route = config.parent.url if config.parent is not None else CONSOLE
             folder = self._settings.state_dir
-            self._sender = FrameSender(self._spool, self._client_of, folder, route=route, costs=self._on_costs)
+            self._sender = SpoolSender(self._spool, self._client_of, folder, route=route, costs=self._on_costs)
         assert self._sender is not None
         self._sender.start()
 
@@ -220,7 +220,7 @@ class AgentService:
         self._configured.set()
 
     def _post_marker(self) -> int | None:
-        return self._sender.post_marker() if isinstance(self._sender, FrameSender) else None
+        return self._sender.post_marker() if isinstance(self._sender, SpoolSender) else None
 
     def _on_heartbeat_answer(self, document: Mapping[str, Any], says: Mapping[str, Any], since: int | None) -> None:
         """Take in the answer to a heartbeat: its epochs are acknowledged, and the frames' position is known."""
@@ -229,7 +229,7 @@ class AgentService:
                 {query["query"]: query["epochs"][-1]["e"] for query in document["queries"] if query["epochs"]}
             )
         spool = self._spool
-        if not isinstance(self._sender, FrameSender) or spool is None or document["life"] != spool.life:
+        if not isinstance(self._sender, SpoolSender) or spool is None or document["life"] != spool.life:
             return
         committed = says.get("committed_seq")
         self._sender.reconcile(says.get("accepted_seq"), committed if isinstance(committed, int) else 0, since)
@@ -250,7 +250,7 @@ class AgentService:
         faults = [*says["faults"]]
         if sender is not None and sender.fault:
             faults.append(f"frames: {sender.fault}")
-        if isinstance(sender, FrameSender) and sender.ignored:
+        if isinstance(sender, SpoolSender) and sender.ignored:
             faults.append(f"{sender.ignored} costs that the relay told could not be used")
         if control is not None:
             faults += control.config_faults

@@ -19,7 +19,7 @@ from spark_jobs.input.arrivals import Arrival
 from spark_jobs.plans import aggregate_of, stream_join_of
 from spark_jobs.records import BadBody, carry_rows, join_by_sql, process_at_driver
 from spark_jobs.results import OperatorWork
-from spark_jobs.state import FlowWindow, JoinWindow, QueryFlow, SideRows
+from spark_jobs.state import FlowState, FlowWindow, JoinWindow, SideRows
 from spark_jobs.windows import admit_partials
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _named(rows: pa.Table, place: str) -> pa.Table:
     return rows.append_column(AGENT, pa.repeat(pa.scalar(place), rows.num_rows)) if place else rows
 
 
-def absorb_rows(flow: QueryFlow, pipeline: Pipeline, came: JoinRows, step: int, arrived_ms: int) -> None:
+def absorb_rows(flow: FlowState, pipeline: Pipeline, came: JoinRows, step: int, arrived_ms: int) -> None:
     """Keep rows with the windows they belong to. A window without records of the source has no result."""
     for begin_us, tables in admit_partials(flow, pipeline, came.records, arrived_ms).items():
         _keep(flow.sides.setdefault(begin_us, JoinWindow()).records, tables, step)
@@ -92,7 +92,7 @@ def _keep(parts: list[SideRows], tables: Iterable[pa.Table], step: int) -> None:
 
 
 def partial_of(
-    flow: QueryFlow, pipeline: Pipeline, begin_us: int, work: OperatorWork, spark: SparkSession, at_hand_bytes: int
+    flow: FlowState, pipeline: Pipeline, begin_us: int, work: OperatorWork, spark: SparkSession, at_hand_bytes: int
 ) -> pa.Table:
     """Partial aggregates of a window: its two sides joined and processed."""
     sides = flow.sides[begin_us]

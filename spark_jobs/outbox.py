@@ -16,14 +16,14 @@ from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleFailed, Consol
 __all__ = ["Outbox", "Quarantine"]
 
 
-_MOST_FILES, _MOST_BYTES = 200, 64 * 2**20
+_MAX_FILES, _MAX_KEPT_BYTES = 200, 64 * 2**20
 _SHOWN = 5
 
 
 class Quarantine:
     """Folder with the newest quarantined frames, each beside a text with the reason."""
 
-    def __init__(self, folder: Path, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, folder: Path, most_files: int = _MAX_FILES, most_bytes: int = _MAX_KEPT_BYTES) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._most_files, self._most_bytes = folder, most_files, most_bytes
         self._lock = threading.Lock()

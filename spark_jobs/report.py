@@ -15,7 +15,7 @@ import redis
 
 from agent.wire.broker import PARTITIONS, oldest_at_s, read_reach, write_state
 from spark_jobs.session import Options
-from spark_jobs.state import QueryFlow, StreamState
+from spark_jobs.state import FlowState, StreamState
 
 __all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "state_report"]
 
@@ -133,7 +133,7 @@ def state_report(state: StreamState, client: redis.Redis) -> dict[str, Any]:
     }
 
 
-def _flow_facts(flow: QueryFlow, state: StreamState) -> dict[str, Any]:
+def _flow_facts(flow: FlowState, state: StreamState) -> dict[str, Any]:
     open_windows = sum(window.revision < 0 for window in flow.windows.values())
     return {
         "plan": flow.plan,

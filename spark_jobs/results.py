@@ -13,7 +13,7 @@ from agent.wire.schemas import compressed_bytes
 from engine.dataflow.arrow.kernels import RowKernel
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.plans import aggregate_of, operator_of
-from spark_jobs.state import QueryFlow, RecoveredRows, StreamState
+from spark_jobs.state import FlowState, RecoveredRows, StreamState
 from spark_jobs.statistics import updates
 from spark_jobs.windows import DueWindow, closing_epoch_us, count_records
 
@@ -51,7 +51,7 @@ def finish_partials(pipeline: Pipeline, partial: pa.Table, work: OperatorWork) -
 
 
 def result_frame(
-    flow: QueryFlow, pipeline: Pipeline, due: DueWindow, rows: pa.Table, recovered: RecoveredRows, step: int, seq: int
+    flow: FlowState, pipeline: Pipeline, due: DueWindow, rows: pa.Table, recovered: RecoveredRows, step: int, seq: int
 ) -> Frame:
     """The RESULT frame of a window, issued now; `recovered` are the rows that silent agents left of it, included in
     `rows`.

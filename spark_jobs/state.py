@@ -26,9 +26,9 @@ __all__ = [
     "CHECKPOINTS",
     "AgentCheckpoint",
     "AgentMarks",
+    "FlowState",
     "FlowWindow",
     "JoinWindow",
-    "QueryFlow",
     "RecoveredRows",
     "SideRows",
     "StreamState",
@@ -102,7 +102,7 @@ class AgentCheckpoint:
 
 
 @dataclass
-class QueryFlow:
+class FlowState:
     """One query computed by one plan."""
 
     query: str
@@ -133,7 +133,7 @@ class StreamState:
     batch: int = -1  #: Spark's number in that checkpoint
     now_ms: int = 0  #: arrival of the last frame
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    flows: dict[tuple[str, str], QueryFlow] = field(default_factory=dict)
+    flows: dict[tuple[str, str], FlowState] = field(default_factory=dict)
     waiting: list[Arrival] = field(default_factory=list)
     counters: pa.Table | None = None  #: not summed yet
     sums: pa.Table | None = None  #: of subintervals that may still grow
@@ -172,7 +172,7 @@ class StreamState:
             self.counts[name] = self.counts.get(name, 0) + more
 
 
-def _copied(flow: QueryFlow) -> QueryFlow:
+def _copied(flow: FlowState) -> FlowState:
     """Everything of its own but the tables."""
     windows = {
         begin: FlowWindow(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
@@ -181,7 +181,7 @@ def _copied(flow: QueryFlow) -> QueryFlow:
     sides = {begin: JoinWindow(list(side.records), list(side.others)) for begin, side in flow.sides.items()}
     shared = {"windows", "sides", *CHECKPOINTS}
     rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
-    return QueryFlow(**rest, **checkpoints, windows=windows, sides=sides)
+    return FlowState(**rest, **checkpoints, windows=windows, sides=sides)
 
 
 _MAX_PARTS = 10_000
@@ -191,7 +191,7 @@ RecoveredRows = Mapping[str, pa.Table]
 
 
 def keep_checkpoint(
-    flow: QueryFlow, agent: str, rows: pa.Table, epoch: int, says: Mapping[str, Any], step: int
+    flow: FlowState, agent: str, rows: pa.Table, epoch: int, says: Mapping[str, Any], step: int
 ) -> None:
     """Take in a part of a checkpoint; once all are here it takes the place of the one before.
 
@@ -217,13 +217,13 @@ def keep_checkpoint(
         flow.checkpoints.pop(agent, None)
 
 
-def supersede_checkpoint(flow: QueryFlow, agent: str, partial: pa.Table, step: int) -> None:
+def supersede_checkpoint(flow: FlowState, agent: str, partial: pa.Table, step: int) -> None:
     """Partial rows came: they are all that the agent had of their windows."""
     if agent in flow.checkpoints:
         _without(flow, agent, pc.unique(partial[WINDOW_START]), step)
 
 
-def _without(flow: QueryFlow, agent: str, begins: pa.Array, step: int) -> None:
+def _without(flow: FlowState, agent: str, begins: pa.Array, step: int) -> None:
     checkpoint = flow.checkpoints[agent]
     rows = checkpoint.rows.filter(pc.invert(pc.is_in(checkpoint.rows[WINDOW_START], value_set=begins)))
     if not rows.num_rows:
@@ -232,7 +232,7 @@ def _without(flow: QueryFlow, agent: str, begins: pa.Array, step: int) -> None:
         flow.checkpoints[agent] = AgentCheckpoint(rows, step, checkpoint.epoch, checkpoint.parts)
 
 
-def open_checkpoint_windows(flow: QueryFlow, pipeline: Pipeline, step: int) -> None:
+def open_checkpoint_windows(flow: FlowState, pipeline: Pipeline, step: int) -> None:
     """Open the windows that only silent agents had records of, when their time has come."""
     assert pipeline.window is not None
     if flow.watermark_us is None:
@@ -246,13 +246,13 @@ def open_checkpoint_windows(flow: QueryFlow, pipeline: Pipeline, step: int) -> N
                 flow.windows[begin_us] = FlowWindow(aggregate_of(pipeline).partial_schema.empty_table(), step)
 
 
-def drop_checkpoint(flow: QueryFlow, agent: str) -> None:
+def drop_checkpoint(flow: FlowState, agent: str) -> None:
     """Drop the checkpoint of an agent that has ended: it has sent all that it had."""
     flow.checkpoints.pop(agent, None)
     flow.arriving.pop(agent, None)
 
 
-def recovered_rows(flow: QueryFlow, begin_us: int, missing: Collection[str]) -> RecoveredRows:
+def recovered_rows(flow: FlowState, begin_us: int, missing: Collection[str]) -> RecoveredRows:
     """Rows of a window that agents it is issued without have left behind."""
     recovered = {}
     for agent in missing:
@@ -263,7 +263,7 @@ def recovered_rows(flow: QueryFlow, begin_us: int, missing: Collection[str]) -> 
     return recovered
 
 
-def drop_passed_checkpoints(flow: QueryFlow, pipeline: Pipeline, step: int) -> None:
+def drop_passed_checkpoints(flow: FlowState, pipeline: Pipeline, step: int) -> None:
     """Forget rows of windows that are too old to be issued again."""
     assert pipeline.window is not None
     for agent, checkpoint in list(flow.checkpoints.items()):

@@ -35,7 +35,7 @@ from spark_jobs.plans import Plans, aggregate_of
 from spark_jobs.records import BadBody, entry_schema, process_at_driver, process_by_sql, read_body, read_conforming
 from spark_jobs.report import family_cpu_ns
 from spark_jobs.results import OperatorWork, finish_partials, result_frame
-from spark_jobs.state import AgentMarks, QueryFlow, StreamState
+from spark_jobs.state import AgentMarks, FlowState, StreamState
 from spark_jobs.statistics.subintervals import epoch_rows
 from spark_jobs.statistics.sweep_history import sweep_rows
 from spark_jobs.store import StateStore
@@ -58,7 +58,7 @@ def restart_flows(state: StreamState, plans: Plans, arrivals: Iterable[Arrival])
     for key, plan in plans.live().items():
         flow = state.flows.get(key)
         if flow is not None and flow.started_us and flow.started_us != plan.started_us:
-            state.flows[key] = QueryFlow(*key, started_us=plan.started_us)
+            state.flows[key] = FlowState(*key, started_us=plan.started_us)
 
 
 def recall_positions(state: StreamState, plans: Plans, client: redis.Redis, arrivals: Iterable[Arrival]) -> None:
@@ -80,7 +80,7 @@ def recall_positions(state: StreamState, plans: Plans, client: redis.Redis, arri
 
 def _lose(state: StreamState, plans: Plans, agent: str) -> None:
     for key, plan in plans.live().items():
-        flow = state.flows.setdefault(key, QueryFlow(*key))
+        flow = state.flows.setdefault(key, FlowState(*key))
         if agent in plan.agents and agent not in flow.lost:
             flow.lost.append(agent)
 
@@ -189,13 +189,13 @@ class BatchStep:
             absorb_partials(self.state.flows[key], bundle.pipeline, bundle.partials, self.state.step, self._arrived_ms)
             joins.absorb_rows(self.state.flows[key], bundle.pipeline, bundle.sides, self.state.step, self._arrived_ms)
         for key, live in self._parts.plans.live().items():
-            flow = self.state.flows.setdefault(key, QueryFlow(*key))
+            flow = self.state.flows.setdefault(key, FlowState(*key))
             flow.started_us = flow.started_us or live.started_us
         frames = [frame for flow in self.state.flows.values() for frame in self._issued(flow)]
         self.state.flows = {key: flow for key, flow in self.state.flows.items() if not self._is_forgotten(flow)}
         return frames
 
-    def _is_forgotten(self, flow: QueryFlow) -> bool:
+    def _is_forgotten(self, flow: FlowState) -> bool:
         """Whether a flow can be dropped: one that is not live is kept for a while, so that late records do not
         restart it.
         """
@@ -203,7 +203,7 @@ class BatchStep:
         is_live = (flow.query, flow.plan) in self._parts.plans.live()
         return not is_live and self.state.now_ms - last_ms > _FORGOTTEN_MS
 
-    def _issued(self, flow: QueryFlow) -> Iterable[bytes]:
+    def _issued(self, flow: FlowState) -> Iterable[bytes]:
         pipeline = self._pipeline(flow.plan)
         if pipeline is None:
             return
@@ -279,7 +279,7 @@ class BatchStep:
         if pipeline is None or not _is_usable(pipeline):
             self.state.count("unknown")
             raise BadBody(f"plan {arrival.plan[:12] or '(none)'} of query {arrival.query or '(none)'} is not known")
-        flow = self.state.flows.setdefault(arrival.flow, QueryFlow(arrival.query, arrival.plan))
+        flow = self.state.flows.setdefault(arrival.flow, FlowState(arrival.query, arrival.plan))
         bundle = self.bundles.setdefault(arrival.flow, FlowFrames(pipeline))
         if arrival.kind == FrameKind.MARK:
             marks = flow.agents.setdefault(arrival.agent, AgentMarks(since_ms=self.state.now_ms))

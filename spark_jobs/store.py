@@ -26,9 +26,9 @@ from spark_jobs.state import (
     CHECKPOINTS,
     AgentCheckpoint,
     AgentMarks,
+    FlowState,
     FlowWindow,
     JoinWindow,
-    QueryFlow,
     SideRows,
     StreamState,
 )
@@ -113,7 +113,7 @@ class StateStore:
         tables = {name: self._part(facts | {"part": f"swept/{name}"}) for name in _SWEPT}
         return SweepTables(facts["step"], facts["told_ms"], **tables)
 
-    def _flow(self, facts: dict[str, Any]) -> QueryFlow:
+    def _flow(self, facts: dict[str, Any]) -> FlowState:
         windows = {begin: FlowWindow(partial=self._part(entry), **entry) for begin, entry in facts.pop("windows")}
         checkpoints = {
             name: {agent: AgentCheckpoint(rows=self._part(entry), **entry) for agent, entry in facts.pop(name, ())}
@@ -121,7 +121,7 @@ class StateStore:
         }
         agents = {name: _marks(entry) for name, entry in facts.pop("agents").items()}
         sides = {begin: self._sides(entry) for begin, entry in facts.pop("sides", ())}
-        return QueryFlow(**facts, **checkpoints, agents=agents, windows=windows, sides=sides)
+        return FlowState(**facts, **checkpoints, agents=agents, windows=windows, sides=sides)
 
     def _sides(self, facts: dict[str, Any]) -> JoinWindow:
         return JoinWindow(
@@ -165,7 +165,7 @@ def _packed(state: StreamState) -> bytes:
     return sink.getvalue()
 
 
-def _flow_facts(flow: QueryFlow) -> dict[str, Any]:
+def _flow_facts(flow: FlowState) -> dict[str, Any]:
     apart = {"agents", "windows", "sides", *CHECKPOINTS}
     facts = {name: value for name, value in vars(flow).items() if name not in apart}
     facts["agents"] = {name: asdict(marks) for name, marks in flow.agents.items()}
@@ -191,7 +191,7 @@ def _flow_facts(flow: QueryFlow) -> dict[str, Any]:
     return facts
 
 
-def _sides_facts(flow: QueryFlow, begin: int, sides: JoinWindow) -> dict[str, Any]:
+def _sides_facts(flow: FlowState, begin: int, sides: JoinWindow) -> dict[str, Any]:
     """A step puts at most one part of each side together, so the names of a file are unlike."""
     return {
         name: [{"part": _part(flow, name, begin), "step": rows.step} for rows in getattr(sides, name)]
@@ -219,7 +219,7 @@ def _parts(state: StreamState) -> Iterator[tuple[str, pa.Table, int]]:
                     yield _part(flow, name, begin), some.rows, some.step
 
 
-def _part(flow: QueryFlow, *names: str | int) -> str:
+def _part(flow: FlowState, *names: str | int) -> str:
     return "/".join(map(str, (flow.query, flow.plan, *names)))
 
 

@@ -18,7 +18,7 @@ from agent.wire import MAX_AHEAD_US, mark_fault
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
 from spark_jobs.plans import LivePlan, aggregate_of
-from spark_jobs.state import AgentMarks, FlowWindow, QueryFlow
+from spark_jobs.state import AgentMarks, FlowState, FlowWindow
 
 __all__ = [
     "DueWindow",
@@ -136,7 +136,7 @@ class DueWindow:
 
 
 def absorb_partials(
-    flow: QueryFlow, pipeline: Pipeline, partials: Iterable[pa.Table], step: int, arrived_ms: int
+    flow: FlowState, pipeline: Pipeline, partials: Iterable[pa.Table], step: int, arrived_ms: int
 ) -> None:
     """Merge partial aggregates into their windows; late and early rows are counted.
 
@@ -154,7 +154,7 @@ def absorb_partials(
 
 
 def admit_partials(
-    flow: QueryFlow, pipeline: Pipeline, tables: Iterable[pa.Table], arrived_ms: int
+    flow: FlowState, pipeline: Pipeline, tables: Iterable[pa.Table], arrived_ms: int
 ) -> dict[int, list[pa.Table]]:
     """Rows by the beginning of their window; the others are counted as too late or too early."""
     assert pipeline.window is not None
@@ -169,7 +169,7 @@ def admit_partials(
     return fresh
 
 
-def advance_watermark(flow: QueryFlow, plan: LivePlan, now_ms: int) -> None:
+def advance_watermark(flow: FlowState, plan: LivePlan, now_ms: int) -> None:
     """Advance the flow's watermark by the marks of its agents."""
     if not now_ms:
         return  # nothing ever arrived, so nobody has been silent since
@@ -182,7 +182,7 @@ def advance_watermark(flow: QueryFlow, plan: LivePlan, now_ms: int) -> None:
     flow.waiting_for, flow.excluded = list(progress.waiting_for), list(progress.excluded)
 
 
-def due_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan, step: int) -> list[DueWindow]:
+def due_windows(flow: FlowState, pipeline: Pipeline, plan: LivePlan, step: int) -> list[DueWindow]:
     """Windows to issue now, in their order: closed and new, closed and changed, or complete at last."""
     assert pipeline.window is not None
     due = []
@@ -196,7 +196,7 @@ def due_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan, step: int) 
     return due
 
 
-def evict_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan) -> None:
+def evict_windows(flow: FlowState, pipeline: Pipeline, plan: LivePlan) -> None:
     """Forget windows that nothing can change any more, those for which there is no room, and marks not asked for."""
     assert pipeline.window is not None
     size_us, passed_us = pipeline.window.size_us, flow.passed_us
@@ -216,12 +216,12 @@ def evict_windows(flow: QueryFlow, pipeline: Pipeline, plan: LivePlan) -> None:
             forget_passed(marks, flow.watermark_us)
 
 
-def _is_lost(flow: QueryFlow, end_us: int) -> bool:
+def _is_lost(flow: FlowState, end_us: int) -> bool:
     """Whether a window is forgotten before its result was issued."""
     return end_us <= flow.passed_us and (flow.watermark_us is None or end_us > flow.watermark_us)
 
 
-def _crowded_out_us(flow: QueryFlow, size_us: int, most_bytes: int, until_us: int) -> int:
+def _crowded_out_us(flow: FlowState, size_us: int, most_bytes: int, until_us: int) -> int:
     """End of the newest window ended by `until_us` for whose rows there is no room beside those of later ones; or 0."""
     kept_bytes = 0
     for begin_us in sorted(flow.sides, reverse=True):
@@ -231,12 +231,12 @@ def _crowded_out_us(flow: QueryFlow, size_us: int, most_bytes: int, until_us: in
     return 0
 
 
-def _expected(flow: QueryFlow, plan: LivePlan) -> list[str]:
+def _expected(flow: FlowState, plan: LivePlan) -> list[str]:
     """Agents whose word counts; all that ever spoke where the console names none."""
     return sorted(plan.agents or flow.agents)
 
 
-def _missing(flow: QueryFlow, plan: LivePlan, begin_us: int, end_us: int) -> list[str]:
+def _missing(flow: FlowState, plan: LivePlan, begin_us: int, end_us: int) -> list[str]:
     """Agents whose records of a window may still come, or are gone with a lost state."""
     expected = {name: flow.agents[name] for name in _expected(flow, plan)}
     lacking = {name for name, marks in expected.items() if _lacks(marks, end_us)}

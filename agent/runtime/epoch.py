@@ -16,7 +16,7 @@ from agent.runtime.query.record_queue import QueueItem
 from agent.runtime.reports import QueryReport, epoch_row
 from agent.wire import MAX_BODY_BYTES, Frame, FrameKind, batch_bytes
 
-__all__ = ["EndedEpoch", "Framer", "adapt_query", "end_query_epoch"]
+__all__ = ["Framer", "QueryEpochEnd", "adapt_query", "end_query_epoch"]
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Framer:
 
 
 @dataclass(frozen=True)
-class EndedEpoch:
+class QueryEpochEnd:
     """State of a query after an epoch, as a restart needs it."""
 
     note: PlanNote
@@ -104,7 +104,7 @@ class EndedEpoch:
 
 def end_query_epoch(
     report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float, delays: Mapping[str, Any]
-) -> EndedEpoch:
+) -> QueryEpochEnd:
     """Frame the output of the query's pipeline, and count it in the report; `delays` of its streams go with the
     mark.
     """
@@ -126,7 +126,7 @@ def end_query_epoch(
     delta = PlanDelta(closed.delta, pipeline.queue_change())
     rows = pipeline.windows.tables() if pipeline.windows is not None else []
     note = _note(pipeline, entry).anew(delta, restart=closed.restart)
-    return EndedEpoch(note, delta, rows, pipeline.queue_items())
+    return QueryEpochEnd(note, delta, rows, pipeline.queue_items())
 
 
 def _note(pipeline: LocalPipeline, entry: int) -> PlanNote:

@@ -17,7 +17,7 @@ from agent.uplink.client import Client, ConsoleAnswer, ConsoleUnreachable
 from engine.backoff import Backoff
 from engine.files import replace_file
 
-__all__ = ["CONSOLE", "FrameSender", "LocalFrames"]
+__all__ = ["CONSOLE", "LocalFrames", "SpoolSender"]
 
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ ROUTE = "route.json"
 CONSOLE = "console"  # the route of an agent that is below no relay, whatever the console's address is today
 
 
-class FrameSender:
+class SpoolSender:
     """Thread that posts the spool's frames in order, a post at a time.
 
     `state` says how it goes: sending, held back (429, 503), away, refused (401, 403), rejected (the frames are wrong),

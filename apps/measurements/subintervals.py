@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 
-LEAST_LOOKBACK_S, MOST_LOOKBACK_S = 600.0, 3600.0
+MIN_LOOKBACK_S, MAX_LOOKBACK_S = 600.0, 3600.0
 _SUBINTERVALS = 180
-_BLOCKS, _MOST_BLOCKS_S = 12, 14_400.0
-MAX_LOOKBACK = timedelta(seconds=_MOST_BLOCKS_S)
+_BLOCKS, _MAX_BLOCKS_S = 12, 14_400.0
+MAX_LOOKBACK = timedelta(seconds=_MAX_BLOCKS_S)
 _SETTLE_S = 5.0  # agents report a subinterval within a few epochs of its end
 
 
@@ -49,10 +49,10 @@ def lookback_s(width_s: float, slide_s: float | None = None) -> float:
     """How far back a sample reaches: 180 subintervals, between ten minutes and an hour; at least 12 blocks of what puts
     out once per window, but no more than four hours.
     """
-    usual_s = min(MOST_LOOKBACK_S, max(LEAST_LOOKBACK_S, _SUBINTERVALS * width_s))
+    usual_s = min(MAX_LOOKBACK_S, max(MIN_LOOKBACK_S, _SUBINTERVALS * width_s))
     if not slide_s or not width_s:
         return usual_s
-    return max(usual_s, min(_MOST_BLOCKS_S, _BLOCKS * block_s(slide_s, width_s)))
+    return max(usual_s, min(_MAX_BLOCKS_S, _BLOCKS * block_s(slide_s, width_s)))
 
 
 def settled_before(now: datetime, width_s: float) -> datetime:

@@ -26,7 +26,7 @@ __all__ = ["FORMAT", "EntrySpan", "FramesSource", "SpansReader", "frames_of", "s
 
 FORMAT = "sluice-frames"
 _BEGIN = "0-0"
-_MOST_ENTRIES, _MOST_BYTES = 4_000, 64 * 2**20
+_MAX_ENTRIES, _MAX_BYTES = 4_000, 64 * 2**20
 _UNBOUNDED = 2**31
 _TARGET_PATIENCE_S = 60.0  # of a query that ends when what is there is read
 _PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and the next one asks again
@@ -56,8 +56,8 @@ class FramesSource(DataSource):
     def streamReader(self, schema: Any) -> SpansReader:
         return SpansReader(
             self.options["redis_url"],
-            int(self.options.get("max_entries", _MOST_ENTRIES)),
-            int(self.options.get("max_bytes", _MOST_BYTES)),
+            int(self.options.get("max_entries", _MAX_ENTRIES)),
+            int(self.options.get("max_bytes", _MAX_BYTES)),
         )
 
 

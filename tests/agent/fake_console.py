@@ -1,4 +1,6 @@
-"""A console for tests of the agent: a real HTTP server that keeps what a console keeps, and can be away or say no."""
+"""Console for tests of the agent: a real HTTP server that keeps frames as the console does, and can be absent or
+refuse.
+"""
 
 from __future__ import annotations
 

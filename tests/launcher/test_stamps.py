@@ -1,4 +1,4 @@
-"""Steps of the start are left out only when they have nothing to do."""
+"""Steps of the start are skipped only when they have nothing to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random batches with what engines treat differently, and the comparison of what two of them made of one."""
+"""Random batches with values that engines treat differently, and the comparison of two results."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Cluster:
         self._processes.clear()
 
     def status(self) -> dict[str, Any] | None:
-        """What the master's page says; None while it says nothing."""
+        """State on the master's page; None while there is none."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=10) as answer:
                 said: dict[str, Any] = json.load(answer)

@@ -1,4 +1,4 @@
-"""Frames as agents send them, put into Redis as the console does, and what a stream of them brings."""
+"""Frames as agents send them, put into Redis as the console does, and the batches that a stream of them brings."""
 
 from __future__ import annotations
 

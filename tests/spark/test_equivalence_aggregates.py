@@ -1,4 +1,6 @@
-"""Partial aggregates and whole pipelines: Spark's partials merge with those of agents into what pyarrow finds alone."""
+"""Partial aggregates and whole pipelines: Spark's partials merge with those of agents into the result of pyarrow
+alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session's settings, and what is said where Spark cannot start."""
+"""Settings of the session, and the error where Spark cannot start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records processed in tasks by pyarrow and by Spark's SQL: the same partials and counts. Whose turn it is."""
+"""Records processed in tasks by pyarrow and by Spark's SQL: the same partials and counts; order of senders."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ __all__ = [
 
 MAGIC = b"SLW1"
 _SEGMENT_SHARE = 8  # segments of an eighth of the spool, or of its disk, so that it empties in small steps
-_MOST_BYTES, _LEAST_BYTES = 16 * 2**20, 64 * 2**10
+_MAX_BYTES, _MIN_BYTES = 16 * 2**20, 64 * 2**10
 _LEAD = struct.Struct("<4sIII")
 
 
@@ -80,7 +80,7 @@ class WalEntry:
 def segment_bytes(directory: Path, used_bytes: int, limit_bytes: int) -> int:
     """Length at which a segment ends. On a disk that the spool fills, the next one finds room when older ones go."""
     of_disk = (used_bytes + shutil.disk_usage(directory).free) // _SEGMENT_SHARE
-    return min(limit_bytes // _SEGMENT_SHARE, _MOST_BYTES, max(of_disk, _LEAST_BYTES))
+    return min(limit_bytes // _SEGMENT_SHARE, _MAX_BYTES, max(of_disk, _MIN_BYTES))
 
 
 def encode_record(

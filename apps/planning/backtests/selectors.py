@@ -38,7 +38,7 @@ __all__ = [
 _WIDTHS_S = (60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 86_400.0, 604_800.0)
 MAX_SEGMENTS = 336  # two weeks of hours
 _HOUR_S = 3600.0
-_LEAST_KNOWN = 0.5  # of a segment, for its rate to count as recorded
+_MIN_KNOWN = 0.5  # of a segment, for its rate to count as recorded
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def spread_buckets(parts: Sequence[Buckets], grid: SegmentGrid) -> FloatArray:
         ):
             total = np.cumsum(amounts)
             into += np.diff(np.interp(edges, knots, np.stack([total - amounts, total], axis=1).ravel()))
-    enough = known_s >= _LEAST_KNOWN * grid.width_s
+    enough = known_s >= _MIN_KNOWN * grid.width_s
     return np.where(enough, events / np.where(enough, known_s, 1.0), np.nan)
 
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _MAX_SEQ = 2**53
-_MOST_FAULTS, _FAULT_LENGTH = 50, 400
+_MAX_FAULTS, _FAULT_LENGTH = 50, 400
 _SETTINGS = (
     'How load factors are found: {} leaves them to the agent, {"method": "fixed", "load_factors": [1, 0.5]} sets them '
     "by hand, 0 to 1 for each operator that may run at a source."
@@ -52,7 +52,7 @@ class _Faults(serializers.ListField):
         super().__init__(**{"default": list, **options})
 
     def to_internal_value(self, data: Any) -> list[str]:
-        return [text[:_FAULT_LENGTH] for text in super().to_internal_value(data)[:_MOST_FAULTS]]
+        return [text[:_FAULT_LENGTH] for text in super().to_internal_value(data)[:_MAX_FAULTS]]
 
 
 class _Text(serializers.CharField):

@@ -1,4 +1,4 @@
-"""What the host's owner does not allow is not read, whoever edits sources in the console."""
+"""Folders of the host's owner: collectors read nothing else, whoever edits sources in the console."""
 
 from __future__ import annotations
 

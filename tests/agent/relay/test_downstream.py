@@ -1,4 +1,4 @@
-"""An agent and the relay above it, both running: they tell each other what the model says, and nothing else."""
+"""An agent and the relay above it, both running: they exchange the messages of the model, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.settings import ReadableFolders
 from agent.source_agent import SourceAgent
 from agent.uplink import sender as sender_module
 from agent.uplink.client import Client
-from agent.uplink.sender import CONSOLE, FrameSender
+from agent.uplink.sender import CONSOLE, SpoolSender
 from agent.wire import FrameKind, decode_frames
 from engine.klink.forwarding import messages
 from tests.agent.relay.test_relay import CHILDREN, PIPELINE, QUERY, Site, child_config, secret_hash
@@ -30,7 +30,7 @@ ANSWER_SAYS = {"accepted_seq", "committed_seq", "duplicates"}
 
 
 class Listener:
-    """What goes between the two."""
+    """Messages between agent and relay."""
 
     def __init__(self, site: Site) -> None:
         self.marks: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ class Pair:
         )
         (folder / "state").mkdir()
         route = self.url if below else CONSOLE
-        self.sender = FrameSender(self.spool, self._client, folder / "state", route=route, costs=self.work.downstream)
+        self.sender = SpoolSender(self.spool, self._client, folder / "state", route=route, costs=self.work.downstream)
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work.run, args=(self.stopping,))
         self.thread.start()
@@ -80,7 +80,7 @@ class Pair:
 
     @property
     def downstream_cost_s(self) -> float:
-        """What the agent's slack reckons with."""
+        """Downstream cost in the agent's slack."""
         (session,) = self.work._runtime.scheduler._sessions.values()
         return session.downstream_cost_s
 

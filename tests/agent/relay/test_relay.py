@@ -141,7 +141,7 @@ def run_child(folder: Path, child: str, load_factors: list[float]) -> tuple[Spoo
 
 @pytest.fixture(scope="module")
 def agents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[bytes], pa.Table]]:
-    """What two agents have to send, each under load factors of its own."""
+    """Frames of two agents, each under load factors of its own."""
     made = {}
     for child, factors in zip(CHILDREN, ([1.0, 1.0, 0.6], [1.0, 0.7, 1.0]), strict=True):
         spool, table = run_child(tmp_path_factory.mktemp("agents"), child, factors)

@@ -1,4 +1,4 @@
-"""Which query a relay merges next: by slack, of which agents tell it their part; in bounded time; nobody starves."""
+"""Order of merges at a relay: by slack, from the delays of its agents; in bounded time and without starvation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Site:
         return Frame(FrameKind.MARK, "", "", 1, query, PIPELINE.digest, epoch=us, extra=says)
 
     def sent(self) -> list[Frame]:
-        """What one epoch sends on."""
+        """Frames that one epoch sends on."""
         self.relay.send_on()
         found = []
         for seq, data in list(self.spool.unsent()):

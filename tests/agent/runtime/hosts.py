@@ -1,4 +1,4 @@
-"""An agent on a host that is all made up: records come at a rate, operators cost what the test says, time is told."""
+"""Agent on a simulated host: records come at a rate, operators cost what the test sets, time is simulated."""
 
 from __future__ import annotations
 

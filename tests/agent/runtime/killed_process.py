@@ -1,4 +1,5 @@
-"""A process that runs the runtime until it is killed or done: ``dying.py DIRECTORY SENT ROWS [endless] [broke]``.
+"""Process that runs the runtime until it is killed or done: ``killed_process.py DIRECTORY SENT ROWS [endless]
+[broke]``.
 
 With `endless` it is never done, however late the kill comes; `broke` it has no CPU budget, and all that comes waits.
 

@@ -1,4 +1,4 @@
-"""Some queries and their scheduler on a made-up core: records come when told, and cost what the story says."""
+"""Queries and their scheduler on a simulated core: records come and cost as the test sets."""
 
 from __future__ import annotations
 

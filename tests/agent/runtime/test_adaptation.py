@@ -1,4 +1,4 @@
-"""Controllers at work in the runtime: load factors settle, and on bad days nothing is lost and nothing runs away."""
+"""Adaptation in the runtime: load factors settle, and faults lose nothing and do not diverge."""
 
 from __future__ import annotations
 

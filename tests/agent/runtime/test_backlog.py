@@ -1,4 +1,4 @@
-"""Records that outlive their epoch: for how long, how many, in which order against the watermark, and over restarts."""
+"""Backlog over epochs: its age, its size, its order against the watermark, and restarts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_backlog_is_bounded_in_bytes_and_the_oldest_overflows_first(tmp_path):
 
 
 def test_sources_have_the_room_that_is_left(tmp_path):
-    """What came and what waits are an epoch's bytes together: they might all go on at once."""
+    """New and queued records share an epoch's bytes: they might all be sent on at once."""
     clock, limit = ManualClock(cpu_step_ns=1000), 2**18
     source = TableSource(probe_records(PIPELINE, 4000), [4000])
     runtime, spool = runtime_of(tmp_path, source, settings(), clock, limit=limit)

@@ -1,4 +1,4 @@
-"""Copies of open windows: what is known of them when the agent dies for good is what it had processed."""
+"""Checkpoints of open windows: after the agent's death they equal its processed records."""
 
 from __future__ import annotations
 

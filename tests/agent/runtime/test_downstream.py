@@ -1,4 +1,6 @@
-"""A query that goes on at another node: its slack knows the cost there, and that node how late its watermarks are."""
+"""Query that continues at another node: slack includes the cost there, and the node gets the delays of its
+watermarks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent and a relay tell each other is checked strictly, and what is wrong harms nothing."""
+"""Messages between agent and relay are checked strictly, and wrong ones harm nothing."""
 
 from __future__ import annotations
 

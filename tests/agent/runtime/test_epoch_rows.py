@@ -1,4 +1,4 @@
-"""Rows of epochs: each is told until a heartbeat that had it is answered, with how long its frames took."""
+"""Rows of epochs: each is reported until a heartbeat that had it is acknowledged, with the delay of its frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens at an agent, the frames say the same: the invariant at every proxy, and the query's exact result."""
+"""Exactness: the invariant at every proxy and the query's exact result hold under every fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong around the runtime: no room, operators and sources that fail, clocks that step."""
+"""Faults around the runtime: no room, failing operators and sources, clocks that step."""
 
 from __future__ import annotations
 

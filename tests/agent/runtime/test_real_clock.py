@@ -1,4 +1,4 @@
-"""The budget against what the process really uses."""
+"""The budget against the real CPU time of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refined configurations at the agent: taken between epochs, refused with reasons, over when their time is."""
+"""Refined configurations at the agent: accepted between epochs, refused with reasons, expired after their TTL."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def learned(version: int, cost_s: float, records: int) -> dict[str, Any]:
 
 
 def told(host: Host) -> tuple[Any, Any]:
-    """What the heartbeat says is in force, and which version was refused."""
+    """Version in force and version refused, as the heartbeat reports them."""
     state = host.state()
     refused = state["refused"]
     return state["refined"] and state["refined"]["version"], refused and refused["version"]

@@ -1,4 +1,4 @@
-"""What an agent says of scheduling: its heartbeat, rows of epochs, swept windows; and the schedules it is given."""
+"""Reports of scheduling: heartbeat, rows of epochs, swept windows; and refined schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs next at an agent: the policies as stories, and what keeps every one of them from harm."""
+"""Scheduling at an agent: the policies as stories, and their safeguards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spool: atomic records, exact recovery wherever the file ends, bounds, and disks that take nothing."""
+"""The spool: atomic records, exact recovery at any file end, bounds, and full disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watermarks of a stream as an agent follows them: what is expected, and what is said on bad days."""
+"""Watermarks of a stream at an agent: forecasts, and reports of faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames on their way to a console that is away, busy, forgetful, or does not want them."""
+"""Sending frames to a console that is absent, busy, has lost frames, or refuses them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from agent.runtime import Spool, WalRecord
 from agent.uplink import sender as sender_module
 from agent.uplink.client import Client
-from agent.uplink.sender import CONSOLE, FrameSender
+from agent.uplink.sender import CONSOLE, SpoolSender
 from agent.wire import Frame, FrameKind, decode_frames
 from tests.agent.fake_console import AGENT, SECRET, FakeConsole
 from tests.servers import wait_until
@@ -30,11 +30,11 @@ class World:
         self.sender = self.new_sender()
         self.written = 0
 
-    def new_sender(self, route: str = CONSOLE) -> FrameSender:
+    def new_sender(self, route: str = CONSOLE) -> SpoolSender:
         def client_of(to: str) -> Client:
             return Client(self.console.url if to == CONSOLE else to, secret=SECRET)
 
-        return FrameSender(self.spool, client_of, self.folder, route=route)
+        return SpoolSender(self.spool, client_of, self.folder, route=route)
 
     def _take(self, data: bytes) -> None:
         self.got += [(frame.life, frame.seq, frame.epoch) for frame, _ in decode_frames(data)]

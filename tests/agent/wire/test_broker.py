@@ -1,4 +1,4 @@
-"""Frames in Redis: each once and in order, bounded and fair, whatever the server forgets."""
+"""Frames in Redis: each once and in order, bounded and fair, also after Redis has lost data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames and bodies that no sender of ours makes are refused before they cost anything."""
+"""Malformed frames and bodies are refused before they cost anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of lives are forgotten when nobody can send for them, and not before."""
+"""Sequence numbers of generations are dropped when no sender can continue them, and not before."""
 
 from __future__ import annotations
 

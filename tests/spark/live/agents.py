@@ -1,4 +1,4 @@
-"""Agents that send what real ones would, and what must come of it."""
+"""Agents that send frames as real ones would, and the expected results."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class SmallAgent:
             yield self._partial(FrameKind.PARTIALS, aggregate_kernel(self.pipeline).partial(rows), epoch)
 
     def _held(self, rows: pa.Table, epoch: int) -> Iterator[Frame]:
-        """What is closed by this epoch's mark, and a checkpoint of the rest."""
+        """Rows closed by this epoch's mark, and a checkpoint of the rest."""
         assert self.pipeline.window is not None
         kernel = aggregate_kernel(self.pipeline)
         merged = kernel.merge([self._open, kernel.partial(rows)])
@@ -164,7 +164,7 @@ class SmallAgent:
 
 
 def expected(pipeline: Pipeline, agents: Sequence[SmallAgent], before_us: int | None = None) -> list[dict[str, Any]]:
-    """What the query run whole over the records of all agents gives, for windows that end by `before_us`."""
+    """Result of the query run whole over the records of all agents, for windows that end by `before_us`."""
     assert pipeline.window is not None
     rows = whole(pipeline, pa.concat_tables([table for agent in agents for table in agent.records])).to_pylist()
     size = pipeline.window.size_us

@@ -1,4 +1,4 @@
-"""Agents whose windows are swept, and what they say of it."""
+"""Agents whose windows are swept, and their SWEEPS rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def told(agent: str, delays: Sequence[float], first: int = 0, **more: Any) -> pa
 
 
 def ringed(*parts: pa.Table, rings: pa.Table | None = None, last: int = 0) -> pa.Table:
-    """What is kept after parts were taken in one after the other."""
+    """Rings after parts were added one after the other."""
     found = RINGS.empty_table() if rings is None else rings
     for part in parts:
         found = add_sweeps(found, part, seen_ms(last))

@@ -1,4 +1,4 @@
-"""What a silent agent left behind counts in results until its own rows come, each exactly once."""
+"""Checkpoints of silent agents count in results until their own rows come, each row exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.wire import Frame, FrameKind, decode_frames, table_of
 from engine.dataflow.arrow.kernels import aggregate_kernel, whole
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs import state
-from spark_jobs.state import QueryFlow
+from spark_jobs.state import FlowState
 from tests.agent.runtime.doubles import TableSource
 from tests.agent.runtime.epochs import PIPELINE, config, runtime_of
 from tests.agent.runtime.epochs import QUERY as PROBES
@@ -113,7 +113,7 @@ def test_checkpoints_of_ended_agents_and_unreadable_ones_are_dropped(world: Worl
 
 
 def epochs_of(agent: str, source: TableSource, folder: Path) -> Iterator[list[Frame]]:
-    """What a real agent with load factors by hand sends, epoch by epoch."""
+    """Frames of a real agent with fixed load factors, epoch by epoch."""
     settings = replace(config(0.6, 1, 1, 0.9, checkpoint_share=1.0, sub_epochs=3), agent=agent)
     runtime, spool = runtime_of(folder, source, settings)
     for frames in iter(lambda: frames_after(runtime, spool), []):
@@ -173,13 +173,13 @@ def rows_of(pipeline: Pipeline, begins_s: list[int]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-def kept_of(pipeline: Pipeline, begins_s: list[int]) -> QueryFlow:
-    flow = QueryFlow(QUERY, pipeline.digest)
+def kept_of(pipeline: Pipeline, begins_s: list[int]) -> FlowState:
+    flow = FlowState(QUERY, pipeline.digest)
     state.keep_checkpoint(flow, "a1", rows_of(pipeline, begins_s), 1, {"part": 1, "parts": 1}, 1)
     return flow
 
 
-def begins_in(flow: QueryFlow) -> list[int]:
+def begins_in(flow: FlowState) -> list[int]:
     rows = flow.checkpoints["a1"].rows["window_start"].cast(pa.int64()).to_pylist()
     return [(begin - START_US) // SECOND for begin in rows]
 

@@ -1,4 +1,4 @@
-"""Results equal those of the query run whole, wherever and in whatever pieces it was run."""
+"""Results equal those of the query run whole, at any split and place of its operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be posted is posted in its order, whatever happens to one file of it."""
+"""The outbox posts in order, also after damage to one of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learned of operators while load factors move every epoch, and when the console is told."""
+"""Statistics of operators while load factors move every epoch, and their reports to the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stream processor says of itself goes on being said, whatever fails beside it."""
+"""The report of the stream processor continues when one of its duties fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query that was started again has no past, whoever hears of it first."""
+"""A restarted query starts without state, whether the console or an agent is first to know."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.dataflow.pipeline import Pipeline
 from spark_jobs.console import ConsoleClient
 from spark_jobs.input.arrivals import Arrival
 from spark_jobs.plans import Plans
-from spark_jobs.state import QueryFlow, StreamState
+from spark_jobs.state import FlowState, StreamState
 from spark_jobs.step import restart_flows
 from tests.spark.live.consoles import SmallConsole, small_console
 from tests.spark.live.test_arrivals import numbered
@@ -38,12 +38,12 @@ def frame_of(pairs: Pipeline) -> list[Arrival]:
 def test_frame_of_an_unknown_query_refreshes_the_plans(console: SmallConsole, pairs: Pipeline, tmp_path: Path) -> None:
     plans = plans_of(console, tmp_path)
     key = QUERY, pairs.digest
-    state = StreamState(flows={key: QueryFlow(*key, watermark_us=9, passed_us=8, started_us=1)})
+    state = StreamState(flows={key: FlowState(*key, watermark_us=9, passed_us=8, started_us=1)})
     restart_flows(state, plans, [])
     assert state.flows[key].passed_us == 8
     console.add(QUERY, pairs, ["a0"], started_us=2)
     restart_flows(state, plans, frame_of(pairs))
-    assert state.flows[key] == QueryFlow(*key, started_us=2)
+    assert state.flows[key] == FlowState(*key, started_us=2)
 
 
 @pytest.mark.parametrize("before_us", [0, 2])
@@ -53,6 +53,6 @@ def test_run_continues_after_a_regular_restart(
     """Also one of a state that does not know of runs yet."""
     console.add(QUERY, pairs, ["a0"], started_us=2)
     key = QUERY, pairs.digest
-    state = StreamState(flows={key: QueryFlow(*key, watermark_us=9, passed_us=8, started_us=before_us)})
+    state = StreamState(flows={key: FlowState(*key, watermark_us=9, passed_us=8, started_us=before_us)})
     restart_flows(state, plans_of(console, tmp_path), frame_of(pairs))
-    assert state.flows[key] == QueryFlow(*key, watermark_us=9, passed_us=8, started_us=before_us)
+    assert state.flows[key] == FlowState(*key, watermark_us=9, passed_us=8, started_us=before_us)

@@ -1,4 +1,4 @@
-"""States are whole or not there, and hold what a step needs; Spark's checkpoint follows them."""
+"""States are complete or absent, and hold all that a step needs; Spark's checkpoint follows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.driver import settle_state
 from spark_jobs.input.arrivals import Arrival
-from spark_jobs.state import AgentCheckpoint, AgentMarks, FlowWindow, QueryFlow, StreamState
+from spark_jobs.state import AgentCheckpoint, AgentMarks, FlowState, FlowWindow, StreamState
 from spark_jobs.statistics.subintervals import EPOCHS
 from spark_jobs.store import StateStore
 
@@ -20,7 +20,7 @@ def state_with(windows: dict[int, int], step: int = 1, batch: int = 0) -> Stream
     """A state whose windows were changed by the steps named."""
     made = {begin: FlowWindow(pa.table({"n": [begin]}), at, 1, 0, ["a"]) for begin, at in windows.items()}
     marks = AgentMarks(1, 2, 3, False, [], [(3, 2)])
-    flow = QueryFlow("here/q", "p1", {"a": marks}, made, 3, 1, 4, False, ["a"], [])
+    flow = FlowState("here/q", "p1", {"a": marks}, made, 3, 1, 4, False, ["a"], [])
     waiting = [Arrival("0/1-0", "a", "l", 9, "mark", "here/q", "p1", 0, 0, "{}", b"x", 1, 1)]
     positions = {("a", "l"): 7}
     return StreamState(step, 0, batch, 5, positions, {("here/q", "p1"): flow}, waiting, counts={"gaps": 1})

@@ -1,4 +1,4 @@
-"""Counters become sums: what adds up, what counts for a fit, and what replaces what."""
+"""Counters become sums: addition, conditions of a fit, replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swept windows become what is known of watermarks: each window once, whatever the order, the clock or the agent."""
+"""Swept windows become delay statistics: each window once, in any order, from any clock."""
 
 from __future__ import annotations
 

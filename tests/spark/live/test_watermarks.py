@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.plans import LivePlan
-from spark_jobs.state import AgentMarks, QueryFlow
+from spark_jobs.state import AgentMarks, FlowState
 from spark_jobs.windows import advance_watermark, closing_epoch_us, forget_passed, take_mark, watermark_progress
 
 
@@ -37,7 +37,7 @@ def test_agent_without_any_frame_holds_the_watermark_until_it_is_silent() -> Non
 
 def test_agents_are_waited_for_from_the_first_arrival_on() -> None:
     """A first batch is empty where the stream processor starts before its agents."""
-    flow, plan = QueryFlow("q", "p"), LivePlan("q", "p", ("a", "b"), idle_after_ms=500)
+    flow, plan = FlowState("q", "p"), LivePlan("q", "p", ("a", "b"), idle_after_ms=500)
     for now_ms in (0, 10_000):
         advance_watermark(flow, plan, now_ms)
     assert (flow.waiting_for, flow.excluded) == (["a", "b"], [])
