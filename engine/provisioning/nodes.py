@@ -12,7 +12,7 @@ from engine.arrays import frozen_array
 from engine.document.deployment import Constraints, Deployment, Node, Operator, Replica, with_node_like
 from engine.errors import DocumentError, Fault, suggestion
 
-__all__ = ["NodePool", "add", "cost_per_hour", "grow", "lose", "new_names", "pool_of", "resize", "resize_pool"]
+__all__ = ["PoolRange", "add", "cost_per_hour", "grow", "lose", "new_names", "pool_of", "resize", "resize_pool"]
 
 
 Step = tuple[Deployment, str]
@@ -116,7 +116,7 @@ def _nodes(count: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class NodePool:
+class PoolRange:
     """Pools of 0 to `most` nodes: `deployment` has all of them, in order.
 
     `present` nodes are there already; `model` is what more of them are like.
@@ -131,7 +131,7 @@ class NodePool:
         return len(self.deployment.nodes)
 
 
-def pool_of(deployment: Deployment, most: int, like: str | Node | None = None) -> NodePool:
+def pool_of(deployment: Deployment, most: int, like: str | Node | None = None) -> PoolRange:
     """Pools of up to `most` nodes.
 
     Nodes that an operator is pinned to come first, then those of other pools, then the pool of `like` (the largest one
@@ -155,7 +155,7 @@ def pool_of(deployment: Deployment, most: int, like: str | Node | None = None) -
     nodes = tuple(sorted(deployment.nodes, key=rank))
     ordered = replace(deployment, nodes=nodes)
     more = max(0, most - len(nodes))
-    return NodePool(grow(ordered, replace(model, labels={}), more, name), len(nodes), model)
+    return PoolRange(grow(ordered, replace(model, labels={}), more, name), len(nodes), model)
 
 
 def _model(deployment: Deployment, like: str | Node | None) -> tuple[str | None, Node]:

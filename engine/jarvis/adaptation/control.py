@@ -207,7 +207,7 @@ class ChangeHistory:
         new: tuple[float, ...],
         sent: float,
     ) -> None:
-        """Add an epoch of load factors `old` that ended in this state; the next runs with `new`; `sent` is bytes a record."""
+        """Add an epoch of load factors `old` that ended in this state; then `new` runs; `sent` is bytes a record."""
         stable = state is EpochState.STABLE
         self.stable_epochs = self.stable_epochs + 1 if stable else 0
         self.moves += old != new

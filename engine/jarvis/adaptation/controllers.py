@@ -19,7 +19,7 @@ from engine.jarvis.adaptation.control import (
     SourceOperator,
     epoch_state,
 )
-from engine.jarvis.adaptation.method import EndedEpoch, Method, MethodStep, use_in_words
+from engine.jarvis.adaptation.method import Method, MethodEpoch, MethodStep, use_in_words
 from engine.jarvis.adaptation.operator_models import PipelineModel
 from engine.jarvis.adaptation.scalar import LoadFactorPlan, ScalarMethod
 from engine.jarvis.adaptation.stepwise import StepWiseMethod
@@ -59,7 +59,7 @@ class StaticMethod:
     def __init__(self, load_factors: tuple[float, ...] = ()) -> None:
         self._load_factors = load_factors
 
-    def step(self, epoch: EndedEpoch) -> MethodStep:
+    def step(self, epoch: MethodEpoch) -> MethodStep:
         """Report the state of the epoch; load factors stay."""
         words = f"{use_in_words(epoch.observation)}; {_WORDS[epoch.settings.method]}"
         return MethodStep(self._load_factors, Phase.PROBE, epoch.state, words)
@@ -68,7 +68,7 @@ class StaticMethod:
 class BestOpMethod(ScalarMethod):
     """Method ``best-op``: learns like `ScalarMethod`, but an operator gets all of its input or nothing."""
 
-    def _plan(self, epoch: EndedEpoch, usable: int, budget_s: float) -> LoadFactorPlan:
+    def _plan(self, epoch: MethodEpoch, usable: int, budget_s: float) -> LoadFactorPlan:
         volume, objective = self._volume.planned, epoch.settings.objective
         relay, cost, sizes = epoch.model.inputs(volume)
         counted = sizes[: usable + 1] if objective == "bytes" else None
@@ -162,7 +162,7 @@ class _Adapter:
         state = epoch_state(seen, self._settings)
         if not self._operators:
             return MethodStep((), Phase.PROBE, state, "no operator of this query may run here")
-        epoch = EndedEpoch(self._number, seen, state, self._model, self._settings, old)
+        epoch = MethodEpoch(self._number, seen, state, self._model, self._settings, old)
         if seen.budget_s < _MIN_BUDGET_S and self._settings.method in _ADAPTING:
             why = "no CPU time is granted; everything runs at the stream processor"
             return MethodStep((0.0,) * len(old), Phase.PROBE, state, why)

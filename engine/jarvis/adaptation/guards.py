@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from engine.jarvis.adaptation.control import EpochState, epoch_state
-from engine.jarvis.adaptation.method import EndedEpoch
+from engine.jarvis.adaptation.method import MethodEpoch
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS
 
 __all__ = ["Conditions", "FailingOperators", "ObtainableBudget", "Polish", "Restraint", "Volume"]
@@ -32,7 +32,7 @@ class FailingOperators:
         self._rests: dict[int, _Rest] = {}
         self._left: dict[int, tuple[int, int]] = {}  # epochs and records since it last worked on any
 
-    def watch(self, epoch: EndedEpoch) -> None:
+    def watch(self, epoch: MethodEpoch) -> None:
         """Take in an epoch that has ended."""
         observation, settings = epoch.observation, epoch.settings
         spare = observation.idle_s > 2 * settings.idle_thres * observation.budget_s
@@ -85,7 +85,7 @@ class ObtainableBudget:
     def __init__(self) -> None:
         self.share = 1.0
 
-    def add(self, epoch: EndedEpoch) -> EndedEpoch:
+    def add(self, epoch: MethodEpoch) -> MethodEpoch:
         """Take in an epoch that has ended; returns it judged by the obtainable budget."""
         seen = epoch.observation
         if epoch.state is not EpochState.CONGESTED:
@@ -164,7 +164,7 @@ class Restraint:
         self._held: Conditions | None = None
         self._before: Conditions | None = None
 
-    def watch(self, epoch: EndedEpoch, here: Conditions) -> None:
+    def watch(self, epoch: MethodEpoch, here: Conditions) -> None:
         """Take in an epoch that has ended."""
         congested = epoch.state is EpochState.CONGESTED
         stay = self._before is not None and here.like(self._before)
@@ -234,7 +234,7 @@ class Polish:
         """Begin a trial: the plan moves from these to other cuts."""
         self._tried = _Tried(here, self._mean(), load_factors, cuts)
 
-    def watch(self, epoch: EndedEpoch, here: Conditions) -> tuple[tuple[float, ...], tuple[int, int] | None] | None:
+    def watch(self, epoch: MethodEpoch, here: Conditions) -> tuple[tuple[float, ...], tuple[int, int] | None] | None:
         """Take in an epoch that has ended; returns the load factors and cuts to return to if the gain failed."""
         self._sent.append(epoch.model.sent_per_record(epoch.observation))
         if self._failed is not None and not here.like(self._failed):

@@ -10,13 +10,13 @@ from engine.jarvis.adaptation.control import EpochObservation, EpochState, Phase
 from engine.jarvis.adaptation.operator_models import PipelineModel
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["EndedEpoch", "Method", "MethodStep", "in_epochs", "moves_in_words", "stay", "use_in_words"]
+__all__ = ["Method", "MethodEpoch", "MethodStep", "in_epochs", "moves_in_words", "stay", "use_in_words"]
 
 _NAMED = 2  # load factors that a sentence names
 
 
 @dataclass(frozen=True, slots=True)
-class EndedEpoch:
+class MethodEpoch:
     """An epoch that has ended, as a method sees it: records came, and CPU time could be had."""
 
     number: int  #: epochs before it
@@ -42,7 +42,7 @@ class Method(Protocol):
 
     z: float | None  #: effective budget over budget, where it has one
 
-    def step(self, epoch: EndedEpoch) -> MethodStep:
+    def step(self, epoch: MethodEpoch) -> MethodStep:
         """Answer an epoch with records and CPU time."""
 
 
@@ -99,7 +99,7 @@ def in_epochs(count: int) -> str:
     return f"{count} epoch" if count == 1 else f"{count} epochs"
 
 
-def stay(epoch: EndedEpoch, state: EpochState, why: str = "") -> MethodStep:
+def stay(epoch: MethodEpoch, state: EpochState, why: str = "") -> MethodStep:
     """Step that keeps the load factors."""
     words = use_in_words(epoch.observation)
     return MethodStep(epoch.load_factors, Phase.PROBE, state, f"{words}; {why}" if why else words)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from engine.jarvis.adaptation.control import EpochState, Phase
 from engine.jarvis.adaptation.guards import Conditions, FailingOperators, ObtainableBudget, Polish, Restraint, Volume
-from engine.jarvis.adaptation.method import EndedEpoch, MethodStep, in_epochs, moves_in_words, stay, use_in_words
+from engine.jarvis.adaptation.method import MethodEpoch, MethodStep, in_epochs, moves_in_words, stay, use_in_words
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS, PipelineModel
 from engine.jarvis.partition import Frontier, shares
 
@@ -161,7 +161,7 @@ class ScalarMethod:
         self._vain = self._moved = _NEVER  # when more CPU time was of no use, and when the plan moved last
         self._way = 0  # of that move: 1 to more CPU time, -1 to less
 
-    def step(self, epoch: EndedEpoch) -> MethodStep:
+    def step(self, epoch: MethodEpoch) -> MethodStep:
         """Answer an epoch with obtainable CPU time."""
         self._volume.add(epoch.observation.n_records)
         if not epoch.observation.n_records:
@@ -189,22 +189,22 @@ class ScalarMethod:
         why = f"{name} left its records though there was CPU time; tried again in {in_epochs(resting)}; {step.reason}"
         return MethodStep(step.load_factors, step.phase, step.state, why)
 
-    def _without(self, epoch: EndedEpoch, usable: int) -> MethodStep:
+    def _without(self, epoch: MethodEpoch, usable: int) -> MethodStep:
         """Step at once without the operators from `usable` on."""
         plan = self._plan(epoch, usable, epoch.settings.margin * epoch.observation.budget_s)
         self._cuts, self._odd, self._quiet, self._uses = plan.cuts, 0, 0, []
         return MethodStep(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 
-    def _usable(self, epoch: EndedEpoch) -> int:
+    def _usable(self, epoch: MethodEpoch) -> int:
         """Number of leading operators that are known and do not fail."""
         operators = len(epoch.load_factors)
         unknown = next((k for k, operator in enumerate(epoch.model.operators) if not operator.known), operators)
         return min(unknown, self._failing.first(operators))
 
-    def _conditions(self, epoch: EndedEpoch) -> Conditions:
+    def _conditions(self, epoch: MethodEpoch) -> Conditions:
         return Conditions(epoch.number, epoch.observation.budget_s, self._volume.planned)
 
-    def _plan(self, epoch: EndedEpoch, usable: int, budget_s: float) -> LoadFactorPlan:
+    def _plan(self, epoch: MethodEpoch, usable: int, budget_s: float) -> LoadFactorPlan:
         volume, settings = self._volume.planned, epoch.settings
         floor = floor_within(epoch.model, settings.floor, epoch.observation.budget_s, volume, usable)
         ask = Ask(volume, budget_s, usable, floor, settings.objective)
@@ -212,7 +212,7 @@ class ScalarMethod:
 
     # What is not known yet
 
-    def _try_out(self, epoch: EndedEpoch, k: int) -> MethodStep:
+    def _try_out(self, epoch: MethodEpoch, k: int) -> MethodStep:
         """Try operator `k` with a small share of its input, and those before it with the known best."""
         model, self._trying = epoch.model, True
         if epoch.load_factors[k] > 0:
@@ -242,7 +242,7 @@ class ScalarMethod:
 
     # What is
 
-    def _adapt(self, epoch: EndedEpoch, usable: int) -> MethodStep:
+    def _adapt(self, epoch: MethodEpoch, usable: int) -> MethodStep:
         due, tried, self._trying = self._due(epoch), self._trying, False
         if held := self._restraint.held(epoch.number):
             return stay(epoch, epoch.state, f"its plan moved too often and is held for {in_epochs(held)} yet")
@@ -267,7 +267,7 @@ class ScalarMethod:
             return stay(epoch, EpochState.STABLE, "more CPU time would save hardly any bytes")
         return stay(epoch, EpochState.STABLE)
 
-    def _due(self, epoch: EndedEpoch) -> bool:
+    def _due(self, epoch: MethodEpoch) -> bool:
         """Whether to look for a better plan: at once, after two odd epochs, or after four quiet ones."""
         observation, settings = epoch.observation, epoch.settings
         use, idle = observation.used_s / observation.budget_s, epoch.state is EpochState.IDLE
@@ -288,14 +288,14 @@ class ScalarMethod:
         self._quiet = 0 if odd else self._quiet + 1
         return self._odd >= _ODD_EPOCHS or (self._quiet > 0 and self._quiet % _POLISH_EPOCHS == 0)
 
-    def _between_bursts(self, epoch: EndedEpoch) -> bool:
+    def _between_bursts(self, epoch: MethodEpoch) -> bool:
         return epoch.observation.n_records * Volume.BURST < self._volume.planned
 
-    def _in_vain(self, epoch: EndedEpoch) -> bool:
+    def _in_vain(self, epoch: MethodEpoch) -> bool:
         """Whether more CPU time was of no use recently, and conditions have not changed since."""
         return epoch.number - self._vain.number < _POLISH_EPOCHS and self._vain.like(self._conditions(epoch))
 
-    def _correct(self, epoch: EndedEpoch, use: float) -> None:
+    def _correct(self, epoch: MethodEpoch, use: float) -> None:
         """Correct z: expected CPU time of the processed records over the time they took."""
         seen, settings = epoch.observation.operators, epoch.settings
         expected_s = sum(
@@ -305,7 +305,7 @@ class ScalarMethod:
             z = expected_s / (use * epoch.observation.budget_s)
             self.z = min(max(z, settings.z_least), settings.z_most)
 
-    def _move(self, epoch: EndedEpoch, usable: int, plan: LoadFactorPlan, now_s: float) -> MethodStep:
+    def _move(self, epoch: MethodEpoch, usable: int, plan: LoadFactorPlan, now_s: float) -> MethodStep:
         """Move to a better plan; half the way where the last move went the other way under the same conditions."""
         here, way = self._conditions(epoch), 1 if plan.cpu_s > now_s else -1
         back = way == -self._way and here.like(self._moved) and here.number - self._moved.number <= _REVERSAL_EPOCHS
@@ -325,14 +325,14 @@ class ScalarMethod:
             return MethodStep(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
         return MethodStep(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 
-    def _undo(self, epoch: EndedEpoch, factors: tuple[float, ...], cuts: tuple[int, int] | None) -> MethodStep:
+    def _undo(self, epoch: MethodEpoch, factors: tuple[float, ...], cuts: tuple[int, int] | None) -> MethodStep:
         """Return to the plan that sent less."""
         self._cuts, self._odd, self._quiet, self._uses, self._way = cuts, 0, 0, [], 0
         self._restraint.moved(epoch.number)
         words = f"{use_in_words(epoch.observation)}; more was sent than with the plan before, back to it"
         return MethodStep(factors, Phase.ADAPT, epoch.state, words)
 
-    def _words(self, epoch: EndedEpoch, plan: LoadFactorPlan) -> str:
+    def _words(self, epoch: MethodEpoch, plan: LoadFactorPlan) -> str:
         names = [operator.operator.id for operator in epoch.model.operators]
         words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, epoch.load_factors, plan.load_factors)}"
         if not self._volume.bursts:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import ceil, log2
 
 from engine.jarvis.adaptation.control import EpochState, Phase, RuntimeMachine
-from engine.jarvis.adaptation.method import EndedEpoch, MethodStep, moves_in_words, stay, use_in_words
+from engine.jarvis.adaptation.method import MethodEpoch, MethodStep, moves_in_words, stay, use_in_words
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS
 from engine.jarvis.partition import Frontier
 
@@ -58,7 +58,7 @@ class StepWiseMethod:
         self._seen: list[tuple[bool, float, tuple[float, ...]]] = []  # congested, bytes a record, load factors
         self._pause, self._paused_until, self._moves = _FIRST_PAUSE, 0, 0
 
-    def step(self, epoch: EndedEpoch) -> MethodStep:
+    def step(self, epoch: MethodEpoch) -> MethodStep:
         """Step by the machine's phase: watch, profile, plan, tune."""
         if not epoch.observation.n_records:
             return stay(epoch, EpochState.STABLE, "no records came")
@@ -81,7 +81,7 @@ class StepWiseMethod:
             return self._fine_tune(epoch)
         return stay(epoch, epoch.state)
 
-    def _plan(self, epoch: EndedEpoch) -> MethodStep:
+    def _plan(self, epoch: MethodEpoch) -> MethodStep:
         """Plan after the profiling epoch, whose plain ratios count as the operators' costs."""
         relay, cost, sizes = _profiled(epoch)
         self._relay, self._search, self._done, self._seen, self._moves = relay, None, set(), [], 0
@@ -94,7 +94,7 @@ class StepWiseMethod:
             factors, words = _stepped(plan.load_factors, epoch.settings.levels), "planned by the linear program"
         return MethodStep(factors, Phase.ADAPT, epoch.state, f"profiled; {words}")
 
-    def _fine_tune(self, epoch: EndedEpoch) -> MethodStep:
+    def _fine_tune(self, epoch: MethodEpoch) -> MethodStep:
         congested = epoch.state is EpochState.CONGESTED
         self._seen.append((congested, epoch.model.sent_per_record(epoch.observation), epoch.load_factors))
         most = _SEARCHES * len(epoch.load_factors) * ceil(log2(epoch.settings.levels))
@@ -115,7 +115,7 @@ class StepWiseMethod:
             return self._give_up(epoch)
         return self._set(epoch, self._search.k, self._search.middle)
 
-    def _next(self, epoch: EndedEpoch, *, congested: bool) -> _StepSearch | None:
+    def _next(self, epoch: MethodEpoch, *, congested: bool) -> _StepSearch | None:
         """Next operator to tune: the lowest relay ratio that can be raised, or the highest that can be lowered."""
         levels, factors = epoch.settings.levels, epoch.load_factors
         order = sorted(range(len(factors)), key=lambda k: self._relay[k], reverse=congested)
@@ -125,10 +125,10 @@ class StepWiseMethod:
                 return _StepSearch(k, 0, level - 1) if congested else _StepSearch(k, level, levels)
         return None
 
-    def _level(self, epoch: EndedEpoch, k: int) -> int:
+    def _level(self, epoch: MethodEpoch, k: int) -> int:
         return round(epoch.load_factors[k] * epoch.settings.levels)
 
-    def _set(self, epoch: EndedEpoch, k: int, level: int) -> MethodStep:
+    def _set(self, epoch: MethodEpoch, k: int, level: int) -> MethodStep:
         old = epoch.load_factors
         new = (*old[:k], level / epoch.settings.levels, *old[k + 1 :])
         self._moves += 1
@@ -136,7 +136,7 @@ class StepWiseMethod:
         words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, old, new)}"
         return MethodStep(new, Phase.ADAPT, epoch.state, words)
 
-    def _give_up(self, epoch: EndedEpoch) -> MethodStep:
+    def _give_up(self, epoch: MethodEpoch) -> MethodStep:
         """Hold the best plan seen, longer each time."""
         self._machine.give_up()
         best = min(self._seen)[2]
@@ -146,7 +146,7 @@ class StepWiseMethod:
         return MethodStep(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {words}")
 
 
-def _profiled(epoch: EndedEpoch) -> tuple[list[float], list[float], list[float]]:
+def _profiled(epoch: MethodEpoch) -> tuple[list[float], list[float], list[float]]:
     """Relay, cost and sizes as the profiling epoch showed them; of an operator it did not reach, as known before."""
     relay, cost, sizes = epoch.model.inputs(epoch.observation.n_records)
     for k, (operator, model) in enumerate(zip(epoch.observation.operators, epoch.model.operators, strict=True)):

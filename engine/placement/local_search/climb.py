@@ -170,7 +170,7 @@ def _exchange(fixed: SearchArrays, state: SearchState, bottleneck: int) -> bool:
 
 @inner
 def _kick(fixed: SearchArrays, state: SearchState, best: BestPlacements, bottleneck: int) -> None:
-    """Perturb: move some items, mostly of the bottleneck, to random cores, in exchange for one from there if need be."""
+    """Perturb: move some items, mostly of the bottleneck, to random cores, in exchange if need be."""
     members = members_of(state.first[bottleneck], state.after)
     most = 3 if draw(best.random, 16) else 8
     for _ in range(1 + draw(best.random, most)):
@@ -195,7 +195,7 @@ def _kick(fixed: SearchArrays, state: SearchState, best: BestPlacements, bottlen
 
 @inner
 def shuffle(fixed: SearchArrays, state: SearchState, best: BestPlacements) -> None:
-    """Put every item on a random core, chances by capacity; with constraints, as far as they allow it from its place."""
+    """Put every item on a random core, chances by capacity; with constraints, as far as they allow."""
     reach = np.empty(len(fixed.most))
     total = 0.0
     for core in range(len(reach)):

@@ -13,7 +13,7 @@ from engine.arrays import IntArray
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
 from engine.provisioning.changes import scaled_loads
-from engine.provisioning.nodes import NodePool, pool_of
+from engine.provisioning.nodes import PoolRange, pool_of
 from engine.provisioning.pool.bounds import split_problem
 from engine.provisioning.pool.judge import operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
@@ -43,7 +43,7 @@ class PoolCurve:
         self._coarse = deployment.coarsened(mace_every)
         self._closed, self._present = tuple(closed), len(deployment.nodes)
         self._weights = operator_weights(self._coarse)
-        self._problems: dict[Any, tuple[NodePool, PoolProblem]] = {}
+        self._problems: dict[Any, tuple[PoolRange, PoolProblem]] = {}
         self._remembered: dict[Any, list[IntArray]] = {}
 
     def sweep(

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.document.deployment import Node
 from engine.provisioning.confirmation import ObjectiveMiss
-from engine.provisioning.nodes import NodePool
+from engine.provisioning.nodes import PoolRange
 from engine.provisioning.pool.bounds import Refutation, splits_of, splits_said
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof, Prover
@@ -132,7 +132,7 @@ class PoolAnswer:
         return f"{what} kept by no number of such nodes (first: {self.beyond[0].message}). Without {without}: "
 
 
-def smallest_of(pool: NodePool, most: int, prover: Prover, confirm: int) -> PoolAnswer:
+def smallest_of(pool: PoolRange, most: int, prover: Prover, confirm: int) -> PoolAnswer:
     """The smallest pool among those of up to `most` nodes; Flow may move the answer by `confirm` sizes."""
     search = _PoolSearch(prover, max(pool.present, 1), max(most, pool.present))
     best, miss, confirmed, proof = search.answer(confirm)

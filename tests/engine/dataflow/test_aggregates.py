@@ -182,8 +182,8 @@ def test_quantiles_equal_the_ddsketch_package(values: list[float], share: float)
     reference = DDSketch(relative_accuracy=sketch.ALPHA)
     for value in values:
         reference.add(value)
-    (found,) = sketch.quantile(sketch_of([*values, None]), share).to_pylist()
-    assert found == pytest.approx(reference.get_quantile_value(share), rel=1e-9)
+    (result,) = sketch.quantile(sketch_of([*values, None]), share).to_pylist()
+    assert result == pytest.approx(reference.get_quantile_value(share), rel=1e-9)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.99, 1.0])
@@ -198,8 +198,8 @@ def test_quantile_is_within_one_percent_of_the_sorted_values(values: str, share:
         "tiny": drawn * 1e-310,
     }[values]
     exact = float(np.sort(given)[math.floor(share * (len(given) - 1))])
-    (found,) = sketch.quantile(sketch_of(given.tolist()), share).to_pylist()
-    assert abs(found - exact) <= sketch.ALPHA * abs(exact) * (1 + 1e-9) + 5e-324
+    (result,) = sketch.quantile(sketch_of(given.tolist()), share).to_pylist()
+    assert abs(result - exact) <= sketch.ALPHA * abs(exact) * (1 + 1e-9) + 5e-324
 
 
 def test_empty_sketch_has_no_quantile() -> None:
@@ -249,7 +249,7 @@ def test_impossible_partial_has_a_fault(columns: dict[str, Any], words: str) -> 
 
 
 def test_nonfinite_values_are_in_no_bucket() -> None:
-    found = sketch.sketches(
+    result = sketch.sketches(
         pa.ListArray.from_arrays([0, 2, 4], sketch.bucket_of(pa.array([1.0, math.inf, math.nan, 2])))
     )
-    assert sketch.quantile(found, 0.5).to_pylist() == pytest.approx([1.0, 2.0], rel=0.01)
+    assert sketch.quantile(result, 0.5).to_pylist() == pytest.approx([1.0, 2.0], rel=0.01)

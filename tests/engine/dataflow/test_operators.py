@@ -105,10 +105,10 @@ def test_json_parse_gives_typed_values_and_null_for_others() -> None:
         None,
     ]
     into = {"i": "int64", "f": "float64", "text": "string", "b": "bool", "t": "timestamp"}
-    found = parsed(lines, **{"as": "json", "into": into})
-    assert [row[:3] for row in found] == [(True, 2.0, 1), *[(None,) * 3] * 2]
-    assert [row[3] is None for row in found] == [False, True, True]
-    assert [row[4] for row in found] == ["a", None, None]
+    result = parsed(lines, **{"as": "json", "into": into})
+    assert [row[:3] for row in result] == [(True, 2.0, 1), *[(None,) * 3] * 2]
+    assert [row[3] is None for row in result] == [False, True, True]
+    assert [row[4] for row in result] == ["a", None, None]
     assert len(parsed(lines, **{"as": "json", "into": into, "on_error": "null"})) == len(lines)
 
 
@@ -134,7 +134,7 @@ def test_operators_after_the_aggregate_run_on_its_rows_and_may_aggregate_again()
     )
     given = table(at=[1, 2, 3, 4, 5], s=["a", "a", "b", "c", "c"])
     assert rows(whole(chain, given), "groups", "largest") == [(2, 2)]
-    closed = Pipeline.parse(document(*[one["expression"] for one in chain.document["operators"][:2]]))
+    closed = Pipeline.parse(document(*[entry["expression"] for entry in chain.document["operators"][:2]]))
     assert rest(chain, whole(closed, given)).equals(whole(chain, given))
 
 

@@ -30,7 +30,7 @@ def faults_of(given: Any) -> dict[str, str]:
 
 
 def fingerprints(*expressions: dict[str, Any], **more: Any) -> list[str]:
-    return [one.fingerprint for one in pipeline(*expressions, **more).operators]
+    return [operator.fingerprint for operator in pipeline(*expressions, **more).operators]
 
 
 def test_live_pipeline_has_a_window_and_an_aggregate() -> None:
@@ -38,7 +38,7 @@ def test_live_pipeline_has_a_window_and_an_aggregate() -> None:
     assert (made.aggregate, made.source_operators, made.not_live) == (2, 3, ())
     assert made.window is not None and made.window.size_us == made.window.slide_us == 10_000_000
     assert made.output_schema.names == ["window_start", "s", "n"]
-    assert [one.stateful for one in made.operators] == [False, False, True]
+    assert [operator.stateful for operator in made.operators] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_faulty_static_tables_are_refused() -> None:
         "u": {"columns": {"v": "int64", "k": "string"}, "rows": []},
         "w": {"columns": {"k": "string"}, "rows": [], "order": ["k", "v"]},
     }
-    found = faults_of(document(FILTER, tables=tables))
-    assert found["tables.t.rows[1]"] == "item 1 has 1 values; allowed: 2"
-    assert "tables.t.rows[2]" in found and found["tables.w.order"] == "order is k, v; allowed: each of k"
-    assert found["tables.u.order"] == "order is missing; columns (v, k) are not in the order of the alphabet"
+    result = faults_of(document(FILTER, tables=tables))
+    assert result["tables.t.rows[1]"] == "item 1 has 1 values; allowed: 2"
+    assert "tables.t.rows[2]" in result and result["tables.w.order"] == "order is k, v; allowed: each of k"
+    assert result["tables.u.order"] == "order is missing; columns (v, k) are not in the order of the alphabet"
     twice = {"t": {**TABLE, "rows": [["a", 1], ["a", 2]]}}
     assert "stands 2 times; allowed: keys that are unique" in "".join(faults_of(document(JOIN, tables=twice)).values())
 
@@ -96,9 +96,9 @@ def test_faulty_static_tables_are_refused() -> None:
 def test_key_order_does_not_change_fingerprints() -> None:
     given = document(WINDOW, {"op": "map", "set": {"b2": "i", "a2": "j"}}, COUNT)
     turned = json.loads(json.dumps(given, sort_keys=True), object_pairs_hook=lambda pairs: dict(reversed(pairs)))
-    one, other = Pipeline.parse(given), Pipeline.parse(turned)
-    assert one.digest == other.digest
-    assert [a.output_schema for a in one.operators] == [b.output_schema for b in other.operators]
+    entry, other = Pipeline.parse(given), Pipeline.parse(turned)
+    assert entry.digest == other.digest
+    assert [a.output_schema for a in entry.operators] == [b.output_schema for b in other.operators]
 
 
 def test_digest_ignores_number_notation() -> None:
@@ -120,7 +120,7 @@ def test_fingerprint_survives_a_redeploy_of_an_unchanged_operator() -> None:
     assert fingerprints(WINDOW, {"op": "filter", "where": "( i=0 )"}, COUNT) == plain
     renamed = document(WINDOW, FILTER, COUNT)
     renamed["operators"][1]["id"] = "another"
-    assert [one.fingerprint for one in Pipeline.parse(renamed).operators] == plain
+    assert [operator.fingerprint for operator in Pipeline.parse(renamed).operators] == plain
     after = fingerprints(WINDOW, FILTER, COUNT, {"op": "filter", "where": "n > 1"})
     assert after[:3] == plain
 

@@ -34,7 +34,7 @@ def acks(**columns: list[Any]) -> pa.Table:
 
 
 def sent(at: list[float | None], **columns: list[Any]) -> pa.Table:
-    return table(at=[None if one is None else round(one * 1e6) for one in at], **columns)
+    return table(at=[None if entry is None else round(entry * 1e6) for entry in at], **columns)
 
 
 def join(records: pa.Table, others: pa.Table, window: dict[str, Any] = WINDOW, **more: Any) -> list[tuple[Any, ...]]:
@@ -71,18 +71,18 @@ def test_record_matches_at_most_the_limit_earliest_first() -> None:
 
 
 def test_records_match_in_every_shared_sliding_window() -> None:
-    found = join(
+    result = join(
         sent([7], i=[1], s=["a"]),
         acks(acked=[12, 21], id=[1, 1], name=["a", "a"], ms=[1, 2]),
         {"op": "window", "size_s": 10, "slide_s": 5},
     )
-    assert [row[1:] for row in found] == [(1, "a", 1)]  # [5, 15) has both; [0, 10) and [10, 20) one of them
-    found = join(
+    assert [row[1:] for row in result] == [(1, "a", 1)]  # [5, 15) has both; [0, 10) and [10, 20) one of them
+    result = join(
         sent([7], i=[1], s=["a"]),
         acks(acked=[8], id=[1], name=["a"], ms=[1]),
         {"op": "window", "size_s": 10, "slide_s": 5},
     )
-    assert len(found) == 2
+    assert len(result) == 2
 
 
 def test_nonfinite_numbers_of_the_other_stream_are_null() -> None:
@@ -115,7 +115,7 @@ def matches(records: pa.Table, others: pa.Table, most: int, inner: bool, size: i
     """The meaning, one record after the other."""
     for record in records.to_pylist():
         window = record["at"].timestamp() // size
-        found = [
+        result = [
             other
             for other in others.to_pylist()
             if other["acked"] is not None
@@ -123,10 +123,10 @@ def matches(records: pa.Table, others: pa.Table, most: int, inner: bool, size: i
             and None not in (record["i"], record["s"])
             and (other["id"], other["name"]) == (record["i"], record["s"])
         ]
-        found.sort(key=lambda other: (other["acked"], other["ms"] is None, other["ms"] or 0))
-        for other in found[:most]:
+        result.sort(key=lambda other: (other["acked"], other["ms"] is None, other["ms"] or 0))
+        for other in result[:most]:
             yield record["at"], record["i"], record["s"], other["ms"]
-        if not found and not inner:
+        if not result and not inner:
             yield record["at"], record["i"], record["s"], None
 
 
@@ -147,10 +147,11 @@ def test_stream_join_equals_a_loop_over_all_pairs_in_any_order(seed: int) -> Non
     )
     most, how = draw.choice([1, 2, 100]), draw.choice(["inner", "left"])
     turned = [
-        one.take(pa.array(draw.sample(range(one.num_rows), one.num_rows), pa.int64())) for one in (records, others)
+        entry.take(pa.array(draw.sample(range(entry.num_rows), entry.num_rows), pa.int64()))
+        for entry in (records, others)
     ]
-    found = join(*turned, most=most, how=how)
-    assert found == sorted(matches(records, others, most, how == "inner", 10), key=repr)
+    result = join(*turned, most=most, how=how)
+    assert result == sorted(matches(records, others, most, how == "inner", 10), key=repr)
 
 
 def test_rule_3_keeps_the_stream_join_and_later_operators_at_the_stream_processor() -> None:
@@ -200,7 +201,7 @@ def test_stream_join_parameters_are_part_of_the_fingerprint() -> None:
     ],
 )
 def test_stream_join_faults_state_the_allowed_values(chain: list[dict[str, Any]], path: str, says: str) -> None:
-    plain = [{**one, "compute": {"n": "count(*)"}} if one["op"] == "aggregate" else one for one in chain]
+    plain = [{**entry, "compute": {"n": "count(*)"}} if entry["op"] == "aggregate" else entry for entry in chain]
     with pytest.raises(DocumentError) as caught:
         Pipeline.parse(document(*plain))
     assert says in {fault.path: fault.message for fault in caught.value.faults}[path]

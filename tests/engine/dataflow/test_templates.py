@@ -79,8 +79,8 @@ def test_access_log_template_reads_the_consoles_log() -> None:
         line.format("static/app.css", 200, "2.00", 7),
         "cut off",
     ]
-    found = whole(chain, given(chain, line=lines)).to_pylist()
-    assert [(row["route"], row["status_class"], row["requests"], row["slow"], row["bytes"]) for row in found] == [
+    result = whole(chain, given(chain, line=lines)).to_pylist()
+    assert [(row["route"], row["status_class"], row["requests"], row["slow"], row["bytes"]) for row in result] == [
         ("api:nodes", "4xx", 1, 0, 7),
         ("pages:overview", "2xx", 2, 1, 5123),
     ]
@@ -93,8 +93,8 @@ def test_common_log_template_reads_the_common_format() -> None:
         '1.2.3.4 - bob [10/Oct/2000:13:55:37 -0700] "GET /blog/tags HTTP/1.0" 304 -',
         '127.0.0.1:5000 - "GET / HTTP/1.1" 200 OK',
     ]
-    found = whole(chain, given(chain, line=lines)).to_pylist()
-    assert [(row["path_group"], row["status_class"], row["size_bucket"], row["bytes"]) for row in found] == [
+    result = whole(chain, given(chain, line=lines)).to_pylist()
+    assert [(row["path_group"], row["status_class"], row["size_bucket"], row["bytes"]) for row in result] == [
         ("/blog/tags", 2, 5, 2326),
         ("/blog/tags", 3, None, None),
     ]

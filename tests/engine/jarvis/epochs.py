@@ -38,27 +38,27 @@ def worked(processed: int, **given: float) -> OperatorEpoch:
 
 def epoch(*operators: OperatorEpoch, number: int = 0, budget_s: float = 1.0) -> EpochObservation:
     """An epoch of one second."""
-    return EpochObservation(number * 1_000_000, 1.0, operators, budget_s, sum(one.cpu_s for one in operators))
+    return EpochObservation(number * 1_000_000, 1.0, operators, budget_s, sum(operator.cpu_s for operator in operators))
 
 
 def crashed(seen: EpochObservation, k: int) -> EpochObservation:
     """The same epoch with operator `k` failing on all of its records; those after it see none."""
     operators = list(seen.operators)
-    one = operators[k]
-    left = one.processed + one.overflow
+    entry = operators[k]
+    left = entry.processed + entry.overflow
     operators[k] = replace(
-        one,
+        entry,
         processed=0,
         overflow=left,
         records_out=0,
         groups=0,
         bytes_out=0,
         cpu_s=0.0,
-        bytes_drained=round(one.bytes_in * (left + one.drained) / max(one.records_in, 1)),
+        bytes_drained=round(entry.bytes_in * (left + entry.drained) / max(entry.records_in, 1)),
     )
     for j in range(k + 1, len(operators)):
         operators[j] = OperatorEpoch(operators[j].load_factor, *(0,) * 9, 0.0)
-    return replace(seen, operators=tuple(operators), used_s=sum(one.cpu_s for one in operators))
+    return replace(seen, operators=tuple(operators), used_s=sum(operator.cpu_s for operator in operators))
 
 
 class Meddled:

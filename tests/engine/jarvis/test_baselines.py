@@ -89,10 +89,10 @@ def test_jarvis_sends_least_of_all_methods_within_the_budget(operators, budget_s
     jarvis, best_op = epoch("scalar"), epoch("best-op")
     assert best_op.overflow == 0
     assert jarvis.overflow == pytest.approx(0, abs=1e-6)
-    for one in (best_op, *(epoch(method) for method in ("all-sp", "all-src", "filter-src"))):
-        if not one.overflow:
+    for entry in (best_op, *(epoch(method) for method in ("all-sp", "all-src", "filter-src"))):
+        if not entry.overflow:
             assert jarvis.bytes_sent <= best_op.bytes_sent * (1 + 1e-9) + 1e-6
-            assert best_op.bytes_sent <= one.bytes_sent * (1 + 1e-9) + 1e-6
+            assert best_op.bytes_sent <= entry.bytes_sent * (1 + 1e-9) + 1e-6
 
 
 def test_settled_refuses_missing_sizes():

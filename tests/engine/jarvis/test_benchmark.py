@@ -13,21 +13,21 @@ from engine.jarvis.settings import AdaptationSettings
 
 def test_benchmark_instances_cover_all_kinds():
     drawn = instances(300)
-    relays = [relay for one in drawn for relay in one.relay]
-    assert {len(one.relay) for one in drawn} == set(range(1, 11))
-    assert sum(one.sizes is None for one in drawn) == 150
+    relays = [relay for entry in drawn for relay in entry.relay]
+    assert {len(entry.relay) for entry in drawn} == set(range(1, 11))
+    assert sum(entry.sizes is None for entry in drawn) == 150
     assert 0.0 in relays
     assert 1.0 in relays
     assert 2.5 < max(relays) <= 3.0
-    assert 0.0 in [cost for one in drawn for cost in one.cost]
+    assert 0.0 in [cost for entry in drawn for cost in entry.cost]
 
 
 def test_reference_solver_is_the_papers_linear_program():
     """A pipeline whose filter alone is not worth its CPU time: the best plan mixes all and nothing."""
-    one = Instance((0.86, 0.5), (1e-6, 4e-6), (86.0, 86.0, 52.0), 0.1, 40_000.0)
-    assert highs(one) == pytest.approx(2_006_666.667, rel=1e-9)
-    plan = Frontier.of(one.relay, one.cost, one.sizes).at(one.budget_s, one.n_records)
-    assert plan.objective == pytest.approx(highs(one), rel=1e-9)
+    entry = Instance((0.86, 0.5), (1e-6, 4e-6), (86.0, 86.0, 52.0), 0.1, 40_000.0)
+    assert highs(entry) == pytest.approx(2_006_666.667, rel=1e-9)
+    plan = Frontier.of(entry.relay, entry.cost, entry.sizes).at(entry.budget_s, entry.n_records)
+    assert plan.objective == pytest.approx(highs(entry), rel=1e-9)
 
 
 def test_throughput_reproduces_the_papers_ratios(capsys):

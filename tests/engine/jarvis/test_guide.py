@@ -28,13 +28,13 @@ def names(cell: str) -> list[str]:
 
 def fields(table: FieldTable, within: str = "") -> list[str]:
     """Paths of a table's fields; settings have a table of their own."""
-    found = []
+    result = []
     for field in table.fields:
         listed = isinstance(field.kind, ListOf)
         kind = field.kind.item if isinstance(field.kind, ListOf) else field.kind
         path = f"{within}{field.name}{'[]' * (listed and isinstance(kind, FieldTable))}"
-        found += fields(kind, f"{path}.") if isinstance(kind, FieldTable) and kind is not SETTINGS else [path]
-    return found
+        result += fields(kind, f"{path}.") if isinstance(kind, FieldTable) and kind is not SETTINGS else [path]
+    return result
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_guide_describes_every_field_and_no_other(section, table):
 
 
 def test_guide_states_the_settings_defaults():
-    told: dict[str, str] = {}
+    sent: dict[str, str] = {}
     for first, defaults, *_ in rows("Settings"):
-        told |= dict(zip(names(first), defaults.replace("`", "").split(", "), strict=True))
+        sent |= dict(zip(names(first), defaults.replace("`", "").split(", "), strict=True))
     known = {
-        name: f"{one:g}" if isinstance(one, float | int) else one
-        for name, one in AdaptationSettings().to_dict().items()
+        name: f"{entry:g}" if isinstance(entry, float | int) else entry
+        for name, entry in AdaptationSettings().to_dict().items()
     }
-    assert told == known | {"load_factors": "none"}
+    assert sent == known | {"load_factors": "none"}

@@ -44,9 +44,9 @@ def least(relay: list, cost: list, sizes: list | None, budget_s: float, n_record
     order = np.diff(np.eye(len(relay)), axis=0)  # e_i+1 - e_i <= 0
     rows = np.vstack([cpu / unit, order])
     bounds = np.concatenate([[budget_s / n_records / unit], np.zeros(len(order))])
-    found = linprog(np.diff(weights) / scale, A_ub=rows, b_ub=bounds, bounds=(0, 1), method="highs")
-    assert found.status == 0, found.message
-    return float(n_records * (weights[0] + scale * found.fun))
+    result = linprog(np.diff(weights) / scale, A_ub=rows, b_ub=bounds, bounds=(0, 1), method="highs")
+    assert result.status == 0, result.message
+    return float(n_records * (weights[0] + scale * result.fun))
 
 
 def random_problems(count: int) -> list:
@@ -75,16 +75,16 @@ def test_partition_equals_the_linear_program(relay, cost, sizes, budget_s, n_rec
 @example({"relay": [0.5], "cost": [1e-310], "sizes": None}, 0.0, 1.0)
 def test_outcome_equals_the_papers_products(problem, budget_s, n_records):
     plan = Frontier.of(**problem).at(budget_s, n_records)
-    found = outcome(**problem, load_factors=plan.load_factors, n_records=n_records)
+    result = outcome(**problem, load_factors=plan.load_factors, n_records=n_records)
     volume = max(np.cumprod([1.0, *problem["relay"]]))
-    assert found.objective == pytest.approx(plan.objective, rel=1e-12, abs=1e-12 * n_records * volume * 200)
-    assert found.cpu_s == pytest.approx(plan.cpu_s, rel=1e-9, abs=1e-12)
-    assert found.cpu_s <= budget_s * (1 + 1e-12) + 1e-300
+    assert result.objective == pytest.approx(plan.objective, rel=1e-12, abs=1e-12 * n_records * volume * 200)
+    assert result.cpu_s == pytest.approx(plan.cpu_s, rel=1e-9, abs=1e-12)
+    assert result.cpu_s <= budget_s * (1 + 1e-12) + 1e-300
     _check_shape(plan, len(problem["relay"]))
 
 
 def _check_shape(plan: Partition, operators: int) -> None:
-    assert sum(0 < one < 1 for one in plan.load_factors) <= 1
+    assert sum(0 < load_factor < 1 for load_factor in plan.load_factors) <= 1
     assert all(1 >= above >= below >= 0 for above, below in pairwise([1.0, *plan.effective]))
     assert np.cumprod(plan.load_factors) == pytest.approx(plan.effective, abs=1e-15)
     assert (plan.load_factors, plan.effective) == shares(plan.lo, plan.hi, plan.theta, operators)
@@ -188,5 +188,5 @@ def test_agent_loads_neither_scipy_nor_numba():
         " engine.jarvis.refined_config, engine.jarvis.fairness;"
         " print(sorted({'scipy', 'numba', 'pandas'} & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
-    assert found.stdout == "[]\n", found.stderr
+    process = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    assert process.stdout == "[]\n", process.stderr

@@ -29,16 +29,16 @@ def test_case(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert [fault["path"].split("[")[0] for fault in line["error"]["faults"]] == [expected["error"]]
         return
     assert status == 0, line
-    found = line["result"]
+    result = line["result"]
     scale = given["n_records"] * max(given["sizes"] or [1.0])
-    assert found["objective"] == pytest.approx(expected["objective"], rel=1e-9, abs=1e-9 * scale)
-    _check_feasible(found, given["budget"])
-    assert found["unique"] == expected["unique"]
+    assert result["objective"] == pytest.approx(expected["objective"], rel=1e-9, abs=1e-9 * scale)
+    _check_feasible(result, given["budget"])
+    assert result["unique"] == expected["unique"]
     if expected["unique"]:
         for key in ("e", "p", "plans", "theta", "shadow_price", "cpu"):
-            assert found[key] == pytest.approx(expected[key], rel=1e-9, abs=1e-9), key
+            assert result[key] == pytest.approx(expected[key], rel=1e-9, abs=1e-9), key
 
 
-def _check_feasible(found: dict[str, Any], budget: float) -> None:
-    assert found["cpu"] <= budget * (1 + 1e-12)
-    assert all(1 >= above >= below >= 0 for above, below in pairwise([1.0, *found["e"]]))
+def _check_feasible(result: dict[str, Any], budget: float) -> None:
+    assert result["cpu"] <= budget * (1 + 1e-12)
+    assert all(1 >= above >= below >= 0 for above, below in pairwise([1.0, *result["e"]]))

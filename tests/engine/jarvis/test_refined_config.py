@@ -103,8 +103,8 @@ def test_operator_without_records_may_have_any_load_factor():
 
 
 def test_wrong_lengths_and_ranges_are_reported_together():
-    found = faults(record_bytes=[86], fitted={"records": [9, 1], "cores": [0.1, 0.8]})
-    assert found == ["record_bytes", "fitted.records"]
+    result = faults(record_bytes=[86], fitted={"records": [9, 1], "cores": [0.1, 0.8]})
+    assert result == ["record_bytes", "fitted.records"]
 
 
 @given(st.lists(st.floats(0, 3), min_size=2, max_size=2), st.floats(0, 1e-3))

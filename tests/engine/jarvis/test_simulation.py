@@ -32,29 +32,29 @@ class Given:
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", QUERIES)
 def test_processed_drained_and_overflow_sum_to_the_input_at_every_proxy(name, law):
-    query, found = QUERIES[name], Given(len(QUERIES[name].operators))
-    simulate(query, found, [WorkloadPhase(30, cores) for cores in (0.0, 0.1, 1.0)], 1, law=law)
-    for seen in found.seen:
+    query, given_controller = QUERIES[name], Given(len(QUERIES[name].operators))
+    simulate(query, given_controller, [WorkloadPhase(30, cores) for cores in (0.0, 0.1, 1.0)], 1, law=law)
+    for seen in given_controller.seen:
         assert seen.used_s <= seen.budget_s
-        for one in seen.operators:
-            assert one.processed + one.drained + one.overflow == one.records_in
-            assert min(one.processed, one.drained, one.overflow) >= 0
-            assert one.groups <= one.processed
+        for operator in seen.operators:
+            assert operator.processed + operator.drained + operator.overflow == operator.records_in
+            assert min(operator.processed, operator.drained, operator.overflow) >= 0
+            assert operator.groups <= operator.processed
 
 
 def test_simulated_source_overflows_before_the_first_operator_to_keep_its_budget():
-    found = Given(2, 1.0, 1.0)
-    simulate(QUERIES["s2s"], found, [WorkloadPhase(5, 0.5)], 0)
-    for seen in found.seen:
+    given_controller = Given(2, 1.0, 1.0)
+    simulate(QUERIES["s2s"], given_controller, [WorkloadPhase(5, 0.5)], 0)
+    for seen in given_controller.seen:
         assert seen.used_s == pytest.approx(0.5, rel=0.01)
         assert seen.operators[0].overflow > 0
         assert seen.operators[1].overflow == 0
 
 
 def test_window_emits_once_for_all_its_epochs():
-    query, found = windowed(QUERIES["t2t"], 5.0), Given(3, 1.0, 1.0, 1.0)
-    simulate(query, found, [WorkloadPhase(20, 2.0)], 0)
-    rows = [seen.operators[-1].records_out for seen in found.seen]
+    query, given_controller = windowed(QUERIES["t2t"], 5.0), Given(3, 1.0, 1.0, 1.0)
+    simulate(query, given_controller, [WorkloadPhase(20, 2.0)], 0)
+    rows = [seen.operators[-1].records_out for seen in given_controller.seen]
     assert [number for number, count in enumerate(rows) if count] == [4, 9, 14, 19]
     assert set(rows[4::5]) == {500}
 
@@ -75,11 +75,11 @@ def test_no_grid_plan_sends_less_than_the_minimum(name, cores, law):
     least = min_bytes(query, query.records_s, cores, law)
     for factors in itertools.product((0.0, 0.25, 0.5, 0.75, 1.0), repeat=len(query.operators)):
         cpu_s, sent, comes, size = 0.0, 0.0, query.records_s, query.record_bytes
-        for one, p in zip(query.operators, factors, strict=True):
+        for operator, p in zip(query.operators, factors, strict=True):
             works = comes * p
-            cpu_s += one.cpu_s(works, law)
+            cpu_s += operator.cpu_s(works, law)
             sent += (comes - works) * size
-            comes, size = one.rows(works, 1.0, law), one.bytes_out
+            comes, size = operator.rows(works, 1.0, law), operator.bytes_out
         if cpu_s <= cores:
             assert sent + comes * size >= least * (1 - 1e-9)
 

@@ -48,7 +48,7 @@ def least_by_trying(given: dict[str, Any]) -> float:
     ways = [_way(nodes, stream["node"]) for stream in given["streams"]]
     cuts = [_cuts(stream, len(way) - 1) for stream, way in zip(given["streams"], ways, strict=True)]
     sent = [_sent(nodes, given["streams"], ways, plan) for plan in product(*cuts)]
-    return min(one for one in sent if one is not None)
+    return min(entry for entry in sent if entry is not None)
 
 
 def _way(nodes: dict, node: str) -> list[str]:
@@ -57,8 +57,8 @@ def _way(nodes: dict, node: str) -> list[str]:
 
 
 def _cuts(stream: dict, hops: int) -> list[tuple[int, ...]]:
-    found = product(range(len(stream["relay"]) + 1), repeat=hops)
-    return [one for one in found if one[0] <= stream["at_source"] and list(one) == sorted(one)]
+    result = product(range(len(stream["relay"]) + 1), repeat=hops)
+    return [entry for entry in result if entry[0] <= stream["at_source"] and list(entry) == sorted(entry)]
 
 
 def _sent(nodes: dict, streams: list, ways: list, plan: tuple) -> float | None:
@@ -84,8 +84,8 @@ def _sent(nodes: dict, streams: list, ways: list, plan: tuple) -> float | None:
             return 0.0
         return arriving[parent] / nodes[parent].get("ingress_bytes_s", float("inf")) + local(parent) + remote(parent)
 
-    for node, told in nodes.items():
-        if told["parent"] is not None and busy[node] and (not told["cores"] or local(node) > min(remote(node), 1.0)):
+    for node, sent in nodes.items():
+        if sent["parent"] is not None and busy[node] and (not sent["cores"] or local(node) > min(remote(node), 1.0)):
             return None
     return sum(arriving.values())
 
@@ -130,8 +130,8 @@ def alike(sources: int, **root: Any) -> dict[str, Any]:
 
 def test_sources_run_more_when_the_root_is_loaded():
     """Running both takes half a second here. Two of thirty leave everything to the root, which then takes as long."""
-    one, many = (cut(Tree.parse(alike(sources))) for sources in (1, 30))
-    assert [choice.cuts for choice in one.choices] == [(1,)]
+    entry, many = (cut(Tree.parse(alike(sources))) for sources in (1, 30))
+    assert [choice.cuts for choice in entry.choices] == [(1,)]
     assert sorted(choice.cuts[0] for choice in many.choices) == [0] * 2 + [2] * 28
 
 
@@ -144,17 +144,17 @@ def test_equal_streams_count_once_among_combinations():
 
 
 def test_command_returns_cuts_and_reasons():
-    found = command(alike(2), {})
-    assert found["exact"] is True
-    assert [stream["cuts"] for stream in found["streams"]] == [{"s0": 1}, {"s1": 1}]
-    assert found["streams"][0]["reason"] == (
+    result = command(alike(2), {})
+    assert result["exact"] is True
+    assert [stream["cuts"] for stream in result["streams"]] == [{"s0": 1}, {"s1": 1}]
+    assert result["streams"][0]["reason"] == (
         "cut after 2 at s0 it would send 3,760,000 bytes less, but s0 would take 0.5 s, longer than the 0.2 s "
         "to send that on and run it further up"
     )
-    root, *sources = found["nodes"]
+    root, *sources = result["nodes"]
     assert root["remote_s"] is None
     assert all(node["local_s"] <= node["remote_s"] for node in sources)
-    assert found["sent_bytes"] == root["incoming_bytes"]
+    assert result["sent_bytes"] == root["incoming_bytes"]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ def test_recordings_are_deterministic_and_never_late():
         first, again, other = (recordings(load, 20, seed) for seed in (1, 1, 2))
         assert all((a.records_us == b.records_us).all() for a, b in zip(first, again, strict=True))
         assert any(len(a.records_us) != len(b.records_us) for a, b in zip(first, other, strict=True))
-        assert all((np.diff(one.records_us) >= 0).all() for one in first)
-        delays_us = [one.marks_us - 1_000_000 * np.arange(len(one.marks_us)) for one in first]
+        assert all((np.diff(entry.records_us) >= 0).all() for entry in first)
+        delays_us = [entry.marks_us - 1_000_000 * np.arange(len(entry.marks_us)) for entry in first]
         assert min(map(min, delays_us)) >= 0
         assert max(map(max, delays_us)) <= 1_000_000
-    assert {one.period_s for one in recordings("mixed", 2, 1)} == {2, 5, 10}
+    assert {recording.period_s for recording in recordings("mixed", 2, 1)} == {2, 5, 10}
 
 
 def test_recording_is_replayed_as_time_passes():

@@ -40,8 +40,8 @@ def test_printed_interval_is_two_standard_deviations():
 
 def test_join_reports_the_stream_due_first_and_the_one_opening_the_window():
     first, last = ({**problem()["query"]["streams"][0], "period": period} for period in (3000.0, 5000.0))
-    found = slack_command(problem(query={"cost": 200.0, "streams": [first, last]}), {})
-    assert (found["slack"], found["slack_last"]) == tuple(stream["slack"] for stream in found["streams"])
+    result = slack_command(problem(query={"cost": 200.0, "streams": [first, last]}), {})
+    assert (result["slack"], result["slack_last"]) == tuple(stream["slack"] for stream in result["streams"])
 
 
 def test_slack_command_reports_all_faults_at_once():

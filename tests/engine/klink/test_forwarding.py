@@ -25,12 +25,12 @@ def test_operator_that_makes_watermarks_sends_both_ways():
 @settings(deadline=None)
 @given(OPS)
 def test_every_node_receives_the_delay_and_all_downstream_costs(ops):
-    told = {(receiver, what) for _, receiver, info in messages(ops) for what in info}
+    sent = {(receiver, what) for _, receiver, info in messages(ops) for what in info}
     for index, (_, node) in enumerate(ops):
         if node != ops[0][1]:
-            assert (node, "delay") in told
+            assert (node, "delay") in sent
         later = {f"cost:{name}" for name, other in ops[index + 1 :] if other != node}
-        assert later <= {what for receiver, what in told if receiver == node}
+        assert later <= {what for receiver, what in sent if receiver == node}
 
 
 @settings(deadline=None)

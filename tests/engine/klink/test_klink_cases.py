@@ -35,17 +35,17 @@ def test_case(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _check(line["result"], expected)
 
 
-def _check(found: Any, expected: Any, key: str = "") -> None:
+def _check(result: Any, expected: Any, key: str = "") -> None:
     """Whatever is expected is found, to the tolerance of its key; more is welcome in objects."""
     if isinstance(expected, dict):
         for name, value in expected.items():
-            _check(found[name], value, name)
+            _check(result[name], value, name)
     elif isinstance(expected, list):
-        assert len(found) == len(expected), key
-        for one, other in zip(found, expected, strict=True):
-            _check(one, other, key)
+        assert len(result) == len(expected), key
+        for entry, other in zip(result, expected, strict=True):
+            _check(entry, other, key)
     elif isinstance(expected, float):
         rel, absolute = NEAR.get(key, (1e-9, 1e-9))
-        assert found == pytest.approx(expected, rel=rel, abs=absolute), key
+        assert result == pytest.approx(expected, rel=rel, abs=absolute), key
     else:
-        assert found == expected, key
+        assert result == expected, key

@@ -175,12 +175,12 @@ def test_query_without_windows_is_served_beside_endless_windows(name, saturated)
         now_ms = 1_000.0 + step * 120
         views = [
             QueryView(
-                one, [10.0], [1.0], [0.5], 60.0, arrived_ms=since[one], stimulus_ms=since[one],
-                deadline_ms=None if one == "c" else since[one], pending_ms=None if one == "c" else since[one],
+                entry, [10.0], [1.0], [0.5], 60.0, arrived_ms=since[entry], stimulus_ms=since[entry],
+                deadline_ms=None if entry == "c" else since[entry], pending_ms=None if entry == "c" else since[entry],
                 pending_work_ms=60.0,
-                slack_ms=since[one] + (330.0 if one == "c" else 0.0) - now_ms - 60, ideal_ms=1.0,
+                slack_ms=since[entry] + (330.0 if entry == "c" else 0.0) - now_ms - 60, ideal_ms=1.0,
             )
-            for one in "abc"
+            for entry in "abc"
         ]  # fmt: skip
         index = turns.pick(views, now_ms, saturated)
         assert index is not None

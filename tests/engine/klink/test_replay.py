@@ -21,21 +21,21 @@ def query(name="a", **more):
 def test_unloaded_window_waits_only_for_its_watermark():
     answer = replay({"queries": [query()]})
     assert (answer["bins"], answer["duration_s"], tuple(answer["policies"])) == (10, 10.0, POLICIES)
-    for one in answer["policies"].values():
-        assert (one["windows"], one["unswept"], one["overflow"], one["waiting"]) == (4, 0, 0.0, 0.0)
-        assert one["records"] == one["processed"] == pytest.approx(5_000)
-        assert 100 <= one["mean_ms"] <= one["p99_ms"] <= one["most_ms"] < 130
-        assert one["busy_share"] == pytest.approx(0.05, rel=0.01)
-        assert one["queries"]["a"]["mean_ms"] == one["mean_ms"]
+    for entry in answer["policies"].values():
+        assert (entry["windows"], entry["unswept"], entry["overflow"], entry["waiting"]) == (4, 0, 0.0, 0.0)
+        assert entry["records"] == entry["processed"] == pytest.approx(5_000)
+        assert 100 <= entry["mean_ms"] <= entry["p99_ms"] <= entry["most_ms"] < 130
+        assert entry["busy_share"] == pytest.approx(0.05, rel=0.01)
+        assert entry["queries"]["a"]["mean_ms"] == entry["mean_ms"]
 
 
 def test_smaller_budget_makes_records_wait_and_overflow():
     short = {"queries": [query("a", cost_ms=1.0), query("b", cost_ms=1.0)], "cores": 0.5}
-    for one in replay(short)["policies"].values():
-        assert one["overflow"] > 3_000
-        assert one["processed"] + one["overflow"] + one["waiting"] == pytest.approx(one["records"])
-        assert one["overflow_share"] == pytest.approx(one["overflow"] / one["records"])
-        assert one["memory_peak_bytes"] > 0
+    for entry in replay(short)["policies"].values():
+        assert entry["overflow"] > 3_000
+        assert entry["processed"] + entry["overflow"] + entry["waiting"] == pytest.approx(entry["records"])
+        assert entry["overflow_share"] == pytest.approx(entry["overflow"] / entry["records"])
+        assert entry["memory_peak_bytes"] > 0
     patient = replay(short | {"schedule": {"backlog_periods": 10, "backlog_most_s": 600}})["policies"]["fcfs"]
     assert patient["overflow"] == 0 and patient["waiting"] > 3_000
 
@@ -50,16 +50,16 @@ def test_policies_differ_when_windows_compete():
 
 
 def test_missing_watermark_is_replaced_by_the_next():
-    one = replay({"queries": [query(delays_ms=[None, 100, None])], "policies": ["klink"]})["policies"]["klink"]
-    assert (one["windows"], one["unswept"]) == (3, 1)
-    assert one["most_ms"] == pytest.approx(4_020, abs=30)  # not swept until the end, 10.02 s, of one due at 6 s
+    entry = replay({"queries": [query(delays_ms=[None, 100, None])], "policies": ["klink"]})["policies"]["klink"]
+    assert (entry["windows"], entry["unswept"]) == (3, 1)
+    assert entry["most_ms"] == pytest.approx(4_020, abs=30)  # not swept until the end, 10.02 s, of one due at 6 s
 
 
 def test_query_without_windows_has_no_latencies():
     plain = {"id": "a", "cost_ms": 0.1, "arrivals": [500] * 10}
     answer = replay({"queries": [plain], "policies": ["klink"]})["policies"]["klink"]
     assert (answer["windows"], answer["mean_ms"], answer["p99_ms"]) == (0, None, None)
-    assert not any(isinstance(one, float) and math.isnan(one) for one in answer.values())
+    assert not any(isinstance(entry, float) and math.isnan(entry) for entry in answer.values())
 
 
 def test_every_fault_is_told_at_once():

@@ -93,5 +93,5 @@ def test_scheduler_modules_load_no_numeric_library():
         f"import sys\nfor name in {modules!r}: __import__('engine.klink.' + name)\n"
         "print(sorted({'numpy', 'scipy', 'numba'} & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"

@@ -24,7 +24,7 @@ def test_slack_arrays_equal_the_scalar_slack():
     cost_ms = rng.uniform(0, 400, count)
     present = rng.random((count, streams)) < 0.8
     mean_ms[~present] = pending_ms[~present] = np.nan
-    found = slacks_ms(now_ms, cost_ms, mean_ms, deviation_ms, pending_ms)
+    result = slacks_ms(now_ms, cost_ms, mean_ms, deviation_ms, pending_ms)
     for row in range(count):
         own = [
             (
@@ -35,14 +35,14 @@ def test_slack_arrays_equal_the_scalar_slack():
             if present[row, j]
         ]
         alone = min_slack_ms(now_ms, cost_ms[row], own)
-        assert (np.isnan(found[row]) and alone is None) or found[row] == pytest.approx(alone, rel=1e-12, abs=1e-9)
+        assert (np.isnan(result[row]) and alone is None) or result[row] == pytest.approx(alone, rel=1e-12, abs=1e-9)
 
 
 def test_expected_wait_arrays_equal_the_scalar_wait_at_all_times():
     z = np.concatenate([np.linspace(-60, 60, 2401), [-1e12, -1e3, 1e3, 1e12]])
-    found = expected_waits_ms(0.0, -80.0 * z, np.full(z.shape, 80.0))
+    result = expected_waits_ms(0.0, -80.0 * z, np.full(z.shape, 80.0))
     alone = [expected_wait_ms(0.0, -80.0 * value, 80.0) for value in z]
-    np.testing.assert_allclose(found, alone, rtol=1e-12)
+    np.testing.assert_allclose(result, alone, rtol=1e-12)
 
 
 def test_moment_arrays_of_padded_histories_equal_the_scalar_moments():

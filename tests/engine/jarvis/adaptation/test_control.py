@@ -49,7 +49,7 @@ def test_machine_reaches_every_phase_and_profiles_after_three_unstable_epochs():
     machine, idle, stable = RuntimeMachine(), EpochState.IDLE, EpochState.STABLE
     assert machine.phase is Phase.STARTUP
     assert [machine.after(idle) for _ in range(DETECT_EPOCHS)] == [Phase.PROBE] * DETECT_EPOCHS
-    assert [machine.after(one) for one in (idle, stable, idle, idle)] == [
+    assert [machine.after(entry) for entry in (idle, stable, idle, idle)] == [
         Phase.PROFILE,
         Phase.ADAPT,
         Phase.ADAPT,
@@ -61,4 +61,4 @@ def test_machine_reaches_every_phase_and_profiles_after_three_unstable_epochs():
 def test_only_consecutive_unstable_epochs_start_profiling():
     machine = RuntimeMachine()
     states = [EpochState.CONGESTED, EpochState.CONGESTED, EpochState.STABLE] * 5
-    assert {machine.after(one) for one in states} == {Phase.PROBE}
+    assert {machine.after(state) for state in states} == {Phase.PROBE}

@@ -43,25 +43,25 @@ observations = st.builds(
 @given(seen=st.lists(observations, max_size=20), prior=st.booleans())
 def test_controller_accepts_odd_observations(method, seen, prior):
     """Load factors stay M shares of one, a reason is given, nothing is raised."""
-    found = controller(
+    controller_ = controller(
         AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()) if prior else None
     )
-    for one in seen:
-        decision = found.decide(one)
-        assert decision.load_factors == found.load_factors
+    for entry in seen:
+        decision = controller_.decide(entry)
+        assert decision.load_factors == controller_.load_factors
         assert len(decision.load_factors) == 2
         assert all(0 <= p <= 1 for p in decision.load_factors)
         assert decision.reason
         assert decision.phase in Phase
         assert decision.state in EpochState
-    assert len(found.report()["changes"]) <= 10
+    assert len(controller_.report()["changes"]) <= 10
 
 
 @pytest.mark.parametrize("method", ADAPTING)
 def test_budget_below_clock_resolution_counts_as_zero(method):
-    found = controller(AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()))
+    controller_ = controller(AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()))
     for budget_s in (1.0, 5e-324):
-        decision = found.decide(epoch(worked(1_000), worked(1_000, groups=10), budget_s=budget_s))
+        decision = controller_.decide(epoch(worked(1_000), worked(1_000, groups=10), budget_s=budget_s))
     assert decision.load_factors == (0.0, 0.0)
     assert decision.reason.startswith("no CPU time is granted")
 
@@ -89,8 +89,8 @@ def test_controller_without_prior_begins_at_the_stream_processor(method):
     ],
 )
 def test_static_methods_keep_their_load_factors(given, factors):
-    found = controller(AdaptationSettings(**given), OPERATORS, None)
-    decision = found.decide(epoch(worked(1_000, overflow=1_000, records_in=2_000), NOTHING))
+    controller_ = controller(AdaptationSettings(**given), OPERATORS, None)
+    decision = controller_.decide(epoch(worked(1_000, overflow=1_000, records_in=2_000), NOTHING))
     assert decision.load_factors == factors
     assert decision.state is EpochState.CONGESTED
     assert not decision.moved
@@ -113,10 +113,10 @@ def test_zero_budget_sends_everything_to_the_stream_processor_next_epoch(method)
 
 def test_published_method_reaches_every_phase():
     query = QUERIES["s2s"]
-    found = adapting(query, method="stepwise-lp")
-    assert found.report()["phase"] == Phase.STARTUP
-    run = simulate(query, found, [WorkloadPhase(20, 0.6)], 0)
-    assert {one.phase for one in run.decisions} == {Phase.PROBE, Phase.PROFILE, Phase.ADAPT}
+    controller_ = adapting(query, method="stepwise-lp")
+    assert controller_.report()["phase"] == Phase.STARTUP
+    run = simulate(query, controller_, [WorkloadPhase(20, 0.6)], 0)
+    assert {decision.phase for decision in run.decisions} == {Phase.PROBE, Phase.PROFILE, Phase.ADAPT}
 
 
 class TestPrior:
@@ -126,36 +126,36 @@ class TestPrior:
         assert controller(AdaptationSettings(), OPERATORS, self.REFINED).load_factors == (1.0, 0.8)
 
     def test_controller_does_not_retry_operators_known_from_the_prior(self):
-        found = controller(AdaptationSettings(), OPERATORS, self.REFINED)
-        decision = found.decide(epoch(replace(NOTHING, records_in=10_000, drained=10_000), NOTHING))
+        controller_ = controller(AdaptationSettings(), OPERATORS, self.REFINED)
+        decision = controller_.decide(epoch(replace(NOTHING, records_in=10_000, drained=10_000), NOTHING))
         assert decision.phase is not Phase.PROFILE
 
 
 class TestAdopting:
     def test_learned_costs_outlive_a_change_of_method(self):
         query = QUERIES["s2s"]
-        found = adapting(query)
-        simulate(query, found, [WorkloadPhase(10, 0.6)], 0)
-        found.adopt(AdaptationSettings(method="all-sp"), None)
-        assert found.load_factors == (0.0, 0.0)
-        found.adopt(AdaptationSettings(), None)
-        run = simulate(query, found, [WorkloadPhase(4, 0.6)], 0)
+        controller_ = adapting(query)
+        simulate(query, controller_, [WorkloadPhase(10, 0.6)], 0)
+        controller_.adopt(AdaptationSettings(method="all-sp"), None)
+        assert controller_.load_factors == (0.0, 0.0)
+        controller_.adopt(AdaptationSettings(), None)
+        run = simulate(query, controller_, [WorkloadPhase(4, 0.6)], 0)
         assert run.epochs_to_stable(0) == 1
 
     def test_changed_parameters_alone_do_not_move_the_plan(self):
         query = QUERIES["s2s"]
-        found = adapting(query)
-        simulate(query, found, [WorkloadPhase(10, 0.6)], 0)
-        before = found.load_factors
-        found.adopt(AdaptationSettings(margin=0.96), None)
-        assert found.load_factors == before
+        controller_ = adapting(query)
+        simulate(query, controller_, [WorkloadPhase(10, 0.6)], 0)
+        before = controller_.load_factors
+        controller_.adopt(AdaptationSettings(margin=0.96), None)
+        assert controller_.load_factors == before
 
 
 def test_report_lists_each_finished_change_once():
     query = QUERIES["s2s"]
-    found = adapting(query)
-    simulate(query, found, [WorkloadPhase(20, 0.9), WorkloadPhase(20, 0.6)], 0)
-    report = found.report()
+    controller_ = adapting(query)
+    simulate(query, controller_, [WorkloadPhase(20, 0.9), WorkloadPhase(20, 0.6)], 0)
+    report = controller_.report()
     change = report["changes"][-1]
     assert report["phase"] == "probe"
     assert report["state"] == "stable"
@@ -164,15 +164,15 @@ def test_report_lists_each_finished_change_once():
     assert change["epoch_us"] == 20_000_000
     assert change["epochs"] == 1
     assert change["bytes_after"] > change["bytes_before"] > 0
-    assert change["from"] != change["to"] == list(found.load_factors)
+    assert change["from"] != change["to"] == list(controller_.load_factors)
     assert "overflowed" in change["why"]
     assert "lowered from" in change["why"]
 
 
 def test_failing_operator_is_retried_after_growing_pauses():
     query = QUERIES["t2t"]
-    found = Meddled(adapting(query), lambda number, seen: crashed(seen, 1) if 10 <= number < 60 else seen)
-    run = simulate(query, found, [WorkloadPhase(110, 0.6)], 0)
+    meddled = Meddled(adapting(query), lambda number, seen: crashed(seen, 1) if 10 <= number < 60 else seen)
+    run = simulate(query, meddled, [WorkloadPhase(110, 0.6)], 0)
     tried = [number for number in range(10, 80) if run.load_factors[number][1] > 0]
     assert tried[:5] == [10, 11, 12, 21, 38]  # watched for three epochs, then pauses of 8 and 16 epochs, then 32
     assert not run.load_factors[13:21, 1:].any()

@@ -20,17 +20,21 @@ A, B = 2e-6, 8e-6
 
 def grouped(records: int, groups: float = 500.0, scale: float = 1.0, **given: float):
     """A grouping operator's epoch with A seconds a record and B a group."""
-    found = distinct(records, groups)
-    cpu_s = scale * (A * records + B * found)
+    result = distinct(records, groups)
+    cpu_s = scale * (A * records + B * result)
     return worked(
-        records, groups=round(found), records_out=round(found), bytes_out=50 * round(found), **{"cpu_s": cpu_s} | given
+        records,
+        groups=round(result),
+        records_out=round(result),
+        bytes_out=50 * round(result),
+        **{"cpu_s": cpu_s} | given,
     )
 
 
 def learned(operator: SourceOperator, *epochs) -> PipelineModel:
     model = PipelineModel([operator])
-    for number, one in enumerate(epochs):
-        model.observe(epoch(one, number=number))
+    for number, entry in enumerate(epochs):
+        model.observe(epoch(entry, number=number))
     return model
 
 
@@ -168,7 +172,7 @@ class TestSeeded:
         model = PipelineModel(self.OPERATORS)
         model.seed(RefinedAdaptation.parse(document()))
         relay, cost, sizes = model.inputs(10_000)
-        assert all(one.known for one in model.operators)
+        assert all(operator.known for operator in model.operators)
         assert relay == pytest.approx([0.86, distinct(8_600, 500) / 8_600])
         assert cost == pytest.approx([1e-6, 3e-6 + 1e-5 * distinct(8_600, 500) / 8_600])
         assert sizes == [86, 86, 52]

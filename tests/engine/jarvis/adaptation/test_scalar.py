@@ -33,7 +33,7 @@ def runs(change, law, **settings):
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda entry: entry.name)
 def test_scalar_settles_within_two_epochs_of_each_change(change, law):
     epochs = [run.epochs_to_stable(change.at) for run in runs(change, law)]
     assert None not in epochs
@@ -42,14 +42,14 @@ def test_scalar_settles_within_two_epochs_of_each_change(change, law):
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda entry: entry.name)
 def test_settled_scalar_sends_hardly_more_than_the_minimum(change, law):
     """Within 15 %, or 5 % of what the margin by itself costs where that is more; 10 % with a margin of 0.98."""
     true, records_s = change.after.at(change.query)
     budget_s = change.after.cores
     margin = min_bytes(true, records_s, 0.95 * budget_s, law) / min_bytes(true, records_s, budget_s, law)
-    found = [run.over_least(change.at + 10) for run in runs(change, law)]
-    assert median(found) <= max(1.15, 1.05 * margin)
+    result = [run.over_least(change.at + 10) for run in runs(change, law)]
+    assert median(result) <= max(1.15, 1.05 * margin)
     narrow = [run.over_least(change.at + 10) for run in runs(change, law, margin=0.98)]
     assert median(narrow) <= 1.10
 
@@ -96,7 +96,7 @@ def test_floor_keeps_operators_observable_within_a_twentieth_of_the_budget():
     query = QUERIES["t2t"]
     run = simulate(query, adapting(query, floor=0.01), [WorkloadPhase(20, 0.05)], 0)
     effective = np.cumprod(run.load_factors[-1])
-    cost = effective[-1] * sum(one.cpu_s(0.86 * query.records_s, "fitted") for one in query.operators)
+    cost = effective[-1] * sum(operator.cpu_s(0.86 * query.records_s, "fitted") for operator in query.operators)
     assert 0 < effective[-1] < 0.01
     assert cost <= 0.06 * 0.05
 
@@ -144,7 +144,10 @@ def test_expanding_operator_runs_when_later_ones_reduce_more():
 
 def test_scalar_follows_a_tenfold_cost_and_back():
     query = QUERIES["t2t"]
-    operators = tuple(replace(one, cost_s=10 * one.cost_s) if one.id == "join" else one for one in query.operators)
+    operators = tuple(
+        replace(operator, cost_s=10 * operator.cost_s) if operator.id == "join" else operator
+        for operator in query.operators
+    )
     dear = WorkloadPhase(20, 0.6, query=replace(query, operators=operators))
     run = simulate(query, adapting(query), [WorkloadPhase(20, 0.6), dear, WorkloadPhase(20, 0.6)], 0)
     assert run.epochs_to_stable(20) <= 2
@@ -218,9 +221,9 @@ class TestGuards:
         query = QUERIES["t2t"]
         restraint = Restraint()
         assert [restraint.hold(Conditions(number, 1.0, 1e3)) for number in range(3)] == [None] * 3
-        found = adapting(query)
-        run = simulate(query, found, [WorkloadPhase(1, cores) for cores in [0.3, 0.9] * 40], 0)
-        held = [number for number, one in enumerate(run.decisions) if "best one is held for" in one.reason]
+        controller_ = adapting(query)
+        run = simulate(query, controller_, [WorkloadPhase(1, cores) for cores in [0.3, 0.9] * 40], 0)
+        held = [number for number, decision in enumerate(run.decisions) if "best one is held for" in decision.reason]
         assert held
         assert "moved 8 times in 20 epochs" in run.decisions[held[0]].reason
         assert run.moved.sum() < 40

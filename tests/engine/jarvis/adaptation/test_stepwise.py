@@ -15,7 +15,7 @@ from tests.engine.jarvis.epochs import Meddled, adapting
 DETECTED = 4  # epochs: three to detect, one to profile
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.name)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda entry: entry.name)
 def test_stepwise_lp_settles_soon_after_profiling(change):
     query = change.query
     run = simulate(query, adapting(query, method="stepwise-lp"), change.schedule, 0)
@@ -32,7 +32,7 @@ def test_stepwise_without_lp_searches_each_operator():
 def test_profiling_epoch_admits_all_records():
     query = QUERIES["s2s"]
     run = simulate(query, adapting(query, method="stepwise-lp"), [WorkloadPhase(10, 0.6)], 0)
-    profiled = [one.phase for one in run.decisions].index(Phase.PROFILE)
+    profiled = [decision.phase for decision in run.decisions].index(Phase.PROFILE)
     assert profiled == 3
     assert run.load_factors[profiled + 1].tolist() == [1.0, 1.0]
 
@@ -59,15 +59,15 @@ def test_unsettled_search_holds_the_best_plan_with_a_reason():
     """A profile as misleading as can be: operators cost half as much once it is over."""
 
     def halved(_: int, seen: EpochObservation) -> EpochObservation:
-        profiling = all(one.load_factor == 1 for one in seen.operators)
+        profiling = all(operator.load_factor == 1 for operator in seen.operators)
         return seen if profiling else replace(seen, used_s=seen.used_s / 2)
 
     query = QUERIES["s2s"]
     run = simulate(query, Meddled(adapting(query, method="lp"), halved), [WorkloadPhase(100, 0.5)], 0)
-    held = [one.reason for one in run.decisions if "best plan seen is held" in one.reason]
+    held = [decision.reason for decision in run.decisions if "best plan seen is held" in decision.reason]
     assert held
     assert "for 8 epochs" in held[0]
-    assert any("for 16 epochs" in one for one in held)
+    assert any("for 16 epochs" in entry for entry in held)
 
 
 @pytest.mark.parametrize("most", range(11))

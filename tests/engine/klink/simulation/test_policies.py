@@ -69,7 +69,7 @@ def shuffle(world, random):
 
 def views_of(queries, world):
     """The same state as agents tell it, of those that could run."""
-    found = []
+    views = []
     for s, (query, row) in enumerate(zip(queries, world.stages, strict=True)):
         w, streams = int(row["swept"]), range(int(row["streams"]))
         windowed = w < row["windows"]
@@ -89,10 +89,11 @@ def views_of(queries, world):
             for j in streams
         ] if windowed else [None]  # fmt: skip
         arrived_ms = float(bins[0] * 10.0) if len(bins) else pending_ms
-        found.append(
+        views.append(
             QueryView(
                 query.id, [row["waiting"], *[0.0] * (len(query.operators) - 1)],
-                [one.cost_ms for one in query.operators], [one.selectivity for one in query.operators],
+                [operator.cost_ms for operator in query.operators],
+                [operator.selectivity for operator in query.operators],
                 work_ms, queued_bytes=int(10 * row["waiting"]),
                 arrived_ms=arrived_ms, expires_ms=arrived_ms + query.waits_ms,
                 stimulus_ms=float(world.stimulus[s, bins].min()) if len(bins) else due_ms,
@@ -100,7 +101,7 @@ def views_of(queries, world):
                 slack_ms=min(slacks) if windowed else None, ideal_ms=query.cost_ms, ran_ms=float(row["ran"]),
             )
         )  # fmt: skip
-    return found
+    return views
 
 
 def forecast(world, s, j, due_ms):
@@ -116,8 +117,8 @@ def both(queries, world, choose):
     """Name picked by the compiled policy and by that of agents."""
     views = views_of(queries, world)
     expected = choose(views, NOW_MS - world.nodes[0]["idled"] >= world.saturated)
-    found = pick(world, 0, NOW_MS, BINS - 1)
-    return None if found < 0 else queries[found].id, None if expected is None else views[expected].id
+    result = pick(world, 0, NOW_MS, BINS - 1)
+    return None if result < 0 else queries[result].id, None if expected is None else views[expected].id
 
 
 @pytest.mark.parametrize("name", ALL_POLICIES)
@@ -128,9 +129,9 @@ def test_compiled_policy_picks_like_the_agents(name):
         agents = policy(name)
         for _ in range(STATES):
             shuffle(world, random)
-            found, expected = both(queries, world, lambda views, full, own=agents: own.pick(views, NOW_MS, full))
-            assert found == expected
-            chosen.add(found)
+            result, expected = both(queries, world, lambda views, full, own=agents: own.pick(views, NOW_MS, full))
+            assert result == expected
+            chosen.add(result)
         assert name != "klink" or (world.stages["counted"] >= 8).sum() > 1, "so that the work of usual windows counts"
     assert len(chosen) > 4
 
@@ -141,8 +142,8 @@ def test_compiled_memory_mode_picks_like_the_agents():
         queries, world = eight_queries("klink", random)
         shuffle(world, random)
         world.nodes[0]["relieving"] = 1.0
-        found, expected = both(queries, world, lambda views, _: pick_for_memory(views, 120.0, NOW_MS))
-        assert found == expected
+        result, expected = both(queries, world, lambda views, _: pick_for_memory(views, 120.0, NOW_MS))
+        assert result == expected
 
 
 def test_compiled_starvation_equals_the_agents():
@@ -157,8 +158,8 @@ def test_compiled_starvation_equals_the_agents():
             return agents.pick(views, NOW_MS) if index is None else index
 
         starved += starving(views_of(queries, world), NOW_MS, 1.2) is not None
-        found, expected = both(queries, world, choose)
-        assert found == expected
+        result, expected = both(queries, world, choose)
+        assert result == expected
     assert 5 < starved < STATES
 
 

@@ -20,7 +20,7 @@ def arrivals(events, marks=(), bins=40, known=()):
     counts, stimulus = np.zeros(bins), np.full(bins, math.inf)
     for at, (many, made_ms) in events.items():
         counts[at], stimulus[at] = many, made_ms
-    rows = np.array([one if isinstance(one, tuple) else (one,) for one in marks], float)
+    rows = np.array([mark if isinstance(mark, tuple) else (mark,) for mark in marks], float)
     rows = rows if len(marks) else np.empty((0, 1))
     mean = np.array(known, float).reshape(rows.shape) if len(known) else np.zeros_like(rows)
     return Arrivals(counts, stimulus, rows, mean, mean**2)
@@ -39,12 +39,12 @@ def story(queries, coming, policy, **more):
 
 def merged(spans):
     """Spans of a core that follow each other without a pause, as one."""
-    found = []
+    result = []
     for begin, end, name, core in sorted(spans, key=lambda span: (span[3], span[0])):
-        if found and found[-1][1:] == (begin, name, core):
-            begin = found.pop()[0]
-        found.append((begin, end, name, core))
-    return sorted(found)
+        if result and result[-1][1:] == (begin, name, core):
+            begin = result.pop()[0]
+        result.append((begin, end, name, core))
+    return sorted(result)
 
 
 TWO = (
@@ -56,7 +56,7 @@ TWO = (
 def test_fcfs_processes_the_oldest_event_first():
     run, log = story(*TWO, "fcfs")
     assert log == [(10, 60, "a"), (60, 100, "b")]
-    assert [list(one) for one in run.swept_ms] == [[210.0], [110.0]]
+    assert [list(entry) for entry in run.swept_ms] == [[210.0], [110.0]]
 
 
 def test_round_robin_alternates_by_quantum():
@@ -84,7 +84,7 @@ def test_klink_finishes_the_short_due_window_first():
 
 def test_join_is_swept_by_the_last_watermark_of_its_streams():
     run, _ = story([query("a", 1.0, 100.0, 20.0)], [arrivals({1: (5, 0)}, [(30.0, 70.0), (130.0, 120.0)])], "klink")
-    assert [list(one) for one in run.swept_ms] == [[70.0, 130.0]]
+    assert [list(entry) for entry in run.swept_ms] == [[70.0, 130.0]]
 
 
 def test_watermark_waits_only_for_earlier_events():
@@ -178,8 +178,8 @@ def test_draining_waits_for_watermarks_and_events_in_transit():
 def test_saturated_policies_admit_equally_and_sweep_every_window(policy):
     queries, coming = draw(DrawnLoad("ysb", 40, seed=2, horizon_s=20.0, bursty=True))
     setting = SimulationSetting(policy, cores=2, intake_s=4.0, drain_s=60.0)
-    run, fcfs = (simulate(queries, coming, dataclasses.replace(setting, policy=one)) for one in (policy, "fcfs"))
-    assert not any(np.isnan(one).any() for one in run.swept_ms)
+    run, fcfs = (simulate(queries, coming, dataclasses.replace(setting, policy=entry)) for entry in (policy, "fcfs"))
+    assert not any(np.isnan(entry).any() for entry in run.swept_ms)
     assert run.refused.sum() / run.came.sum() == pytest.approx(fcfs.refused.sum() / fcfs.came.sum(), abs=2e-3)
     assert run.refused.sum() > 0.1 * run.came.sum()
 
@@ -190,7 +190,7 @@ BURSTY = DrawnLoad("mixed", 12, seed=3, horizon_s=20.0, bursty=True)
 def outcome(load, setting):
     run = simulate(*draw(load), setting)
     figures = [run.latencies_ms(), run.processed, run.refused, run.overflow, run.waiting, run.busy_ms, run.memory_bytes]
-    return [one.tolist() for one in figures]
+    return [figure.tolist() for figure in figures]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -211,7 +211,7 @@ def test_events_are_conserved_and_cores_never_exceed_their_time(kind, policy):
     queries, coming = draw(load)
     run = simulate(queries, coming, SimulationSetting(policy, cores=1, intake_s=2.0), story=True)
     assert run.processed + run.overflow + run.refused + run.waiting == pytest.approx(run.came, rel=1e-9, abs=1e-6)
-    costs = np.array([one.cost_ms for one in queries])
+    costs = np.array([entry.cost_ms for entry in queries])
     assert float(run.processed @ costs) == pytest.approx(float(run.busy_ms.sum()), rel=1e-9)
     assert all(later[0] >= earlier[1] - 1e-9 for earlier, later in zip(run.spans, run.spans[1:], strict=False))
 
@@ -258,6 +258,8 @@ def test_drawn_delays_stay_within_a_second_and_zipf_prefers_short_ones():
 
 
 def test_bursty_load_keeps_the_mean_rate():
-    steady, bursty = (draw(DrawnLoad("ysb", 30, 1, horizon_s=200.0, bursty=one))[1] for one in (False, True))
-    assert sum(one.events.sum() for one in bursty) == pytest.approx(sum(one.events.sum() for one in steady), rel=0.1)
-    assert max(one.events.max() for one in bursty) > 2 * max(one.events.max() for one in steady)
+    steady, bursty = (draw(DrawnLoad("ysb", 30, 1, horizon_s=200.0, bursty=entry))[1] for entry in (False, True))
+    assert sum(entry.events.sum() for entry in bursty) == pytest.approx(
+        sum(entry.events.sum() for entry in steady), rel=0.1
+    )
+    assert max(entry.events.max() for entry in bursty) > 2 * max(entry.events.max() for entry in steady)
