@@ -90,7 +90,7 @@ def value_words(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
         return "an object"
-    if isinstance(value, (list, tuple)) or getattr(value, "shape", ()):  # an array; agents load this without numpy
+    if isinstance(value, (list, tuple)) or getattr(value, "shape", None):  # an array; agents load this without numpy
         return f"a list of {len(value)}"
     text = repr(value) if isinstance(value, (str, int)) else str(value)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"

@@ -35,39 +35,41 @@ class PolicyAnswer:
 
 
 def answer_request(
-    story: RecordedPeriod, rules: ReplayPolicy, request: RecordedRequest, scaled: Deployment
+    period: RecordedPeriod, policy: ReplayPolicy, request: RecordedRequest, scaled: Deployment
 ) -> PolicyAnswer:
     """Ask whether a request may run beside `scaled`: what runs in the replay, at the load of that moment."""
     running = _without(scaled, request.query)
     try:
-        if rules.admission == "everything":
-            return _everything(story, request, running)
-        return _by_mace(story, rules, request, running)
+        if policy.admission == "everything":
+            return _everything(period, request, running)
+        return _by_mace(period, policy, request, running)
     except EngineError as error:
         return PolicyAnswer("rejected", error.faults[0].message if error.faults else error.message)
 
 
-def _everything(story: RecordedPeriod, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
+def _everything(period: RecordedPeriod, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
     candidate = read_candidate(request.candidate, running)
-    policy = AdmissionPolicy(closed_nodes=story.closed_nodes)
+    policy = AdmissionPolicy(closed_nodes=period.closed_nodes)
     try:
-        scenario = scenario_of(AdmissionQuestion(running, candidate, policy, story.mace_every), _kept(request))
+        scenario = scenario_of(AdmissionQuestion(running, candidate, policy, period.mace_every), _kept(request))
     except InfeasibleError as error:
         return PolicyAnswer("rejected", f"{request.query} fits no node: {error.message}")
     return PolicyAnswer("admitted", "Everything is admitted", "admit", scenario.replicas_of(request.query))
 
 
-def _by_mace(story: RecordedPeriod, rules: ReplayPolicy, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
+def _by_mace(
+    period: RecordedPeriod, policy: ReplayPolicy, request: RecordedRequest, running: Deployment
+) -> PolicyAnswer:
     document = dict(request.candidate)
-    if rules.headroom and document.get("objective"):
-        bound_s = document["objective"]["bound_s"] * (1.0 - rules.headroom)
+    if policy.headroom and document.get("objective"):
+        bound_s = document["objective"]["bound_s"] * (1.0 - policy.headroom)
         document["objective"] = {**document["objective"], "bound_s": bound_s}
     decision = decide(
-        rules.tightened(running),
+        policy.tightened(running),
         document,
-        policy=rules.admission_policy(story.closed_nodes),
+        policy=policy.admission_policy(period.closed_nodes),
         changes=_kept(request),
-        mace_every=story.mace_every,
+        mace_every=period.mace_every,
     )
     placement = {
         name: tuple(Replica(part["node"], part["core"], part["fraction"]) for part in parts)
@@ -84,7 +86,7 @@ def _by_mace(story: RecordedPeriod, rules: ReplayPolicy, request: RecordedReques
 
 
 def join_request(
-    story: RecordedPeriod, request: RecordedRequest, base: Deployment, placement: Mapping[str, tuple[Replica, ...]]
+    period: RecordedPeriod, request: RecordedRequest, base: Deployment, placement: Mapping[str, tuple[Replica, ...]]
 ) -> Deployment:
     """`base` (at its own load) with a request's query on the given places; what has none is placed beside the rest.
 
@@ -96,8 +98,8 @@ def join_request(
     running = _without(base, request.query)
     candidate = read_candidate(request.candidate, running)
     placed = _placed(candidate, placement, running)
-    policy = AdmissionPolicy(closed_nodes=story.closed_nodes)
-    return scenario_of(AdmissionQuestion(running, placed, policy, story.mace_every), _kept(request)).deployment
+    policy = AdmissionPolicy(closed_nodes=period.closed_nodes)
+    return scenario_of(AdmissionQuestion(running, placed, policy, period.mace_every), _kept(request)).deployment
 
 
 def _placed(candidate: Candidate, placement: Mapping[str, tuple[Replica, ...]], running: Deployment) -> Candidate:

@@ -1,4 +1,4 @@
-"""`backtest_policies`: a policy beside what was decided, on equal terms."""
+"""Comparison of a policy with the recorded decisions, on equal terms."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nin
 Progress = Callable[[float, str], None]
 
 
-def backtest_policies(story: RecordedPeriod, rules: ReplayPolicy, progress: Progress | None = None) -> dict[str, Any]:
-    """Replay a story under a policy and under what was recorded.
+def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Progress | None = None) -> dict[str, Any]:
+    """Replay a period under a policy and as recorded.
 
     Parameters
     ----------
-    story : Story
-        What was recorded.
-    rules : Rules
+    period : RecordedPeriod
+        The recorded period.
+    policy : ReplayPolicy
         The policy under test. Both replays have the same arrivals, requests and estimates; only decisions differ.
     progress : callable, optional
-        Told the share done (0 to 1) and the step in words; an exception it raises ends the backtest.
+        Receives the share done (0 to 1) and the step in words; an exception it raises ends the backtest.
 
     Returns
     -------
@@ -43,44 +43,44 @@ def backtest_policies(story: RecordedPeriod, rules: ReplayPolicy, progress: Prog
     InfeasibleError
         Nothing was recorded in the period, or it has too many segments.
     """
-    check_period(story)
+    check_period(period)
     tell = progress or (lambda share, step: None)
-    recorded = replay(story, RECORDED, lambda share, step: tell(0.5 * share, f"As recorded: {step}"))
+    recorded = replay(period, RECORDED, lambda share, step: tell(0.5 * share, f"As recorded: {step}"))
     tested = recorded
-    if rules != RECORDED:
-        tested = replay(story, rules, lambda share, step: tell(0.5 + 0.5 * share, f"Policy: {step}"))
+    if policy != RECORDED:
+        tested = replay(period, policy, lambda share, step: tell(0.5 + 0.5 * share, f"Policy: {step}"))
     tell(1.0, "Done")
-    told, was = _told(tested), _told(recorded)
+    tested_document, recorded_document = _replay_document(tested), _replay_document(recorded)
     return {
-        "since_s": story.since_s,
-        "until_s": story.starts_s(story.segments),
-        "width_s": story.width_s,
-        "segments": story.segments,
-        "policy": rules.to_dict(),
-        "headline": _headline(told, was),
-        "tested": told,
-        "recorded": was,
+        "since_s": period.since_s,
+        "until_s": period.starts_s(period.segments),
+        "width_s": period.width_s,
+        "segments": period.segments,
+        "policy": policy.to_dict(),
+        "headline": _headline(tested_document, recorded_document),
+        "tested": tested_document,
+        "recorded": recorded_document,
         "requests": _requests(tested, recorded),
-        "measured": _measured(story, recorded),
+        "measured": _measured(period, recorded),
         "sources": {
             name: {
                 "measured": source.measured,
                 "history": source.known - source.measured,
-                "filled": story.segments - source.known,
+                "filled": period.segments - source.known,
             }
-            for name, source in story.sources.items()
+            for name, source in period.sources.items()
         },
-        "notes": [*story.notes, *_notes(story, tested)],
+        "notes": [*period.notes, *_notes(period, tested)],
     }
 
 
-def _told(run: PolicyReplay) -> dict[str, Any]:
+def _replay_document(run: PolicyReplay) -> dict[str, Any]:
     """A replay as JSON."""
     outcomes = [outcome.outcome for outcome in run.outcomes]
     violations = _violations(run)
-    is_recorded = run.rules == RECORDED
+    is_recorded = run.policy == RECORDED
     return {
-        "policy": run.rules.to_dict(),
+        "policy": run.policy.to_dict(),
         "asked": len(outcomes),
         "admitted": outcomes.count("admitted"),
         "queued": outcomes.count("queued"),
@@ -90,10 +90,10 @@ def _told(run: PolicyReplay) -> dict[str, Any]:
         "violations": violations,
         "seconds_over": sum(violation["seconds_over"] for violation in violations),
         "queries_over": len(violations),
-        "moves": run.story.recorded_moves if is_recorded else len(run.moves),
+        "moves": run.period.recorded_moves if is_recorded else len(run.moves),
         "moved": [
             {
-                "at_s": run.story.starts_s(move.segment),
+                "at_s": run.period.starts_s(move.segment),
                 "operator": move.operator,
                 "before": list(move.before),
                 "after": list(move.after),
@@ -114,7 +114,7 @@ def _told(run: PolicyReplay) -> dict[str, Any]:
 
 
 def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
-    """Queries beyond their objective, the longest first."""
+    """Queries over their objectives, the longest violation first."""
     violations = []
     for query, values in run.latency_s.items():
         statistic, bound_s = run.bounds[query]
@@ -128,19 +128,19 @@ def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
                 "statistic": statistic,
                 "bound_s": bound_s,
                 "segments": over.tolist(),
-                "seconds_over": len(over) * run.story.width_s,
-                "first_at_s": run.story.starts_s(int(over[0])),
+                "seconds_over": len(over) * run.period.width_s,
+                "first_at_s": run.period.starts_s(int(over[0])),
                 "worst_s": float(values[worst]),
-                "worst_at_s": run.story.starts_s(worst),
+                "worst_at_s": run.period.starts_s(worst),
             }
         )
     return sorted(violations, key=lambda violation: (-violation["seconds_over"], violation["query"]))
 
 
 def _requests(tested: PolicyReplay, recorded: PolicyReplay) -> list[dict[str, Any]]:
-    """Every request under both, in the order in which they were made."""
+    """Every request under both policies, in the order of the requests."""
     other = {id(outcome.request): outcome for outcome in recorded.outcomes}
-    rows = sorted(tested.outcomes, key=lambda one: (one.request.at_s, one.request.query))
+    rows = sorted(tested.outcomes, key=lambda outcome: (outcome.request.at_s, outcome.request.query))
     return [_request(row, other[id(row.request)]) for row in rows]
 
 
@@ -160,10 +160,10 @@ def _request(outcome: RequestOutcome, was: RequestOutcome) -> dict[str, Any]:
     }
 
 
-def _measured(story: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
+def _measured(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
     """Measured latency beside the replayed one, where both are known."""
     rows = []
-    for query, values in sorted(story.measured_s.items()):
+    for query, values in sorted(period.measured_s.items()):
         replayed = recorded.latency_s.get(query)
         if replayed is None:
             continue
@@ -186,7 +186,9 @@ def _headline(tested: dict[str, Any], was: dict[str, Any]) -> str:
     """Headline: the policy's effect in one sentence with numbers."""
     parts = []
     if tested["asked"]:
-        parts.append(f"It would have admitted {tested['admitted']} of {tested['asked']}{_more(tested, was)}")
+        parts.append(
+            f"It would have admitted {tested['admitted']} of {tested['asked']}{_difference_words(tested, was)}"
+        )
     else:
         parts.append("Nobody asked to be admitted")
     parts.append(_over_words(tested))
@@ -208,7 +210,7 @@ def _over_words(report: dict[str, Any]) -> str:
     return f"{list_words(names)} over their objectives, {names[0]} for {longest}"
 
 
-def _more(tested: dict[str, Any], was: dict[str, Any]) -> str:
+def _difference_words(tested: dict[str, Any], was: dict[str, Any]) -> str:
     """Clause about the difference to the recorded admissions."""
     more = tested["admitted"] - was["admitted"]
     if more == 0:
@@ -217,19 +219,19 @@ def _more(tested: dict[str, Any], was: dict[str, Any]) -> str:
     return f", {words} {'more' if more > 0 else 'fewer'} than {'was' if abs(more) == 1 else 'were'}"
 
 
-def _notes(story: RecordedPeriod, tested: PolicyReplay) -> list[str]:
+def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[str]:
     notes = [
         "Every segment has the shape of the present stretch of arrivals, scaled source by source to what was recorded; "
         "a segment whose latency is over an objective counts in full.",
     ]
     silent = sorted(
         source.id
-        for source in story.deployment.sources
-        if not (record := story.sources.get(source.id.partition("@")[0])) or not record.known
+        for source in period.deployment.sources
+        if not (record := period.sources.get(source.id.partition("@")[0])) or not record.known
     )
     if silent:
         notes.append(f"Without a record in this period and kept at their stretch: {', '.join(silent)}.")
-    gaps = sorted(name for name, source in story.sources.items() if 0 < source.known < story.segments)
+    gaps = sorted(name for name, source in period.sources.items() if 0 < source.known < period.segments)
     if gaps:
         notes.append(f"Gaps were filled with the last known rate: {', '.join(gaps)}.")
     if tested.searches_left_out:

@@ -120,7 +120,7 @@ class RecordedPeriod:
     Attributes
     ----------
     deployment : Deployment
-        What ran at the beginning, with every source that anything in the story reads, at the width Flow runs on.
+        What ran at the beginning, with every source that anything in the period reads, at the width Flow runs on.
     mace_every : int
         Subintervals of `deployment` that make one of Mace's.
     added_s : mapping
@@ -156,7 +156,7 @@ class RecordedPeriod:
         return self.since_s + segment * self.width_s
 
 
-def check_period(story: RecordedPeriod) -> None:
+def check_period(period: RecordedPeriod) -> None:
     """Refuse a period of which nothing was recorded, and one of too many segments.
 
     Raises
@@ -164,26 +164,26 @@ def check_period(story: RecordedPeriod) -> None:
     InfeasibleError
     """
     faults = []
-    if not 1 <= story.segments <= MAX_SEGMENTS:
-        message = f"the period has {story.segments} segments; allowed: 1 to {MAX_SEGMENTS}"
+    if not 1 <= period.segments <= MAX_SEGMENTS:
+        message = f"the period has {period.segments} segments; allowed: 1 to {MAX_SEGMENTS}"
         faults.append(Fault("segments", message))
-    elif not any(record.known for record in story.sources.values()):
+    elif not any(record.known for record in period.sources.values()):
         message = "nothing was recorded in this period: neither telemetry nor a load history of any source reaches it"
         faults.append(Fault("since", message))
     if faults:
         raise InfeasibleError(f"No backtest: {faults[0].message}", faults)
 
 
-def period_factors(story: RecordedPeriod, deployment: Deployment) -> FloatArray:
+def period_factors(period: RecordedPeriod, deployment: Deployment) -> FloatArray:
     """Recorded rate over the rate of the stretch, shape (segments, sources of `deployment`).
 
     A source named ``s@q`` is a private copy of ``s`` and follows its record. One without a record stays as it is.
     """
     rows = []
     for source in deployment.sources:
-        record = story.sources.get(source.id.partition("@")[0])
+        record = period.sources.get(source.id.partition("@")[0])
         if record is None or not record.known or record.stretch_eps <= 0.0:
-            rows.append(np.ones(story.segments))
+            rows.append(np.ones(period.segments))
         else:
             rows.append(record.filled() / record.stretch_eps)
-    return np.stack(rows, axis=1) if rows else np.zeros((story.segments, 0))
+    return np.stack(rows, axis=1) if rows else np.zeros((period.segments, 0))

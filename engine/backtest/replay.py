@@ -1,4 +1,4 @@
-"""The replay: from segment to segment, what runs under a policy, and how late it is."""
+"""Replay of a recorded period under a policy, segment by segment: running queries, placement, latencies."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ReplayedMove:
 
 @dataclass(eq=False)
 class PolicyReplay:
-    """A story under a policy.
+    """A period under a policy.
 
     Attributes
     ----------
@@ -109,11 +109,11 @@ class PolicyReplay:
     bounds : dict
         By query, (statistic, bound_s).
     loads : dict
-        By node, mean load of the busiest core over the period, and the largest of any stretch.
+        By node, mean load of the busiest core over the period, and the largest of any stretch of segments.
     """
 
-    story: RecordedPeriod
-    rules: ReplayPolicy
+    period: RecordedPeriod
+    policy: ReplayPolicy
     outcomes: list[RequestOutcome] = field(default_factory=list)
     moves: list[ReplayedMove] = field(default_factory=list)
     latency_s: dict[str, FloatArray] = field(default_factory=dict)
@@ -123,129 +123,125 @@ class PolicyReplay:
     searches_left_out: int = 0
 
 
-def replay(story: RecordedPeriod, rules: ReplayPolicy, progress: Progress | None = None) -> PolicyReplay:
-    """Replay a story under a policy; the same input always gives the same answer."""
-    run = _Run(story, rules, progress or (lambda share, step: None))
-    run.all()
-    return run.found
+def replay(period: RecordedPeriod, policy: ReplayPolicy, progress: Progress | None = None) -> PolicyReplay:
+    """Replay a period under a policy; the same input always gives the same answer."""
+    run = _Run(period, policy, progress or (lambda share, step: None))
+    run.process_all()
+    return run.result
 
 
 class _Run:
     """State of a replay: what runs at the present segment, and what is still to come."""
 
-    def __init__(self, story: RecordedPeriod, rules: ReplayPolicy, tell: Progress) -> None:
-        self.story, self.rules, self.tell = story, rules, tell
-        self.found = PolicyReplay(story, rules)
-        self.running = story.deployment
+    def __init__(self, period: RecordedPeriod, policy: ReplayPolicy, tell: Progress) -> None:
+        self.period, self.policy, self.tell = period, policy, tell
+        self.result = PolicyReplay(period, policy)
+        self.running = period.deployment
         self._number = count()
         self._agenda: list[tuple[int, float, int, Any]] = []
-        for request in story.requests:
+        for request in period.requests:
             self._plan_request(request)
-        for stop in story.stops:
+        for stop in period.stops:
             self._plan(stop.at_s, stop)
         stretches = len({segment for segment, *_ in self._agenda} | {0})
         self._flow_runs = max(_MIN_FLOW_RUNS, _FLOW_RUNS // stretches)
 
     def _plan_request(self, request: RecordedRequest) -> None:
-        if self.rules.admission != "recorded":
+        if self.policy.admission != "recorded":
             self._plan(request.at_s, request)
             return
         decided = request.decided
         outcome = RequestOutcome(request, decided.outcome, decided.reason)
-        self.found.outcomes.append(outcome)
+        self.result.outcomes.append(outcome)
         if decided.at_s is not None:
             answer = PolicyAnswer("admitted", decided.reason, "", decided.placement)
             self._plan(decided.at_s, _Start(request, answer, outcome))
 
-    def _plan(self, at_s: float, what: Any) -> None:
-        heapq.heappush(self._agenda, (self.story.segment_of(at_s), at_s, next(self._number), what))
+    def _plan(self, at_s: float, event: Any) -> None:
+        heapq.heappush(self._agenda, (self.period.segment_of(at_s), at_s, next(self._number), event))
 
-    def all(self) -> None:
-        """From the first segment to the last."""
+    def process_all(self) -> None:
+        """Process all segments, from the first to the last."""
         segment = 0
-        while segment < self.story.segments:
+        while segment < self.period.segments:
             while self._agenda and self._agenda[0][0] <= segment:
-                self._happens(segment, heapq.heappop(self._agenda)[-1])
-            until = min(self._agenda[0][0] if self._agenda else self.story.segments, self.story.segments)
-            self._stretch(segment, until)
+                self._process(segment, heapq.heappop(self._agenda)[-1])
+            until = min(self._agenda[0][0] if self._agenda else self.period.segments, self.period.segments)
+            self._judge_segments(segment, until)
             segment = until
 
-    # -- events
-
-    def _happens(self, segment: int, what: Any) -> None:
-        if isinstance(what, RecordedStop):
-            if what.query in self.running.queries:
-                self.running = self.running.without_query(what.query)
+    def _process(self, segment: int, event: Any) -> None:
+        if isinstance(event, RecordedStop):
+            if event.query in self.running.queries:
+                self.running = self.running.without_query(event.query)
             return
-        if isinstance(what, _Start):
-            self._start(segment, what)
+        if isinstance(event, _Start):
+            self._start(segment, event)
             return
-        self.tell(segment / self.story.segments, f"Deciding on {what.query}")
-        answer = answer_request(self.story, self.rules, what, self._scaled(segment))
-        outcome = RequestOutcome(what, answer.outcome, answer.reason, answer.verdict)
-        self.found.outcomes.append(outcome)
+        self.tell(segment / self.period.segments, f"Deciding on {event.query}")
+        answer = answer_request(self.period, self.policy, event, self._scaled(segment))
+        outcome = RequestOutcome(event, answer.outcome, answer.reason, answer.verdict)
+        self.result.outcomes.append(outcome)
         if answer.outcome == "admitted":
-            self._start(segment, _Start(what, answer, outcome))
+            self._start(segment, _Start(event, answer, outcome))
         elif answer.outcome == "queued":
-            self._plan(what.at_s + answer.wait_s, _Start(what, answer, outcome, queued=True))
+            self._plan(event.at_s + answer.wait_s, _Start(event, answer, outcome, queued=True))
 
     def _start(self, segment: int, start: _Start) -> None:
-        """Let it run; one that waited is decided once more, as the queue of a live cluster does."""
+        """Start a query; one that waited is decided once more, as the queue of a live cluster does."""
         answer, outcome = start.answer, start.outcome
         if start.queued:
-            answer = answer_request(self.story, self.rules, start.request, self._scaled(segment))
+            answer = answer_request(self.period, self.policy, start.request, self._scaled(segment))
             if answer.outcome != "admitted":
                 outcome.outcome, outcome.reason = "rejected", f"It waited, and then: {answer.reason}"
                 return
         try:
-            self.running = join_request(self.story, start.request, self.running, answer.placement or {})
+            self.running = join_request(self.period, start.request, self.running, answer.placement or {})
         except EngineError as error:
             why = error.faults[0].message if error.faults else error.message
-            if self.rules.admission == "recorded":
+            if self.policy.admission == "recorded":
                 outcome.reason = f"It was admitted and cannot be replayed: {why}"
             else:
                 outcome.outcome, outcome.reason = "rejected", why
             return
-        outcome.started_s = max(start.request.at_s, self.story.starts_s(segment))
+        outcome.started_s = max(start.request.at_s, self.period.starts_s(segment))
 
     def _scaled(self, segment: int) -> Deployment:
-        factors = period_factors(self.story, self.running)
-        return scaled_deployment(self.running, factors[min(segment, self.story.segments - 1)])
+        factors = period_factors(self.period, self.running)
+        return scaled_deployment(self.running, factors[min(segment, self.period.segments - 1)])
 
-    # -- time
-
-    def _stretch(self, first: int, until: int) -> None:
-        """Judge segments in which nothing is asked; place anew where an objective is threatened."""
+    def _judge_segments(self, first: int, until: int) -> None:
+        """Judge segments without requests; search a placement where an objective is threatened."""
         tried = -1
         while first < until:
-            self.tell(first / self.story.segments, f"Segment {first + 1} of {self.story.segments}")
-            factors = period_factors(self.story, self.running)[first:until]
+            self.tell(first / self.period.segments, f"Segment {first + 1} of {self.period.segments}")
+            factors = period_factors(self.period, self.running)[first:until]
             late_s = segment_latencies(
                 self.running,
                 factors,
-                mace_every=self.story.mace_every,
+                mace_every=self.period.mace_every,
                 flow_runs=self._flow_runs,
-                added_s=self.story.added_s,
+                added_s=self.period.added_s,
             )
             at = self._threatened(late_s, first, tried)
             if at is None:
-                self._keep(first, until, late_s, factors)
+                self._record(first, until, late_s, factors)
                 return
             if at > first:
-                self._keep(first, at, {query: values[: at - first] for query, values in late_s.items()}, factors)
+                self._record(first, at, {query: values[: at - first] for query, values in late_s.items()}, factors)
             tried = at
-            if not self._placed_anew(at, late_s, at - first):
+            if not self._improve_placement(at, late_s, at - first):
                 # Nothing better is known for what runs: the rest of the stretch stays where it is.
                 rest = {query: values[at - first :] for query, values in late_s.items()}
-                self._keep(at, until, rest, factors[at - first :])
+                self._record(at, until, rest, factors[at - first :])
                 return
             first = at
 
     def _threatened(self, late_s: Mapping[str, FloatArray], first: int, tried: int) -> int | None:
-        """First segment after the one tried last in which an objective has not the headroom it needs."""
-        if self.rules.placement == "keep" or self._moves_left == 0:
+        """First segment after the last one tried in which an objective lacks its headroom."""
+        if self.policy.placement == "keep" or self._moves_left == 0:
             return None
-        share = 1.0 - self.rules.headroom
+        share = 1.0 - self.policy.headroom
         over = [
             first + int(i)
             for query, values in late_s.items()
@@ -254,36 +250,36 @@ class _Run:
         ]
         if not over:
             return None
-        if self.found.searches >= MAX_SEARCHES:
-            self.found.searches_left_out += 1
+        if self.result.searches >= MAX_SEARCHES:
+            self.result.searches_left_out += 1
             return None
         return min(over)
 
     @property
     def _moves_left(self) -> int | None:
-        most = self.rules.max_moves
-        return None if most is None else most - len(self.found.moves)
+        most = self.policy.max_moves
+        return None if most is None else most - len(self.result.moves)
 
     def _bound_s(self, query: str) -> float:
         objective = self.running.objective_of(query)
         assert objective is not None
         return objective.bound_s
 
-    def _placed_anew(self, segment: int, late_s: Mapping[str, FloatArray], column: int) -> bool:
-        """Search a placement for the load of a segment; whether it is better there."""
-        self.found.searches += 1
-        self.tell(segment / self.story.segments, "Placing anew")
+    def _improve_placement(self, segment: int, late_s: Mapping[str, FloatArray], column: int) -> bool:
+        """Search a placement for the load of a segment; False unless it is better there."""
+        self.result.searches += 1
+        self.tell(segment / self.period.segments, "Searching a placement")
         limits = replace(self.running.constraints, max_moves=self._moves_left)
         now = self._scaled(segment)
         try:
             proposal = place(
-                replace(self.rules.tightened(now), constraints=limits),
-                algorithm=self.rules.placement,
+                replace(self.policy.tightened(now), constraints=limits),
+                algorithm=self.policy.placement,
                 budget_s=None,
                 rounds=_ROUNDS,
-                closed=self.story.closed_nodes,
+                closed=self.period.closed_nodes,
                 objective="objectives",
-                mace_every=self.story.mace_every,
+                mace_every=self.period.mace_every,
                 tolerance=0.02,
                 flow=False,
             )
@@ -295,9 +291,9 @@ class _Run:
             return False
         before = {name: self.running.operators[self.running.operator_index[name]].replicas for name in moved}
         better = self.running.with_placement(moved)
-        row = period_factors(self.story, better)[segment : segment + 1]
+        row = period_factors(self.period, better)[segment : segment + 1]
         after_s = segment_latencies(
-            better, row, mace_every=self.story.mace_every, flow_runs=1, added_s=self.story.added_s
+            better, row, mace_every=self.period.mace_every, flow_runs=1, added_s=self.period.added_s
         )
         worst = {query: float(values[column]) / self._bound_s(query) for query, values in late_s.items()}
         then = {query: float(values[0]) / self._bound_s(query) for query, values in after_s.items()}
@@ -305,23 +301,23 @@ class _Run:
             return False
         query = max(worst, key=lambda name: worst[name])
         self.running = better
-        self.found.moves += [
+        self.result.moves += [
             ReplayedMove(segment, name, _servers(before[name]), _servers(moved[name]), f"for {query}") for name in moved
         ]
         return True
 
-    def _keep(self, first: int, until: int, late_s: Mapping[str, FloatArray], factors: FloatArray) -> None:
-        """Note segments as they were: latencies, and loads weighted by time."""
-        found, n = self.found, self.story.segments
+    def _record(self, first: int, until: int, late_s: Mapping[str, FloatArray], factors: FloatArray) -> None:
+        """Record segments: latencies, and loads weighted by time."""
+        result, n = self.result, self.period.segments
         for query, values in late_s.items():
             objective = self.running.objective_of(query)
             assert objective is not None
-            found.bounds[query] = (objective.statistic, objective.bound_s)
-            found.latency_s.setdefault(query, np.full(n, np.nan))[first:until] = values[: until - first]
-        loads = node_loads(self.running, factors[: until - first], self.story.mace_every)
+            result.bounds[query] = (objective.statistic, objective.bound_s)
+            result.latency_s.setdefault(query, np.full(n, np.nan))[first:until] = values[: until - first]
+        loads = node_loads(self.running, factors[: until - first], self.period.mace_every)
         for node, (mean, peak) in loads.items():
-            known = found.loads.get(node, (0.0, 0.0))
-            found.loads[node] = (known[0] + mean * (until - first) / n, max(known[1], peak))
+            known = result.loads.get(node, (0.0, 0.0))
+            result.loads[node] = (known[0] + mean * (until - first) / n, max(known[1], peak))
 
 
 @dataclass

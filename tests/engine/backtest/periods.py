@@ -47,7 +47,7 @@ def asks(
     return RecordedRequest(SINCE_S + at * HOUR_S, candidate, decided, **more)
 
 
-def story(
+def recorded_period(
     *requests: RecordedRequest,
     rates: tuple[float, ...] = (10.0, 10.0, 20.0, 10.0),
     nodes: tuple[str, ...] = ("n1",),

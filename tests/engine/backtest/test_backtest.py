@@ -1,4 +1,4 @@
-"""Recorded periods replayed through policies: a story told whole, what policies differ in, what is refused."""
+"""Recorded periods replayed through policies: a period period whole, what policies differ in, what is refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from engine.backtest.policy import RECORDED, ReplayPolicy, read_policy
 from engine.document.deployment import Replica
 from engine.errors import DocumentError, InfeasibleError
 from tests.engine.admission.stories import ARRIVALS
-from tests.engine.backtest.periods import HOUR_S, SINCE_S, asks, story
+from tests.engine.backtest.periods import HOUR_S, SINCE_S, asks, recorded_period
 
 
-def replayed(told: RecordedPeriod, **rules: Any) -> dict[str, Any]:
-    return backtest_policies(told, read_policy(rules))
+def replayed(period: RecordedPeriod, **rules: Any) -> dict[str, Any]:
+    return backtest_policies(period, read_policy(rules))
 
 
 def late(part: dict[str, Any], query: str) -> list[float | None]:
@@ -26,7 +26,7 @@ def late(part: dict[str, Any], query: str) -> list[float | None]:
 
 
 def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() -> None:
-    found = replayed(story(asks()), admission="everything")
+    found = replayed(recorded_period(asks()), admission="everything")
     tested, recorded = found["tested"], found["recorded"]
     assert late(tested, "c") == late(tested, "p") == pytest.approx([0.8, 0.8, 9.6, 0.8])
     assert late(recorded, "p") == [0.0] * 4 and "c" not in recorded["queries"]
@@ -51,7 +51,7 @@ def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() ->
 
 
 def test_mace_policy_rejects_a_request_that_would_break_objectives() -> None:
-    found = replayed(story(asks()), admission="mace")
+    found = replayed(recorded_period(asks()), admission="mace")
     assert found["tested"]["violations"] == []
     (request,) = found["requests"]
     assert (request["outcome"], request["verdict"]) == ("rejected", "reject")
@@ -59,35 +59,37 @@ def test_mace_policy_rejects_a_request_that_would_break_objectives() -> None:
 
 
 def test_mace_policy_admits_a_request_on_a_free_node() -> None:
-    found = replayed(story(asks(placed=False), nodes=("n1", "n2")), admission="mace")
+    found = replayed(recorded_period(asks(placed=False), nodes=("n1", "n2")), admission="mace")
     assert found["requests"][0]["outcome"] == "admitted"
     assert late(found["tested"], "c") == pytest.approx([0.0, 0.0, 1.6, 0.0])  # 1.2 of n2 for 8 s
     assert late(found["tested"], "p") == [0.0] * 4
 
 
 def test_decision_uses_the_load_of_its_segment() -> None:
-    assert replayed(story(asks(cost=3.0)), admission="mace")["requests"][0]["outcome"] == "admitted"
-    assert replayed(story(asks(cost=3.0, at=2.5)), admission="mace")["requests"][0]["outcome"] == "rejected"
+    assert replayed(recorded_period(asks(cost=3.0)), admission="mace")["requests"][0]["outcome"] == "admitted"
+    assert replayed(recorded_period(asks(cost=3.0, at=2.5)), admission="mace")["requests"][0]["outcome"] == "rejected"
 
 
 def test_headroom_tightens_objectives() -> None:
     # A burst of 40 events at 4 cycles is 0.6 s late, of 1 s that it may be.
-    told = story(asks(cost=4.0, placed=False, bound_s=1.0), nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
-    assert late(replayed(told, at_risk="admit")["tested"], "c") == pytest.approx([0.6, 0.6])
-    assert replayed(told, at_risk="admit", headroom=0.3)["tested"]["admitted"] == 1
-    (refused,) = replayed(told, at_risk="admit", headroom=0.5)["requests"]
+    period = recorded_period(
+        asks(cost=4.0, placed=False, bound_s=1.0), nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2
+    )
+    assert late(replayed(period, at_risk="admit")["tested"], "c") == pytest.approx([0.6, 0.6])
+    assert replayed(period, at_risk="admit", headroom=0.3)["tested"]["admitted"] == 1
+    (refused,) = replayed(period, at_risk="admit", headroom=0.5)["requests"]
     assert refused["outcome"] == "rejected" and "0.5" in refused["reason"]
 
 
 def test_request_at_risk_is_reviewed_or_admitted_as_the_policy_says() -> None:
     asking = asks(cost=4.0, placed=False, bound_s=1.0, spread=0.3)
-    told = story(asking, nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
-    assert replayed(told, at_risk="review")["requests"][0]["outcome"] == "review"
-    assert replayed(told, at_risk="admit")["requests"][0]["outcome"] == "admitted"
+    period = recorded_period(asking, nodes=("n1", "n2"), arrivals=ARRIVALS, rates=(13.75,) * 2)
+    assert replayed(period, at_risk="review")["requests"][0]["outcome"] == "review"
+    assert replayed(period, at_risk="admit")["requests"][0]["outcome"] == "admitted"
 
 
 def test_recorded_admission_starts_the_query_in_its_segment() -> None:
-    found = replayed(story(asks(at=1.5, outcome="admitted")), admission="recorded")
+    found = replayed(recorded_period(asks(at=1.5, outcome="admitted")), admission="recorded")
     assert late(found["recorded"], "c") == pytest.approx([None, 0.8, 9.6, 0.8])
     assert found["tested"] == found["recorded"] and not found["requests"][0]["differs"]
 
@@ -95,28 +97,28 @@ def test_recorded_admission_starts_the_query_in_its_segment() -> None:
 def test_query_recorded_on_a_removed_node_is_placed_again() -> None:
     request = asks(outcome="admitted")
     object.__setattr__(request.decided, "placement", {"c/op": (Replica("gone"),)})
-    assert late(replayed(story(request), admission="recorded")["recorded"], "c")[0] == pytest.approx(0.8)
+    assert late(replayed(recorded_period(request), admission="recorded")["recorded"], "c")[0] == pytest.approx(0.8)
 
 
 def test_stopped_query_has_no_latency_afterwards() -> None:
-    told = story(asks(), stops=(RecordedStop(SINCE_S + 2 * HOUR_S, "c"),))
-    assert late(replayed(told, admission="everything")["tested"], "c") == pytest.approx([0.8, 0.8, None, None])
-    replayed(told, admission="mace")  # it never ran there: nothing to stop
+    period = recorded_period(asks(), stops=(RecordedStop(SINCE_S + 2 * HOUR_S, "c"),))
+    assert late(replayed(period, admission="everything")["tested"], "c") == pytest.approx([0.8, 0.8, None, None])
+    replayed(period, admission="mace")  # it never ran there: nothing to stop
 
 
 def test_search_moves_operators_of_a_threatened_objective_up_to_the_limit() -> None:
-    told = story(asks(), nodes=("n1", "n2"))
-    moved = replayed(told, admission="everything", placement="search")["tested"]
+    period = recorded_period(asks(), nodes=("n1", "n2"))
+    moved = replayed(period, admission="everything", placement="search")["tested"]
     (move,) = moved["moved"]
     assert (move["operator"], move["after"], move["at_s"]) == ("p/op", ["n2"], SINCE_S + 2 * HOUR_S)
     assert moved["moves"] == 1 and late(moved, "p")[2:] == [0.0, 0.0]
-    kept = replayed(told, admission="everything", placement="search", max_moves=0)["tested"]
+    kept = replayed(period, admission="everything", placement="search", max_moves=0)["tested"]
     assert kept["moves"] == 0 and late(kept, "p")[2] == pytest.approx(9.6)
 
 
 def test_live_waits_are_added_and_measured_latencies_reported() -> None:
     measured = {"p": np.array([0.4, np.nan, 2.0, 0.4])}
-    found = replayed(story(added_s={"p": 1.0}, measured_s=measured), admission="recorded")
+    found = replayed(recorded_period(added_s={"p": 1.0}, measured_s=measured), admission="recorded")
     assert late(found["recorded"], "p") == [1.0] * 4
     assert found["measured"] == [
         {
@@ -132,7 +134,7 @@ def test_live_waits_are_added_and_measured_latencies_reported() -> None:
 
 def test_gaps_are_filled_with_the_last_known_rate_and_noted() -> None:
     nan = float("nan")
-    found = replayed(story(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
+    found = replayed(recorded_period(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
     assert late(found["tested"], "p") == pytest.approx([9.6, 9.6, 9.6, 0.8])
     assert any("Gaps were filled" in note for note in found["notes"])
 
@@ -140,27 +142,27 @@ def test_gaps_are_filled_with_the_last_known_rate_and_noted() -> None:
 def test_period_without_records_or_with_too_many_segments_is_refused() -> None:
     nothing = SourceRecord(np.full(4, np.nan), 0, 10.0)
     with pytest.raises(InfeasibleError, match="nothing was recorded in this period"):
-        backtest_policies(story(sources={"a": nothing}), RECORDED)
+        backtest_policies(recorded_period(sources={"a": nothing}), RECORDED)
     with pytest.raises(InfeasibleError, match="has 401 segments; allowed: 1 to 400"):
-        backtest_policies(story(rates=(10.0,) * 401), RECORDED)
+        backtest_policies(recorded_period(rates=(10.0,) * 401), RECORDED)
 
 
 def test_equal_input_gives_equal_backtests() -> None:
-    told = story(asks(), nodes=("n1", "n2"))
+    period = recorded_period(asks(), nodes=("n1", "n2"))
     rules = ReplayPolicy("everything", placement="search")
-    assert backtest_policies(told, rules) == backtest_policies(told, rules)
+    assert backtest_policies(period, rules) == backtest_policies(period, rules)
 
 
 def test_progress_rises_and_an_exception_from_it_ends_the_backtest() -> None:
     shares: list[float] = []
-    backtest_policies(story(asks()), ReplayPolicy(), lambda share, step: shares.append(share))
+    backtest_policies(recorded_period(asks()), ReplayPolicy(), lambda share, step: shares.append(share))
     assert shares == sorted(shares) and shares[-1] == 1.0
 
     def stop(share: float, step: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        backtest_policies(story(asks()), ReplayPolicy(), stop)
+        backtest_policies(recorded_period(asks()), ReplayPolicy(), stop)
 
 
 def test_policy_is_read_strictly_with_every_fault() -> None:
