@@ -87,16 +87,16 @@ class QueryEstimateView(APIView):
         row = query_estimate_latest(query)
         if row is None:
             raise Missing(f"Query {query.name} has no estimate: it does not run, or none was computed yet.")
-        wanted = request.query_params.get("series", "").lower() in {"1", "true", "yes"}
-        context = {"series": wanted, "staleness": run_staleness(row.run)}
+        with_series = request.query_params.get("series", "").lower() in {"1", "true", "yes"}
+        context = {"series": with_series, "staleness": run_staleness(row.run)}
         return Response(QueryLatestSerializer(row, context=context).data)
 
 
 def _cluster(slug: str) -> Cluster:
-    found = Cluster.objects.filter(slug=slug).first()
-    if found is None:
+    cluster = Cluster.objects.filter(slug=slug).first()
+    if cluster is None:
         raise Missing(f"There is no cluster {slug!r}.", [("cluster", f"{slug!r} is not the slug of a cluster")])
-    return found
+    return cluster
 
 
 def _outcome(job: Job) -> Any:
@@ -161,12 +161,12 @@ class AccuracySummarySerializer(serializers.Serializer):
     kinds = serializers.SerializerMethodField(help_text="Work by kind of operator, cycles per second.")
 
     @extend_schema_field(_QueryAccuracySerializer(many=True))
-    def get_queries(self, found: Any) -> Any:
-        return _QueryAccuracySerializer(found.queries, many=True).data
+    def get_queries(self, summary: Any) -> Any:
+        return _QueryAccuracySerializer(summary.queries, many=True).data
 
     @extend_schema_field(_KindAccuracySerializer(many=True))
-    def get_kinds(self, found: Any) -> Any:
-        return _KindAccuracySerializer(found.kinds, many=True).data
+    def get_kinds(self, summary: Any) -> Any:
+        return _KindAccuracySerializer(summary.kinds, many=True).data
 
 
 class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
@@ -185,5 +185,5 @@ class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @action(detail=False, methods=["get"], pagination_class=None)
     def summary(self, request: Request) -> Response:
         """Coverage, bias and trust: together, by query, by kind of operator."""
-        found = accuracy_summary(self.filter_queryset(self.get_queryset()))
-        return Response(AccuracySummarySerializer(found).data)
+        summary = accuracy_summary(self.filter_queryset(self.get_queryset()))
+        return Response(AccuracySummarySerializer(summary).data)

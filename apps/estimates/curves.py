@@ -19,7 +19,7 @@ STRIP_PARTS = 96
 FloatArray = npt.NDArray[np.float64]
 
 
-def thinned(values: npt.ArrayLike, most: int) -> FloatArray:
+def thinned(values: npt.ArrayLike, limit: int) -> FloatArray:
     """`values` in at most `most` parts of equal length (the last may be shorter), the maximum of each.
 
     The maximum is kept because a chart of latency that hides a peak would be wrong about the one thing it is for.
@@ -30,9 +30,9 @@ def thinned(values: npt.ArrayLike, most: int) -> FloatArray:
     [5.0, 2.0, 7.0]
     """
     array = np.asarray(values, dtype=np.float64)
-    if len(array) <= most:
+    if len(array) <= limit:
         return array
-    width = math.ceil(len(array) / most)
+    width = math.ceil(len(array) / limit)
     return np.maximum.reduceat(array, np.arange(0, len(array), width))
 
 
@@ -52,6 +52,6 @@ def curves_unpack(data: bytes | memoryview) -> dict[str, Any]:
     array = series.unpack(bytes(data))
     rows = array[1:].reshape(int(array[0]), -1)
     names = ("time_s", "estimate_s", "low_s", "high_s")
-    found: dict[str, Any] = dict.fromkeys(names)
-    found.update({name: row.tolist() for name, row in zip(names, rows, strict=False)})
-    return found
+    curves: dict[str, Any] = dict.fromkeys(names)
+    curves.update({name: row.tolist() for name, row in zip(names, rows, strict=False)})
+    return curves

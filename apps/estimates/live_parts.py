@@ -33,22 +33,22 @@ def node_policies(cluster: Cluster) -> dict[str, str]:
 
     Where a node has several agents, one that is not scheduled by stimulus time decides: it is what loosens the bound.
     """
-    told = policy_in_force(cluster)
-    if not told:
+    policies = policy_in_force(cluster)
+    if not policies:
         return {}
-    found: dict[str, str] = {}
+    by_node: dict[str, str] = {}
     for agent, node in places_of(cluster).nodes.items():
-        policy = told.get(agent)
-        if policy and found.get(node.name, STIMULUS_TIME) == STIMULUS_TIME:
-            found[node.name] = policy
-    return found
+        policy = policies.get(agent)
+        if policy and by_node.get(node.name, STIMULUS_TIME) == STIMULUS_TIME:
+            by_node[node.name] = policy
+    return by_node
 
 
 def as_scheduled(deployment: Deployment, cluster: Cluster) -> Deployment:
     """The deployment with the policies of its nodes; nodes without an agent keep their own."""
     policies = node_policies(cluster)
-    known = {node.id: node for node in deployment.nodes if node.id in policies}
-    changed = {name: replace(node, scheduling=policies[name]) for name, node in known.items()}
+    nodes = {node.id: node for node in deployment.nodes if node.id in policies}
+    changed = {name: replace(node, scheduling=policies[name]) for name, node in nodes.items()}
     return deployment.with_nodes(replaced=changed) if changed else deployment
 
 
@@ -65,13 +65,13 @@ def with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estim
     if not queries:
         return answer
     timing = timing_now()
-    servers = [i for i, one in enumerate(estimate.coarse.servers) if _is_stream(estimate, one.node)]
-    made = {
-        name: _whole(found, queries[name], estimate, timing, servers) if name in queries else found
-        for name, found in answer["queries"].items()
+    servers = [i for i, server in enumerate(estimate.coarse.servers) if _is_stream(estimate, server.node)]
+    answer_with_waits = {
+        name: _whole(result, queries[name], estimate, timing, servers) if name in queries else result
+        for name, result in answer["queries"].items()
     }
     policies = {node.id: node.scheduling for node in estimate.coarse.nodes if node.scheduling}
-    return {**answer, "policies": policies, "queries": made}
+    return {**answer, "policies": policies, "queries": answer_with_waits}
 
 
 def _is_stream(estimate: Estimate, node: int | None) -> bool:
@@ -79,11 +79,11 @@ def _is_stream(estimate: Estimate, node: int | None) -> bool:
 
 
 def _whole(
-    found: Mapping[str, Any], query: Query, estimate: Estimate, timing: StageTiming, servers: list[int]
+    result: Mapping[str, Any], query: Query, estimate: Estimate, timing: StageTiming, servers: list[int]
 ) -> dict[str, Any]:
-    half = None if found["high_s"] is None else found["high_s"] - found["estimate_s"]
+    half = None if result["high_s"] is None else result["high_s"] - result["estimate_s"]
     work = batch_work_s(estimate.mace, servers, timing.interval_s)
-    live = live_latency(found["estimate_s"], work, timing, statistic=found["statistic"])
+    live = live_latency(result["estimate_s"], work, timing, statistic=result["statistic"])
     half = None if half is None else half + live.margin_s
     upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s))
     parts = live.to_dict() | {
@@ -92,14 +92,14 @@ def _whole(
         "upper_s": float(upper.max()) + timing.epoch_s + live.overhead_s,
         "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
     }
-    made = {**found, **_shifted(found, live, work, timing), "live": parts}
-    if "scheduling" in found:
-        made["scheduling"] = {**found["scheduling"], "upper_s": parts["upper_s"]}
-    trusted, whose = trust_of(query, found["statistic"], evidence_of(made))
-    return made | _interval(made, half, trusted, whose)
+    latency = {**result, **_shifted(result, live, work, timing), "live": parts}
+    if "scheduling" in result:
+        latency["scheduling"] = {**result["scheduling"], "upper_s": parts["upper_s"]}
+    trusted, scope = trust_of(query, result["statistic"], evidence_of(latency))
+    return latency | _interval(latency, half, trusted, scope)
 
 
-def _shifted(found: Mapping[str, Any], live: LiveLatency, work: FloatArray, timing: StageTiming) -> dict[str, Any]:
+def _shifted(result: Mapping[str, Any], live: LiveLatency, work: FloatArray, timing: StageTiming) -> dict[str, Any]:
     """Every number of the answer with the waits that belong to it."""
 
     def added(statistic: str) -> float:
@@ -107,34 +107,34 @@ def _shifted(found: Mapping[str, Any], live: LiveLatency, work: FloatArray, timi
 
     return {
         "estimate_s": live.total_s,
-        "worst_s": found["worst_s"] + added("worst"),
-        "mean_s": found["mean_s"] + added("mean"),
-        "quantiles": {level: value + added(f"q{level}") for level, value in found["quantiles"].items()},
+        "worst_s": result["worst_s"] + added("worst"),
+        "mean_s": result["mean_s"] + added("mean"),
+        "quantiles": {level: value + added(f"q{level}") for level, value in result["quantiles"].items()},
         "under_resolution": False,
         "series": {
             name: None if values is None else (np.asarray(values) + live.added_s).tolist()
-            for name, values in found["series"].items()
+            for name, values in result["series"].items()
         },
     }
 
 
-def _interval(made: Mapping[str, Any], half: float | None, trusted: EstimateTrust, whose: str) -> dict[str, Any]:
-    estimate_s, bound_s = made["estimate_s"], made["bound_s"]
+def _interval(latency: Mapping[str, Any], half: float | None, trusted: EstimateTrust, scope: str) -> dict[str, Any]:
+    estimate_s, bound_s = latency["estimate_s"], latency["bound_s"]
     shown = widen_interval(estimate_s, half, trusted)
     low, high = shown if shown else (None, None)
-    objective = Objective("", made["statistic"], bound_s) if bound_s is not None else None
+    objective = Objective("", latency["statistic"], bound_s) if bound_s is not None else None
     stated = widen_interval(estimate_s, half, EstimateTrust(1.0, 1.0, 0, None, False))
     return {
         "low_s": low,
         "high_s": high,
         **objective_state(objective, estimate_s, high),
-        "series": _band(made["series"], (high or estimate_s) - estimate_s if shown else None),
+        "series": _band(latency["series"], (high or estimate_s) - estimate_s if shown else None),
         "trust": {
             "factor": trusted.factor,
             "score": trusted.score,
             "outcomes": trusted.outcomes,
             "concluded": trusted.concluded,
-            "of": whose,
+            "of": scope,
             "half_s": half,
             "stated": list(stated) if stated else None,
         },

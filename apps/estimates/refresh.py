@@ -130,8 +130,8 @@ def _receiver(cluster_of: Callable[[Any], int | None]) -> Callable[..., None]:
 
 def _cluster_running(operator_id: int) -> int | None:
     """The cluster in which the operator's version runs; None for a version that does not."""
-    found = Operator.objects.filter(pk=operator_id, version__running_as__state=QueryState.RUNNING)
-    return found.values_list("version__query__cluster_id", flat=True).first()
+    operators = Operator.objects.filter(pk=operator_id, version__running_as__state=QueryState.RUNNING)
+    return operators.values_list("version__query__cluster_id", flat=True).first()
 
 
 def _cluster_of_query(query: Query) -> int | None:

@@ -49,7 +49,7 @@ def servers_by_node(rows: Iterable[NodeEstimate]) -> list[ServerLoad]:
     for row in rows:
         groups.setdefault(row.node_name or row.server, []).append(row)
     merged = [_merged(name, cores) for name, cores in groups.items()]
-    return sorted(merged, key=lambda one: (-one.excess_s, -one.peak_load, one.name))
+    return sorted(merged, key=lambda server: (-server.excess_s, -server.peak_load, server.name))
 
 
 def _merged(name: str, cores: list[NodeEstimate]) -> ServerLoad:
@@ -103,15 +103,15 @@ def estimate_under_way(cluster: Cluster) -> Job | None:
 def run_staleness(run: EstimateRun) -> Staleness:
     """Compare a run's snapshot with the cluster's present one. Of a large cluster the answer may be `_KEPT_S` old."""
     key = f"staleness:{run.pk}"
-    known = cache.get(key)
-    if known is not None:
-        return known
+    cached = cache.get(key)
+    if cached is not None:
+        return cached
     present = cluster_snapshot(run.cluster)
     moved = present.digest != run.snapshot
-    found = Staleness(moved, snapshot_changes(run.snapshot_parts, present.parts) if moved else ())
+    staleness = Staleness(moved, snapshot_changes(run.snapshot_parts, present.parts) if moved else ())
     if len(present.parts) > _LARGE:
-        cache.set(key, found, _KEPT_S)
-    return found
+        cache.set(key, staleness, _KEPT_S)
+    return staleness
 
 
 def objectives_by_headroom(run: EstimateRun) -> QuerySet[QueryEstimate]:
@@ -136,8 +136,8 @@ def query_estimate_latest(query: Query) -> QueryEstimate | None:
     return run.queries.select_related("run", "run__cluster", "query", "version").filter(query=query).first()
 
 
-def query_history(query: Query, *, most: int = 200) -> list[HistoryPoint]:
+def query_history(query: Query, *, limit: int = 200) -> list[HistoryPoint]:
     """A query's estimates over the past runs, oldest first."""
     rows = QueryEstimate.objects.filter(query=query).order_by("-run__created_at", "-run_id")
     fields = ("run__created_at", "run_id", "estimate_s", "worst_s", "high_s", "bound_s", "state")
-    return [HistoryPoint(*row) for row in reversed(list(rows.values_list(*fields)[:most]))]
+    return [HistoryPoint(*row) for row in reversed(list(rows.values_list(*fields)[:limit]))]

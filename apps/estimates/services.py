@@ -66,8 +66,8 @@ def query_rows(run: EstimateRun, answer: dict[str, Any]) -> list[QueryEstimate]:
         )
     }
     return [
-        _query_row(run, running[name], found, _operators_of(name, answer, run.subinterval_s))
-        for name, found in answer["queries"].items()
+        _query_row(run, running[name], result, _operators_of(name, answer, run.subinterval_s))
+        for name, result in answer["queries"].items()
         if name in running  # stopped while it was estimated: nobody asks for it any more
     ]
 
@@ -78,13 +78,13 @@ def node_rows(run: EstimateRun, answer: dict[str, Any]) -> list[NodeEstimate]:
         NodeEstimate(
             run=run,
             server=name,
-            node_name=(found.get("node") or "") if found["kind"] == "node" else "",
-            mean_load=found["load_mean"],
-            peak_load=found["load_peak"],
-            excess_s=found["mace_wc"],
-            excess=[round(value, 6) for value in thinned(found["mace"], STRIP_PARTS).tolist()],
+            node_name=(result.get("node") or "") if result["kind"] == "node" else "",
+            mean_load=result["load_mean"],
+            peak_load=result["load_peak"],
+            excess_s=result["mace_wc"],
+            excess=[round(value, 6) for value in thinned(result["mace"], STRIP_PARTS).tolist()],
         )
-        for name, found in answer["servers"].items()
+        for name, result in answer["servers"].items()
     ]
 
 
@@ -93,24 +93,24 @@ def _is_series(value: list[Any], answer: dict[str, Any]) -> bool:
 
 
 def _query_row(
-    run: EstimateRun, query: Query, found: dict[str, Any], operators: dict[str, dict[str, float]]
+    run: EstimateRun, query: Query, result: dict[str, Any], operators: dict[str, dict[str, float]]
 ) -> QueryEstimate:
-    facts = {key: value for key, value in found.items() if key != "series"}
+    facts = {key: value for key, value in result.items() if key != "series"}
     return QueryEstimate(
         run=run,
         query=query,
         version=query.running_version,
-        statistic=found["statistic"],
-        bound_s=found["bound_s"],
-        estimate_s=found["estimate_s"],
-        low_s=found["low_s"],
-        high_s=found["high_s"],
-        worst_s=found["worst_s"],
-        headroom_share=found["headroom_share"],
-        mace_s=found["mace_s"],
-        state=found["state"],
+        statistic=result["statistic"],
+        bound_s=result["bound_s"],
+        estimate_s=result["estimate_s"],
+        low_s=result["low_s"],
+        high_s=result["high_s"],
+        worst_s=result["worst_s"],
+        headroom_share=result["headroom_share"],
+        mace_s=result["mace_s"],
+        state=result["state"],
         result={**facts, "operators": operators},
-        series=curves_pack(found["series"], run.subinterval_s),
+        series=curves_pack(result["series"], run.subinterval_s),
     )
 
 
@@ -118,14 +118,14 @@ def _operators_of(query: str, answer: dict[str, Any], subinterval_s: float) -> d
     """Load and output of each of the query's operators, by their names within the query."""
     prefix = f"{query}/"
     return {
-        name.removeprefix(prefix): _operator_facts(found, subinterval_s)
-        for name, found in answer["operators"].items()
+        name.removeprefix(prefix): _operator_facts(result, subinterval_s)
+        for name, result in answer["operators"].items()
         if name.startswith(prefix)
     }
 
 
-def _operator_facts(found: dict[str, Any], subinterval_s: float) -> dict[str, float]:
-    load, output = found["load"], found["output"]
+def _operator_facts(result: dict[str, Any], subinterval_s: float) -> dict[str, float]:
+    load, output = result["load"], result["output"]
     count = max(1, len(load))
     return {
         "load_mean_cps": sum(load) / count / subinterval_s,

@@ -137,7 +137,7 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
         more=more,
         disturbed=Counter(StreamWork(row.disturbed) for row in newest if row.disturbed),
         judged=judge_predictions(outcomes_of(kept)),
-        queries=sorted(queries, key=lambda one: one.query.name),
+        queries=sorted(queries, key=lambda query: query.query.name),
         kinds=_by_kind(kept),
     )
 
@@ -147,8 +147,8 @@ def _of_query(rows: list[AccuracyObservation]) -> QueryAccuracy:
     query, newest = rows[0].query, query_estimate_latest(rows[0].query)
     statistic = newest.statistic if newest else rows[0].statistic
     evidence = evidence_of(newest.result) if newest else rows[0].evidence
-    trusted, whose = trust_of(query, statistic, evidence)
-    return QueryAccuracy(query, judge_predictions(outcomes_of(rows)), trusted, whose)
+    trusted, scope = trust_of(query, statistic, evidence)
+    return QueryAccuracy(query, judge_predictions(outcomes_of(rows)), trusted, scope)
 
 
 def _by_kind(rows: Sequence[AccuracyObservation]) -> list[KindAccuracy]:

@@ -26,11 +26,11 @@ def estimate_cluster(report: JobReporter) -> JobOutcome:
     snapshot = cluster_snapshot(cluster)
     started = time.perf_counter()
     deployment = as_scheduled(snapshot.deployment, cluster)
-    found = estimate(deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
+    answer = estimate(deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
     duration_s = time.perf_counter() - started
 
     def store(job: Job) -> JobOutcome:
-        run = estimate_store(job=job, cluster=cluster, snapshot=snapshot, estimate=found, duration_s=duration_s)
+        run = estimate_store(job=job, cluster=cluster, snapshot=snapshot, estimate=answer, duration_s=duration_s)
         return _outcome(run)
 
     return JobOutcome(store=store)

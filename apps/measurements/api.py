@@ -58,5 +58,5 @@ class QueryMeasurementsView(APIView):
     @extend_schema(responses=MeasuredOperatorSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
         query = get_object_or_404(Query.objects.select_related("cluster"), pk=pk)
-        found: Any = evidence_of_operators(query)
-        return Response(MeasuredOperatorSerializer(found, many=True).data)
+        evidence: Any = evidence_of_operators(query)
+        return Response(MeasuredOperatorSerializer(evidence, many=True).data)

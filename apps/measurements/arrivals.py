@@ -48,8 +48,8 @@ def arrivals_news(
     firsts : mapping
         By source, the (query, first operator) that read it live.
     """
-    found = (_differing(cluster, source, readers, now) for source, readers in firsts.items())
-    return [one for one in found if one is not None]
+    news = (_differing(cluster, source, readers, now) for source, readers in firsts.items())
+    return [source_news for source_news in news if source_news is not None]
 
 
 def _differing(cluster: Cluster, source_id: str, readers: list[tuple[int, str]], now: datetime) -> ArrivalsNews | None:
@@ -69,14 +69,14 @@ def _differing(cluster: Cluster, source_id: str, readers: list[tuple[int, str]],
     return ArrivalsNews(source_id, values, trace, missing, stored.description if stored else "", news)
 
 
-def arrivals_store(*, cluster: Cluster, found: ArrivalsNews) -> None:
+def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
     """Keep them."""
-    trace = found.trace
+    trace = news.trace
     measured_s = min(trace.end_s - trace.start_s, cluster.horizon_s)
     arrivals_replace(
         cluster=cluster,
-        source_id=found.source_id,
-        values=found.values,
+        source_id=news.source_id,
+        values=news.values,
         origin=ArrivalOrigin.TELEMETRY,
         evidence=Evidence.MEASURED,
         spec={
@@ -84,9 +84,9 @@ def arrivals_store(*, cluster: Cluster, found: ArrivalsNews) -> None:
             "extrapolated_s": round(cluster.horizon_s - measured_s, 3),
             "fill": "repeat",
             "width_s": float(trace.widths_s[0]),
-            "missing": found.missing,
+            "missing": news.missing,
         },
-        description=found.description,
+        description=news.description,
         starts_at=datetime.fromtimestamp(trace.start_s, UTC),
     )
 

@@ -60,10 +60,10 @@ def _rows(frame: Frame) -> list[dict[str, Any]]:
     except WireError as error:
         raise Malformed(f"The statistics cannot be read: {error}.", [("body", str(error))]) from None
     if not table.schema.equals(STATISTICS):
-        wanted = ", ".join(f"{field.name}: {field.type}" for field in STATISTICS)
-        given = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
+        expected = ", ".join(f"{field.name}: {field.type}" for field in STATISTICS)
+        actual = ", ".join(f"{field.name}: {field.type}" for field in table.schema)
         raise Malformed(
-            "The statistics have another schema.", [("body", f"columns are {given[:300]}; allowed: {wanted}")]
+            "The statistics have another schema.", [("body", f"columns are {actual[:300]}; allowed: {expected}")]
         )
     return table.to_pylist()
 
@@ -74,9 +74,9 @@ def _faults(index: int, row: Mapping[str, Any]) -> Iterable[Fault]:
     if empty:
         yield Fault(path, f"{', '.join(empty)} is null; allowed: a value")
         return
-    for name, most in _TEXTS.items():
-        if not 0 < len(row[name]) <= most:
-            yield Fault(f"{path}.{name}", f"{name} has {len(row[name])} characters; allowed: 1 to {most}")
+    for name, limit in _TEXTS.items():
+        if not 0 < len(row[name]) <= limit:
+            yield Fault(f"{path}.{name}", f"{name} has {len(row[name])} characters; allowed: 1 to {limit}")
     for name, value in row.items():
         if (
             isinstance(value, (int, float))
@@ -99,14 +99,14 @@ def _keep(rows: list[dict[str, Any]]) -> int:
         query = queries.get(row["query"])
         if query is None:
             continue
-        made = _window(row, query)
-        if not kept_from(timedelta(seconds=made.width_s)) <= made.starts_at <= latest:
+        window = _window(row, query)
+        if not kept_from(timedelta(seconds=window.width_s)) <= window.starts_at <= latest:
             continue
-        key = _key(made)
-        if key not in newest or newest[key].batch <= made.batch:
-            newest[key] = made
-    known = _known(newest.values())
-    fresh = [made for key, made in newest.items() if known.get(key, -1) < made.batch]
+        key = _key(window)
+        if key not in newest or newest[key].batch <= window.batch:
+            newest[key] = window
+    batches = _known(newest.values())
+    fresh = [window for key, window in newest.items() if batches.get(key, -1) < window.batch]
     StatisticsWindow.objects.bulk_create(
         fresh,
         batch_size=500,
@@ -122,8 +122,8 @@ def _keep(rows: list[dict[str, Any]]) -> int:
 def _queries(names: set[str]) -> dict[str, Query]:
     """Queries by ``cluster/name``, locked: two frames about one query go one after the other."""
     pairs = {tuple(name.split("/", 1)) for name in names if "/" in name}
-    found = Query.objects.select_for_update(of=("self",)).select_related("cluster").order_by("pk")
-    rows = found.filter(cluster__slug__in={slug for slug, _ in pairs}, name__in={name for _, name in pairs})
+    queries = Query.objects.select_for_update(of=("self",)).select_related("cluster").order_by("pk")
+    rows = queries.filter(cluster__slug__in={slug for slug, _ in pairs}, name__in={name for _, name in pairs})
     return {f"{row.cluster.slug}/{row.name}": row for row in rows}
 
 
@@ -144,18 +144,18 @@ def _window(row: Mapping[str, Any], query: Query) -> StatisticsWindow:
     )
 
 
-def _key(made: StatisticsWindow) -> tuple[Any, ...]:
-    return made.query_id, made.plan, made.operator, made.place, made.starts_at
+def _key(window: StatisticsWindow) -> tuple[Any, ...]:
+    return window.query_id, window.plan, window.operator, window.place, window.starts_at
 
 
-def _known(made: Iterable[StatisticsWindow]) -> dict[tuple[Any, ...], int]:
+def _known(windows: Iterable[StatisticsWindow]) -> dict[tuple[Any, ...], int]:
     """Batches of the rows that are kept already, of the queries and times in question."""
-    listed = list(made)
+    listed = list(windows)
     if not listed:
         return {}
     rows = StatisticsWindow.objects.filter(
-        query__in={one.query_id for one in listed},
-        starts_at__range=(min(one.starts_at for one in listed), max(one.starts_at for one in listed)),
+        query__in={window.query_id for window in listed},
+        starts_at__range=(min(window.starts_at for window in listed), max(window.starts_at for window in listed)),
     )
-    found = rows.values_list("query_id", "plan", "operator", "place", "starts_at", "batch")
-    return {tuple(key): batch for *key, batch in found}
+    stored = rows.values_list("query_id", "plan", "operator", "place", "starts_at", "batch")
+    return {tuple(key): batch for *key, batch in stored}

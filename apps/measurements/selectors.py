@@ -50,12 +50,12 @@ def evidence_of_operators(query: Query) -> list[OperatorEvidence]:
     rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=query)}
     names = {str(pk): name for pk, name in Agent.objects.filter(cluster=query.cluster_id).values_list("pk", "name")}
     names[STREAM] = "stream processor"
-    found = []
-    for one in plan_operators(live):
-        row = rows.get(one.fingerprint)
-        found.append(
+    evidence = []
+    for plan_operator in plan_operators(live):
+        row = rows.get(plan_operator.fingerprint)
+        evidence.append(
             OperatorEvidence(
-                operator=one.name,
+                operator=plan_operator.name,
                 statistic=row,
                 shares={names.get(place, place): share for place, share in row.shares.items()} if row else {},
                 selectivity_half=_half(row.selectivity_error, row) if row else None,
@@ -63,7 +63,7 @@ def evidence_of_operators(query: Query) -> list[OperatorEvidence]:
                 lacking_since=row.lacking_since if row else live.started_at,
             )
         )
-    return found
+    return evidence
 
 
 def _half(error: float | None, row: OperatorStatistic) -> float | None:

@@ -61,19 +61,19 @@ def placement_news(*, live: LiveQuery, operators: list[PlanOperator], places: Pl
     if STREAM not in places.nodes:
         return None
     stored = _stored(live)
-    wanted: dict[str, Any] = {}
+    placement: dict[str, Any] = {}
     moved = 0.0
-    for one, shares in zip(operators, _shares(live, operators), strict=True):
-        by_node, before = _by_node(shares, places), _summed(stored.get(one.name, []))
-        if one.name in stored and by_node and shares_differ(by_node, before):
-            wanted[one.name] = _replicas(by_node, places, spread=one.merges or one.at_sources)
+    for operator, shares in zip(operators, _shares(live, operators), strict=True):
+        by_node, before = _by_node(shares, places), _summed(stored.get(operator.name, []))
+        if operator.name in stored and by_node and shares_differ(by_node, before):
+            placement[operator.name] = _replicas(by_node, places, spread=operator.merges or operator.at_sources)
             moved = max(moved, shares_moved(by_node, before))
-    return PlacementNews(live.query, wanted, MeasuredChange(moved=moved)) if wanted else None
+    return PlacementNews(live.query, placement, MeasuredChange(moved=moved)) if placement else None
 
 
-def placement_store(found: PlacementNews) -> None:
+def placement_store(news: PlacementNews) -> None:
     """Move the operators."""
-    placement_move(query=found.query, placement=dict(found.placement))
+    placement_move(query=news.query, placement=dict(news.placement))
 
 
 def _shares(live: LiveQuery, operators: list[PlanOperator]) -> list[dict[str, float]]:
@@ -82,32 +82,32 @@ def _shares(live: LiveQuery, operators: list[PlanOperator]) -> list[dict[str, fl
         for row in live.assignments.filter(enabled=True).select_related("agent")
     }
     expected = expected_shares(factors, len(operators)) if factors else [{STREAM: 1.0} for _ in operators]
-    known = {row.fingerprint: row.shares for row in OperatorStatistic.objects.filter(query=live.query)}
-    return [known.get(one.fingerprint) or by_load for one, by_load in zip(operators, expected, strict=True)]
+    shares = {row.fingerprint: row.shares for row in OperatorStatistic.objects.filter(query=live.query)}
+    return [shares.get(operator.fingerprint) or by_load for operator, by_load in zip(operators, expected, strict=True)]
 
 
 def _by_node(shares: dict[str, float], places: Places) -> dict[str, float]:
     """Shares of nodes; what runs at an agent without one is counted as the stream processor's."""
-    found: dict[str, float] = {}
+    shares_by_node: dict[str, float] = {}
     for place, share in shares.items():
         node = places.nodes.get(place) or places.nodes[STREAM]
-        found[node.name] = found.get(node.name, 0.0) + share
-    return rounded_shares(found)
+        shares_by_node[node.name] = shares_by_node.get(node.name, 0.0) + share
+    return rounded_shares(shares_by_node)
 
 
 def _stored(live: LiveQuery) -> dict[str, list[tuple[str, float]]]:
     rows = Placement.objects.filter(operator__version=live.query.running_version_id)
-    found: dict[str, list[tuple[str, float]]] = {}
+    replicas: dict[str, list[tuple[str, float]]] = {}
     for name, node, fraction in rows.values_list("operator__name", "node__name", "fraction"):
-        found.setdefault(name, []).append((node, fraction))
-    return found
+        replicas.setdefault(name, []).append((node, fraction))
+    return replicas
 
 
 def _summed(replicas: list[tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for node, fraction in replicas:
-        found[node] = found.get(node, 0.0) + fraction
-    return found
+        sums[node] = sums.get(node, 0.0) + fraction
+    return sums
 
 
 def _replicas(by_node: dict[str, float], places: Places, *, spread: bool) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _
     """
     present = now or timezone.now()
     places = places_of(cluster)
-    found = ModelUpdates()
+    updates = ModelUpdates()
     inputs: list[_InputsNews] = []
     moves: list[PlacementNews] = []
     lives = list(_live().filter(query__cluster=cluster))
@@ -172,13 +172,13 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _
         moved = placement_news(live=live, operators=operators, places=places)
         moves += [moved] if moved else []
     arrivals = arrivals_news(cluster=cluster, firsts=_firsts(lives, plans), now=present)
-    if pace.is_due(combine_changes(one.news for one in (*moves, *inputs, *arrivals))):
-        found.placements = sum(_move(one) for one in moves)
-        found.inputs = sum(_store(one, present) for one in inputs)
-        for one in arrivals:
-            arrivals_store(cluster=cluster, found=one)
-        found.sources = len(arrivals)
-    return found
+    if pace.is_due(combine_changes(move.news for move in (*moves, *inputs, *arrivals))):
+        updates.placements = sum(_move(move) for move in moves)
+        updates.inputs = sum(_store(news, present) for news in inputs)
+        for arrival in arrivals:
+            arrivals_store(cluster=cluster, news=arrival)
+        updates.sources = len(arrivals)
+    return updates
 
 
 def _live() -> QuerySet[LiveQuery]:
@@ -187,11 +187,11 @@ def _live() -> QuerySet[LiveQuery]:
 
 def _firsts(lives: list[LiveQuery], plans: Mapping[int, list[PlanOperator]]) -> dict[str, list[tuple[int, str]]]:
     """(query, name of the first operator) of the queries that read each source."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    readers: dict[str, list[tuple[int, str]]] = {}
     for live in lives:
         if plans[live.pk]:
-            found.setdefault(live.source.source_id, []).append((live.query_id, plans[live.pk][0].name))
-    return found
+            readers.setdefault(live.source.source_id, []).append((live.query_id, plans[live.pk][0].name))
+    return readers
 
 
 @dataclass(frozen=True)
@@ -203,10 +203,10 @@ class _InputsNews:
     news: MeasuredChange
 
 
-def _store(found: _InputsNews, now: datetime) -> int:
-    if found.records and found.version is not None:
-        statistics_update(version=found.version, statistics=found.records, now=now)
-    return len(found.records)
+def _store(news: _InputsNews, now: datetime) -> int:
+    if news.records and news.version is not None:
+        statistics_update(version=news.version, statistics=news.records, now=now)
+    return len(news.records)
 
 
 def _inputs_news(
@@ -217,11 +217,11 @@ def _inputs_news(
         inputs[row.operator.name].append(row)
     rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=live.query)}
     chosen = [
-        one
-        for one in operators
-        if one.fingerprint in learned
-        and one.name in inputs
-        and any(_says_more(learned[one.fingerprint], entry, now) for entry in inputs[one.name])
+        operator
+        for operator in operators
+        if operator.fingerprint in learned
+        and operator.name in inputs
+        and any(_says_more(learned[operator.fingerprint], entry, now) for entry in inputs[operator.name])
     ]
     return _InputsNews(
         version=live.query.running_version,
@@ -230,10 +230,10 @@ def _inputs_news(
     )
 
 
-def _news(found: InputStatistic, stored: OperatorInput) -> MeasuredChange:
+def _news(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
     moves = [
-        certain_move(found.selectivity, stored.selectivity),
-        certain_move(found.cycles_per_event, stored.cycles_per_event),
+        certain_move(measured.selectivity, stored.selectivity),
+        certain_move(measured.cycles_per_event, stored.cycles_per_event),
     ]
     return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
 
@@ -243,10 +243,10 @@ def _inputs(live: LiveQuery) -> list[OperatorInput]:
     return list(rows.select_related("operator").order_by("operator__position", "position"))
 
 
-def _says_more(found: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
+def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
     is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
-    return is_usable(found) and statistic_differs(
-        found,
+    return is_usable(measured) and statistic_differs(
+        measured,
         selectivity=stored.selectivity,
         cycles_per_event=stored.cycles_per_event,
         events=stored.events,
@@ -254,12 +254,12 @@ def _says_more(found: InputStatistic, stored: OperatorInput, now: datetime) -> b
     )
 
 
-def _move(found: PlacementNews) -> int:
+def _move(news: PlacementNews) -> int:
     try:
         with transaction.atomic():
-            placement_store(found)
+            placement_store(news)
     except SluiceError as error:  # such as a node that takes nothing new: the placement stays as it is
-        name = f"{found.query.cluster.slug}/{found.query.name}"
+        name = f"{news.query.cluster.slug}/{news.query.name}"
         _log.warning("the placement of %s does not follow its load factors: %s", name, error)
         return 0
     return 1

@@ -51,9 +51,9 @@ def _version_stored(instance: QueryVersion, created: bool, raw: bool = False, **
 
 def _inherit_if_executable(pk: int) -> None:
     version = QueryVersion.objects.filter(pk=pk).select_related("query").first()
-    found = executable_of(version).pipeline if version else None
-    if found is not None:
-        statistics_inherit(version=version, operators=pipeline_operators(found, found.source_operators))
+    pipeline = executable_of(version).pipeline if version else None
+    if pipeline is not None:
+        statistics_inherit(version=version, operators=pipeline_operators(pipeline, pipeline.source_operators))
 
 
 def _went_live(instance: LiveQuery, raw: bool = False, **_: Any) -> None:
@@ -67,9 +67,13 @@ def statistics_inherit(*, version: QueryVersion, operators: list[PlanOperator]) 
     inputs: dict[str, list[OperatorInput]] = defaultdict(list)
     for entry in assumed.select_related("operator"):
         inputs[entry.operator.name].append(entry)
-    wanted = {one.fingerprint: inputs[one.name] for one in operators if one.name in inputs}
-    known = _known(version.query_id).filter(fingerprint__in=wanted)
-    records = [record for row in known for record in statistic_records(row, wanted[row.fingerprint])]
+    inputs_by_fingerprint = {
+        operator.fingerprint: inputs[operator.name] for operator in operators if operator.name in inputs
+    }
+    statistics = _known(version.query_id).filter(fingerprint__in=inputs_by_fingerprint)
+    records = [
+        record for row in statistics for record in statistic_records(row, inputs_by_fingerprint[row.fingerprint])
+    ]
     if records:
         statistics_update(version=version, statistics=records)
     return len(records)
@@ -85,8 +89,11 @@ def statistic_records(row: OperatorStatistic, inputs: Iterable[OperatorInput]) -
 
     An operator that joins two streams is measured over the records of both, so what is found holds for each input.
     """
-    found = {"batches": row.batches, "events": row.events, "measured_at": _past(row.last_at).isoformat()}
-    return [{"operator": one.operator.name, "position": one.position, **found} for one in inputs]
+    record = {"batches": row.batches, "events": row.events, "measured_at": _past(row.last_at).isoformat()}
+    return [
+        {"operator": operator_input.operator.name, "position": operator_input.position, **record}
+        for operator_input in inputs
+    ]
 
 
 def _past(moment: datetime) -> datetime:
@@ -106,27 +113,29 @@ def statistics_learn(
 
     An operator without events keeps what was known of it. `operators` are those of the plan that runs.
     """
-    found: dict[str, InputStatistic] = {}
-    known = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=query)}
-    plan = {one.fingerprint: one for one in operators}
-    slide_s = max((one.slide_s for one in operators if one.slide_s), default=None)
+    statistics: dict[str, InputStatistic] = {}
+    rows = {row.fingerprint: row for row in OperatorStatistic.objects.filter(query=query)}
+    plan = {operator.fingerprint: operator for operator in operators}
+    slide_s = max((operator.slide_s for operator in operators if operator.slide_s), default=None)
     stretches = _disturbed(now, slide_s)
     for fingerprint, windows in operator_windows(recent_windows(query, now, slide_s)).items():
-        one = plan.get(fingerprint)
-        samples = merge_places(windows.windows, places.capacity_cps, stateful=one is not None and one.merges)
+        plan_operator = plan.get(fingerprint)
+        samples = merge_places(
+            windows.windows, places.capacity_cps, stateful=plan_operator is not None and plan_operator.merges
+        )
         unit_s = windows.width_s
-        if one is not None and one.slide_s is not None:
-            unit_s = block_s(one.slide_s, windows.width_s)
+        if plan_operator is not None and plan_operator.slide_s is not None:
+            unit_s = block_s(plan_operator.slide_s, windows.width_s)
             samples = gather_blocks(samples, width_s=windows.width_s, block=unit_s, without=stretches)
         half_life_s = lookback_s(windows.width_s, slide_s) / HALF_LIVES
         measured = estimate_statistic(samples, reference_s=now.timestamp(), half_life_s=half_life_s)
         if measured.events <= 0.0:
             continue
-        found[fingerprint] = measured
-        row = known.get(fingerprint) or OperatorStatistic(query=query, fingerprint=fingerprint)
+        statistics[fingerprint] = measured
+        row = rows.get(fingerprint) or OperatorStatistic(query=query, fingerprint=fingerprint)
         _assign(row, windows, measured, unit_s, now)
         row.save()
-    return found
+    return statistics
 
 
 def _disturbed(now: datetime, slide_s: float | None) -> list[tuple[float, float]]:
@@ -138,33 +147,35 @@ def _disturbed(now: datetime, slide_s: float | None) -> list[tuple[float, float]
 
 
 def _assign(
-    row: OperatorStatistic, windows: OperatorWindows, found: InputStatistic, unit_s: float, now: datetime
+    row: OperatorStatistic, windows: OperatorWindows, statistic: InputStatistic, unit_s: float, now: datetime
 ) -> None:
     times = sorted(windows.measured)
     seen = describe_evidence(
         times,
         [windows.measured[at_s] for at_s in times],
-        events=found.events,
+        events=statistic.events,
         width_s=windows.width_s,
         now_s=now.timestamp(),
     )
     recent = set(times[-_RECENT:])
-    judged = _judged(found, windows.width_s, unit_s, seen.span_s)
+    judged = _judged(statistic, windows.width_s, unit_s, seen.span_s)
     fields: dict[str, Any] = {
         "operator": windows.operator,
-        "selectivity": found.selectivity.value,
-        "selectivity_error": found.selectivity.error,
-        "cycles_per_event": found.cycles_per_event.value,
-        "cycles_error": found.cycles_per_event.error,
+        "selectivity": statistic.selectivity.value,
+        "selectivity_error": statistic.selectivity.error,
+        "cycles_per_event": statistic.cycles_per_event.value,
+        "cycles_error": statistic.cycles_per_event.error,
         "events": seen.events,
-        "batches": [{"events": one.events, "outputs": one.outputs, "cycles": one.cycles} for one in found.batches],
+        "batches": [
+            {"events": batch.events, "outputs": batch.outputs, "cycles": batch.cycles} for batch in statistic.batches
+        ],
         "first_at": datetime.fromtimestamp(times[0], UTC),
         "last_at": datetime.fromtimestamp(times[-1], UTC) + timedelta(seconds=windows.width_s),
-        "units": found.subintervals,
+        "units": statistic.subintervals,
         "whole": seen.whole,
         "extrapolated": seen.extrapolated,
         "missing": seen.missing,
-        "shares": place_shares([one for one in windows.windows if one.at_s in recent]),
+        "shares": place_shares([window for window in windows.windows if window.at_s in recent]),
         "ready": judged.ready,
         "reason": judged.reason,
         "more_events": judged.events,
@@ -175,9 +186,9 @@ def _assign(
         setattr(row, name, value)
 
 
-def _judged(found: InputStatistic, width_s: float, unit_s: float, span_s: float) -> Readiness:
+def _judged(statistic: InputStatistic, width_s: float, unit_s: float, span_s: float) -> Readiness:
     if unit_s == width_s:
-        return judge_readiness(found, span_s=span_s, width_s=width_s)
+        return judge_readiness(statistic, span_s=span_s, width_s=width_s)
     return judge_readiness(
-        found, span_s=max(1, found.subintervals) * unit_s, width_s=unit_s, unit=f"blocks of {unit_s:g} s"
+        statistic, span_s=max(1, statistic.subintervals) * unit_s, width_s=unit_s, unit=f"blocks of {unit_s:g} s"
     )

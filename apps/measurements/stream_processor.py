@@ -137,7 +137,7 @@ def timing_now() -> StageTiming:
     if not recent:
         said = stream_state().get("trigger_s")
         return StageTiming(EPOCH_S, said if _is_time(said) and said > 0.0 else ASSUMED_TRIGGER_S)
-    return StageTiming(EPOCH_S, recent[0].trigger_s, tuple(one.batch_s for one in recent))
+    return StageTiming(EPOCH_S, recent[0].trigger_s, tuple(timing.batch_s for timing in recent))
 
 
 def timings_purge(now: datetime | None = None) -> int:

@@ -72,17 +72,19 @@ def recent_windows(query: Query, now: datetime, slide_s: float | None = None) ->
 
 def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWindows]:
     """Subintervals by the operator's fingerprint."""
-    found: dict[str, OperatorWindows] = {}
+    windows: dict[str, OperatorWindows] = {}
     columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "events", "outputs", "cpu_s", "measured")
     for fingerprint, operator, place, starts_at, width_s, events, outputs, cpu_s, measured in _listed(rows, columns):
-        one = found.setdefault(fingerprint, OperatorWindows(operator, width_s))
+        windows_of_operator = windows.setdefault(fingerprint, OperatorWindows(operator, width_s))
         at_s = starts_at.timestamp()
-        one.operator = operator  # in order of time: the newest name stays
-        one.windows.append(
+        windows_of_operator.operator = operator  # in order of time: the newest name stays
+        windows_of_operator.windows.append(
             PlaceWindow(place, at_s, OperatorSums(events=events, outputs=outputs, cpu_s=cpu_s), measured)
         )
-        one.measured[at_s] = one.measured.get(at_s, False) or (measured and events > 0.0)
-    return found
+        windows_of_operator.measured[at_s] = windows_of_operator.measured.get(at_s, False) or (
+            measured and events > 0.0
+        )
+    return windows
 
 
 def arrivals_by_subinterval(rows: Iterable[tuple[str, str, datetime, float]]) -> dict[float, float]:
@@ -117,10 +119,10 @@ def work_by_operator(query: Query, since: datetime, until: datetime) -> dict[str
     if not windows:
         return {}
     capacity = places_of(query.cluster).capacity_cps
-    found = {}
+    work = {}
     for operator, listed in windows.items():
         if samples := merge_places(listed, capacity):
             whole = estimate_statistic(samples, reference_s=0.0)
             cycles = whole.cycles_per_event.value * whole.events
-            found[operator] = cycles / (width_s * len({one.at_s for one in listed}))
-    return found
+            work[operator] = cycles / (width_s * len({window.at_s for window in listed}))
+    return work

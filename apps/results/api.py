@@ -68,14 +68,14 @@ class ResultViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
 
     def get_object(self) -> ResultWindow:
         """By its beginning in microseconds, or `latest`; of several plans the newest."""
-        wanted, query = self.kwargs["window_us"], _query(self.kwargs["query_pk"])
-        if wanted == "latest":
-            found = result_latest(query)
+        window_us, query = self.kwargs["window_us"], _query(self.kwargs["query_pk"])
+        if window_us == "latest":
+            window = result_latest(query)
         else:
-            found = ResultWindow.objects.filter(query=query, window_us=int(wanted)).order_by("-pk").first()
-        if found is None:
-            raise Missing(f"Query {query.name} has no result of window {wanted}.")
-        return found
+            window = ResultWindow.objects.filter(query=query, window_us=int(window_us)).order_by("-pk").first()
+        if window is None:
+            raise Missing(f"Query {query.name} has no result of window {window_us}.")
+        return window
 
 
 class ResultFileView(ApiMixin, APIView):
@@ -139,9 +139,11 @@ class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
     @action(detail=True, methods=["post"])
     def acknowledge(self, request: Request, pk: str | None = None) -> Response:
         """Say that somebody has seen it. The first who says so is remembered."""
-        wanted = AcknowledgeSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = services.alert_acknowledge(alert=self.get_object(), user=signed_in_user(request), **wanted.validated_data)
+        serializer = AcknowledgeSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        row = services.alert_acknowledge(
+            alert=self.get_object(), user=signed_in_user(request), **serializer.validated_data
+        )
         return Response(self.get_serializer(self.get_queryset().get(pk=row.pk)).data)
 
 

@@ -45,8 +45,8 @@ def rows_where(table: pa.Table, where: str) -> pa.Table:
     pipeline = _pipeline(table.schema, where)
     schema = pipeline.source.schema  # in the order of the alphabet
     renamed = table.rename_columns([_AT if name == WINDOW else name for name in table.column_names])
-    found = row_kernel(pipeline, 0).run(renamed.select(schema.names).cast(schema))
-    return found.rename_columns([WINDOW if name == _AT else name for name in found.column_names])
+    matching = row_kernel(pipeline, 0).run(renamed.select(schema.names).cast(schema))
+    return matching.rename_columns([WINDOW if name == _AT else name for name in matching.column_names])
 
 
 def condition_check(schema: pa.Schema, where: str) -> None:
@@ -106,7 +106,7 @@ def rules_evaluate(*, query: Query, window: ResultWindow, pipeline: Mapping[str,
     windows = _newest(window, max(rule.for_windows for rule in rules))
     if window.window_us < windows[-1].window_us:
         return  # a revision of a window that no rule looks at any more
-    tables = [table_in(one.body) for one in windows]
+    tables = [table_in(window.body) for window in windows]
     step_us = _step_us(pipeline) or window.width_us
     changed = False
     for rule in rules:
@@ -147,14 +147,14 @@ def _evaluate(
     changed = False
     try:
         groups = group_columns(pipeline, tables[0].schema)
-        found = [_breaches(rule, table, groups) for table in tables[: rule.for_windows]]
+        breaches = [_breaches(rule, table, groups) for table in tables[: rule.for_windows]]
     except (SluiceError, EngineError) as error:
         rule.fault = error.message[:300]
     else:
-        newest = found[0]
-        span_us = windows[0].window_us - windows[len(found) - 1].window_us
-        in_a_row = len(found) == rule.for_windows and span_us == (rule.for_windows - 1) * step_us
-        keys = set(newest).intersection(*found) if in_a_row else set()
+        newest = breaches[0]
+        span_us = windows[0].window_us - windows[len(breaches) - 1].window_us
+        in_a_row = len(breaches) == rule.for_windows and span_us == (rule.for_windows - 1) * step_us
+        keys = set(newest).intersection(*breaches) if in_a_row else set()
         changed = _follow(rule, windows[0], newest, {key: newest[key] for key in keys}, tables[0], groups)
     rule.save(update_fields=["fault", "unlisted", "evaluated_at"])
     return changed
@@ -163,8 +163,8 @@ def _evaluate(
 def _breaches(rule: AlertRule, table: pa.Table, groups: list[str]) -> dict[str, _Breach]:
     """The groups of one window that break the rule, by key; of a group with several rows the worst."""
     if rule.column not in table.column_names or not is_number(table.schema.field(rule.column).type):
-        known = ", ".join(field.name for field in table.schema if is_number(field.type)) or "none"
-        raise Malformed(f"The results have no number {rule.column!r}; their numbers: {known}.")
+        numbers = ", ".join(field.name for field in table.schema if is_number(field.type)) or "none"
+        raise Malformed(f"The results have no number {rule.column!r}; their numbers: {numbers}.")
     table = rows_where(table, rule.where)
     values = table.column(rule.column).cast(pa.float64(), safe=False)
     mask = pc.fill_null(_COMPARE[Comparison(rule.comparison)](values, rule.threshold), False)
@@ -173,12 +173,12 @@ def _breaches(rule: AlertRule, table: pa.Table, groups: list[str]) -> dict[str, 
 
 
 def _worst(rule: AlertRule, rows: Iterable[tuple[dict[str, Any], float]]) -> dict[str, _Breach]:
-    found: dict[str, _Breach] = {}
+    worst: dict[str, _Breach] = {}
     for group, value in rows:
         key = _key(group)
-        if key not in found or _is_worse(rule, value, found[key].value):
-            found[key] = _Breach(group, value)
-    return found
+        if key not in worst or _is_worse(rule, value, worst[key].value):
+            worst[key] = _Breach(group, value)
+    return worst
 
 
 def _is_worse(rule: AlertRule, value: float, than: float) -> bool:
@@ -218,7 +218,7 @@ def _follow(
         alert.last_value, alert.last_window_us = value, window.window_us
         alert.worst_value = value if _is_worse(rule, value, alert.worst_value) else alert.worst_value
         alert.save(update_fields=["last_value", "last_window_us", "worst_value"])
-    opened = _open(rule, window, {key: one for key, one in fires.items() if key not in firing}, len(going_on))
+    opened = _open(rule, window, {key: fire for key, fire in fires.items() if key not in firing}, len(going_on))
     return bool(ended or opened)
 
 

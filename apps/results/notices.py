@@ -38,7 +38,9 @@ def alerts_notify(rule: AlertRule, event: AlertEvent, alerts: Sequence[Alert]) -
 
     Called inside the transaction in which it happens, so a transition that is stored once is told once.
     """
-    readers = [(Channel.EMAIL, one) for one in rule.emails] + [(Channel.WEBHOOK, one) for one in rule.webhooks]
+    readers = [(Channel.EMAIL, email) for email in rule.emails] + [
+        (Channel.WEBHOOK, webhook) for webhook in rule.webhooks
+    ]
     if not alerts or not readers:
         return
     notice = AlertNotice.objects.create(rule=rule, event=event)
@@ -60,9 +62,9 @@ def recipient_faults(emails: Any, webhooks: Any) -> list[Fault]:
     faults = email_faults(emails)
     if not isinstance(webhooks, list) or len(webhooks) > _MAX_WEBHOOKS:
         return [*faults, Fault("webhooks", f"allowed is a list of at most {_MAX_WEBHOOKS} addresses")]
-    for index, one in enumerate(webhooks):
-        faults += address_faults(one, f"webhooks[{index}]") or _length_faults(one, f"webhooks[{index}]")
-    if len({str(one) for one in webhooks}) < len(webhooks):
+    for index, webhook in enumerate(webhooks):
+        faults += address_faults(webhook, f"webhooks[{index}]") or _length_faults(webhook, f"webhooks[{index}]")
+    if len({str(webhook) for webhook in webhooks}) < len(webhooks):
         faults.append(Fault("webhooks", "an address is there twice"))
     return faults
 
@@ -130,7 +132,7 @@ def _message(delivery: AlertDelivery) -> dict[str, Any]:
         "cluster": rule.query.cluster.slug,
         "query": rule.query.name,
         "rule": {"id": rule.pk, **{name: getattr(rule, name) for name in names}},
-        "alerts": [_alert(one) for one in notice.alerts],
+        "alerts": [_alert(alert) for alert in notice.alerts],
         "links": {"page": _page(notice)},
     }
 

@@ -56,9 +56,9 @@ def group_columns(pipeline: Mapping[str, Any] | None, schema: pa.Schema) -> list
     names: list[str] = []
     for operator in (pipeline or {}).get("operators", ()):
         names = _after(operator["expression"], names)
-    found = [name for name in schema.names if name in names and name != WINDOW]
-    if found or names:
-        return found
+    groups = [name for name in schema.names if name in names and name != WINDOW]
+    if groups or names:
+        return groups
     return [name for name in schema.names if not is_number(schema.field(name).type) and name != WINDOW]
 
 

@@ -103,7 +103,7 @@ def _settle(query: Query, why: str, rules: Sequence[AlertRule]) -> None:
     by_rule: dict[int, list[Alert]] = {}
     for alert in firing.select_for_update():
         by_rule.setdefault(alert.rule_id, []).append(alert)
-    for rule in (one for one in rules if one.pk in by_rule):
+    for rule in (rule for rule in rules if rule.pk in by_rule):
         alerts = by_rule[rule.pk]
         rows = Alert.objects.filter(pk__in=[alert.pk for alert in alerts])
         rows.update(state=AlertState.RESOLVED, resolved_at=timezone.now(), resolved_by=why)

@@ -53,8 +53,8 @@ def result_store(frame: Frame) -> ResultWindow | None:
     query, values, table = _query(frame.query), _values(frame), _table(frame)
     if query is None:
         return None
-    known = ResultWindow.objects.filter(query=query, plan=frame.plan, window_us=values["window_us"])
-    row = known.select_for_update().defer("body").first()
+    stored = ResultWindow.objects.filter(query=query, plan=frame.plan, window_us=values["window_us"])
+    row = stored.select_for_update().defer("body").first()
     if row is not None and row.revision >= values["revision"]:
         return row
     plan = KnownPlan.objects.select_related("live__version").filter(query=frame.query, digest=frame.plan).first()
@@ -81,15 +81,15 @@ def _values(frame: Frame) -> dict[str, Any]:
     """What the frame's header says, as the model holds it; every fault at once."""
     says = frame.extra
     faults = [
-        Fault(f"extra.{name}", f"{name} is {says.get(name)!r}; allowed: a whole number from {least} on")
-        for name, least in _NUMBERS.items()
-        if not (name in _OPTIONAL and name not in says) and not _is_whole(says.get(name), least)
+        Fault(f"extra.{name}", f"{name} is {says.get(name)!r}; allowed: a whole number from {minimum} on")
+        for name, minimum in _NUMBERS.items()
+        if not (name in _OPTIONAL and name not in says) and not _is_whole(says.get(name), minimum)
     ]
     closing_us = says.get("closing_epoch_us")
     if closing_us is not None and not _is_whole(closing_us, 0):
         faults.append(Fault("extra.closing_epoch_us", f"closing_epoch_us is {closing_us!r}; allowed: microseconds"))
     missing = says.get("missing", [])
-    if not isinstance(missing, list) or not all(isinstance(one, str) for one in missing):
+    if not isinstance(missing, list) or not all(isinstance(missing_name, str) for missing_name in missing):
         faults.append(Fault("extra.missing", f"missing is {missing!r}; allowed: a list of agents' ids"))
     recovered = says.get("recovered", {})
     if not isinstance(recovered, dict) or not all(_is_whole(count, 0) for count in recovered.values()):
@@ -109,8 +109,8 @@ def _values(frame: Frame) -> dict[str, Any]:
     }
 
 
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_NUMBER
+def _is_whole(value: Any, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= MAX_NUMBER
 
 
 def _moment(microseconds: int) -> datetime:

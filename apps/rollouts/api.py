@@ -71,12 +71,12 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
 
         With `start` its rollout begins; 409 where the check refuses it.
         """
-        wanted = NewConfigSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
+        serializer = NewConfigSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
         with transaction.atomic():  # what was to start and is refused is not kept
             config = config_create(
-                cluster=self.cluster, wish=wanted.wish(), words=values["words"], user=signed_in_user(request)
+                cluster=self.cluster, wish=serializer.wish(), words=values["words"], user=signed_in_user(request)
             )
             if values["start"]:
                 rollout_start(config=config, user=signed_in_user(request), force=values["force"])
@@ -87,20 +87,20 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
     def check(self, request: Request, slug: str) -> Response:
         """What a configuration would have done with the epochs recorded of late; nothing is stored."""
-        wanted = WishSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        return Response(config_check(cluster=self.cluster, wish=wanted.wish()))
+        serializer = WishSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        return Response(config_check(cluster=self.cluster, wish=serializer.wish()))
 
     @extend_schema(request=StartSerializer, responses={201: RolloutDetailSerializer})
     @action(detail=True, methods=["post"])
     def start(self, request: Request, slug: str, number: str) -> Response:
         """Start its rollout; where another one is under way it waits in line. 409 where its check refused it."""
-        wanted = StartSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        serializer = StartSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
         config = self.get_object()
-        agents = [agent_named(config.cluster, name) for name in wanted.validated_data.get("canaries", ())]
+        agents = [agent_named(config.cluster, name) for name in serializer.validated_data.get("canaries", ())]
         rollout = rollout_start(
-            config=config, user=signed_in_user(request), force=wanted.validated_data["force"], canaries=agents
+            config=config, user=signed_in_user(request), force=serializer.validated_data["force"], canaries=agents
         )
         number_now = rollout.config.number
         location = f"/api/v1/clusters/{slug}/rollouts/{number_now}"
@@ -139,19 +139,19 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"], url_path="roll-back")
     def roll_back(self, request: Request, slug: str, number: str) -> Response:
         """Take it back from every agent that has it, also after it is done; one that waits in line just stops."""
-        wanted = WhySerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        serializer = WhySerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
         rollout = self.get_object()
-        return self._done(rollout_roll_back(rollout=rollout, user=signed_in_user(request), **wanted.validated_data))
+        return self._done(rollout_roll_back(rollout=rollout, user=signed_in_user(request), **serializer.validated_data))
 
     @extend_schema(request=CanariesSerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
     def canaries(self, request: Request, slug: str, number: str) -> Response:
         """Make more agents canaries, before or while canaries are watched."""
-        wanted = CanariesSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        serializer = CanariesSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
         rollout = self.get_object()
-        agents = wanted.rows(rollout.config.cluster)
+        agents = serializer.rows(rollout.config.cluster)
         return self._done(canaries_add(rollout=rollout, agents=agents, user=signed_in_user(request)))
 
     def _done(self, rollout: Rollout) -> Response:
@@ -184,9 +184,9 @@ class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
     def partial_update(self, request: Request, slug: str) -> Response:
         """Change it. Rollouts under way keep the one that they began with."""
         policy = self.get_object()
-        wanted = PolicySerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        policy = policy_update(cluster=policy.cluster, **wanted.validated_data)
+        serializer = PolicySerializer(data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        policy = policy_update(cluster=policy.cluster, **serializer.validated_data)
         return Response(PolicySerializer(policy).data)
 
 

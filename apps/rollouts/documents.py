@@ -40,15 +40,15 @@ def document_make(
     now: datetime,
 ) -> dict[str, Any]:
     """The document of a query at an agent, or at all of them; without what was `learned` it holds settings alone."""
-    known = {**_NOTHING, **(learned or {})}
+    figures = {**_NOTHING, **(learned or {})}
     says = {
         "schema": SCHEMA,
         "query": live.key,
         "plan": live.plan,
         "agent": str(agent.pk) if agent else "*",
         "settings": dict(settings),
-        **{name: known[name] for name in _LEARNED},
-        **{name: known[name] for name in _OF_WATERMARKS if known.get(name)},
+        **{name: figures[name] for name in _LEARNED},
+        **{name: figures[name] for name in _OF_WATERMARKS if figures.get(name)},
         "ttl_s": TTL_S,
         "fallback": "local",
     }
@@ -96,5 +96,5 @@ def figures_of(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def source_operators_of(live: LiveQuery) -> list[dict[str, Any]]:
     """The operators of a live query that may run at a source, as its pipeline describes them."""
-    found: list[dict[str, Any]] = live.pipeline["operators"][: live.source_operators]
-    return found
+    operators: list[dict[str, Any]] = live.pipeline["operators"][: live.source_operators]
+    return operators

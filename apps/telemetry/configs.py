@@ -88,10 +88,10 @@ def settings_read(given: Any, operators: int, faults: list[Fault]) -> dict[str, 
     read = AdaptationSettings.read(given, "", "settings", faults)
     if read is None or len(faults) > before:
         return {}
-    found, wanted = len(read.load_factors), operators if read.method == FIXED else 0
-    if found != wanted:
-        why = "one for each operator that may run at a source" if wanted else f"the method {read.method} finds them"
-        faults.append(Fault("settings.load_factors", f"load_factors has {found} items; allowed: {wanted}, {why}"))
+    count, expected = len(read.load_factors), operators if read.method == FIXED else 0
+    if count != expected:
+        why = "one for each operator that may run at a source" if expected else f"the method {read.method} finds them"
+        faults.append(Fault("settings.load_factors", f"load_factors has {count} items; allowed: {expected}, {why}"))
     return {**given, "load_factors": list(read.load_factors)} if read.load_factors else dict(given)
 
 
@@ -143,7 +143,7 @@ def _content(agent: Agent) -> dict[str, Any]:
         "budget_cores": agent.budget_cores,
         "batch_records": BATCH_RECORDS,
         "spool_max_bytes": SPOOL_MAX_BYTES,
-        "sources": {one.source_id: _source(agent, one) for part in parts for one in part.live.sources},
+        "sources": {source.source_id: _source(agent, source) for part in parts for source in part.live.sources},
         "queries": [_query(part) for part in parts],
         "relay": relay,
         "parent": {"url": _address_of(agent.parent)} if _is_below(agent) else None,

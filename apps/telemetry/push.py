@@ -96,11 +96,11 @@ class AgentConsumer(ReadOnlyConsumer):
             return
         await self.accept()
         self.digest = _token_digest(headers.get(b"authorization", b"").decode("latin-1"))
-        found = await self._agent()
-        if found is None:
+        agent = await self._agent()
+        if agent is None:
             await self.close(code=UNKNOWN)
             return
-        self.group, self.since = group_of(found.pk), time.time()
+        self.group, self.since = group_of(agent.pk), time.time()
         await self.channel_layer.group_add(self.group, self.channel_name)
         await self.channel_layer.group_send(self.group, {"type": "connected", "since": self.since})
         await self.look({})
@@ -111,11 +111,11 @@ class AgentConsumer(ReadOnlyConsumer):
 
     async def look(self, event: dict[str, Any]) -> None:
         """Something about the agent changed: may it still be here, and which version is its configuration?"""
-        found = await self._agent()
-        if found is None or not found.enabled:
-            await self.close(code=UNKNOWN if found is None else DISABLED)
-        elif found.config_version != self.version:
-            self.version = found.config_version
+        agent = await self._agent()
+        if agent is None or not agent.enabled:
+            await self.close(code=UNKNOWN if agent is None else DISABLED)
+        elif agent.config_version != self.version:
+            self.version = agent.config_version
             await self.send_json({"config_version": self.version})
 
     async def connected(self, event: dict[str, Any]) -> None:

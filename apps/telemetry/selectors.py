@@ -153,12 +153,12 @@ def agents_listed() -> QuerySet[Agent]:
 
 def agent_named(cluster: Cluster, name: str) -> Agent:
     """A cluster's agent by its name."""
-    found = agents_listed().filter(cluster=cluster, name=name).first()
-    if found is None:
-        known = ", ".join(cluster.agents.values_list("name", flat=True)[:10]) or "none"
-        message = f"no agent {name!r}; there are: {known}"
+    agent = agents_listed().filter(cluster=cluster, name=name).first()
+    if agent is None:
+        names = ", ".join(cluster.agents.values_list("name", flat=True)[:10]) or "none"
+        message = f"no agent {name!r}; there are: {names}"
         raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("agent", message)])
-    return found
+    return agent
 
 
 def policy_in_force(cluster: Cluster) -> dict[str, str]:
@@ -167,8 +167,8 @@ def policy_in_force(cluster: Cluster) -> dict[str, str]:
     Nothing else of what agents said is read.
     """
     rows = Agent.objects.filter(cluster=cluster, heartbeat__has_key="schedule")
-    found = rows.values_list("pk", "heartbeat__schedule__policy")
-    return {str(pk): policy for pk, policy in found if policy}
+    policies = rows.values_list("pk", "heartbeat__schedule__policy")
+    return {str(pk): policy for pk, policy in policies if policy}
 
 
 def enrolments_listed() -> QuerySet[EnrolmentToken]:
@@ -203,10 +203,10 @@ def lives_listed() -> QuerySet[LiveQuery]:
 
 def live_by_key(cluster: str, name: str) -> LiveQuery:
     """A live run by the names of cluster and query."""
-    found = lives_listed().filter(query__cluster__slug=cluster, query__name=name).first()
-    if found is None:
+    live = lives_listed().filter(query__cluster__slug=cluster, query__name=name).first()
+    if live is None:
         raise Missing(f"The query {cluster}/{name} has no live run.", [("query", f"no live run of {cluster}/{name}")])
-    return found
+    return live
 
 
 def agents_scheduling(cluster: Any) -> QuerySet[Agent]:
@@ -226,4 +226,4 @@ def assignments_adapting(cluster: Any) -> list[Assignment]:
     """Parts in live queries of a cluster at agents that adapt: not producers, not those set by hand."""
     rows = Assignment.objects.filter(enabled=True, agent__enabled=True, agent__cluster=cluster, live__in=live_served())
     rows = rows.exclude(agent__kind=AgentKind.PRODUCER).select_related("agent", "live__query__cluster", "live__source")
-    return [one for one in rows.order_by("live__query__name", "agent__name") if not one.by_hand]
+    return [row for row in rows.order_by("live__query__name", "agent__name") if not row.by_hand]

@@ -1,8 +1,9 @@
-"""How a measure moved at some agents against what would have been: at themselves before, and at others meanwhile.
+"""Measures of a rollout: their change at the canary against its own past, and against the control meanwhile.
 
-What happened to the others between the same two spans is taken off: a load that grows everywhere is no configuration's
-doing, and agents that always were dearer than others are no reason either. Everything is per record that came in, for
-agents differ in rate; spans are whole windows, for partial rows leave in bursts when windows close.
+The change of the control between the same two spans is subtracted: a load that grows everywhere is not caused by the
+configuration, nor are costs that always were higher at the canary. Measures are per input record, since agents differ
+in rate; spans are whole windows, since partial rows leave in bursts when windows close. Window latency and time in queue
+judge a schedule over all queries of an agent together: these share its core, so that one may gain what another loses.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ __all__ = [
 ]
 
 
-#: Measures of which the change is told in seconds, and judged by the limits of latency.
+#: Measures whose change is in seconds, judged by the limits of latency.
 IN_SECONDS = ("latency", "window", "window_p99", "queue")
 
-#: Times the half of the 90 % interval by which a measure has to be beyond its limit: it is looked at every few seconds,
-#: and so are the others in every query, so that one of them would soon be beyond it by chance.
+#: Half-widths of the 90 % interval by which a measure has to exceed its limit: measures of every query are judged every
+#: few seconds, so that one of them would soon exceed it by chance.
 SURE = 1.5
 _MIN_BLOCK_EPOCHS = 5
-_MIN_SHARE = 0.01  # of the bytes that come in: less than that sent per record is not told from nothing
-_MIN_CPU_RECORDS = 1000  # on each side, of each span: the CPU time of fewer is mostly what else their host does
+_MIN_SHARE = 0.01  # of the bytes that come in: less than that sent per record counts as nothing
+_MIN_CPU_RECORDS = 1000  # on each side, of each span: the CPU time of fewer is mostly other work of their host
 _SAVES = 0.02  # CPU time that makes bytes fall by so much is well spent
 
 Rows = Mapping[str, Sequence[EpochRow]]  #: epochs in order of time, by agent
@@ -51,7 +52,7 @@ Span = tuple[int, int]  #: microseconds since 1970, from and until
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """By how much a configuration may be worse (`RolloutPolicy`)."""
+    """Limits of a rollout policy: by how much a configuration may be worse."""
 
     overflow_pp: float
     bytes_rel: float
@@ -67,29 +68,29 @@ class Measure:
     key: str
     before: float | None
     after: float
-    others_before: float | None
-    others_after: float | None
+    control_before: float | None
+    control_after: float | None
     expected: float
     change: float
     base: float  #: what `change` is relative to
     uncertainty: float  #: of `change`: `SURE` times the half of its 90 % interval
     limit: float
-    tells: bool = True  #: whether it is reason enough; else it is doubtful at the most
+    is_conclusive: bool = True  #: else it is at most doubtful
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         """Beyond its limit, and not by chance."""
-        return self.tells and self.change - self.uncertainty > self.limit
+        return self.is_conclusive and self.change - self.uncertainty > self.limit
 
     @property
-    def unsure(self) -> bool:
+    def is_doubtful(self) -> bool:
         """Beyond its limit, perhaps by chance."""
-        return self.change > self.limit and not self.worse
+        return self.change > self.limit and not self.is_worse
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is divided by what; changes are relative, or differences."""
+    """Kind of a measure: numerator and denominator; changes are relative, or differences."""
 
     over: Callable[[EpochRow], float]
     under: Callable[[EpochRow], float]
@@ -110,40 +111,40 @@ MEASURES = tuple(_KINDS)
 
 
 def measure_query(
-    watched: Rows, others: Rows, *, before: Span | None, after: Span, window_us: int, limits: Limits
+    canary: Rows, control: Rows, *, before: Span | None, after: Span, window_us: int, limits: Limits
 ) -> dict[str, Measure]:
-    """Every measure of a query that can be told, by its key; CPU time is judged only where it saves no bytes.
+    """Every measure of a query that is known, by its key; CPU time that saves bytes has no limit.
 
-    Where there is nothing to compare with, no record is to overflow, and nothing else is told.
+    Where there is nothing to compare with, overflow is measured against zero, and nothing else is.
     """
     block_us = block_of(window_us)
-    found: dict[str, Measure] = {}
+    measures: dict[str, Measure] = {}
     for key, kind in _KINDS.items():
         ratios = [
-            ratio_of(watched, before, kind, block_us),
-            ratio_of(watched, after, kind, block_us),
-            ratio_of(others, before, kind, block_us),
-            ratio_of(others, after, kind, block_us),
+            ratio_of(canary, before, kind, block_us),
+            ratio_of(canary, after, kind, block_us),
+            ratio_of(control, before, kind, block_us),
+            ratio_of(control, after, kind, block_us),
         ]
-        told = key == "overflow" or ratios[0] is not None or ratios[3] is not None
-        if ratios[1] is not None and told:
-            least = _MIN_SHARE * _bytes_in(watched, after) if key == "bytes" else 0.0
-            found[key] = compare_ratios(key, kind, ratios, limits, least)
-    if "cpu" in found:
-        found["cpu"] = replace(found["cpu"], tells=_cpu_tells(watched, others, before, after))
-    saving = "bytes" in found and found["bytes"].change < -_SAVES
-    if saving and "cpu" in found:
-        found["cpu"] = replace(found["cpu"], limit=math.inf)
-    return found
+        is_comparable = key == "overflow" or ratios[0] is not None or ratios[3] is not None
+        if ratios[1] is not None and is_comparable:
+            minimum = _MIN_SHARE * _bytes_in(canary, after) if key == "bytes" else 0.0
+            measures[key] = compare_ratios(key, kind, ratios, limits, minimum)
+    if "cpu" in measures:
+        measures["cpu"] = replace(measures["cpu"], is_conclusive=_is_cpu_conclusive(canary, control, before, after))
+    saving = "bytes" in measures and measures["bytes"].change < -_SAVES
+    if saving and "cpu" in measures:
+        measures["cpu"] = replace(measures["cpu"], limit=math.inf)
+    return measures
 
 
 def block_of(window_us: int) -> int:
-    """Over how long epochs are taken together, to know by how much a measure differs from one block to the next."""
+    """Length of the blocks of epochs whose differences give a measure's error, in microseconds."""
     return max(window_us, _MIN_BLOCK_EPOCHS * EPOCH_US // window_us * window_us)
 
 
 def ratio_of(rows: Rows, span: Span | None, kind: Kind, block_us: int) -> SampleRatio | None:
-    """The ratio over a span, all agents together, its error from block to block; None where nothing came."""
+    """The ratio over a span, all agents together, with its error over blocks; None without records."""
     if span is None:
         return None
     over: dict[int, float] = defaultdict(float)
@@ -159,10 +160,10 @@ def ratio_of(rows: Rows, span: Span | None, kind: Kind, block_us: int) -> Sample
     return estimate_ratio([over[block] for block in under], list(under.values()))
 
 
-def _cpu_tells(watched: Rows, others: Rows, before: Span | None, after: Span) -> bool:
-    """CPU time also grows where a host is busy with something else, which an agent alone cannot tell."""
+def _is_cpu_conclusive(canary: Rows, control: Rows, before: Span | None, after: Span) -> bool:
+    """CPU time also grows on a busy host, which an agent alone cannot tell apart."""
     spans = [span for span in (before, after) if span is not None]
-    return all(_records_in(rows, span) >= _MIN_CPU_RECORDS for rows in (watched, others) for span in spans)
+    return all(_records_in(rows, span) >= _MIN_CPU_RECORDS for rows in (canary, control) for span in spans)
 
 
 def _records_in(rows: Rows, span: Span) -> int:
@@ -176,51 +177,51 @@ def _bytes_in(rows: Rows, span: Span) -> float:
 
 
 def compare_ratios(
-    key: str, kind: Kind, ratios: Sequence[SampleRatio | None], limits: Limits, least: float = 0.0
+    key: str, kind: Kind, ratios: Sequence[SampleRatio | None], limits: Limits, minimum: float = 0.0
 ) -> Measure:
-    """A measure of its ratios: at those watched before and after, the latter known, and at the others likewise."""
-    own_before, own_after, others_before, others_after = ratios
-    assert own_after is not None
-    expected = _expected(own_before, others_before, others_after, kind.relative, least)
-    used = [own_after, *([own_before, others_before, others_after] if own_before else [others_after])]
-    if others_before is None and own_before:
-        used = [own_after, own_before]
-    base = _base(key, kind, expected, own_after.value, least)
+    """A measure by its ratios: at the canary before and after (the latter known), and at the control likewise."""
+    canary_before, canary_after, control_before, control_after = ratios
+    assert canary_after is not None
+    expected = _expected(canary_before, control_before, control_after, kind.relative, minimum)
+    used = [canary_after, *([canary_before, control_before, control_after] if canary_before else [control_after])]
+    if control_before is None and canary_before:
+        used = [canary_after, canary_before]
+    base = _base(key, kind, expected, canary_after.value, minimum)
     return Measure(
         key,
-        own_before.value if own_before else None,
-        own_after.value,
-        others_before.value if others_before else None,
-        others_after.value if others_after else None,
+        canary_before.value if canary_before else None,
+        canary_after.value,
+        control_before.value if control_before else None,
+        control_after.value if control_after else None,
         expected,
-        (own_after.value - expected) / base,
+        (canary_after.value - expected) / base,
         base,
-        SURE * math.hypot(*(one.half_width or 0.0 for one in used if one)) / base,
+        SURE * math.hypot(*(used_ratio.half_width or 0.0 for used_ratio in used if used_ratio)) / base,
         _limit(key, limits, expected),
     )
 
 
-def _base(key: str, kind: Kind, expected: float, after: float, least: float) -> float:
+def _base(key: str, kind: Kind, expected: float, after: float, minimum: float) -> float:
     if kind.relative:
-        return max(expected, least) or after or 1.0
+        return max(expected, minimum) or after or 1.0
     return 0.01 if key == "overflow" else 1.0
 
 
 def _expected(
-    own: SampleRatio | None,
-    others_before: SampleRatio | None,
-    others_after: SampleRatio | None,
+    canary: SampleRatio | None,
+    control_before: SampleRatio | None,
+    control_after: SampleRatio | None,
     relative: bool,
-    least: float,
+    minimum: float,
 ) -> float:
-    """What would be without the configuration."""
-    if own is None:
-        return others_after.value if others_after else 0.0
-    if others_before is None or others_after is None:
-        return own.value
-    if relative and others_before.value > least:
-        return own.value * others_after.value / others_before.value
-    return max(0.0, own.value + others_after.value - others_before.value)
+    """The value to expect without the configuration."""
+    if canary is None:
+        return control_after.value if control_after else 0.0
+    if control_before is None or control_after is None:
+        return canary.value
+    if relative and control_before.value > minimum:
+        return canary.value * control_after.value / control_before.value
+    return max(0.0, canary.value + control_after.value - control_before.value)
 
 
 def _limit(key: str, limits: Limits, expected: float) -> float:
@@ -229,8 +230,8 @@ def _limit(key: str, limits: Limits, expected: float) -> float:
     return {"overflow": limits.overflow_pp, "bytes": limits.bytes_rel, "cpu": limits.cpu_rel}[key]
 
 
-_MIN_TAIL_WINDOWS = 20  # windows of which a 99 % quantile is told
-_SURE_TAIL = 100  # on each side, of each span, where it is reason enough
+_MIN_TAIL_WINDOWS = 20  # windows below which no 99 % quantile is computed
+_SURE_TAIL = 100  # on each side, of each span, where it is conclusive
 _TAIL = 0.99
 _Z = 1.645  # standard deviations that a 90 % interval reaches to either side
 _MANY = 10**6  # degrees of freedom: quantiles of the normal distribution
@@ -239,47 +240,49 @@ _SECONDS = Kind(lambda row: 0.0, lambda row: 0.0, relative=False)
 _WINDOW_KINDS = {
     "overflow": Kind(lambda row: row.overflow, lambda row: float(row.records_in), relative=False),
     "window": Kind(
-        lambda row: math.fsum(one.latency_s for one in row.sweeps), lambda row: float(len(row.sweeps)), relative=False
+        lambda row: math.fsum(sweep.latency_s for sweep in row.sweeps),
+        lambda row: float(len(row.sweeps)),
+        relative=False,
     ),
-    # records waiting by records coming in a second: how long they wait
+    # records queued, divided by records arriving in a second
     "queue": Kind(lambda row: row.queued * EPOCH_US / 1e6, lambda row: float(row.records_in), relative=False),
 }
 WINDOW_MEASURES = ("window", "window_p99", "queue")
 
 
 def measure_windows(
-    watched: Rows, others: Rows, *, before: Span | None, after: Span, window_us: int, limits: Limits
+    canary: Rows, control: Rows, *, before: Span | None, after: Span, window_us: int, limits: Limits
 ) -> dict[str, Measure]:
-    """Latency of windows (mean and 99 % quantile), waiting and overflowing records, as far as they can be told.
+    """Window latency (mean and 99 % quantile), time in queue and overflow, as far as they are known.
 
-    Rows are those of all queries of an agent `queries_summed`. Where there is nothing to compare with, no record is to
-    overflow, and nothing else is told.
+    Rows are those of `queries_summed`. Where there is nothing to compare with, overflow is measured against zero, and
+    nothing else is.
     """
     block_us = block_of(window_us)
-    sides = ((watched, before), (watched, after), (others, before), (others, after))
-    found: dict[str, Measure] = {}
+    sides = ((canary, before), (canary, after), (control, before), (control, after))
+    measures: dict[str, Measure] = {}
     for key, kind in _WINDOW_KINDS.items():
         ratios = [ratio_of(rows, span, kind, block_us) for rows, span in sides]
         if ratios[1] is not None and (key == "overflow" or ratios[0] is not None or ratios[3] is not None):
-            found[key] = compare_ratios(key, kind, ratios, limits)
+            measures[key] = compare_ratios(key, kind, ratios, limits)
     latencies = [_latencies(rows, span) for rows, span in sides]
     tails = [_tail_ratio(listed) for listed in latencies]
     if tails[1] is not None and (tails[0] is not None or tails[3] is not None):
-        used = [listed for listed, one in zip(latencies, tails, strict=True) if one is not None]
-        sure = all(len(listed) >= _SURE_TAIL for listed in used)
-        found["window_p99"] = replace(compare_ratios("window_p99", _SECONDS, tails, limits), tells=sure)
-    return found
+        used = [listed for listed, tail in zip(latencies, tails, strict=True) if tail is not None]
+        is_sure = all(len(listed) >= _SURE_TAIL for listed in used)
+        measures["window_p99"] = replace(compare_ratios("window_p99", _SECONDS, tails, limits), is_conclusive=is_sure)
+    return measures
 
 
 def _latencies(rows: Rows, span: Span | None) -> list[float]:
     if span is None:
         return []
     return sorted(
-        one.latency_s
+        sweep.latency_s
         for listed in rows.values()
         for row in listed
         if span[0] <= row.epoch_us < span[1]
-        for one in row.sweeps
+        for sweep in row.sweeps
     )
 
 
@@ -289,10 +292,10 @@ def _tail_ratio(ordered: Sequence[float]) -> SampleRatio | None:
     if n < _MIN_TAIL_WINDOWS:
         return None
     reach = _Z * math.sqrt(n * _TAIL * (1 - _TAIL))
-    least, at, most = (
+    low, at, high = (
         ordered[min(n - 1, max(0, math.ceil(rank) - 1))] for rank in (n * _TAIL - reach, n * _TAIL, n * _TAIL + reach)
     )
-    return SampleRatio(at, (most - least) / 2 / _Z, _MANY)
+    return SampleRatio(at, (high - low) / 2 / _Z, _MANY)
 
 
 def windows_in(rows: Rows, span: Span) -> int:
@@ -320,7 +323,7 @@ def _sum(rows: Sequence[EpochRow]) -> EpochRow:
         version=None,
         slack_s=None,
         expected=None,
-        sweeps=tuple(one for row in rows for one in row.sweeps),
+        sweeps=tuple(sweep for row in rows for sweep in row.sweeps),
         spans=(),
         **sums,
     )

@@ -45,47 +45,48 @@ def drafts_check(
 ) -> dict[str, Any]:
     """Predict a configuration beside what is in force: {"health", "reasons", "queries", "agents", "epochs", "at"}.
 
-    `health` is unknown where nothing was learned of the operators yet, or nothing recorded: the canaries will tell.
-    They alone tell what schedules do; a replay of recorded arrivals is asked for apart (`apps.rollouts.schedule.replays`).
+    `health` is unknown where nothing was learned of the operators yet, or nothing is recorded: the canaries decide.
+    Schedules are judged at the canaries alone; a replay of recorded arrivals is a job of its own
+    (`apps.rollouts.schedule.replays`).
     """
     by_part = {(draft.live.pk, draft.agent.pk if draft.agent else None): draft for draft in drafts}
     parts = [
-        (one, draft)
-        for one in assignments_adapting(cluster)
-        if (draft := by_part.get((one.live_id, one.agent_id)) or by_part.get((one.live_id, None)))
+        (part, draft)
+        for part in assignments_adapting(cluster)
+        if (draft := by_part.get((part.live_id, part.agent_id)) or by_part.get((part.live_id, None)))
     ][:_MAX_PARTS]
-    recorded = recorded_epochs({one.agent for one, _ in parts}, now, _RECORDED_S)
+    recorded = recorded_epochs({part.agent for part, _ in parts}, now, _RECORDED_S)
     queries: dict[str, _BeforeAndAfter] = {}
-    known = learned_in(cluster)
-    for one, draft in parts:
-        epochs = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
+    learned = learned_in(cluster)
+    for part, draft in parts:
+        epochs = recorded.get(str(part.agent_id), {}).get(part.live.key, [])
         epochs = epochs[:: -(-len(epochs) // _MAX_EPOCHS) or 1]
-        row = known.get((one.live_id, one.agent_id))
+        row = learned.get((part.live_id, part.agent_id))
         figures = draft.learned if draft.learned and draft.learned.get("operators") else None
         document = figures or (document_of_learned(row) if row else None)
-        if both := _predicted(one, draft, document, epochs):
-            sums = queries.setdefault(one.live.query.name, _BeforeAndAfter(PredictedSums(), PredictedSums()))
+        if both := _predicted(part, draft, document, epochs):
+            sums = queries.setdefault(part.live.query.name, _BeforeAndAfter(PredictedSums(), PredictedSums()))
             sums.now.add(both.now)
             sums.then.add(both.then)
             sums.agents += 1
-    told = _check_document(queries, policy, now, len(parts))
+    check = _check_document(queries, policy, now, len(parts))
     if schedules and not drafts:
-        told["reasons"] = ["what a schedule changes is told by its canaries, and beforehand by a replay"]
-    return told
+        check["reasons"] = ["what a schedule changes is told by its canaries, and beforehand by a replay"]
+    return check
 
 
 def _predicted(
-    one: Assignment, draft: PartDraft, document: Mapping[str, Any] | None, epochs: Sequence[EpochRow]
+    part: Assignment, draft: PartDraft, document: Mapping[str, Any] | None, epochs: Sequence[EpochRow]
 ) -> _BeforeAndAfter | None:
     """By what the document knows of this agent's operators; both are replayed on the same epochs."""
-    known = known_operators(document, one.live)
-    if known is None or not any(epoch.records_in for epoch in epochs):
+    operators = known_operators(document, part.live)
+    if operators is None or not any(epoch.records_in for epoch in epochs):
         return None
-    before = part_of(one)
-    settings = AdaptationSettings.parse(before.document["settings"] if before else one.settings)
-    planned = known_operators(before.document, one.live) if before else None
-    now = predict(known, settings, epochs, planned=planned)
-    return _BeforeAndAfter(now, predict(known, AdaptationSettings.parse(dict(draft.settings)), epochs))
+    before = part_of(part)
+    settings = AdaptationSettings.parse(before.document["settings"] if before else part.settings)
+    planned = known_operators(before.document, part.live) if before else None
+    now = predict(operators, settings, epochs, planned=planned)
+    return _BeforeAndAfter(now, predict(operators, AdaptationSettings.parse(dict(draft.settings)), epochs))
 
 
 def _check_document(
@@ -97,7 +98,7 @@ def _check_document(
         figures = _figures(both)
         shown[query] = {**figures, "agents": both.agents, "epochs": both.then.epochs}
         reasons += [f"{query}: {reason}" for reason in _reasons(figures, policy)]
-    known = sum(both.agents for both in queries.values())
+    predicted_parts = sum(both.agents for both in queries.values())
     health = WORSE if reasons else GOOD if queries else UNKNOWN
     if not queries:
         reasons = ["nothing is known of these operators, or no epochs are recorded: nothing can be predicted"]
@@ -107,7 +108,7 @@ def _check_document(
         "reasons": reasons,
         "queries": shown,
         "parts": parts,
-        "predicted_parts": known,
+        "predicted_parts": predicted_parts,
         "epochs": epochs,
         "at": now.isoformat(),
     }
@@ -130,11 +131,11 @@ def _figures(both: _BeforeAndAfter) -> dict[str, float | None]:
 def _reasons(figures: Mapping[str, float | None], policy: RolloutPolicy) -> list[str]:
     """What is predicted to be beyond its limit."""
     bytes_rel, cpu_rel, overflow_pp = figures["bytes_rel"] or 0.0, figures["cpu_rel"] or 0.0, figures["overflow_pp"]
-    found = []
+    reasons = []
     if overflow_pp is not None and overflow_pp > policy.overflow_pp:
-        found.append(f"{overflow_pp:.3g} points more records would overflow (limit {policy.overflow_pp:g})")
+        reasons.append(f"{overflow_pp:.3g} points more records would overflow (limit {policy.overflow_pp:g})")
     if bytes_rel > policy.bytes_rel:
-        found.append(f"{100 * bytes_rel:.3g} % more bytes per record (limit {100 * policy.bytes_rel:g} %)")
+        reasons.append(f"{100 * bytes_rel:.3g} % more bytes per record (limit {100 * policy.bytes_rel:g} %)")
     if cpu_rel > policy.cpu_rel and bytes_rel > -_SAVES:
-        found.append(f"{100 * cpu_rel:.3g} % more CPU time that saves no bytes (limit {100 * policy.cpu_rel:g} %)")
-    return found
+        reasons.append(f"{100 * cpu_rel:.3g} % more CPU time that saves no bytes (limit {100 * policy.cpu_rel:g} %)")
+    return reasons

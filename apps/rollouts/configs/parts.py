@@ -46,9 +46,9 @@ def parts_reaching(parts: QuerySet[Part], agent: Any) -> QuerySet[Part]:
     member = OuterRef(agent) if isinstance(agent, OuterRef) else agent
     spreads = Q(rollout__config=OuterRef("config"), rollout__state__in=SPREADING)
     returns = Q(rollout__back=OuterRef("config"), rollout__state=RolloutState.ROLLING_BACK)
-    given = RolloutMember.objects.filter(spreads | returns, agent=member, state__in=GIVEN)
+    members = RolloutMember.objects.filter(spreads | returns, agent=member, state__in=GIVEN)
     rows = parts.filter(Q(agent=agent) | Q(agent=None))
-    rows = rows.filter(Q(config__state__in=IN_FORCE) | Exists(given))
+    rows = rows.filter(Q(config__state__in=IN_FORCE) | Exists(members))
     return rows.order_by("-config__number", F("agent").asc(nulls_last=True))
 
 
@@ -84,9 +84,9 @@ def schedule_of(agent: Agent) -> dict[str, Any] | None:
 def agents_with_schedules(agents: QuerySet[Agent]) -> QuerySet[Agent]:
     """Agents with `schedule_id`, the part that each is to have now, and the number of its configuration."""
     parts = SchedulePart.objects.filter(config__cluster=OuterRef("cluster"))
-    found = parts_reaching(parts, OuterRef("pk"))
+    reaching = parts_reaching(parts, OuterRef("pk"))
     return agents.annotate(
-        schedule_id=Subquery(found.values("pk")[:1]), schedule_number=Subquery(found.values("config__number")[:1])
+        schedule_id=Subquery(reaching.values("pk")[:1]), schedule_number=Subquery(reaching.values("config__number")[:1])
     )
 
 
@@ -104,10 +104,10 @@ _RENEWED = timedelta(seconds=TTL_S / 2)
 def part_of(assignment: Assignment, *, below: int | None = None) -> RefinedPart | None:
     """What an agent is to have in a query now; `below` a configuration's number: what it would have without it."""
     parts = RefinedPart.objects.filter(live=assignment.live_id, plan=assignment.live.plan)
-    found = parts_reaching(parts, assignment.agent_id)
+    reaching = parts_reaching(parts, assignment.agent_id)
     if below is not None:
-        found = found.filter(config__number__lt=below)
-    return found.select_related("config__parent").first()
+        reaching = reaching.filter(config__number__lt=below)
+    return reaching.select_related("config__parent").first()
 
 
 @refiner

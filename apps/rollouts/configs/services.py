@@ -99,9 +99,9 @@ def config_check(*, cluster: Cluster, wish: ConfigRequest, now: datetime | None 
 
 def _words(wish: ConfigRequest) -> str:
     said = []
-    for given, what in ((wish.settings, ""), (wish.schedule, "scheduling ")):
-        if given is not None:
-            said.append(what + (", ".join(f"{name} {value}" for name, value in given.items()) or "defaults"))
+    for settings, what in ((wish.settings, ""), (wish.schedule, "scheduling ")):
+        if settings is not None:
+            said.append(what + (", ".join(f"{name} {value}" for name, value in settings.items()) or "defaults"))
     return f"Sets {'; '.join(said)}"[:200]
 
 
@@ -110,8 +110,10 @@ def _drafts(cluster: Cluster, wish: ConfigRequest, faults: list[Fault]) -> _Draf
     scheduling = list(agents_scheduling(cluster)) if wish.schedule is not None else []
     if wish.settings is None and wish.schedule is None:
         faults.append(Fault("settings", "neither settings nor schedule is given; allowed: one of them, or both"))
-    lives = {one.live.query.name: one.live for one in assignments}
-    agents = {one.agent.name: one.agent for one in assignments} | {agent.name: agent for agent in scheduling}
+    lives = {assignment.live.query.name: assignment.live for assignment in assignments}
+    agents = {assignment.agent.name: assignment.agent for assignment in assignments} | {
+        agent.name: agent for agent in scheduling
+    }
     if wish.schedule is not None and wish.queries:
         faults.append(Fault("queries", "a schedule is of whole agents, not of queries; allowed beside it: no queries"))
     else:
@@ -155,9 +157,9 @@ def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fau
         return {}
     settings: dict[str, Any] = {}
     for live in chosen:
-        found: list[Fault] = []
-        settings = settings_read(wish.settings, live.source_operators, found)
-        faults += [Fault(one.path, f"{one.message} (query {live.query.name})") for one in found]
+        settings_faults: list[Fault] = []
+        settings = settings_read(wish.settings, live.source_operators, settings_faults)
+        faults += [Fault(fault.path, f"{fault.message} (query {live.query.name})") for fault in settings_faults]
     return settings
 
 
@@ -166,33 +168,33 @@ def _parts(
 ) -> list[PartDraft]:
     """For all agents one part with settings alone, and one of their own for agents that are chosen or known of."""
     cluster = assignments[0].agent.cluster_id if wish.learned and assignments else None
-    known, watermarks = (learned_in(cluster), watermarks_in(cluster)) if cluster else ({}, {})
+    learned_by_part, watermarks = (learned_in(cluster), watermarks_in(cluster)) if cluster else ({}, {})
     drafts = [PartDraft(live, None, settings, watermarks_for(watermarks, live)) for live in chosen]
     drafts = [] if wish.agents else drafts
     keys = {live.pk for live in chosen}
-    for one in assignments:
-        if one.live_id in keys and (not wish.agents or one.agent.name in wish.agents):
-            learned = _learned_figures(known.get((one.live_id, one.agent_id)))
-            own = (one.live_id, one.agent_id) in watermarks
+    for assignment in assignments:
+        if assignment.live_id in keys and (not wish.agents or assignment.agent.name in wish.agents):
+            learned = _learned_figures(learned_by_part.get((assignment.live_id, assignment.agent_id)))
+            own = (assignment.live_id, assignment.agent_id) in watermarks
             if wish.agents or learned or own:
-                learned |= watermarks_for(watermarks, one.live, one.agent_id)
-                drafts.append(PartDraft(one.live, one.agent, settings, learned))
+                learned |= watermarks_for(watermarks, assignment.live, assignment.agent_id)
+                drafts.append(PartDraft(assignment.live, assignment.agent, settings, learned))
     return drafts
 
 
 def _learned_figures(row: Learned | None) -> dict[str, Any]:
     """What Spark knows of a query's operators at an agent, where it knows enough."""
-    if row is None or any(one["records"] < ENOUGH_RECORDS for one in row.document["operators"]):
+    if row is None or any(operator["records"] < ENOUGH_RECORDS for operator in row.document["operators"]):
         return {}
     return document_of_learned(row)
 
 
-def _unknown(path: str, wanted: Sequence[str], known: Mapping[str, Any], what: str) -> list[Fault]:
-    listed = ", ".join(sorted(known)[:10]) or "none"
+def _unknown(path: str, names: Sequence[str], names_known: Mapping[str, Any], what: str) -> list[Fault]:
+    listed = ", ".join(sorted(names_known)[:10]) or "none"
     return [
         Fault(f"{path}[{index}]", f"{name!r} is {what}; there are: {listed}")
-        for index, name in enumerate(wanted)
-        if name not in known
+        for index, name in enumerate(names)
+        if name not in names_known
     ]
 
 

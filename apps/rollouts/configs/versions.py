@@ -73,7 +73,8 @@ def config_store(
     )
     RefinedPart.objects.bulk_create(_part(config, draft, now) for draft in drafts)
     SchedulePart.objects.bulk_create(
-        schedule_make(config=config, agent=one.agent, settings=one.settings, now=now) for one in schedules
+        schedule_make(config=config, agent=schedule.agent, settings=schedule.settings, now=now)
+        for schedule in schedules
     )
     configs_announce(cluster)
     return config
@@ -91,9 +92,9 @@ def config_reissue(config: RefinedConfig, now: datetime) -> RefinedConfig:
 
     Agents take what has a higher number than what they have, so that nothing old ever comes back to them.
     """
-    given = RefinedConfig.objects.filter(cluster=config.cluster, number__gt=config.number)
-    given = given.exclude(state__in=(ConfigState.DRAFT, ConfigState.REFUSED))
-    if given.exists():
+    later = RefinedConfig.objects.filter(cluster=config.cluster, number__gt=config.number)
+    later = later.exclude(state__in=(ConfigState.DRAFT, ConfigState.REFUSED))
+    if later.exists():
         config = _copied(config, now)
     config.parent, config.state = _newest(config.cluster), ConfigState.ROLLING
     config.save(update_fields=["parent", "state", "updated_at"])

@@ -27,17 +27,17 @@ def learned_operators_store(live: LiveQuery, rows: Sequence[Mapping[str, Any]], 
     for row in rows:
         by_agent[row["agent"]].append(row)
     agents = agents_known(live)
-    known = {str(one.agent_id): one for one in Learned.objects.filter(live=live)}
-    wanted = [row["id"] for row in source_operators_of(live)]
+    stored = {str(learned.agent_id): learned for learned in Learned.objects.filter(live=live)}
+    operator_ids = [row["id"] for row in source_operators_of(live)]
     newest = newest_us(now)
     noted = 0
     for agent, listed in by_agent.items():
         listed = sorted(listed, key=lambda row: row["entry"])
         measured_us = max(row["measured_us"] or 0 for row in listed)
-        document = _document(listed) if [row["operator"] for row in listed] == wanted else None
+        document = _document(listed) if [row["operator"] for row in listed] == operator_ids else None
         if agent not in agents or document is None or measured_us > newest or not is_sound(live, document, now):
             continue
-        before = known.get(agent)
+        before = stored.get(agent)
         if before is not None and before.plan == live.plan and before.measured_us > measured_us:
             continue
         fields = {"plan": live.plan, "measured_us": measured_us, "document": document, "at": now}
@@ -59,9 +59,9 @@ def newest_us(now: datetime) -> int:
 def is_sound(live: LiveQuery, document: Mapping[str, Any], now: datetime) -> bool:
     """Whether agents could read it: numbers are finite and in their ranges, the plan is one."""
     config = RefinedConfig(number=1, cluster=live.query.cluster)
-    made = document_make(config=config, live=live, agent=None, settings={}, learned=document, now=now)
+    refined = document_make(config=config, live=live, agent=None, settings={}, learned=document, now=now)
     try:
-        RefinedAdaptation.parse(made)
+        RefinedAdaptation.parse(refined)
     except DocumentError as error:
         _log.warning("what was learned of %s is left out: %s", live.key, error.message)
         return False

@@ -32,10 +32,10 @@ class KnownOperators:
     def at(self, records: float) -> SourcePipeline:
         """The chain when so many records come in an epoch: what a group costs is spread over them."""
         costs, n = [], records
-        for one in self.operators:
-            costs.append(one.cost_at(n))
-            n *= one.relay
-        return SourcePipeline([one.relay for one in self.operators], costs, self.sizes, self.kinds)
+        for operator in self.operators:
+            costs.append(operator.cost_at(n))
+            n *= operator.relay
+        return SourcePipeline([operator.relay for operator in self.operators], costs, self.sizes, self.kinds)
 
 
 @dataclass
@@ -60,11 +60,13 @@ def known_operators(document: Mapping[str, Any] | None, live: LiveQuery) -> Know
     kinds = tuple(row["expression"]["op"] for row in source_operators_of(live))
     if document is None or not operators or len(operators) != len(kinds):
         return None
-    return KnownOperators(tuple(OperatorPrior(**one) for one in operators), tuple(document["record_bytes"]), kinds)
+    return KnownOperators(
+        tuple(OperatorPrior(**operator) for operator in operators), tuple(document["record_bytes"]), kinds
+    )
 
 
 def predict(
-    known: KnownOperators,
+    operators: KnownOperators,
     settings: AdaptationSettings,
     epochs: Iterable[EpochRow],
     *,
@@ -74,15 +76,15 @@ def predict(
 
     Methods that adapt count as settled. `planned` is what they believe in, where that is not what holds.
     """
-    found = PredictedSums()
+    sums = PredictedSums()
     for epoch in epochs:
         if epoch.records_in <= 0:
             continue
         n = float(epoch.records_in)
-        factors = (planned or known).at(n).settled(settings, epoch.budget_s, n)
-        made = known.at(n).epoch(factors, epoch.budget_s, n)
-        found.add(PredictedSums(n, made.bytes_sent, made.cpu_s, made.overflow, 1))
-    return found
+        factors = (planned or operators).at(n).settled(settings, epoch.budget_s, n)
+        outcome = operators.at(n).epoch(factors, epoch.budget_s, n)
+        sums.add(PredictedSums(n, outcome.bytes_sent, outcome.cpu_s, outcome.overflow, 1))
+    return sums
 
 
 @dataclass(frozen=True)
@@ -111,52 +113,54 @@ def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: f
 
     All-SP is what came in; the other baselines are None where an operator's cost is not known yet.
     """
-    wanted = None if agents is None else {str(pk) for pk in agents}
-    parts = [one for one in assignments_adapting(cluster) if wanted is None or str(one.agent_id) in wanted]
-    recorded = recorded_epochs({one.agent for one in parts}, timezone.now(), last_s)
+    ids = None if agents is None else {str(pk) for pk in agents}
+    parts = [
+        assignment for assignment in assignments_adapting(cluster) if ids is None or str(assignment.agent_id) in ids
+    ]
+    recorded = recorded_epochs({part.agent for part in parts}, timezone.now(), last_s)
     learned = learned_in(cluster)
     sums: dict[str, list[SavedBytes]] = {}
-    for one in parts:
-        rows = recorded.get(str(one.agent_id), {}).get(one.live.key, [])
+    for part in parts:
+        rows = recorded.get(str(part.agent_id), {}).get(part.live.key, [])
         if rows:
-            row = learned.get((one.live_id, one.agent_id))
-            known = known_operators(row.document, one.live) if row else None
-            sums.setdefault(str(one.agent_id), []).append(_of_query(rows, known))
+            row = learned.get((part.live_id, part.agent_id))
+            operators = known_operators(row.document, part.live) if row else None
+            sums.setdefault(str(part.agent_id), []).append(_of_query(rows, operators))
     return {agent: _saved_sum(listed) for agent, listed in sums.items()}
 
 
-def _of_query(rows: Sequence[EpochRow], known: KnownOperators | None) -> SavedBytes:
+def _of_query(rows: Sequence[EpochRow], operators: KnownOperators | None) -> SavedBytes:
     records = sum(row.records_in for row in rows)
     return SavedBytes(
         records=records,
         sent=sum(row.bytes_sent for row in rows),
         all_sp=sum(row.bytes_in for row in rows),
         span_s=(rows[-1].epoch_us - rows[0].epoch_us + EPOCH_US) / 1e6,
-        **_baselines(rows, known, records),
+        **_baselines(rows, operators, records),
     )
 
 
-def _baselines(rows: Sequence[EpochRow], known: KnownOperators | None, records: int) -> Mapping[str, float | None]:
+def _baselines(rows: Sequence[EpochRow], operators: KnownOperators | None, records: int) -> Mapping[str, float | None]:
     """Bytes of each baseline on some of the epochs, scaled up to all of them."""
-    if known is None:
+    if operators is None:
         return {}
     step = -(-len(rows) // _MAX_EPOCHS)
-    found = {}
+    baselines = {}
     for name, settings in _BASELINES.items():
-        made = predict(known, settings, rows[::step])
-        found[name.replace("-", "_")] = made.bytes_sent / made.records * records if made.records else None
-    return found
+        sums = predict(operators, settings, rows[::step])
+        baselines[name.replace("-", "_")] = sums.bytes_sent / sums.records * records if sums.records else None
+    return baselines
 
 
 def _saved_sum(listed: Sequence[SavedBytes]) -> SavedBytes:
     sums: dict[str, float | None] = {}
     for name in ("all_src", "filter_src", "best_op"):
-        values = [getattr(one, name) for one in listed]
+        values = [getattr(saved, name) for saved in listed]
         sums[name] = None if None in values else sum(values)
     return SavedBytes(
-        records=sum(one.records for one in listed),
-        sent=sum(one.sent for one in listed),
-        all_sp=sum(one.all_sp for one in listed),
-        span_s=max(one.span_s for one in listed),
+        records=sum(saved.records for saved in listed),
+        sent=sum(saved.sent for saved in listed),
+        all_sp=sum(saved.all_sp for saved in listed),
+        span_s=max(saved.span_s for saved in listed),
         **sums,
     )

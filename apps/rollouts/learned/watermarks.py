@@ -31,13 +31,13 @@ def learned_watermarks_store(live: LiveQuery, rows: Sequence[Mapping[str, Any]],
         if row["agent"] and row["stream"] and row["period_s"] is not None:
             by_agent[row["agent"]].append(row)
     agents, newest = agents_known(live) | {ALL_AGENTS}, newest_us(now)
-    known = {str(one.agent_id or ALL_AGENTS): one for one in LearnedWatermarks.objects.filter(live=live)}
+    stored = {str(learned.agent_id or ALL_AGENTS): learned for learned in LearnedWatermarks.objects.filter(live=live)}
     noted = 0
     for agent, listed in by_agent.items():
         measured_us, document = max(row["measured_us"] or 0 for row in listed), _document(listed)
         if agent not in agents or measured_us > newest or not is_sound(live, document, now):
             continue
-        before = known.get(agent)
+        before = stored.get(agent)
         if before is not None and before.plan == live.plan and before.measured_us > measured_us:
             continue
         fields = {"plan": live.plan, "measured_us": measured_us, "document": document, "at": now}
@@ -87,10 +87,10 @@ def watermarks_for(known: Known, live: LiveQuery, agent_id: Any = None) -> dict[
     rows = [row for key in dict.fromkeys((agent_id, None)) if (row := known.get((live.pk, key)))]
     streams: dict[str, dict[str, Any]] = {}
     for row in rows:
-        for one in row.document["watermarks"]:
-            had = streams.get(one["stream"])
-            if had is None or (had["mean_s"] is None and one["mean_s"] is not None):
-                streams[one["stream"]] = one
+        for watermark in row.document["watermarks"]:
+            had = streams.get(watermark["stream"])
+            if had is None or (had["mean_s"] is None and watermark["mean_s"] is not None):
+                streams[watermark["stream"]] = watermark
     cost_s = next((row.document["event_cost_s"] for row in rows if row.document["event_cost_s"] is not None), None)
     return {
         **({"watermarks": [streams[name] for name in sorted(streams)]} if streams else {}),

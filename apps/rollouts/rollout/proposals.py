@@ -59,7 +59,12 @@ class Difference:
 
 
 def operators_difference(
-    known: KnownOperators, before: KnownOperators | None, *, running: Sequence[float], budget_s: float, n_records: float
+    learned: KnownOperators,
+    before: KnownOperators | None,
+    *,
+    running: Sequence[float],
+    budget_s: float,
+    n_records: float,
 ) -> Difference | None:
     """What makes the figures of `known` worth telling, or None.
 
@@ -72,10 +77,10 @@ def operators_difference(
     budget_s, n_records
         CPU seconds and records of an epoch, of late.
     """
-    if any(one.records < MIN_RECORDS for one in known.operators):
+    if any(operator.records < MIN_RECORDS for operator in learned.operators):
         return None
-    gain = _gain(known, before, running, budget_s, n_records)
-    changed = _changed(known, before, budget_s, n_records)
+    gain = _gain(learned, before, running, budget_s, n_records)
+    changed = _changed(learned, before, budget_s, n_records)
     if gain is not None and gain > MIN_GAIN:
         return Difference(f"{100 * gain:.2g} % fewer bytes predicted", gain)
     if changed is not None and changed.size > MIN_CHANGE:
@@ -83,15 +88,15 @@ def operators_difference(
     return Difference("first figures of its operators", 0.0) if before is None else None
 
 
-def watermarks_difference(known: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None) -> Difference | None:
+def watermarks_difference(learned: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None) -> Difference | None:
     """What makes `watermarks` of a refined document worth telling, against those of the document `before`; or None.
 
     A period that is another one, a mean that moved by more than a deviation, a variance twice or half of what it was,
     or that they are known now where they were not.
     """
-    had = {one["stream"]: one for one in (before or {}).get("watermarks") or ()}
-    found = (_delay_differs(one, had.get(one["stream"])) for one in known)
-    return next((one for one in found if one is not None), None)
+    had = {watermark["stream"]: watermark for watermark in (before or {}).get("watermarks") or ()}
+    differences = (_delay_differs(watermark, had.get(watermark["stream"])) for watermark in learned)
+    return next((watermark for watermark in differences if watermark is not None), None)
 
 
 def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Difference | None:
@@ -100,44 +105,44 @@ def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Dif
     if new["mean_s"] is None:
         return None
     deviation_s = math.sqrt(new["variance_s2"])
-    told = f"{new['mean_s']:.2g} ± {deviation_s:.2g} s"
+    text = f"{new['mean_s']:.2g} ± {deviation_s:.2g} s"
     if old is None or old.get("mean_s") is None:
-        return Difference(f"watermarks of {new['stream']} come after {told}", 0.0)
+        return Difference(f"watermarks of {new['stream']} come after {text}", 0.0)
     had_s = math.sqrt(old["variance_s2"])
     moved = abs(new["mean_s"] - old["mean_s"]) > max(had_s, MIN_DELAY_S)
     low, high = sorted((max(deviation_s, MIN_DELAY_S), max(had_s, MIN_DELAY_S)))
     if moved or high**2 > 2 * low**2:
-        return Difference(f"watermarks of {new['stream']} {old['mean_s']:.2g} ± {had_s:.2g} → {told}", 0.0)
+        return Difference(f"watermarks of {new['stream']} {old['mean_s']:.2g} ± {had_s:.2g} → {text}", 0.0)
     return None
 
 
 def _changed(
-    known: KnownOperators, before: KnownOperators | None, budget_s: float, n_records: float
+    learned: KnownOperators, before: KnownOperators | None, budget_s: float, n_records: float
 ) -> Difference | None:
     """The figure that changed most, for certain; costs that are felt in the budget."""
     if before is None:
         return None
-    found, records = [], n_records
-    for new, old in zip(known.operators, before.operators, strict=True):
+    differences, records = [], n_records
+    for new, old in zip(learned.operators, before.operators, strict=True):
         for name, label, scale, unit in (("cost_s", "cost", 1e6, " µs"), ("relay", "relay ratio", 1, "")):
             after, was = getattr(new, name), getattr(old, name)
             chance = _Z * math.hypot(new.standard_error or 0.0, old.standard_error or 0.0) if name == "cost_s" else 0.0
             felt = name != "cost_s" or abs(after - was) * records > MIN_CPU * budget_s
             if max(after, was) > 0 and felt:
                 words = f"{label} of {new.id} {was * scale:.3g} → {after * scale:.3g}{unit}"
-                found.append(Difference(words, abs(after - was) / (was or after) - chance))
+                differences.append(Difference(words, abs(after - was) / (was or after) - chance))
         records *= new.relay
-    return max(found, key=lambda one: one.size, default=None)
+    return max(differences, key=lambda difference: difference.size, default=None)
 
 
 def _gain(
-    known: KnownOperators, before: KnownOperators | None, running: Sequence[float], budget_s: float, n_records: float
+    learned: KnownOperators, before: KnownOperators | None, running: Sequence[float], budget_s: float, n_records: float
 ) -> float | None:
     """Share of the bytes of an epoch that a plan by the new figures saves against one by the old."""
-    operators = len(known.operators)
+    operators = len(learned.operators)
     if n_records <= 0 or budget_s <= 0 or (before is None and len(running) != operators):
         return None
-    settings, chain = AdaptationSettings(), known.at(n_records)
+    settings, chain = AdaptationSettings(), learned.at(n_records)
     factors = before.at(n_records).settled(settings, budget_s, n_records) if before else running
     now, best = (chain.epoch(p, budget_s, n_records) for p in (factors, chain.settled(settings, budget_s, n_records)))
     return 1.0 - best.bytes_sent / now.bytes_sent if now.bytes_sent > 0 else None
@@ -152,15 +157,18 @@ def proposal_create(*, cluster: Cluster, now: datetime | None = None) -> Refined
     """
     now = now or timezone.now()
     policy = policy_locked(cluster)
-    made = RefinedConfig.objects.filter(cluster=cluster, origin=ConfigOrigin.SPARK).first()
-    if made is not None and now - made.created_at < timedelta(seconds=policy.propose_every_s):
+    newest = RefinedConfig.objects.filter(cluster=cluster, origin=ConfigOrigin.SPARK).first()
+    if newest is not None and now - newest.created_at < timedelta(seconds=policy.propose_every_s):
         return None
-    found = list(_differences(cluster))
-    queries = {one.assignment.live_id for one in found if one.told}
-    drafts = [one.draft() for one in found if one.assignment.live_id in queries]
+    proposals = list(_differences(cluster))
+    queries = {proposal.assignment.live_id for proposal in proposals if proposal.told}
+    drafts = [proposal.draft() for proposal in proposals if proposal.assignment.live_id in queries]
     if not drafts:
         return None
-    words = _words([one.told for one in found if one.told], len({draft.agent.pk for draft in drafts if draft.agent}))
+    words = _words(
+        [proposal.told for proposal in proposals if proposal.told],
+        len({draft.agent.pk for draft in drafts if draft.agent}),
+    )
     config = config_store(
         cluster=cluster, origin=ConfigOrigin.SPARK, drafts=drafts, now=now, words=words,
         checked=drafts_check(cluster, drafts, policy, now),
@@ -185,8 +193,13 @@ class _PartProposal:
 
     def draft(self) -> PartDraft:
         """The figures, with the settings that are in force."""
-        one = self.assignment
-        return PartDraft(one.live, one.agent, self.had.document["settings"] if self.had else one.settings, self.figures)
+        assignment = self.assignment
+        return PartDraft(
+            assignment.live,
+            assignment.agent,
+            self.had.document["settings"] if self.had else assignment.settings,
+            self.figures,
+        )
 
 
 def _differences(cluster: Cluster) -> Iterable[_PartProposal]:
@@ -194,25 +207,29 @@ def _differences(cluster: Cluster) -> Iterable[_PartProposal]:
     rows, watermarks = learned_in(cluster), watermarks_in(cluster)
     assignments = assignments_adapting(cluster)
     parts = _parts_of(assignments)
-    for one in assignments:
-        had, operators, sweeps = parts[one.pk]
-        learned = rows.get((one.live_id, one.agent_id))
-        known = known_operators(learned.document, one.live) if learned else None
-        expected = watermarks_for(watermarks, one.live, one.agent_id)
-        told = _operators_differ(one, learned, known, operators) if learned and known else None
-        told = told or watermarks_difference(expected.get("watermarks", ()), sweeps.document if sweeps else None)
-        if known is not None or told is not None:
+    for assignment in assignments:
+        had, operators, sweeps = parts[assignment.pk]
+        learned = rows.get((assignment.live_id, assignment.agent_id))
+        figures = known_operators(learned.document, assignment.live) if learned else None
+        expected = watermarks_for(watermarks, assignment.live, assignment.agent_id)
+        difference = _operators_differ(assignment, learned, figures, operators) if learned and figures else None
+        difference = difference or watermarks_difference(
+            expected.get("watermarks", ()), sweeps.document if sweeps else None
+        )
+        if figures is not None or difference is not None:
             kept = figures_of(had.document) if had else {}
-            yield _PartProposal(one, had, {**kept, **(document_of_learned(learned) if known else {}), **expected}, told)
+            yield _PartProposal(
+                assignment, had, {**kept, **(document_of_learned(learned) if figures else {}), **expected}, difference
+            )
 
 
 def _operators_differ(
-    one: Assignment, learned: Learned, known: KnownOperators, before: RefinedPart | None
+    assignment: Assignment, learned: Learned, figures: KnownOperators, before: RefinedPart | None
 ) -> Difference | None:
     return operators_difference(
-        known,
-        known_operators(before.document, one.live) if before else None,
-        running=one.load_factors,
+        figures,
+        known_operators(before.document, assignment.live) if before else None,
+        running=assignment.load_factors,
         budget_s=learned.document.get("budget_s") or 0.0,
         n_records=learned.document.get("input_records") or 0.0,
     )
@@ -221,11 +238,11 @@ def _operators_differ(
 def _parts_of(assignments: Iterable[Assignment]) -> dict[int, list[RefinedPart | None]]:
     """By assignment's key the part that the agent is to have now, and those with the operators' figures and with the
     watermarks that were proposed last."""
-    rows = assignments_refined(Assignment.objects.filter(pk__in=[one.pk for one in assignments]))
+    rows = assignments_refined(Assignment.objects.filter(pk__in=[assignment.pk for assignment in assignments]))
     rows = rows.annotate(**{name: _proposed(name) for name in ("operators", "watermarks")})
-    found = {pk: ids for pk, *ids in rows.values_list("pk", "part_id", "operators", "watermarks")}
-    parts = RefinedPart.objects.in_bulk({pk for ids in found.values() for pk in ids if pk is not None})
-    return {pk: [parts.get(one) for one in ids] for pk, ids in found.items()}
+    ids_by_assignment = {pk: ids for pk, *ids in rows.values_list("pk", "part_id", "operators", "watermarks")}
+    parts = RefinedPart.objects.in_bulk({pk for ids in ids_by_assignment.values() for pk in ids if pk is not None})
+    return {pk: [parts.get(pk_) for pk_ in ids] for pk, ids in ids_by_assignment.items()}
 
 
 def _proposed(what: str) -> Subquery:
@@ -236,8 +253,8 @@ def _proposed(what: str) -> Subquery:
     return Subquery(rows.exclude(**{f"document__{what}": []}).order_by("-config__number").values("pk")[:1])
 
 
-def _words(told: Sequence[Difference], agents: int) -> str:
-    largest = max(told, key=lambda one: one.size)
+def _words(differences: Sequence[Difference], agents: int) -> str:
+    largest = max(differences, key=lambda difference: difference.size)
     where = f"{agents} agent{'s' if agents != 1 else ''}"
     return f"Figures learned at {where}: {largest.words}"[:200]
 

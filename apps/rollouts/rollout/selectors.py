@@ -103,11 +103,11 @@ def rollouts_listed(cluster: Cluster) -> QuerySet[Rollout]:
 
 def rollout_numbered(cluster: Cluster, number: int) -> Rollout:
     """The rollout of a cluster's configuration, by the configuration's number."""
-    found = rollouts_listed(cluster).filter(config__number=number).first()
-    if found is None:
+    rollout = rollouts_listed(cluster).filter(config__number=number).first()
+    if rollout is None:
         message = f"no rollout of c-{number}"
         raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("number", message)])
-    return found
+    return rollout
 
 
 def rollout_policy(cluster: Cluster) -> RolloutPolicy:
@@ -145,17 +145,17 @@ _TONES = {
 def rollout_now(cluster: Cluster, now: dt.datetime | None = None) -> RolloutView | None:
     """The rollout that is under way, else one that waits, else the newest that ended within the hour."""
     rows = rollouts_listed(cluster)
-    found = rows.filter(state__in=UNDER_WAY).first() or rows.filter(state=RolloutState.WAITING).last()
+    rollout = rows.filter(state__in=UNDER_WAY).first() or rows.filter(state=RolloutState.WAITING).last()
     since = (now or timezone.now()) - _SHOWN
-    found = found or rows.filter(state__in=ENDED, ended_at__gte=since).order_by("-ended_at").first()
-    return rollout_view(found) if found else None
+    rollout = rollout or rows.filter(state__in=ENDED, ended_at__gte=since).order_by("-ended_at").first()
+    return rollout_view(rollout) if rollout else None
 
 
 def rollout_view(rollout: Rollout) -> RolloutView:
     """Any rollout as the panel shows it."""
     verdict: dict[str, Any] = rollout.verdict
     counts = Counter(rollout.members.values_list("stage", flat=True))
-    given = rollout.members.filter(state__in=GIVEN).count()
+    sent = rollout.members.filter(state__in=GIVEN).count()
     measured = verdict.get("measured_us")
     badge, tone = _badge(rollout)
     waiting = rollouts_listed(rollout.config.cluster).filter(state=RolloutState.WAITING).exclude(pk=rollout.pk)
@@ -173,7 +173,7 @@ def rollout_view(rollout: Rollout) -> RolloutView:
         reasons=tuple(rollout.reasons or verdict.get("reasons", ())),
         notes=tuple(verdict.get("notes", ())),
         buttons=_buttons(rollout),
-        given=given,
+        given=sent,
         waiting=tuple(row.config.name for row in waiting.order_by("created_at", "pk")),
     )
 

@@ -16,7 +16,7 @@ from apps.fleet.models import Cluster
 from apps.rollouts.choices import ENDED, UNDER_WAY, ConfigState, MemberState, RolloutState
 from apps.rollouts.configs.versions import configs_announce, configs_supersede, policy_locked
 from apps.rollouts.models import RefinedConfig, Rollout
-from apps.rollouts.rollout.guard import members_note, stage_judge
+from apps.rollouts.rollout.guard import members_notes, stage_judge
 from apps.rollouts.rollout.members import acknowledgements_note, canaries_replace, members_sync
 from apps.rollouts.rollout.transitions import (
     agents_holding,
@@ -75,8 +75,8 @@ def rollout_start(
         raise Conflict(message, [Fault("force", reason) for reason in reasons], code="check_refused")
     if config.state not in (ConfigState.DRAFT, ConfigState.REFUSED) or Rollout.objects.filter(config=config).exists():
         raise Conflict(f"{config.name} has been started already; a configuration goes out once.")
-    wanted = [str(agent.pk) for agent in canaries]
-    rollout = Rollout.objects.create(config=config, by=user, created_at=now, policy={"canaries": wanted})
+    canary_ids = [str(agent.pk) for agent in canaries]
+    rollout = Rollout.objects.create(config=config, by=user, created_at=now, policy={"canaries": canary_ids})
     event_add(rollout, now, "started by force" if force and config.state == ConfigState.REFUSED else "started", user)
     rollout_begin_next(policy, now)
     rollout.refresh_from_db()
@@ -257,7 +257,7 @@ def _finish_rollback(row: Rollout, now: datetime) -> bool:
     assert row.back is not None
     row.back.state = ConfigState.CURRENT
     row.back.save(update_fields=["state", "updated_at"])
-    row.verdict = {**row.verdict, "notes": members_note(row.members.select_related("agent"))}
+    row.verdict = {**row.verdict, "notes": members_notes(row.members.select_related("agent"))}
     rollout_transition(row, RolloutState.ROLLED_BACK, now, f"rolled back with {row.back.name}")
     return True
 

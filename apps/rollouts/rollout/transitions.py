@@ -55,12 +55,12 @@ def rollout_begin_next(policy: RolloutPolicy, now: datetime) -> bool:
 
 
 def _begin(row: Rollout, policy: RolloutPolicy, now: datetime) -> None:
-    wanted: Sequence[str] = row.policy.get("canaries", ())
+    canary_ids: Sequence[str] = row.policy.get("canaries", ())
     row.config = config_reissue(row.config, now)
-    row.policy = {**model_to_dict(policy, exclude=["id", "cluster"]), "canaries": list(wanted)}
+    row.policy = {**model_to_dict(policy, exclude=["id", "cluster"]), "canaries": list(canary_ids)}
     row.started_at = row.stage_at = now
     row.save()
-    if not members_create(row, now, wanted):
+    if not members_create(row, now, canary_ids):
         rollout_stop(row, now, ["no agent that it is for takes part"], None)
         return
     rollout_transition(row, RolloutState.CANARY, now, "canaries begin")
@@ -129,9 +129,9 @@ def rollback_create(row: Rollout, now: datetime, reasons: Sequence[str], user: U
     )
     row.back.parent, row.back.state = bad, ConfigState.ROLLING
     row.back.save(update_fields=["parent", "state", "updated_at"])
-    RefinedPart.objects.bulk_create(_restored_part(row.back, bad, one, now) for one in holders)
+    RefinedPart.objects.bulk_create(_restored_part(row.back, bad, holder, now) for holder in holders)
     SchedulePart.objects.bulk_create(_restored_schedule(row.back, bad, agent, now) for agent in scheduling)
-    agents = {one.agent_id for one in holders} | {agent.pk for agent in scheduling} | set(_agents_sent(row))
+    agents = {holder.agent_id for holder in holders} | {agent.pk for agent in scheduling} | set(_agents_sent(row))
     RolloutMember.objects.bulk_create(
         [RolloutMember(rollout=row, agent_id=agent, stage=row.stage, at=now) for agent in agents],
         ignore_conflicts=True,  # most are members already
@@ -147,7 +147,7 @@ def _agents_sent(row: Rollout) -> list[Any]:
 def assignments_holding(config: RefinedConfig) -> list[Assignment]:
     """Parts in queries whose agents are to have a configuration, also those that are disabled or set by hand now."""
     rows = Assignment.objects.filter(live__in=config.parts.values("live"))
-    return [one for one in rows.select_related("agent", "live__query__cluster") if _is_held_by(one, config)]
+    return [row for row in rows.select_related("agent", "live__query__cluster") if _is_held_by(row, config)]
 
 
 def agents_holding(config: RefinedConfig) -> list[Agent]:

@@ -38,9 +38,9 @@ __all__ = ["AgentScheduleView", "ReplayView", "ScheduleView"]
 
 
 def _span(request: Request) -> dict[str, Any]:
-    wanted = SpanSerializer(data=request.query_params.dict())
-    wanted.is_valid(raise_exception=True)
-    return dict(wanted.validated_data)
+    serializer = SpanSerializer(data=request.query_params.dict())
+    serializer.is_valid(raise_exception=True)
+    return dict(serializer.validated_data)
 
 
 class ScheduleView(ApiMixin, APIView):
@@ -59,9 +59,9 @@ class ScheduleView(ApiMixin, APIView):
         """Switch agents to another way of scheduling: previewed unless the mode is `apply`, then a configuration whose
         rollout begins with canaries. Asked again for the same, the answer is 200 with what is on its way already."""
         cluster = cluster_by_slug(slug)
-        wanted = SwitchAskedSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = dict(wanted.validated_data)
+        serializer = SwitchAskedSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
         mode, words = values.pop("mode"), values.pop("words")
         body = asdict(schedule_preview(cluster=cluster, **values))
         if mode == "preview":
@@ -80,10 +80,10 @@ class AgentScheduleView(ApiMixin, APIView):
     def get(self, request: Request, pk: str) -> Response:
         """Which of its queries ran when, slack, windows and memory, epoch by epoch."""
         agent = get_object_or_404(Agent.objects.select_related("cluster"), pk=pk)
-        found = agent_facts(agent, timezone.now(), _span(request)["last_s"])
-        if found is None:
+        facts = agent_facts(agent, timezone.now(), _span(request)["last_s"])
+        if facts is None:
             raise Missing(f"The agent {agent.name!r} runs no live query.", [("agent", "runs no live query")])
-        return Response(found)
+        return Response(facts)
 
 
 class ReplayView(ApiMixin, APIView):
@@ -95,9 +95,9 @@ class ReplayView(ApiMixin, APIView):
 
         422 `too_little_recorded` says what is missing.
         """
-        wanted = ReplayAskedSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = dict(wanted.validated_data)
+        serializer = ReplayAskedSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
         cluster = cluster_by_slug(slug)
         agent = agent_named(cluster, values.pop("agent"))
         state = schedules_of(cluster).get(str(agent.pk))
@@ -106,5 +106,5 @@ class ReplayView(ApiMixin, APIView):
 
 
 def _replayed(job: Job) -> Any:
-    found = replay_of(job)
-    return ReplaySerializer(asdict(found)).data if found else None
+    replay = replay_of(job)
+    return ReplaySerializer(asdict(replay)).data if replay else None

@@ -34,7 +34,7 @@ class ScheduledQuery:
     @cached_property
     def sweeps(self) -> list[Sweep]:
         """Oldest first; a window that is issued again is another sweep."""
-        return sorted((one for row in self.rows for one in row.sweeps), key=lambda one: one.emitted_us)
+        return sorted((sweep for row in self.rows for sweep in row.sweeps), key=lambda one: one.emitted_us)
 
     @property
     def last(self) -> EpochRow | None:
@@ -66,7 +66,7 @@ class ScheduledQuery:
             return None
         period_us = round(self.period_s * 1e6)
         if self.sweeps:
-            return max(one.deadline_us for one in self.sweeps) + period_us
+            return max(sweep.deadline_us for sweep in self.sweeps) + period_us
         return math.ceil((self.last.epoch_us + 1) / period_us) * period_us
 
     @property
@@ -83,27 +83,27 @@ class ScheduledQuery:
     @property
     def judged(self) -> list[Sweep]:
         """Windows for whose watermark there was an interval."""
-        return [one for one in self.sweeps if one.is_hit is not None]
+        return [sweep for sweep in self.sweeps if sweep.is_hit is not None]
 
     @property
     def hit_rate(self) -> float | None:
         judged = self.judged
-        return sum(bool(one.is_hit) for one in judged) / len(judged) if judged else None
+        return sum(bool(sweep.is_hit) for sweep in judged) / len(judged) if judged else None
 
     @property
     def is_off(self) -> bool:
         """Whether fewer hits than wanted are more than chance explains, at two standard errors."""
-        rate, count, wanted = self.hit_rate, len(self.judged), self.settings.confidence
-        return rate is not None and rate < wanted - 2 * math.sqrt(wanted * (1 - wanted) / count)
+        rate, count, confidence = self.hit_rate, len(self.judged), self.settings.confidence
+        return rate is not None and rate < confidence - 2 * math.sqrt(confidence * (1 - confidence) / count)
 
     @property
     def latency_mean_s(self) -> float | None:
-        return fmean(one.latency_s for one in self.sweeps) if self.sweeps else None
+        return fmean(sweep.latency_s for sweep in self.sweeps) if self.sweeps else None
 
     @property
     def latency_p99_s(self) -> float | None:
         """The latency that one window in a hundred exceeds; of fewer than a hundred the longest."""
-        return tail_latency_s([one.latency_s for one in self.sweeps])
+        return tail_latency_s([sweep.latency_s for sweep in self.sweeps])
 
     def ran_s(self, since_us: float) -> float:
         """How long it had the core in epochs that began since then."""
@@ -124,8 +124,8 @@ def tail_latency_s(latencies_s: Sequence[float]) -> float | None:
 
 def window_period_s(pipeline: Mapping[str, Any]) -> float | None:
     """Seconds from one window's end to the next of a pipeline's document; None without windows."""
-    kinds = [one["expression"] for one in pipeline["operators"]]
-    windows = [one.get("slide_s") or one.get("size_s") for one in kinds if one["op"] == "window"]
+    kinds = [operator["expression"] for operator in pipeline["operators"]]
+    windows = [kind.get("slide_s") or kind.get("size_s") for kind in kinds if kind["op"] == "window"]
     return float(windows[-1]) if windows else None
 
 
@@ -149,14 +149,14 @@ def scheduled_queries(
     chosen = {str(agent.pk): agent for agent in agents}
     parts = Assignment.objects.filter(enabled=True, agent__in=list(chosen), live__in=live_served())
     parts = parts.select_related("live__query__cluster").order_by("live__query__name")
-    found: dict[str, list[ScheduledQuery]] = {key: [] for key in chosen}
-    told = epochs_since({key: since for key, since in since_us.items() if key in chosen})
+    queries: dict[str, list[ScheduledQuery]] = {key: [] for key in chosen}
+    epochs = epochs_since({key: since for key, since in since_us.items() if key in chosen})
     for part in parts:
         key = str(part.agent_id)
         part.agent = chosen[key]
-        rows = told.get(key, {}).get(part.live.key, [])
-        found[key].append(_scheduled_query(part, rows, (settings or {}).get(key, _DEFAULT)))
-    return found
+        rows = epochs.get(key, {}).get(part.live.key, [])
+        queries[key].append(_scheduled_query(part, rows, (settings or {}).get(key, _DEFAULT)))
+    return queries
 
 
 def _scheduled_query(part: Assignment, rows: list[EpochRow], settings: ScheduleSettings) -> ScheduledQuery:

@@ -76,14 +76,14 @@ def recording_of(agent: str, lines: Sequence[ScheduledQuery]) -> Recording:
     Impossible
         Too little was: each reason by the query that it is of.
     """
-    told = [line for line in lines if line.rows]
+    reported = [line for line in lines if line.rows]
     faults = [Fault(line.name, "no epoch is recorded") for line in lines if not line.rows]
-    if not told:
+    if not reported:
         raise _refused(agent, faults or [Fault("agent", f"{agent} runs no live query")])
-    since_us = min(line.rows[0].epoch_us for line in told)
-    bins = (max(line.rows[-1].epoch_us for line in told) - since_us) // _EPOCH_US + 1
-    faults += [Fault(line.name, "no record came") for line in told if not _records(line)]
-    busy = [line for line in told if _records(line)]
+    since_us = min(line.rows[0].epoch_us for line in reported)
+    bins = (max(line.rows[-1].epoch_us for line in reported) - since_us) // _EPOCH_US + 1
+    faults += [Fault(line.name, "no record came") for line in reported if not _records(line)]
+    busy = [line for line in reported if _records(line)]
     windows = sum(len(line.sweeps) for line in busy)
     if bins < MIN_EPOCHS:
         faults.append(Fault("epochs", f"{bins} epochs are recorded; {MIN_EPOCHS} are the least that is replayed"))
@@ -145,9 +145,9 @@ def _windows(line: ScheduledQuery, since_us: int, bins: int) -> dict[str, Any]:
     period_us = round(1e6 * (line.period_s or 0.0))
     first_us = math.ceil(since_us / period_us) * period_us
     delays: dict[int, float] = {}
-    for one in line.sweeps:
-        if first_us <= one.deadline_us <= since_us + bins * _EPOCH_US:
-            delays.setdefault((one.deadline_us - first_us) // period_us, one.delay_s)
+    for sweep in line.sweeps:
+        if first_us <= sweep.deadline_us <= since_us + bins * _EPOCH_US:
+            delays.setdefault((sweep.deadline_us - first_us) // period_us, sweep.delay_s)
     mean_s = fmean(delays.values()) if delays else 0.0
     count = max(delays, default=-1) + 1
     return {
@@ -160,11 +160,11 @@ def _windows(line: ScheduledQuery, since_us: int, bins: int) -> dict[str, Any]:
 def _cores(lines: Sequence[ScheduledQuery]) -> float:
     """What a query could have had is what nobody else used, or its fair share: with what the others used it is all."""
     used: dict[int, float] = {}
-    most: dict[int, float] = {}
+    available: dict[int, float] = {}
     for row in (row for line in lines for row in line.rows):
         used[row.epoch_us] = used.get(row.epoch_us, 0.0) + row.used_s
-        most[row.epoch_us] = max(most.get(row.epoch_us, 0.0), row.budget_s - row.used_s)
-    return fmean(used[epoch_us] + free_s for epoch_us, free_s in most.items()) / EPOCH_S
+        available[row.epoch_us] = max(available.get(row.epoch_us, 0.0), row.budget_s - row.used_s)
+    return fmean(used[epoch_us] + free_s for epoch_us, free_s in available.items()) / EPOCH_S
 
 
 _MAX_S = 900.0
@@ -226,7 +226,7 @@ def replay_request(
     ahead = timedelta(seconds=agent.clock_offset_s or 0.0)
     since = timezone.now() + ahead - timedelta(seconds=last_s)
     key = str(agent.pk)
-    found = recording_of(
+    recording = recording_of(
         agent.name, scheduled_queries([agent], {key: round(since.timestamp() * 1e6)}, {key: settings})[key]
     )
     return job_submit(
@@ -236,11 +236,11 @@ def replay_request(
             "agent": key,
             "name": agent.name,
             "in_force": (agent.heartbeat.get("schedule") or {}).get("policy") or "",
-            "since_us": found.since_us,
-            "until_us": found.until_us,
-            "windows": found.windows,
-            "notes": list(found.notes),
-            "document": found.document(settings, list(dict.fromkeys(policies)) or list(POLICIES)),
+            "since_us": recording.since_us,
+            "until_us": recording.until_us,
+            "windows": recording.windows,
+            "notes": list(recording.notes),
+            "document": recording.document(settings, list(dict.fromkeys(policies)) or list(POLICIES)),
         },
         cluster=agent.cluster,
         user=user,
@@ -267,9 +267,9 @@ def replay_work(report: JobReporter) -> JobOutcome:
 
     report(0.0, "Replaying what was recorded")
     params = report.job.params
-    found = replay(params["document"])
+    result = replay(params["document"])
     page = f"/c/{report.job.cluster.slug}/sources/schedule/?agent={params['name']}#replay"
-    return JobOutcome(found, page, f"/api/v1/jobs/{report.job.pk}")
+    return JobOutcome(result, page, f"/api/v1/jobs/{report.job.pk}")
 
 
 def replay_of(job: Job) -> Replay | None:
@@ -307,7 +307,7 @@ def _figures(row: Mapping[str, Any]) -> ReplayFigures:
         overflow_share=row["overflow_share"],
         memory_peak_bytes=row["memory_peak_bytes"],
         busy_share=row.get("busy_share"),
-        queries={name: _figures(one) for name, one in row.get("queries", {}).items()},
+        queries={name: _figures(query) for name, query in row.get("queries", {}).items()},
     )
 
 

@@ -104,8 +104,8 @@ def _settings_of(cluster: Cluster, agents: list[Agent]) -> dict[tuple[int, str],
     """By number of the configuration and agent's id, `*` for all: of those that agents say they have."""
     numbers = {reported_version(_report(agent)) for agent in agents}
     parts = SchedulePart.objects.filter(config__cluster=cluster, config__number__in=numbers)
-    found = parts.values_list("config__number", "document")
-    return {(number, said["agent"]): ScheduleSettings.parse(said["schedule"]) for number, said in found}
+    parts_ = parts.values_list("config__number", "document")
+    return {(number, said["agent"]): ScheduleSettings.parse(said["schedule"]) for number, said in parts_}
 
 
 def _report(agent: Agent) -> dict:
@@ -187,7 +187,7 @@ def agent_facts(agent: Agent, now: datetime, last_s: float) -> dict[str, Any] | 
                 "epochs": [
                     [row.epoch_us, [list(span) for span in row.spans], row.slack_s, row.queued] for row in line.rows
                 ],
-                "sweeps": [list(one) for one in line.sweeps],
+                "sweeps": [list(sweep) for sweep in line.sweeps],
             }
             for line in lines
         ],
@@ -214,7 +214,7 @@ def _agent(state: AgentSchedule, lines: Sequence[ScheduledQuery]) -> dict[str, A
 
 def _windows(lines: Sequence[ScheduledQuery]) -> dict[str, Any]:
     """How late windows were, and how many of their watermarks came when they were expected."""
-    latencies = [one.latency_s for line in lines for one in line.sweeps]
+    latencies = [sweep.latency_s for line in lines for sweep in line.sweeps]
     judged = [one for line in lines for one in line.judged]
     return {
         "windows": len(latencies),

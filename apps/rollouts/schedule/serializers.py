@@ -24,8 +24,8 @@ _MAX_NAMES = 10_000
 _SETTINGS = "Of scheduling; what is left out has its default."
 
 
-def _names(most: int = _MAX_NAMES, **options: Any) -> serializers.ListField:
-    return serializers.ListField(child=serializers.CharField(), max_length=most, required=False, **options)
+def _names(limit: int = _MAX_NAMES, **options: Any) -> serializers.ListField:
+    return serializers.ListField(child=serializers.CharField(), max_length=limit, required=False, **options)
 
 
 class SpanSerializer(StrictSerializer):
@@ -146,7 +146,7 @@ class ReplayAskedSerializer(StrictSerializer):
     """Which agent's recorded arrivals are to be replayed, and how."""
 
     agent = serializers.CharField(help_text="Its name.")
-    policies = _names(most=len(POLICIES), help_text=f"Of {', '.join(POLICIES)}; all unless given.")
+    policies = _names(limit=len(POLICIES), help_text=f"Of {', '.join(POLICIES)}; all unless given.")
     schedule = serializers.JSONField(
         required=False, help_text="Settings beside the policy; those in force unless given."
     )

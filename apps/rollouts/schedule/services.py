@@ -45,17 +45,17 @@ def schedule_preview(
     Malformed
         With every fault: settings out of their safe range, agents that run no live query.
     """
-    wanted, chosen = _checked_request(cluster, settings, agents, canaries)
+    requested, chosen = _checked_request(cluster, settings, agents, canaries)
     policy = rollout_policy(cluster)
     stages = stage_sizes(len(chosen), model_to_dict(policy), len(set(canaries)))
     return SwitchPreview(
-        settings=dict(wanted.to_dict()),
-        agents=tuple(_agent(state, wanted, canaries) for state in chosen),
+        settings=dict(requested.to_dict()),
+        agents=tuple(_agent(state, requested, canaries) for state in chosen),
         judged=tuple(_judged(policy)),
         stages=tuple(stages),
         least_s=_min_duration_s(cluster, policy, [state.agent for state in chosen], len(stages)),
         waits_for=_waits_for(cluster),
-        unchanged=_switch_in_force(cluster, wanted, agents, chosen) is not None,
+        unchanged=_switch_in_force(cluster, requested, agents, chosen) is not None,
     )
 
 
@@ -80,8 +80,8 @@ def schedule_switch(
     """
     now = now or timezone.now()
     policy_locked(cluster)
-    wanted, chosen = _checked_request(cluster, settings, agents, canaries)
-    same = _switch_in_force(cluster, wanted, agents, chosen)
+    requested, chosen = _checked_request(cluster, settings, agents, canaries)
+    same = _switch_in_force(cluster, requested, agents, chosen)
     if same is not None:
         return same
     wish = ConfigRequest(None, agents=tuple(dict.fromkeys(agents)), schedule=settings)
@@ -97,10 +97,10 @@ def _checked_request(
     faults: list[Fault] = []
     read = ScheduleSettings.read(settings, "", "settings", faults)
     states = {state.agent.name: state for state in schedules_of(cluster).values()}
-    known = ", ".join(list(states)[:10]) or "none"
+    names_known = ", ".join(list(states)[:10]) or "none"
     for path, names in (("agents", agents), ("canaries", canaries)):
         faults += [
-            Fault(f"{path}[{index}]", f"{name!r} is no agent that runs a live query; there are: {known}")
+            Fault(f"{path}[{index}]", f"{name!r} is no agent that runs a live query; there are: {names_known}")
             for index, name in enumerate(names)
             if name not in states
         ]
@@ -116,13 +116,13 @@ def _checked_request(
     return read, [state for name, state in states.items() if not agents or name in agents]
 
 
-def _agent(state: AgentSchedule, wanted: ScheduleSettings, canaries: Sequence[str]) -> SwitchAgent:
+def _agent(state: AgentSchedule, settings: ScheduleSettings, canaries: Sequence[str]) -> SwitchAgent:
     return SwitchAgent(
         name=state.agent.name,
         policy_before=state.policy or state.settings.policy,
-        policy_after=wanted.policy,
+        policy_after=settings.policy,
         is_canary=state.agent.name in canaries,
-        changes=tuple(schedule_changes(state.settings.to_dict(), wanted.to_dict())),
+        changes=tuple(schedule_changes(state.settings.to_dict(), settings.to_dict())),
     )
 
 
@@ -156,7 +156,7 @@ def _waits_for(cluster: Cluster) -> str:
 
 
 def _switch_in_force(
-    cluster: Cluster, wanted: ScheduleSettings, agents: Sequence[str], chosen: Sequence[AgentSchedule]
+    cluster: Cluster, settings: ScheduleSettings, agents: Sequence[str], chosen: Sequence[AgentSchedule]
 ) -> ScheduleSwitch | None:
     """What makes a switch needless: the newest that comes says the same, or nothing comes and all schedule so."""
     coming = RefinedConfig.objects.filter(
@@ -164,14 +164,16 @@ def _switch_in_force(
     )
     newest = coming.select_related("rollout").order_by("-rollout__created_at", "-number").first()
     if newest is not None:
-        says_same = newest.schedule is not None and ScheduleSettings.parse(newest.schedule) == wanted
+        says_same = newest.schedule is not None and ScheduleSettings.parse(newest.schedule) == settings
         same_agents = set(newest.scope.get("agents", ())) == set(agents)
         onward = newest.rollout.state != RolloutState.ROLLING_BACK
         return ScheduleSwitch(newest, newest.rollout, made=False) if says_same and same_agents and onward else None
-    known = SchedulePart.objects.select_related("config").in_bulk({state.part_id for state in chosen if state.part_id})
-    parts = [known.get(state.part_id) for state in chosen]
+    parts_by_id = SchedulePart.objects.select_related("config").in_bulk(
+        {state.part_id for state in chosen if state.part_id}
+    )
+    parts = [parts_by_id.get(state.part_id) for state in chosen]
     meant = [ScheduleSettings.parse(part.document["schedule"]) if part else ScheduleSettings() for part in parts]
-    if any(one != wanted for one in meant):
+    if any(intended != settings for intended in meant):
         return None
     config = next((part.config for part in parts if part), None)
     return ScheduleSwitch(config, Rollout.objects.filter(config=config).first() if config else None, made=False)

@@ -88,17 +88,17 @@ class _Cache(Generic[Value]):
 
 
 def _agent(digest: str) -> AgentFacts | None:
-    found = Agent.objects.filter(secret_hash=digest).select_related("cluster").first() if digest else None
-    if found is None:
+    agent = Agent.objects.filter(secret_hash=digest).select_related("cluster").first() if digest else None
+    if agent is None:
         return None
     return AgentFacts(
-        id=str(found.pk),
-        name=found.name,
-        cluster=found.cluster.slug,
-        cluster_id=found.cluster_id,
-        kind=found.kind,
-        enabled=found.enabled,
-        committed=dict(found.committed),
+        id=str(agent.pk),
+        name=agent.name,
+        cluster=agent.cluster.slug,
+        cluster_id=agent.cluster_id,
+        kind=agent.kind,
+        enabled=agent.enabled,
+        committed=dict(agent.committed),
     )
 
 
@@ -111,10 +111,10 @@ def _plans(agent_id: str) -> dict[str, frozenset[str]]:
     mine = Q(agents=agent_id)
     if relay is not None:
         mine = Q(query__startswith=f"{relay.cluster.slug}/") | Q(agents__cluster=relay.cluster_id)
-    found: dict[str, set[str]] = {}
+    plans: dict[str, set[str]] = {}
     for query, digest in KnownPlan.objects.filter(mine).values_list("query", "digest").distinct():
-        found.setdefault(query, set()).add(digest)
-    return {query: frozenset(digests) for query, digests in found.items()}
+        plans.setdefault(query, set()).add(digest)
+    return {query: frozenset(digests) for query, digests in plans.items()}
 
 
 def _cluster(agent_id: str) -> int:

@@ -80,30 +80,30 @@ def _sweeps(value: Any) -> tuple[Sweep, ...]:
 def _sweep(value: Any) -> Sweep:
     if not isinstance(value, list) or len(value) != len(Sweep._fields):
         raise _InvalidReport("lists of deadline, least, most, arrived, swept and emitted")
-    deadline, least, most, *later = value
-    return Sweep(_moment(deadline), _or_none(_moment)(least), _or_none(_moment)(most), *map(_moment, later))
+    deadline, least_us, most_us, *later = value
+    return Sweep(_moment(deadline), _or_none(_moment)(least_us), _or_none(_moment)(most_us), *map(_moment, later))
 
 
 def _spans(value: Any) -> tuple[tuple[float, float], ...]:
     spans = []
-    for one in _few(value, MAX_SPANS):
-        if not isinstance(one, list) or len(one) != 2:
+    for span in _few(value, MAX_SPANS):
+        if not isinstance(span, list) or len(span) != 2:
             raise _InvalidReport("lists of start and length")
-        spans.append((_number(one[0]), _number(one[1])))
+        spans.append((_number(span[0]), _number(span[1])))
     return tuple(spans)
 
 
-def _few(value: Any, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > most:
-        raise _InvalidReport(f"a list of at most {most}")
+def _few(value: Any, limit: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > limit:
+        raise _InvalidReport(f"a list of at most {limit}")
     return value
 
 
 def _factors(value: Any) -> tuple[float, ...]:
     if not isinstance(value, list) or len(value) > MAX_FACTORS:
         raise _InvalidReport(f"a list of at most {MAX_FACTORS} numbers")
-    for one in value:
-        if type(one) not in (int, float) or not 0 <= one <= 1:
+    for factor in value:
+        if type(factor) not in (int, float) or not 0 <= factor <= 1:
             raise _InvalidReport("numbers from 0 to 1")
     return tuple(map(float, value))
 
@@ -161,10 +161,10 @@ class _RowsField(serializers.Field):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"default": list, **options})
 
-    def read(self, data: Any, kinds: Mapping[str, Callable[[Any], Any]], most: int) -> list[dict[str, Any]]:
+    def read(self, data: Any, kinds: Mapping[str, Callable[[Any], Any]], limit: int) -> list[dict[str, Any]]:
         if not isinstance(data, list):
             raise serializers.ValidationError("allowed: a list")
-        return [_object(row, kinds, place) for place, row in enumerate(data[-most:])]
+        return [_object(row, kinds, place) for place, row in enumerate(data[-limit:])]
 
 
 @extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MAX_EPOCHS})
@@ -246,13 +246,13 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
     agent.version = says["version"]
     lives = {**agent.committed, agent.life: committed}
     state = agent_state(agent).state
-    known = _refined(says)
-    acknowledged = known != memory.refined
+    refined = _refined(says)
+    acknowledged = refined != memory.refined
     version = says.get("config_version", 0)
     changed = acknowledged or (state, version) != (memory.state, memory.version)
     if changed or time.monotonic() - memory.written >= WRITE_S:
         memory.written = time.monotonic()
-        memory.state, memory.version, memory.refined = state, version, known
+        memory.state, memory.version, memory.refined = state, version, refined
         agent.committed = {life: lives[life] for life in list(lives)[-_GENERATIONS:]}
         agent.save(update_fields=["heartbeat", "life", "last_seen", "clock_offset_s", "version", "committed"])
         if acknowledged:
@@ -291,10 +291,10 @@ def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:
     """Accepted and committed. What the agent was told to be committed, it has dropped: it is taken at its word."""
     floor = max(agent.committed.get(says["life"], 0), says.get("committed_seq", 0))
     try:
-        found = broker.generation_progress(stream_client(), str(agent.pk), says["life"], floor)
+        progress = broker.generation_progress(stream_client(), str(agent.pk), says["life"], floor)
     except redis.RedisError:
         return None, floor
-    return found.accepted_seq, found.committed_seq
+    return progress.accepted_seq, progress.committed_seq
 
 
 def _offset(memory: _AgentMemory, sample: float) -> float:

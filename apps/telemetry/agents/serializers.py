@@ -140,10 +140,10 @@ class AgentSerializer(StrictSerializer):
             if not values.get(name):
                 values.update({name: None} if name in values else {})
                 continue
-            wanted = values[name]
-            values[name] = rows.filter(cluster=cluster, name=wanted).first()
+            value = values[name]
+            values[name] = rows.filter(cluster=cluster, name=value).first()
             if values[name] is None:
-                problems[name] = f"the cluster has none that is called {wanted!r}"
+                problems[name] = f"the cluster has none that is called {value!r}"
         if problems:
             raise serializers.ValidationError(problems)
         return values

@@ -92,24 +92,28 @@ def _place_faults(agent: Agent) -> list[Fault]:
 
 def _budget_faults(agent: Agent, had_cores: float) -> list[Fault]:
     """Of an agent that told of its host; what it was allowed before, it may keep."""
-    wanted, most = agent.budget_cores, max(float(agent.cores), had_cores)
-    if not agent.host or not isinstance(wanted, (int, float)) or not most < wanted < math.inf:
+    budget, limit = agent.budget_cores, max(float(agent.cores), had_cores)
+    if not agent.host or not isinstance(budget, (int, float)) or not limit < budget < math.inf:
         return []
-    return [Fault("budget_cores", f"budget_cores is {wanted:g}; allowed: 0.01 to {most:g} cores")]
+    return [Fault("budget_cores", f"budget_cores is {budget:g}; allowed: 0.01 to {limit:g} cores")]
 
 
 def _option_faults(agent: Agent) -> list[Fault]:
     """Options of a source as this agent would have them are judged as a whole."""
-    given = agent.source_options
-    if not isinstance(given, dict) or not all(isinstance(options, dict) for options in given.values()):
+    source_options = agent.source_options
+    if not isinstance(source_options, dict) or not all(
+        isinstance(options, dict) for options in source_options.values()
+    ):
         return [Fault("source_options", 'allowed: options by source, such as {"probes": {"listen": "10.0.0.1:9101"}}')]
-    sources = TelemetrySource.objects.filter(cluster=agent.cluster_id, source_id__in=given)
+    sources = TelemetrySource.objects.filter(cluster=agent.cluster_id, source_id__in=source_options)
     by_name = {source.source_id: source for source in sources}
     faults = [
-        Fault(f"source_options.{name}", f"the cluster has no source {name!r}") for name in given if name not in by_name
+        Fault(f"source_options.{name}", f"the cluster has no source {name!r}")
+        for name in source_options
+        if name not in by_name
     ]
     for name, source in by_name.items():
-        merged = {**source.options, **given[name]}
+        merged = {**source.options, **source_options[name]}
         faults += options_faults(source, merged, f"source_options.{name}")
     return faults
 
@@ -159,10 +163,10 @@ def enrolment_create(
                 f"expires_at is {expires_at.isoformat()}; allowed: in the future, within {MAX_LIFETIME.days} days",
             )
         )
-    known = []
+    networks_read = []
     for index, network in enumerate(networks):
         try:
-            known.append(str(ipaddress.ip_network(network, strict=False)))
+            networks_read.append(str(ipaddress.ip_network(network, strict=False)))
         except ValueError:
             faults.append(Fault(f"networks[{index}]", f"{network!r} is not a network such as 10.0.0.0/8 or fd00::/8"))
     secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
@@ -171,7 +175,7 @@ def enrolment_create(
         note=note.strip(),
         prefix=secret[:10],
         digest=token_digest(secret),
-        networks=known,
+        networks=networks_read,
         uses_left=max(0, uses),
         created_by=user,
         expires_at=expires_at,

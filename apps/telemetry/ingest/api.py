@@ -104,12 +104,12 @@ class ProducerView(ApiMixin, APIView):
 def _post_of(request: Request) -> ProducerPost:
     faults: list[Fault] = []
     numbers = {}
-    for name, least in (("X-Sluice-Sequence", 1), ("X-Sluice-Watermark", 0)):
+    for name, minimum in (("X-Sluice-Sequence", 1), ("X-Sluice-Watermark", 0)):
         text = request.headers.get(name, "")
-        good = text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) < _MAX_NUMBER
+        good = text.isascii() and text.isdigit() and len(text) < 17 and minimum <= int(text) < _MAX_NUMBER
         numbers[name] = int(text) if good else 0
         if not good:
-            faults.append(Fault(name, f"{name} is {text[:40]!r}; allowed: a whole number from {least}"))
+            faults.append(Fault(name, f"{name} is {text[:40]!r}; allowed: a whole number from {minimum}"))
     producer, life = request.headers.get("X-Sluice-Producer", ""), request.headers.get("X-Sluice-Life", "0")
     if not producer:
         faults.append(Fault("X-Sluice-Producer", "X-Sluice-Producer is missing; allowed: a name"))

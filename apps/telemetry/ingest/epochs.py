@@ -57,7 +57,7 @@ end
 """
 
 
-_NAMES = tuple(one.name for one in fields(EpochRow))
+_NAMES = tuple(field.name for field in fields(EpochRow))
 
 
 def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
@@ -68,16 +68,16 @@ def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
     redis.RedisError
         Redis is away or takes nothing.
     """
-    given = {query: own for query, own in rows.items() if own}
-    if not given:
+    given_rows = {query: own for query, own in rows.items() if own}
+    if not given_rows:
         return
     arguments: list[Any] = [_KEPT_S, MAX_ROWS]
-    for query, own in given.items():
+    for query, own in given_rows.items():
         arguments += [query, len(own)]
         for row in own:
             arguments += [row.epoch_us, json.dumps(astuple(row), separators=(",", ":"))]
     client = stream_client()
-    client.register_script(_ADD)([_newest(agent), *(_rows(agent, query) for query in given)], arguments)
+    client.register_script(_ADD)([_newest(agent), *(_rows(agent, query) for query in given_rows)], arguments)
 
 
 def epochs_of(agents: Iterable[Any], since_us: int | None = None) -> dict[str, dict[str, list[EpochRow]]]:
@@ -96,18 +96,18 @@ def epochs_since(since: Mapping[str, int | None]) -> dict[str, dict[str, list[Ep
             for agent in ids:
                 asked.hgetall(_newest(agent))
             newest = dict(zip(ids, asked.execute(), strict=True))
-            wanted = [
+            requested = [
                 (agent, query.decode(), _count(int(last), since[agent]))
                 for agent in ids
                 for query, last in newest[agent].items()
             ]
-            for agent, query, count in wanted:
+            for agent, query, count in requested:
                 asked.lrange(_rows(agent, query), -count, -1)
-            found = asked.execute() if wanted else []
+            texts_found = asked.execute() if requested else []
     except redis.RedisError:
         return {}
     rows: dict[str, dict[str, list[EpochRow]]] = {}
-    for (agent, query, _), texts in zip(wanted, found, strict=True):
+    for (agent, query, _), texts in zip(requested, texts_found, strict=True):
         since_us = since[agent]
         own = [row for row in map(_row, texts) if since_us is None or row.epoch_us >= since_us]
         if own:

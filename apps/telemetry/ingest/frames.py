@@ -50,9 +50,9 @@ def plan_fault(agent: str, query: str, plan: str, path: str) -> Fault | None:
     for again in (False, True):
         if plan in plans_of(agent, again=again).get(query, ()):
             return None
-    known = sorted(plans_of(agent))
-    if query not in known:
-        message = f"query is {query[:140]!r}; allowed: {', '.join(known) or 'none is assigned to this agent'}"
+    plans = sorted(plans_of(agent))
+    if query not in plans:
+        message = f"query is {query[:140]!r}; allowed: {', '.join(plans) or 'none is assigned to this agent'}"
         return Fault(f"{path}.query", message)
     return Fault(f"{path}.plan", f"plan is {plan[:64]!r}, which {query!r} never had")
 
@@ -119,12 +119,12 @@ def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
     """
     if not sender.enabled:
         raise Forbidden(f"The agent {sender.name!r} is disabled.", code="agent_disabled")
-    given = frames_read(data)
-    faults = _faults(sender, [frame for frame, _ in given])
+    frames = frames_read(data)
+    faults = _faults(sender, [frame for frame, _ in frames])
     if faults:
         raise Impossible(f"{faults[0].path}: {faults[0].message}.", faults, code="wrong_frames")
-    first = given[0][0]
-    return frames_store(given, sender.committed.get(first.life, 0))
+    first = frames[0][0]
+    return frames_store(frames, sender.committed.get(first.life, 0))
 
 
 def frames_read(data: bytes) -> list[tuple[Frame, memoryview]]:
@@ -137,10 +137,10 @@ def frames_read(data: bytes) -> list[tuple[Frame, memoryview]]:
         raise Malformed(f"The frames cannot be read: {error}.", [("", str(error))], code="corrupt") from None
 
 
-def frames_store(given: CheckedFrames, floor: int) -> dict[str, int]:
+def frames_store(checked: CheckedFrames, floor: int) -> dict[str, int]:
     """Hand frames of one agent and life to Redis; says how far they have come."""
     with redis_or_unavailable() as client:
-        result = broker.accept_frames(client, given, limits(), floor)
+        result = broker.accept_frames(client, checked, limits(), floor)
     if result.refused == "gap":
         raise Conflict(
             f"Frames are missing: the next one of this life is {result.expected}.",
@@ -203,17 +203,19 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
     key = (frame.plan, frame.kind.value, frame.entry, _schema_digest(frame.body))
     if key in _known:
         return None
-    wanted = _COUNTED.get(frame.kind) or _entry_schema(frame)
-    if wanted is None:
+    expected = _COUNTED.get(frame.kind) or _entry_schema(frame)
+    if expected is None:
         return Fault(
             f"{path}.entry", f"entry is {frame.entry}, where no {frame.kind.value} of {frame.query!r} may enter"
         )
     try:
-        found = pa.ipc.open_stream(pa.py_buffer(frame.body)).schema
+        schema = pa.ipc.open_stream(pa.py_buffer(frame.body)).schema
     except (pa.ArrowException, OSError) as error:
         return Fault(f"{path}.body", f"the body is no Arrow IPC stream: {str(error)[:200]}")
-    if (told := schema_differs(found, wanted)) and not (wanted is COUNTERS and found.equals(OLDER_COUNTERS)):
-        return Fault(f"{path}.body", told)
+    if (difference := schema_differs(schema, expected)) and not (
+        expected is COUNTERS and schema.equals(OLDER_COUNTERS)
+    ):
+        return Fault(f"{path}.body", difference)
     if len(_known) >= _MAX_SCHEMAS:
         _known.clear()
     _known.add(key)
@@ -235,17 +237,17 @@ def _entry_schema(frame: Frame) -> pa.Schema | None:
     return schema_of(pipeline, frame.entry)
 
 
-def schema_differs(found: pa.Schema, wanted: pa.Schema) -> str:
+def schema_differs(actual: pa.Schema, expected: pa.Schema) -> str:
     """In which column two schemas differ, in words; empty where the same columns stand, in whatever order."""
-    given = {field.name: field.type for field in found}
-    if len(found) == len(wanted) and given == {field.name: field.type for field in wanted}:
+    types = {field.name: field.type for field in actual}
+    if len(actual) == len(expected) and types == {field.name: field.type for field in expected}:
         return ""
-    for field in wanted:
-        if field.name not in given:
-            return f"the column {field.name!r} is missing; allowed: {', '.join(wanted.names)}"
-        if given[field.name] != field.type:
-            return f"the column {field.name!r} is {given[field.name]}; allowed: {field.type}"
-    return f"the columns are {', '.join(found.names)[:500]}; allowed: {', '.join(wanted.names)}, each once"
+    for field in expected:
+        if field.name not in types:
+            return f"the column {field.name!r} is missing; allowed: {', '.join(expected.names)}"
+        if types[field.name] != field.type:
+            return f"the column {field.name!r} is {types[field.name]}; allowed: {field.type}"
+    return f"the columns are {', '.join(actual.names)[:500]}; allowed: {', '.join(expected.names)}, each once"
 
 
 Receiver = Callable[[Sequence[Frame]], None]
@@ -287,10 +289,10 @@ def frames_receive(frames: Sequence[Frame]) -> dict[str, int]:
     if missing:
         raise Impossible(f"Nobody takes frames of the kind {', '.join(missing)} here.")
     _note_running({frame.query for frame in by_kind[FrameKind.RESULT]})
-    for kind, given in by_kind.items():
-        if given:
-            _receivers[kind](given)
-    return {kind.value: len(given) for kind, given in by_kind.items() if given}
+    for kind, frames_of_kind in by_kind.items():
+        if frames_of_kind:
+            _receivers[kind](frames_of_kind)
+    return {kind.value: len(frames_of_kind) for kind, frames_of_kind in by_kind.items() if frames_of_kind}
 
 
 def _note_running(keys: set[str]) -> None:

@@ -52,16 +52,16 @@ def batch_take(*, live: LiveQuery, operator: str, post: ProducerPost, body: byte
         raise TooLarge(f"The batch has {len(body):,} bytes; at most {MAX_BODY_BYTES - 1024:,} are taken at once.")
     pipeline = pipeline_by_digest(live.plan)
     entry, table = _entry(pipeline, operator), _table(body)
-    wanted = records_schema(pipeline, entry)
-    assert wanted is not None
-    if told := schema_differs(table.schema, wanted):
-        raise Impossible(f"The records do not fit: {told}.", [("body", told)], code="wrong_columns")
+    expected = records_schema(pipeline, entry)
+    assert expected is not None
+    if difference := schema_differs(table.schema, expected):
+        raise Impossible(f"The records do not fit: {difference}.", [("body", difference)], code="wrong_columns")
     sender = producer_of(live=live, name=post.producer)
     return _stored(live, sender, entry, table, post)
 
 
 def _entry(pipeline: Pipeline, operator: str) -> int:
-    names = [one.id for one in pipeline.operators]
+    names = [operator.id for operator in pipeline.operators]
     if pipeline.other_stream is not None and pipeline.other_stream not in names:
         names.append(pipeline.other_stream)  # its records enter behind all operators
     allowed = [name for index, name in enumerate(names) if records_schema(pipeline, index) is not None]
@@ -102,10 +102,10 @@ def _stored(live: LiveQuery, sender: Agent, entry: int, table: pa.Table, post: P
         Frame(kind=FrameKind.RECORDS, seq=seq - 1, entry=entry, body=body, **common),
         Frame(kind=FrameKind.MARK, seq=seq, extra=extra, **common),
     ]
-    given = [(frame, memoryview(encode_frame(frame))) for frame in frames]
+    encoded = [(frame, memoryview(encode_frame(frame))) for frame in frames]
     floor = sender.committed.get(life, 0)
     try:
-        stored = frames_store(given, floor)
+        stored = frames_store(encoded, floor)
     except Conflict as error:
         expected = error.data["expected_seq"] // 2 + 1
         message = f"sequence is {post.sequence}; expected: {expected}"

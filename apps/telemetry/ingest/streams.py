@@ -64,10 +64,10 @@ def redis_or_unavailable() -> Iterator[redis.Redis]:
 def stream_state() -> dict[str, Any]:
     """What the stream processor says of itself; `{"state": "away"}` when it is silent, `unknown` without Redis."""
     try:
-        found = broker.stream_state(stream_client())
+        state = broker.stream_state(stream_client())
     except (redis.RedisError, ValueError):
         return {"state": "unknown"}
-    return found or {"state": "away"}
+    return state or {"state": "away"}
 
 
 PLANS_KEPT = timedelta(days=30)  # longer than results of them are, so that each of these has its pipeline
@@ -95,11 +95,11 @@ def generations_purge(now: datetime | None = None) -> int:
     """Name lives that nobody can send for; the stream processor forgets them. Returns how many are named anew."""
     now_ms = round((now or timezone.now()).timestamp() * 1000)
     try:
-        found = generations.known_generations(
+        known = generations.known_generations(
             stream_client(), now_ms
         )  # before the agents: one that joins now is among these
         agents = {str(pk) for pk in Agent.objects.values_list("pk", flat=True)}
-        return generations.mark_expired(stream_client(), generations.expired_generations(found, agents, now_ms))
+        return generations.mark_expired(stream_client(), generations.expired_generations(known, agents, now_ms))
     except redis.RedisError:
         return 0  # named an hour later
 

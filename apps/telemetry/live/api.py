@@ -58,18 +58,18 @@ class LiveViewSet(
     @extend_schema(request=LiveStartSerializer, responses={201: LiveSerializer})
     def create(self, request: Request) -> Response:
         """Run an admitted query on what some agents collect. 422 names the operators that cannot be executed."""
-        wanted = LiveStartSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        live = live_start(**wanted.validated_data)
+        serializer = LiveStartSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        live = live_start(**serializer.validated_data)
         return Response(self._shown(live), status=201, headers={"Location": f"{request.path}/{live.pk}"})
 
     @extend_schema(request=LiveUpdateSerializer, responses=LiveSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change how load factors are found, weights, who takes part, or how long late records and agents count."""
         live = self.get_object()
-        wanted = LiveUpdateSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = dict(wanted.validated_data)
+        serializer = LiveUpdateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
         with transaction.atomic():
             for part in values.pop("assignments", ()):
                 agent = agent_named(live.query.cluster, part.pop("agent"))
@@ -91,9 +91,9 @@ class LiveViewSet(
     @action(detail=False, methods=["get"], pagination_class=None, filterset_class=None)
     def check(self, request: Request) -> Response:
         """Whether a query could run on live telemetry, and which of its operators may run at a source, or why not."""
-        given = request.query_params
-        query = query_by_name(cluster_by_slug(given.get("cluster", "")), given.get("query", ""))
-        number = given.get("version")
+        parameters = request.query_params
+        query = query_by_name(cluster_by_slug(parameters.get("cluster", "")), parameters.get("query", ""))
+        number = parameters.get("version")
         version = (
             version_current(query)
             if number is None
@@ -106,18 +106,18 @@ class LiveViewSet(
 
 
 def _checked(version: QueryVersion) -> dict[str, Any]:
-    found = executable_of(version)
-    pipeline = found.pipeline
+    executable = executable_of(version)
+    pipeline = executable.pipeline
     operators = []
     if pipeline is not None:
         for operator, rule in zip(pipeline.operators, pipeline.rules, strict=True):
             says = {"id": operator.id, "kind": operator.kind, "allowed": rule.allowed}
             operators.append({**says, "rule": rule.number, "reason": rule.reason})
     return {
-        "executable": not found.faults,
-        "faults": [{"path": fault.path, "message": fault.message} for fault in found.faults],
-        "source": found.source.source_id if found.source else None,
-        "joined": found.joined.source_id if found.joined else None,
+        "executable": not executable.faults,
+        "faults": [{"path": fault.path, "message": fault.message} for fault in executable.faults],
+        "source": executable.source.source_id if executable.source else None,
+        "joined": executable.joined.source_id if executable.joined else None,
         "source_operators": pipeline.source_operators if pipeline else None,
         "operators": operators,
     }

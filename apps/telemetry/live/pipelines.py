@@ -38,10 +38,10 @@ class Executable:
 
 def executable_of(version: QueryVersion) -> Executable:
     """The pipeline of a version whose operators form a chain and carry expressions. A "no" names the operators."""
-    found = with_operators(QueryVersion.objects.filter(pk=version.pk).select_related("query__cluster")).get()
-    cluster = found.query.cluster
+    version_rows = with_operators(QueryVersion.objects.filter(pk=version.pk).select_related("query__cluster")).get()
+    cluster = version_rows.query.cluster
     faults: list[Fault] = []
-    chain = _chain(list(found.operators.all()), faults)
+    chain = _chain(list(version_rows.operators.all()), faults)
     source = _source(cluster, chain, faults)
     operators = _operators(chain, faults)
     joined = _joined(cluster, source, operators, faults)
@@ -85,8 +85,8 @@ def _read(operator: Operator, faults: list[Fault]) -> int | None:
     stream, inputs = _stream_of(operator.extra.get("expression")), list(operator.inputs.all())
     main = inputs
     if stream is not None:
-        other = next((one for one in reversed(inputs) if one.upstream_id is None and one.source_id == stream), None)
-        main = [one for one in inputs if one is not other]
+        other = next((row for row in reversed(inputs) if row.upstream_id is None and row.source_id == stream), None)
+        main = [row for row in inputs if row is not other]
         if other is None:
             said = f"operator {operator.name!r} joins the stream {stream!r} and does not read it"
             faults.append(Fault(operator.name, f"{said}; allowed: a second input from {stream!r}"))
@@ -109,15 +109,15 @@ def _joined(
     cluster: Cluster, main: TelemetrySource | None, operators: list[dict[str, Any]], faults: list[Fault]
 ) -> TelemetrySource | None:
     """The stream that is joined. Its time, and the columns that are needed of it, need not be said: it has them."""
-    row = next((one for one in operators if _stream_of(one["expression"]) is not None), None)
+    row = next((operator for operator in operators if _stream_of(operator["expression"]) is not None), None)
     if row is None:
         return None
     says = row["expression"]
     source = cluster.telemetry_sources.filter(source_id=says["stream"]).first()
     if source is None:
-        known = ", ".join(cluster.telemetry_sources.values_list("source_id", flat=True)[:10]) or "none exists yet"
+        sources = ", ".join(cluster.telemetry_sources.values_list("source_id", flat=True)[:10]) or "none exists yet"
         said = f"operator {row['id']!r} joins the stream {says['stream']!r}, which no agent collects"
-        faults.append(Fault(row["id"], f"{said}; allowed: {known}"))
+        faults.append(Fault(row["id"], f"{said}; allowed: {sources}"))
         return None
     if main is not None and (main.kind == PRODUCER) != (source.kind == PRODUCER):
         said = f"operator {row['id']!r} joins {main.source_id!r} with {source.source_id!r}"
@@ -141,23 +141,25 @@ def _differing(name: str, says: Mapping[str, Any], source: TelemetrySource) -> I
 
 def _needed(says: Mapping[str, Any], source: TelemetrySource) -> dict[str, str]:
     """Of the source's columns those that the join reads; all of them where it reads one that is not there."""
-    pairs = [one for one in (says.get("on"), says.get("take")) if isinstance(one, dict)]
-    wanted = {source.time, *(str(theirs) for one in pairs for theirs in one.values())}
-    return source.columns if wanted - source.columns.keys() else {name: source.columns[name] for name in sorted(wanted)}
+    pairs = [mapping for mapping in (says.get("on"), says.get("take")) if isinstance(mapping, dict)]
+    columns = {source.time, *(str(theirs) for pair in pairs for theirs in pair.values())}
+    return (
+        source.columns if columns - source.columns.keys() else {name: source.columns[name] for name in sorted(columns)}
+    )
 
 
 def _source(cluster: Cluster, chain: list[Operator], faults: list[Fault]) -> TelemetrySource | None:
     if not chain:
         return None
     stream = _stream_of(chain[0].extra.get("expression"))
-    inputs = [one.source_id for one in chain[0].inputs.all() if one.source_id]
-    name = next((one for one in inputs if one != stream), inputs[0])
+    inputs = [row.source_id for row in chain[0].inputs.all() if row.source_id]
+    name = next((row for row in inputs if row != stream), inputs[0])
     source = cluster.telemetry_sources.filter(source_id=name).first()
     if source is None:
-        known = ", ".join(cluster.telemetry_sources.values_list("source_id", flat=True)[:10]) or "none exists yet"
+        sources = ", ".join(cluster.telemetry_sources.values_list("source_id", flat=True)[:10]) or "none exists yet"
         faults.append(
             Fault(
-                chain[0].name, f"operator {chain[0].name!r} reads {name!r}, which no agent collects; allowed: {known}"
+                chain[0].name, f"operator {chain[0].name!r} reads {name!r}, which no agent collects; allowed: {sources}"
             )
         )
     return source
@@ -165,7 +167,7 @@ def _source(cluster: Cluster, chain: list[Operator], faults: list[Fault]) -> Tel
 
 def _operators(chain: list[Operator], faults: list[Fault]) -> list[dict[str, Any]]:
     """Operators with their expressions; one that was fused is what it was fused from."""
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for operator in chain:
         expression = operator.extra.get("expression")
         parts: Iterable[Mapping[str, Any]] = [{"id": operator.name, "expression": expression}]
@@ -174,24 +176,24 @@ def _operators(chain: list[Operator], faults: list[Fault]) -> list[dict[str, Any
         for part in parts:
             says = part.get("expression")
             if isinstance(says, dict) and isinstance(says.get("op"), str):
-                found.append({"id": part["id"], "kind": says["op"], "expression": says})
+                documents.append({"id": part["id"], "kind": says["op"], "expression": says})
             else:
                 message = f"operator {part['id']!r} has no expression that can be executed"
                 faults.append(Fault(operator.name, f'{message}; allowed: such as {{"op": "filter", "where": …}}'))
-    return found
+    return documents
 
 
 def _tables(cluster: Cluster, operators: list[dict[str, Any]], faults: list[Fault]) -> dict[str, Any]:
-    wanted = {
+    names = {
         row["expression"]["table"]: row["id"] for row in operators if isinstance(row["expression"].get("table"), str)
     }
-    tables = {table.name: table for table in cluster.static_tables.filter(name__in=wanted)}
-    for name in sorted(set(wanted) - set(tables)):
-        known = ", ".join(cluster.static_tables.values_list("name", flat=True)[:10]) or "none exists yet"
+    tables = {table.name: table for table in cluster.static_tables.filter(name__in=names)}
+    for name in sorted(set(names) - set(tables)):
+        table_names = ", ".join(cluster.static_tables.values_list("name", flat=True)[:10]) or "none exists yet"
         faults.append(
             Fault(
-                wanted[name],
-                f"operator {wanted[name]!r} joins the table {name!r}, which does not exist; allowed: {known}",
+                names[name],
+                f"operator {names[name]!r} joins the table {name!r}, which does not exist; allowed: {table_names}",
             )
         )
     return {

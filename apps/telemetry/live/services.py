@@ -76,10 +76,10 @@ def live_start(
     live = LiveQuery.objects.filter(query=query).first() or LiveQuery(query=query)
     if live.pk and live.state != LiveState.STOPPED:
         raise Conflict(f"Query {query.name!r} is live already. Stop it first, or change its assignments.")
-    found = executable_of(query.running_version)
-    if found.faults:
-        raise _not_executable(query, found)
-    _assume(live, found)
+    executable = executable_of(query.running_version)
+    if executable.faults:
+        raise _not_executable(query, executable)
+    _assume(live, executable)
     for name, value in fields.items():
         setattr(live, name, value)
     faults = _agent_faults(query, agents)
@@ -170,28 +170,28 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
     version = live.query.running_version
     if version is None:
         return (Fault("", f"query {live.query.name!r} does not run"),)
-    found = executable_of(version)
-    if found.faults:
-        return found.faults
+    executable = executable_of(version)
+    if executable.faults:
+        return executable.faults
     before = [row["id"] for row in live.pipeline["operators"]]
-    _assume(live, found)
+    _assume(live, executable)
     _store(live)
     after = [row["id"] for row in live.pipeline["operators"]][: live.source_operators]
     for part in live.assignments.all():
         if part.by_hand:
-            known = dict(zip(before, part.load_factors, strict=False))
-            part.settings |= fixed_settings([known.get(name, FACTOR) for name in after])
+            factors = dict(zip(before, part.load_factors, strict=False))
+            part.settings |= fixed_settings([factors.get(name, FACTOR) for name in after])
             part.save(update_fields=["settings", "updated_at"])
     _renew(live)
     return ()
 
 
-def _assume(live: LiveQuery, found: Executable) -> None:
+def _assume(live: LiveQuery, executable: Executable) -> None:
     """Take over what can be executed. A pipeline of other bytes is another plan."""
-    assert found.pipeline is not None  # where there are no faults
-    live.version, live.source, live.joined = live.query.running_version, found.source, found.joined
-    live.plan, live.pipeline = found.pipeline.digest, found.pipeline.document
-    live.source_operators = found.pipeline.source_operators
+    assert executable.pipeline is not None  # where there are no faults
+    live.version, live.source, live.joined = live.query.running_version, executable.source, executable.joined
+    live.plan, live.pipeline = executable.pipeline.digest, executable.pipeline.document
+    live.source_operators = executable.pipeline.source_operators
     live.state, live.fault = LiveState.STARTING, ""
 
 
@@ -211,11 +211,13 @@ def _renew(live: LiveQuery) -> None:
     live_announce(live)
 
 
-def _not_executable(query: Query, found: Executable) -> Impossible:
-    told = fault_count(found.faults)
-    first = found.faults[0]
+def _not_executable(query: Query, executable: Executable) -> Impossible:
+    faults = fault_count(executable.faults)
+    first = executable.faults[0]
     return Impossible(
-        f"Query {query.name!r} cannot be executed, {told}; first: {first.message}.", found.faults, code="not_executable"
+        f"Query {query.name!r} cannot be executed, {faults}; first: {first.message}.",
+        executable.faults,
+        code="not_executable",
     )
 
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.rollouts.cases import GuardCase
 from engine.rollouts.epochs import EpochRow
-from engine.rollouts.guard import CaseVerdict, GuardCase, GuardHealth, judge_case
+from engine.rollouts.guard import CaseVerdict, GuardHealth, judge_case
 from engine.rollouts.measures import Limits
 
 LIMITS = Limits(overflow_pp=1.0, bytes_rel=0.05, latency_rel=0.25, latency_abs_s=0.5, cpu_rel=0.1)
@@ -26,25 +27,29 @@ def row(at_us: int, version: int | None = None, **fields: float) -> EpochRow:
 
 
 def rows(
-    seconds: int = 160, *, applied_us: int = APPLIED, before: Change = lambda one: one, after: Change = lambda one: one
+    seconds: int = 160,
+    *,
+    applied_us: int = APPLIED,
+    before: Change = lambda epoch: epoch,
+    after: Change = lambda epoch: epoch,
 ) -> list[EpochRow]:
     """Epochs of an agent that applied version 7 at `applied_us`; 0 stands for never."""
-    found = []
+    result = []
     for i in range(seconds):
         at_us = BEGIN + i * SECOND
         has = bool(applied_us) and at_us >= applied_us
-        found.append((after if has else before)(row(at_us, 7 if has else 6)))
-    return found
+        result.append((after if has else before)(row(at_us, 7 if has else 6)))
+    return result
 
 
-def old(seconds: int = 160, change: Change = lambda one: one) -> list[EpochRow]:
+def old(seconds: int = 160, change: Change = lambda epoch: epoch) -> list[EpochRow]:
     return rows(seconds, applied_us=0, before=change)
 
 
 def case(
-    watched: dict[str, list[EpochRow]], others: dict[str, list[EpochRow]] | None = None, **fields: int
+    canary: dict[str, list[EpochRow]], control: dict[str, list[EpochRow]] | None = None, **fields: int
 ) -> GuardCase:
-    base = GuardCase("eu-1/q", 7, SECOND, SECOND, 0, watched, others or {}, 20, LIMITS)
+    base = GuardCase("eu-1/q", 7, SECOND, SECOND, 0, canary, control or {}, 20, LIMITS)
     return replace(base, **fields)
 
 
@@ -53,36 +58,36 @@ def times(factor: float) -> Change:
 
 
 def verdict(one: GuardCase) -> tuple[GuardHealth, str]:
-    found = judge_case(one)
-    return found.health, found.reasons[0]
+    result = judge_case(one)
+    return result.health, result.reasons[0]
 
 
 def test_guard_waits_for_epochs_on_both_sides() -> None:
     assert verdict(case({"a": old()})) == (GuardHealth.WAITING, "eu-1/q: no epoch with c-7 yet")
     assert verdict(case({"a": rows(103)})) == (GuardHealth.WAITING, "eu-1/q: 20 more epochs are needed")
-    found = judge_case(case({"a": rows(115)}))
-    assert (found.health, found.epochs, found.needed) == (GuardHealth.WAITING, 10, 20)
-    assert set(found.measures) == {"overflow", "bytes", "latency", "cpu"}  # to be shown already
+    result = judge_case(case({"a": rows(115)}))
+    assert (result.health, result.epochs, result.needed) == (GuardHealth.WAITING, 10, 20)
+    assert set(result.measures) == {"overflow", "bytes", "latency", "cpu"}  # to be shown already
     assert judge_case(case({"a": rows(125)})).health == GuardHealth.HEALTHY
 
 
 def test_short_baseline_is_not_used() -> None:
     young = rows(160)[95:]
-    found = judge_case(case({"a": young}))
-    assert found.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
+    result = judge_case(case({"a": young}))
+    assert result.reasons == ("eu-1/q: nothing to compare with, and no record overflows",)
     overflowing = [replace(one, overflow=5) for one in young]
     assert verdict(case({"a": overflowing})) == (
         GuardHealth.WORSE,
         "eu-1/q: records overflowing 5 % at 1 agent, +5 points (limit +1 points)",
     )
-    found = judge_case(case({"a": [times(2.0)(one) for one in young]}, {"b": old()}))
-    assert found.reasons[0].endswith("+100 % (limit +5 %); without it 40 at 1")
+    result = judge_case(case({"a": [times(2.0)(one) for one in young]}, {"b": old()}))
+    assert result.reasons[0].endswith("+100 % (limit +5 %); control 40 at 1")
 
 
 def test_baseline_ends_at_the_previous_config_change() -> None:
     mixed = [replace(one, version=5, bytes_sent=9000) if one.epoch_us < BEGIN + 80 * SECOND else one for one in rows()]
-    found = judge_case(case({"a": mixed}))
-    assert found.measures["bytes"].before == 40.0
+    result = judge_case(case({"a": mixed}))
+    assert result.measures["bytes"].before == 40.0
 
 
 @pytest.mark.parametrize(
@@ -112,14 +117,14 @@ def test_cpu_time_that_saves_bytes_is_accepted() -> None:
     assert verdict(case({"a": rows(after=saving)}, {"b": old()}))[0] == GuardHealth.HEALTHY
 
 
-@pytest.mark.parametrize("others", [{}, {"b": old(change=lambda one: replace(one, records_in=8))}])
-def test_cpu_time_is_at_most_doubtful_with_little_to_compare(others: dict[str, list[EpochRow]]) -> None:
+@pytest.mark.parametrize("control", [{}, {"b": old(change=lambda one: replace(one, records_in=8))}])
+def test_cpu_time_is_at_most_doubtful_with_little_to_compare(control: dict[str, list[EpochRow]]) -> None:
     dearer: Change = lambda one: replace(one, used_s=3 * one.used_s)  # noqa: E731
-    soon = judge_case(case({"a": rows(130, after=dearer)}, others))
-    assert (soon.health, soon.measures["cpu"].unsure) == (GuardHealth.WAITING, True)
-    assert soon.reasons[0].endswith("that may be a busy host's doing, with too little to compare with")
-    assert judge_case(case({"a": rows(170, after=dearer)}, others)).health == GuardHealth.HEALTHY
-    both = verdict(case({"a": rows(after=lambda one: times(2.0)(dearer(one)))}, others))
+    soon = judge_case(case({"a": rows(130, after=dearer)}, control))
+    assert (soon.health, soon.measures["cpu"].is_doubtful) == (GuardHealth.WAITING, True)
+    assert soon.reasons[0].endswith("possibly because the host is busy, with too little to compare with")
+    assert judge_case(case({"a": rows(170, after=dearer)}, control)).health == GuardHealth.HEALTHY
+    both = verdict(case({"a": rows(after=lambda one: times(2.0)(dearer(one)))}, control))
     assert (both[0], "bytes sent per record" in both[1]) == (GuardHealth.WORSE, True)
 
 
@@ -129,25 +134,25 @@ def test_epochs_set_by_hand_do_not_count() -> None:
         return replace(times(5.0)(one), version=None) if inside else one
 
     listed = [by_hand(one) for one in rows(150)]
-    found = judge_case(case({"a": listed}, {"b": old()}))
-    assert (found.health, found.epochs, found.measures["bytes"].before) == (GuardHealth.HEALTHY, 25, 40.0)
+    result = judge_case(case({"a": listed}, {"b": old()}))
+    assert (result.health, result.epochs, result.measures["bytes"].before) == (GuardHealth.HEALTHY, 25, 40.0)
     assert judge_case(case({"a": listed[:118]}, {"b": old()})).health == GuardHealth.WAITING
 
 
 def test_change_within_chance_is_watched_for_a_limited_time() -> None:
-    def found(seconds: int, seed: int, factor: float) -> CaseVerdict:
+    def verdict_after(seconds: int, seed: int, factor: float) -> CaseVerdict:
         chance = random.Random(seed)
         noisy: Change = lambda one: times(chance.choice([0.2, 1.8]))(one)  # noqa: E731
         listed = rows(seconds, before=noisy, after=lambda one: times(factor)(noisy(one)))
         return judge_case(case({"a": listed}))
 
-    kinds = [found(128, seed, 1.0) for seed in range(20)]
+    kinds = [verdict_after(128, seed, 1.0) for seed in range(20)]
     assert not any(one.health == GuardHealth.WORSE for one in kinds)
     waiting = [one for one in kinds if one.health == GuardHealth.WAITING]
     assert waiting
-    assert all(one.reasons[0].endswith("that may be chance") for one in waiting)
-    assert all(found(190, seed, 1.0).health == GuardHealth.HEALTHY for seed in range(20))
-    assert all(found(190, seed, 4.0).health == GuardHealth.WORSE for seed in range(20))
+    assert all(one.reasons[0].endswith("possibly by chance") for one in waiting)
+    assert all(verdict_after(190, seed, 1.0).health == GuardHealth.HEALTHY for seed in range(20))
+    assert all(verdict_after(190, seed, 4.0).health == GuardHealth.WORSE for seed in range(20))
 
 
 def burst(one: EpochRow) -> EpochRow:
@@ -161,10 +166,10 @@ def test_whole_windows_are_compared() -> None:
         moment = APPLIED + shift * SECOND
         listed = rows(190, applied_us=moment, before=burst, after=burst)
         whole = case({"a": listed}, window_us=10 * SECOND, size_us=10 * SECOND, phase_us=7 * SECOND)
-        found = judge_case(whole)
-        assert found.health == GuardHealth.HEALTHY
-        assert found.measures["bytes"].before == found.measures["bytes"].after == 40.0
-        assert found.epochs % 10 == 0
+        result = judge_case(whole)
+        assert result.health == GuardHealth.HEALTHY
+        assert result.measures["bytes"].before == result.measures["bytes"].after == 40.0
+        assert result.epochs % 10 == 0
 
 
 def test_window_begun_before_the_config_does_not_count() -> None:
@@ -175,14 +180,14 @@ def test_window_begun_before_the_config_does_not_count() -> None:
         return replace(burst(one), bytes_sent=burst(one).bytes_sent * (10 if large else 1))
 
     listed = rows(190, before=burst, after=after)
-    found = judge_case(case({"a": listed}, window_us=10 * SECOND, size_us=10 * SECOND, phase_us=7 * SECOND))
-    assert found.measures["bytes"].change == 0.0
+    result = judge_case(case({"a": listed}, window_us=10 * SECOND, size_us=10 * SECOND, phase_us=7 * SECOND))
+    assert result.measures["bytes"].change == 0.0
 
 
 def test_agents_with_a_changed_budget_are_left_out() -> None:
     cut: Change = lambda one: replace(times(3.0)(one), budget_s=0.05)  # noqa: E731
-    found = judge_case(case({"a": rows(after=cut), "b": rows()}, {"c": old()}))
-    assert (found.health, found.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
+    result = judge_case(case({"a": rows(after=cut), "b": rows()}, {"c": old()}))
+    assert (result.health, result.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
 
 
 def test_canary_whose_budget_changed_with_the_config_is_compared_with_the_control_group() -> None:
@@ -192,7 +197,7 @@ def test_canary_whose_budget_changed_with_the_config_is_compared_with_the_contro
     assert alone.health == GuardHealth.WORSE
     assert "bytes sent per record" in alone.reasons[0]
     nobody = judge_case(case({"a": rows(after=moved)}))
-    assert nobody.reasons == ("eu-1/q: there is nothing to compare with, and no record overflows",)
+    assert nobody.reasons == ("eu-1/q: nothing to compare with, and no record overflows",)
 
 
 def test_control_agents_whose_config_changed_are_left_out() -> None:
@@ -200,28 +205,28 @@ def test_control_agents_whose_config_changed_are_left_out() -> None:
     since = BEGIN + 90 * SECOND
     healed = [replace(one, version=8 if one.epoch_us >= since else 5) for one in rows(applied_us=since)]
     healed = [times(2.0)(one) if one.version == 5 else one for one in healed]
-    found = judge_case(case({"a": rows()}, {"b": healed, "c": old()}))
-    assert (found.health, found.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
+    result = judge_case(case({"a": rows()}, {"b": healed, "c": old()}))
+    assert (result.health, result.measures["bytes"].change) == (GuardHealth.HEALTHY, 0.0)
     assert judge_case(case({"a": rows()}, {"b": healed})).health == GuardHealth.HEALTHY
 
 
 def test_agent_without_new_epochs_is_not_waited_for() -> None:
-    found = judge_case(case({"a": rows(110), "b": rows(160)}))
-    assert (found.health, found.epochs) == (GuardHealth.HEALTHY, 55)
+    result = judge_case(case({"a": rows(110), "b": rows(160)}))
+    assert (result.health, result.epochs) == (GuardHealth.HEALTHY, 55)
 
 
 def test_query_with_few_records_passes_after_a_limited_time() -> None:
     few: Change = lambda one: replace(one, records_in=0)  # noqa: E731
     assert verdict(case({"a": rows(130, after=few)})) == (
         GuardHealth.WAITING,
-        "eu-1/q: 0 records came; 30 are the least that is judged",
+        "eu-1/q: 0 records came; at least 30 are needed",
     )
     assert judge_case(case({"a": rows(170, after=few)})).health == GuardHealth.HEALTHY
 
 
 def test_agents_weigh_by_their_records() -> None:
     large: Change = lambda one: replace(one, records_in=10_000, bytes_sent=20 * 10_000)  # noqa: E731
-    watched = {"small": rows(), "large": rows(before=large, after=large)}
-    found = judge_case(case(watched, {"c": old()}))
-    assert found.health == GuardHealth.HEALTHY
-    assert found.measures["bytes"].after == pytest.approx((4000 + 200_000) / 10_100)
+    canary = {"small": rows(), "large": rows(before=large, after=large)}
+    result = judge_case(case(canary, {"c": old()}))
+    assert result.health == GuardHealth.HEALTHY
+    assert result.measures["bytes"].after == pytest.approx((4000 + 200_000) / 10_100)

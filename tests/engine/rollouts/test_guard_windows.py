@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.rollouts.cases import GuardCase
 from engine.rollouts.epochs import EpochRow, Sweep
-from engine.rollouts.guard import GuardCase, GuardHealth, judge_case
+from engine.rollouts.guard import GuardHealth, judge_case
 from engine.rollouts.measures import measure_windows, queries_summed
 from tests.engine.rollouts.test_guard import APPLIED, BEGIN, LIMITS, SECOND, row
 
@@ -19,21 +20,21 @@ def rows(
     seconds: int = 160, *, has: bool = True, late: Late = lambda i: 0.4, every: int = 1, **fields: int
 ) -> list[EpochRow]:
     """Epochs of an agent that took schedule 7 at `APPLIED`, with a window once in `every` seconds, so late."""
-    found = []
+    result = []
     for i in range(seconds):
         at_us = BEGIN + i * SECOND
         version = 7 if has and at_us >= APPLIED else None
         due = at_us - SECOND
         out = due + round(1e6 * late(i))
         sweeps = (Sweep(due, None, None, due, out, out),) if i % every == 0 else ()
-        found.append(replace(row(at_us), schedule_version=version, sweeps=sweeps, **fields))
-    return found
+        result.append(replace(row(at_us), schedule_version=version, sweeps=sweeps, **fields))
+    return result
 
 
-def case(watched: dict[str, list[EpochRow]], others: dict[str, list[EpochRow]] | None = None) -> GuardCase:
+def case(canary: dict[str, list[EpochRow]], control: dict[str, list[EpochRow]] | None = None) -> GuardCase:
     return GuardCase(
-        "scheduling", 7, SECOND, SECOND, 0, watched, others or {}, 20, LIMITS,
-        schedules=True, schedule_only=frozenset(watched), of_windows=True, least_sweeps=10,
+        "scheduling", 7, SECOND, SECOND, 0, canary, control or {}, 20, LIMITS,
+        has_schedule=True, schedule_only=frozenset(canary), of_windows=True, min_sweeps=10,
     )  # fmt: skip
 
 
@@ -42,19 +43,19 @@ def after(then: float, before: float = 0.4) -> Late:
 
 
 def test_late_windows_are_worse() -> None:
-    found = judge_case(case({"a": rows(late=after(1.5))}, {"b": rows(has=False)}))
-    assert found.health == GuardHealth.WORSE
-    assert found.reasons[0] == (
-        "scheduling: mean latency of windows 0.4098 → 1.51 s at 1 agent, +1.1 ± 0.0019 s (limit +0.5 s); "
-        "1 without it 0.4 → 0.4 s meanwhile"
+    result = judge_case(case({"a": rows(late=after(1.5))}, {"b": rows(has=False)}))
+    assert result.health == GuardHealth.WORSE
+    assert result.reasons[0] == (
+        "scheduling: mean window latency 0.4098 → 1.51 s at 1 agent, +1.1 ± 0.0019 s (limit +0.5 s); "
+        "control 0.4 → 0.4 s at 1"
     )
 
 
 def test_healthy_schedule_shows_its_figures() -> None:
-    found = judge_case(case({"a": rows(late=after(0.2))}, {"b": rows(has=False)}))
-    assert (found.health, found.windows) == (GuardHealth.HEALTHY, 55)
-    assert found.reasons[0].startswith("scheduling: nothing is worse over 55 windows in 55 epochs: mean latency of")
-    assert "0.4098 → 0.2098 s" in found.reasons[0]
+    result = judge_case(case({"a": rows(late=after(0.2))}, {"b": rows(has=False)}))
+    assert (result.health, result.windows) == (GuardHealth.HEALTHY, 55)
+    assert result.reasons[0].startswith("scheduling: nothing is worse over 55 windows in 55 epochs: mean window latency")
+    assert "0.4098 → 0.2098 s" in result.reasons[0]
 
 
 def test_delay_of_all_agents_is_not_blamed_on_the_schedule() -> None:
@@ -67,17 +68,17 @@ def test_delay_of_all_agents_is_not_blamed_on_the_schedule() -> None:
 def test_few_windows_are_awaited_for_a_limited_time() -> None:
     few = judge_case(case({"a": rows(130, every=10)}))
     assert (few.health, few.windows) == (GuardHealth.WAITING, 2)
-    assert few.reasons[0].startswith("scheduling: 2 windows closed; 10 are the least that is judged")
+    assert few.reasons[0].startswith("scheduling: 2 windows closed; at least 10 are needed")
     over = judge_case(case({"a": rows(170, every=10)}))
     assert (over.health, over.windows) == (GuardHealth.HEALTHY, 6)
-    assert "and it is let pass after 65 epochs" in over.reasons[0]
+    assert "and it passes after 65 epochs" in over.reasons[0]
 
 
 def test_growing_queue_is_worse() -> None:
     waiting = [replace(one, queued=150 if one.schedule_version else 10) for one in rows()]
-    found = judge_case(case({"a": waiting}, {"b": rows(has=False, queued=10)}))
-    assert found.health == GuardHealth.WORSE
-    assert "records waiting, in seconds of their arrival, 0.1 → 1.5 s" in found.reasons[0]
+    result = judge_case(case({"a": waiting}, {"b": rows(has=False, queued=10)}))
+    assert result.health == GuardHealth.WORSE
+    assert "time in queue 0.1 → 1.5 s" in result.reasons[0]
 
 
 def test_tail_of_few_windows_is_at_most_doubtful() -> None:
@@ -85,16 +86,16 @@ def test_tail_of_few_windows_is_at_most_doubtful() -> None:
         return 4.0 if i >= 100 and i % 20 == 7 else 0.4
 
     short = judge_case(case({"a": rows(130, late=tail)}))
-    assert (short.health, short.measures["window_p99"].tells) == (GuardHealth.WAITING, False)
-    assert short.reasons[0].endswith("that may be chance, of so few windows")
+    assert (short.health, short.measures["window_p99"].is_conclusive) == (GuardHealth.WAITING, False)
+    assert short.reasons[0].endswith("possibly by chance, with so few windows")
     sparse = judge_case(case({"a": rows(300, late=tail, every=3)}))
-    assert (sparse.health, sparse.measures["window_p99"].tells) == (GuardHealth.HEALTHY, False)
+    assert (sparse.health, sparse.measures["window_p99"].is_conclusive) == (GuardHealth.HEALTHY, False)
     assert judge_case(case({"a": rows(300, late=tail)})).health == GuardHealth.WORSE  # a hundred on each side
 
 
 def test_guard_waits_for_the_first_epoch_with_the_config() -> None:
-    found = judge_case(case({"a": rows(has=False)}))
-    assert found.reasons == ("scheduling: no epoch with c-7 yet",)
+    result = judge_case(case({"a": rows(has=False)}))
+    assert result.reasons == ("scheduling: no epoch with c-7 yet",)
 
 
 def test_queries_of_an_agent_are_summed() -> None:
@@ -108,5 +109,5 @@ def test_queries_of_an_agent_are_summed() -> None:
 def test_no_latency_without_windows() -> None:
     silent = [replace(one, sweeps=()) for one in rows()]
     span = (APPLIED, APPLIED + 40 * SECOND)
-    found = measure_windows({"a": silent}, {}, before=(BEGIN, APPLIED), after=span, window_us=SECOND, limits=LIMITS)
-    assert set(found) == {"overflow", "queue"}
+    result = measure_windows({"a": silent}, {}, before=(BEGIN, APPLIED), after=span, window_us=SECOND, limits=LIMITS)
+    assert set(result) == {"overflow", "queue"}

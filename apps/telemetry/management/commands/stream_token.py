@@ -42,8 +42,8 @@ class Command(BaseCommand):
 
 
 def _new(name: str) -> str:
-    user, made = User.objects.get_or_create(username=USERNAME, defaults={"role": Role.OPERATOR})
-    if made:
+    user, created = User.objects.get_or_create(username=USERNAME, defaults={"role": Role.OPERATOR})
+    if created:
         user.set_unusable_password()
         user.save(update_fields=["password"])
     if not user.is_active or Scope.INGEST not in user.scopes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -30,7 +31,7 @@ class TestAgents:
         fleet.step(8)
         verdict = Rollout.objects.get().verdict
         fleet.until(lambda: fleet.state(rollout.config)[0] == "done")
-        assert any(note.startswith("a2 has not answered since") for note in verdict["notes"])
+        assert any(note.startswith("a2 has not acknowledged it since") for note in verdict["notes"])
         fleet.silent = set()
         fleet.step()
         assert fleet.holders(1) == {"a1", "a2", "a3", "a4"}
@@ -41,7 +42,7 @@ class TestAgents:
         fleet.step(2)
         fleet.silent = fleet.holders(1)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolling-back")
-        assert "report no more" in Rollout.objects.get().reasons[0]
+        assert "stopped reporting" in Rollout.objects.get().reasons[0]
         fleet.silent = set()
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
         assert not fleet.holders(1)
@@ -143,7 +144,7 @@ class TestAgents:
         fleet.silent = {agent.name}
         assignment_set(live=fleet.live, agent=agent, settings={})
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolling-back", most=14)
-        assert "report no more" in Rollout.objects.get().reasons[0]
+        assert "stopped reporting" in Rollout.objects.get().reasons[0]
 
     def test_rollout_without_members_is_rolled_back(self) -> None:
         fleet = fleet_of("a1").start()
@@ -205,4 +206,4 @@ class TestAgents:
         fleet.start()
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
-        assert "2 without it 40" in Rollout.objects.get().reasons[0]
+        assert re.search(r"control 40\S* → 40\S* at 2", Rollout.objects.get().reasons[0])

@@ -114,10 +114,8 @@ class TestRollout:
         assert len(reached) == 1
         rollout.refresh_from_db()
         reason = rollout.reasons[0]
-        assert re.match(
-            r"scheduling: mean latency of windows 0\.4\d* → 1\.6\d* s at 1 agent, \+1\.2 ± 0\.0\d+ s", reason
-        )
-        assert re.search(r"\(limit \+0\.5 s\); 2 without it 0\.4\d* → 0\.4\d* s meanwhile$", reason)
+        assert re.match(r"scheduling: mean window latency 0\.4\d* → 1\.6\d* s at 1 agent, \+1\.2 ± 0\.0\d+ s", reason)
+        assert re.search(r"\(limit \+0\.5 s\); control 0\.4\d* → 0\.4\d* s at 2$", reason)
         assert holders(fleet, 2) == reached
         back = SchedulePart.objects.get(config__number=2)
         assert back.document["schedule"] == ScheduleSettings().to_dict()  # said in full words
@@ -135,7 +133,9 @@ class TestRollout:
             "silent", ["it reports nothing of a schedule; agents of older versions know of none"]
         )  # fmt: skip
         notes = Rollout.objects.get().verdict["notes"]
-        assert any(note.startswith("a2 has not answered since") and note.endswith(member.reasons[0]) for note in notes)
+        assert any(
+            note.startswith("a2 has not acknowledged it since") and note.endswith(member.reasons[0]) for note in notes
+        )
 
     def test_growing_queues_cause_a_rollback(self) -> None:
         fleet = fleet_of().start(warm=30)
@@ -143,7 +143,7 @@ class TestRollout:
         rollout = started(fleet, SWITCH)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back", most=100)
         reason = Rollout.objects.get().reasons[0]
-        assert "records waiting, in seconds of their arrival, 0.1 → 1.1 s at 1 agent, +1 s" in reason
+        assert "time in queue 0.1 → 1.1 s at 1 agent, +1 s" in reason
 
     def test_guard_waits_for_windows_and_shows_their_latency(self) -> None:
         fleet = fleet_of().start(warm=30)
