@@ -19,6 +19,7 @@ from apps.planning.placements.work import apply_moves, search_placement
 from apps.planning.plans.work import compare_plans
 from apps.planning.what_ifs.work import answer_what_if
 from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.imports import run_import
 from apps.queries.models import Query
 from apps.queries.services import query_create, query_start
 from apps.rollouts.schedule.replays import replay_work
@@ -40,6 +41,7 @@ _WORK = {
     JobKind.FORECAST: forecast_cluster,
     JobKind.BACKTEST: run_backtest,
     JobKind.REPLAY: replay_work,
+    JobKind.IMPORT: run_import,
 }
 
 

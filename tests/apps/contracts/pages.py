@@ -1,0 +1,204 @@
+"""What every page of the console promises: who may read and change it, and where it stands in the world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["PAGES", "Page"]
+
+READ, OPERATE, ADMIT, ADMIN = "read", "operate", "admit", "admin"
+
+
+@dataclass(frozen=True)
+class Page:
+    """`get` and `post` are the scopes that a method needs; None: the page has no such method.
+
+    `at` are the parts of the address: {keyword: name in the world}; `slug` is always the cluster.
+    """
+
+    get: str | None = READ
+    post: str | None = None
+    at: dict[str, str] = field(default_factory=dict)
+    query: str = ""
+
+
+def _form(**at: str) -> Page:
+    """A form that operators see and send."""
+    return Page(get=OPERATE, post=OPERATE, at=at)
+
+
+def _action(scope: str = OPERATE, **at: str) -> Page:
+    """A button: nothing to read at its address."""
+    return Page(get=None, post=scope, at=at)
+
+
+def _view(**at: str) -> Page:
+    """A page that everybody may read."""
+    return Page(at=at)
+
+
+_NODE = {"name": "node"}
+_QUERY = {"name": "query"}
+_LIVE = {"name": "live_query"}
+_AGENT = {"name": "agent"}
+_AGENT_QUERY = {"name": "agent", "query": "live_query"}
+
+PAGES: dict[str, Page] = {
+    "accounts:settings": Page(post=READ),
+    "accounts:tokens": Page(post=READ),
+    "accounts:token-revoke": _action(READ, pk="token"),
+    "pages:home": _view(),
+    "pages:overview": _view(),
+    "pages:estimate-now": _action(),
+    "pages:cluster-new": _form(),
+    "pages:cluster-edit": _form(),
+    "pages:cluster-delete": _action(),
+    "pages:search": Page(query="q=a"),
+    "pages:fleet": Page(post=OPERATE),
+    "pages:fleet-import": _form(),
+    "pages:node-new": _form(),
+    "pages:node": _view(**_NODE),
+    "pages:node-edit": _form(**_NODE),
+    "pages:node-state": _action(**_NODE),
+    "pages:node-delete": _action(**_NODE),
+    "pages:pools": _view(),
+    "pages:pool-new": _form(),
+    "pages:pool-edit": _form(pk="pool"),
+    "pages:pool-delete": _action(pk="pool"),
+    "pages:pool-plan": _form(pk="pool"),
+    "pages:links": _view(),
+    "pages:link-new": _form(),
+    "pages:link-edit": _form(pk="link"),
+    "pages:link-delete": _action(pk="link"),
+    "pages:queries": _view(),
+    "pages:query-new": _form(),
+    "pages:query-example": Page(get=OPERATE),
+    "pages:query-operator-row": Page(get=OPERATE),
+    "pages:query": _view(**_QUERY),
+    "pages:query-statistics": Page(post=OPERATE, at=_QUERY),
+    "pages:query-placement": _view(**_QUERY),
+    "pages:query-versions": _view(**_QUERY),
+    "pages:query-version-new": _form(**_QUERY),
+    "pages:query-decisions": _view(**_QUERY),
+    "pages:query-estimates": _view(**_QUERY),
+    "pages:query-edit": _form(**_QUERY),
+    "pages:query-stop": _action(**_QUERY),
+    "pages:query-delete": _action(**_QUERY),
+    "pages:query-plans": _view(**_QUERY),
+    "pages:query-plans-compare": _action(**_QUERY),
+    "pages:query-plan-adopt": _action(**_QUERY),
+    "pages:query-live": _view(**_LIVE),
+    "pages:import-new": _form(),
+    "pages:import": _form(pk="import"),
+    "pages:arrivals": _view(),
+    "pages:arrivals-new": _form(),
+    "pages:arrivals-columns": Page(get=OPERATE, post=OPERATE, query="upload={upload}"),
+    "pages:arrivals-generator": _form(),
+    "pages:arrivals-detail": _view(pk="series"),
+    "pages:arrivals-delete": _action(pk="series"),
+    "pages:histories": _view(),
+    "pages:history-new": _form(),
+    "pages:history-columns": Page(get=OPERATE, post=OPERATE, query="upload={upload}"),
+    "pages:history-generator": _form(),
+    "pages:history": _view(pk="history"),
+    "pages:history-delete": _action(pk="history"),
+    "pages:live-new": _form(),
+    "pages:live-start": _action(**_LIVE),
+    "pages:live-stop": _action(**_LIVE),
+    "pages:live-assign": _action(**_LIVE),
+    "pages:alert-rule-new": _form(**_LIVE),
+    "pages:alert-rule": _form(**_LIVE, pk="rule"),
+    "pages:alert-rule-delete": _action(**_LIVE, pk="rule"),
+    "pages:alert-acknowledge": _action(**_LIVE, pk="alert"),
+    "pages:admissions": _view(),
+    "pages:admission-new": Page(get=OPERATE, post=OPERATE, query="query=draft"),
+    "pages:admission-plan": Page(get=OPERATE, query="query=draft"),
+    "pages:admission": _view(pk="admission"),
+    "pages:admission-preview": _action(pk="admission"),
+    "pages:admission-apply": _action(ADMIT, pk="admission"),
+    "pages:admission-withdraw": _action(pk="admission"),
+    "pages:admission-review": _action(pk="admission"),
+    "pages:admission-approve": _action(ADMIT, pk="admission"),
+    "pages:admission-decline": _action(ADMIT, pk="admission"),
+    "pages:admission-override": _action(ADMIT, pk="admission"),
+    "pages:placement": Page(post=OPERATE),
+    "pages:placement-runs": _view(),
+    "pages:placement-rule": Page(get=OPERATE),
+    "pages:placement-pick": Page(get=OPERATE),
+    "pages:placement-run": _view(pk="placement"),
+    "pages:placement-live": _view(pk="placement"),
+    "pages:placement-standing": _view(pk="placement"),
+    "pages:placement-stop": _action(pk="placement"),
+    "pages:placement-apply": _action(pk="placement"),
+    "pages:placement-abort": _action(pk="placement"),
+    "pages:placement-undo": _action(pk="placement"),
+    "pages:placement-again": _action(pk="placement"),
+    "pages:placement-delete": _action(pk="placement"),
+    "pages:provisioning": _view(),
+    "pages:provisioning-refine": _action(),
+    "pages:provisioning-find": _action(),
+    "pages:provisioning-nodes": Page(post=OPERATE),
+    "pages:scenario-new": _action(),
+    "pages:scenarios-compare": _action(),
+    "pages:scenario": _view(pk="scenario"),
+    "pages:scenario-delete": _action(pk="scenario"),
+    "pages:what-ifs": _view(),
+    "pages:what-if": _view(pk="what_if"),
+    "pages:forecast": _view(),
+    "pages:forecast-now": _action(),
+    "pages:backtests": _view(),
+    "pages:backtest-now": _action(),
+    "pages:backtest": _view(pk="backtest"),
+    "pages:backtest-delete": _action(pk="backtest"),
+    "pages:accuracy": _view(),
+    "pages:sources": _view(),
+    "pages:agent-enrol": _action(),
+    "pages:agent-enrol-revoke": _action(pk="enrolment"),
+    "pages:agent": _view(**_AGENT),
+    "pages:agent-budget": _action(**_AGENT),
+    "pages:agent-budget-preview": Page(get=OPERATE, at=_AGENT, query="budget=0.2"),
+    "pages:agent-enable": _action(**_AGENT),
+    "pages:agent-remove": _action(**_AGENT),
+    "pages:agent-factors": _form(**_AGENT_QUERY),
+    "pages:agent-give-back": _action(**_AGENT_QUERY),
+    "pages:agent-method": _form(**_AGENT_QUERY),
+    "pages:agents-change": _form(),
+    "pages:schedule": _view(),
+    "pages:schedule-replay": Page(post=OPERATE),
+    "pages:schedule-switch": _form(),
+    "pages:configs": _view(),
+    "pages:config-new": _form(),
+    "pages:config": _view(number="config"),
+    "pages:config-start": _action(number="config"),
+    "pages:rollout-change": _action(pk="rollout", change="pause"),
+    "pages:rollout-policy": Page(post=OPERATE),
+    "pages:source-new": _form(),
+    "pages:source": Page(post=OPERATE, at={"source_id": "source"}),
+    "pages:source-delete": _action(source_id="source"),
+    "pages:static-table-new": _form(),
+    "pages:static-table": Page(post=OPERATE, at={"name": "table"}),
+    "pages:static-table-delete": _action(name="table"),
+    "pages:reports": _view(),
+    "pages:report-new": _form(),
+    "pages:report-schedule": _action(),
+    "pages:report-definition": _form(pk="definition"),
+    "pages:report-run": _action(pk="definition"),
+    "pages:report-definition-delete": _action(pk="definition"),
+    "pages:report-webhooks": _form(),
+    "pages:report-webhook-renew": _action(pk="webhook"),
+    "pages:report-webhook-delete": _action(pk="webhook"),
+    "pages:report": _view(pk="report"),
+    "pages:report-delete": _action(pk="report"),
+    "pages:report-send": _action(pk="report", number="delivery"),
+    "pages:report-file": _view(pk="report", form="file_format"),
+    "pages:jobs": _view(),
+    "pages:jobs-menu": _view(),
+    "pages:job": _view(pk="job"),
+    "pages:job-progress": _view(pk="job"),
+    "pages:job-cancel": _action(pk="job"),
+    "pages:people": Page(get=ADMIN, post=ADMIN),
+    "pages:person-change": _action(ADMIN, pk="person"),
+    "pages:help": _view(),
+    "pages:guide": _view(path="guide"),
+    "pages:api": _view(),
+}

@@ -1,0 +1,131 @@
+"""Every page keeps its promises: methods, sign-in, roles, forms that are empty, and what it costs the database."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from apps.accounts.choices import ROLE_SCOPES
+from apps.accounts.models import User
+from tests.apps.contracts.pages import PAGES
+from tests.apps.contracts.world import ROLES, build_world
+
+pytestmark = pytest.mark.django_db
+
+QUERY_COUNTS = Path(__file__).with_name("page_queries.json")
+#: Addresses that have cases of their own: signing in and out, the schema and its documentation.
+OTHERS = {"accounts:login", "accounts:logout", "api-schema", "api-docs", "healthz"}
+every_page = pytest.mark.parametrize("name", PAGES)
+readable = pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.get])
+writable = pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.post])
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any, _redis_server: str) -> Iterator[dict[str, Any]]:
+    """The world, built once for the file and taken away with its last test."""
+    with django_db_blocker.unblock():
+        built = build_world()
+    yield built
+    with django_db_blocker.unblock():
+        call_command("flush", interactive=False, verbosity=0)
+
+
+def client_of(role: str) -> Client:
+    client = Client(raise_request_exception=True)
+    client.force_login(User.objects.get(username=f"a-{role}"))
+    return client
+
+
+def address(name: str, world: dict[str, Any]) -> str:
+    page = PAGES[name]
+    values = {key: world.get(value, value) for key, value in page.at.items()}
+    if name.startswith("pages:") and _wants_slug(name):
+        values["slug"] = world["cluster"]
+    found = reverse(name, kwargs=values)
+    return f"{found}?{page.query.format(**world)}" if page.query else found
+
+
+def _patterns(entries: list[Any], prefix: str = "", space: str = "") -> Iterator[tuple[str, str]]:
+    for entry in entries:
+        if isinstance(entry, URLResolver):
+            inner = f"{entry.namespace}:" if entry.namespace else space
+            yield from _patterns(entry.url_patterns, prefix + str(entry.pattern), inner)
+        elif isinstance(entry, URLPattern):
+            yield f"{space}{entry.name}", prefix + str(entry.pattern)
+
+
+ADDRESSES = {name: path for name, path in _patterns(get_resolver().url_patterns) if not path.startswith("api/v1/")}
+
+
+def _wants_slug(name: str) -> bool:
+    return "<str:slug>" in ADDRESSES[name]
+
+
+def _may(role: str, scope: str) -> bool:
+    return scope in ROLE_SCOPES[role]
+
+
+def test_every_page_has_a_case() -> None:
+    assert set(ADDRESSES) - OTHERS == set(PAGES), "add the page to tests/apps/contracts/pages.py"
+
+
+@every_page
+def test_page_asks_strangers_to_sign_in(name: str, world: dict[str, Any], client: Client) -> None:
+    for answer in (client.get(address(name, world)), client.post(address(name, world))):
+        assert (answer.status_code, answer["Location"][:13]) == (302, "/login/?next=")
+
+
+@every_page
+def test_page_has_no_other_methods(name: str, world: dict[str, Any]) -> None:
+    client, page = client_of("admin"), PAGES[name]
+    for method in ("PUT", "PATCH", "DELETE"):
+        assert client.generic(method, address(name, world)).status_code == 405, method
+    if page.post is None:
+        assert client.post(address(name, world)).status_code == 405
+    if page.get is None:
+        # read again after a form's faults, the address leads to the page of the form
+        assert client.get(address(name, world)).status_code in {302, 405}
+
+
+@every_page
+@pytest.mark.parametrize("role", ROLES)
+def test_page_is_for_the_roles_that_it_names(name: str, role: str, world: dict[str, Any]) -> None:
+    client, page = client_of(role), PAGES[name]
+    if page.get is not None:
+        assert client.get(address(name, world)).status_code == (200 if _may(role, page.get) else 403)
+    if page.post is not None and not _may(role, page.post):
+        assert client.post(address(name, world)).status_code == 403
+
+
+@writable
+def test_empty_form_gets_an_answer(name: str, world: dict[str, Any]) -> None:
+    """Faults in the form, a refusal with its reason, or what was asked for: never a broken page."""
+    answer: HttpResponse = client_of("admin").post(address(name, world))
+    assert answer.status_code in {200, 204, 302, 400, 404, 409, 422}, answer.content
+
+
+def test_pages_cost_the_database_what_is_recorded(world: dict[str, Any]) -> None:
+    """RECORD_QUERY_COUNTS=1 writes the record anew; it changes on purpose."""
+    counted = {}
+    for name, page in PAGES.items():
+        if page.get is None:
+            continue
+        client, path = client_of("admin"), address(name, world)
+        client.get(path)
+        with CaptureQueriesContext(connection) as queries:
+            client.get(path)
+        counted[name] = len(queries)
+    if os.environ.get("RECORD_QUERY_COUNTS") == "1":
+        QUERY_COUNTS.write_text(json.dumps(counted, indent=2) + "\n")
+    assert counted == json.loads(QUERY_COUNTS.read_text())

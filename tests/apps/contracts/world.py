@@ -1,0 +1,170 @@
+"""One cluster with a row of every kind, so that every page and every endpoint has something to show."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.files.base import ContentFile
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.accounts.services import token_create, user_create
+from apps.admission.services import admission_preview
+from apps.core.deliveries import Channel
+from apps.estimates.models import DocumentEstimate, EstimateRun
+from apps.estimates.services import document_estimate_request, estimate_request
+from apps.fleet.models import Cluster
+from apps.fleet.services import link_create
+from apps.jobs.runner import run_job
+from apps.planning.forecasts.histories import history_create_from_generator
+from apps.planning.models import BacktestRun, Forecast
+from apps.planning.placements.services import placement_request
+from apps.planning.plans.services import comparison_request
+from apps.planning.what_ifs.services import scenario_create, what_if_request
+from apps.queries.arrivals.uploads import upload_keep
+from apps.queries.imports import import_request
+from apps.queries.models import Query
+from apps.reports.lifecycle import report_request
+from apps.reports.models import Delivery
+from apps.reports.schedules import schedule_set
+from apps.reports.services import definition_create, webhook_create
+from apps.reports.work import write_report
+from apps.results.models import Alert
+from apps.results.services import alert_rule_create
+from apps.rollouts.configs.services import ConfigRequest, config_create
+from apps.rollouts.rollout.services import rollout_start
+from apps.telemetry.agents.services import enrolment_create
+from apps.telemetry.live.services import live_start
+from apps.telemetry.live.sources import source_upsert, table_upsert
+from tests.apps import small_cluster
+from tests.apps.telemetry import world as telemetry
+
+__all__ = ["PASSWORD", "ROLES", "build_world"]
+
+PASSWORD = "correct horse battery"
+ROLES = ("viewer", "operator", "admitter", "admin")
+_CSV = b"period,count\n2026-01-01 00:00:00,5\n2026-01-01 00:01:00,7\n"
+
+
+def build_world() -> dict[str, Any]:
+    """Build everything, do the jobs that wait, and return what stands in addresses, by its name in the catalogues."""
+    people = {role: user_create(username=f"a-{role}", password=PASSWORD, role=role) for role in ROLES}
+    user = people["operator"]
+    cluster = small_cluster.small_cluster(nodes=("n1", "n2"))
+    small_cluster.start_query(cluster, "calm", 0.5, "n1", bound_s=20.0)
+    late = small_cluster.start_query(cluster, "late", 1.2, "n2", bound_s=2.0)
+    small_cluster.make_query(cluster, "draft", 0.1)
+    link = link_create(source=cluster.nodes.get(name="n1"), target=cluster.nodes.get(name="n2"), bandwidth_bytes_s=1e8)
+    token, _ = token_create(user=user, name="ci", scopes=["read"])
+    world: dict[str, Any] = {
+        "guide": "user-guide.md",
+        "file_format": "json",
+        "cluster": cluster.slug,
+        "query": late.name,
+        "query_pk": late.pk,
+        "pool": cluster.pools.get().pk,
+        "node": "n1",
+        "node_pk": cluster.nodes.get(name="n1").pk,
+        "link": link.pk,
+        "token": token.pk,
+        "person": people["viewer"].pk,
+        "series": cluster.arrivals.get(source_id="clicks").pk,
+        "upload": upload_keep(ContentFile(_CSV, name="requests.csv")),
+    }
+    world |= _live(cluster, user) | _planning(cluster, late, user) | _reports(cluster, user)
+    estimate_request(cluster=cluster)
+    document = {
+        "subinterval_s": 1.0,
+        "sources": [{"id": "s", "arrivals": [1.0]}],
+        "nodes": [{"id": "n", "capacity_cps": 9.0}],
+    }
+    world["job"] = document_estimate_request(document=document, user=user).pk
+    world["document_estimate"] = DocumentEstimate.objects.get().pk
+    world["import"] = import_request(cluster=cluster, document=document, user=user).pk
+    small_cluster.run_jobs()
+    world["estimate"] = EstimateRun.objects.earliest("pk").pk
+    return world
+
+
+def _live(cluster: Cluster, user: User) -> dict[str, Any]:
+    """A query on live telemetry at one agent, a config on its way to it, and an alert."""
+    source_upsert(cluster=cluster, source_id="probes", **telemetry.SOURCE)
+    table_upsert(cluster=cluster, name="hosts", columns={"host": "string"}, rows=[["a"]])
+    query = telemetry.running(cluster)
+    enrolled = telemetry.enrolled(cluster, "a1")
+    live = live_start(query=query, agents=[enrolled.agent])
+    enrolment, _ = enrolment_create(cluster=cluster, user=user)
+    config = config_create(cluster=cluster, wish=ConfigRequest({"margin": 0.96}))
+    rollout = rollout_start(config=config, force=True)
+    rule = alert_rule_create(query=query, name="slow", column="mean_rtt", comparison="gt", threshold=20.0)
+    alert = Alert.objects.create(
+        rule=rule,
+        group_key="a",
+        opened_window_us=0,
+        opened_value=30.0,
+        last_value=30.0,
+        worst_value=30.0,
+        last_window_us=0,
+    )
+    return {
+        "live_query": query.name,
+        "live_query_pk": query.pk,
+        "window_operator": "window",
+        "window": 0,
+        "observation": 1,
+        "live": live.pk,
+        "agent": enrolled.agent.name,
+        "agent_pk": enrolled.agent.pk,
+        "source": "probes",
+        "source_pk": cluster.telemetry_sources.get(source_id="probes").pk,
+        "table": "hosts",
+        "table_pk": cluster.static_tables.get(name="hosts").pk,
+        "enrolment": enrolment.pk,
+        "config": config.number,
+        "rollout": rollout.pk,
+        "rollout_number": config.number,
+        "rule": rule.pk,
+        "alert": alert.pk,
+        "digest": live.plan,
+    }
+
+
+def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
+    """One of each kind of run."""
+    now = timezone.now()
+    history = history_create_from_generator(
+        cluster=cluster, source_id="clicks", spec={"peak_rate_eps": 100.0, "weeks": 2}
+    )
+    forecast = Forecast.objects.create(cluster=cluster, bucket_s=3600, starts_at=now, horizon=24, duration_s=0.1)
+    backtest = BacktestRun.objects.create(cluster=cluster, since=now - timedelta(hours=2), until=now)
+    scenario = scenario_create(cluster=cluster, name="peak", user=user)
+    return {
+        "admission": admission_preview(cluster=cluster, user=user, query="draft")[0].pk,
+        "placement": placement_request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
+        "comparison": comparison_request(query=query, user=user)[0].pk,
+        "scenario": scenario.pk,
+        "what_if": what_if_request(cluster=cluster, user=user, scenarios=[scenario.pk])[0].pk,
+        "history": history.pk,
+        "forecast": forecast.pk,
+        "backtest": backtest.pk,
+    }
+
+
+def _reports(cluster: Cluster, user: User) -> dict[str, Any]:
+    """A report that is written, and where it is sent to."""
+    webhook = webhook_create(cluster=cluster, name="ops", url="https://hooks.example.org/sluice")
+    definition = definition_create(
+        cluster=cluster, kind="provisioning", name="Weekly", parameters={"sections": ["objectives", "fleet"]}
+    )
+    report = report_request(definition=definition, user=user)
+    run_job(report.job.pk, write_report)
+    delivery = Delivery.objects.create(report=report, channel=Channel.EMAIL, target="ops@example.org")
+    schedule = schedule_set(definition=definition, rule={"every": "day", "at": "06:00"}, time_zone="UTC")
+    return {
+        "webhook": webhook.pk,
+        "definition": definition.pk,
+        "schedule": schedule.pk,
+        "report": report.pk,
+        "delivery": delivery.pk,
+    }
