@@ -117,7 +117,7 @@ class BaseCrud(Page):
     def update(self, row: Any, form: Any) -> Any:
         return type(self).service_update(**{self.keyword or self.noun: row}, **self.values(form))
 
-    def delete(self, row: Any) -> None:
+    def delete_row(self, row: Any) -> None:
         type(self).service_delete(**{self.keyword or self.noun: row})
 
     # -- requests
@@ -141,7 +141,7 @@ class BaseCrud(Page):
     def post_delete(self, row: Any) -> HttpResponse:
         name, arguments = str(row), self.back_arguments(row)
         try:
-            self.delete(row)
+            self.delete_row(row)
         except Conflict as refusal:
             if not self.shows_refusals:
                 raise

@@ -13,13 +13,15 @@ READ, OPERATE, ADMIT, ADMIN = "read", "operate", "admit", "admin"
 class Page:
     """`get` and `post` are the scopes that a method needs; None: the page has no such method.
 
-    `at` are the parts of the address: {keyword: name in the world}; `slug` is always the cluster.
+    `at` are the parts of the address: {keyword: name in the world}; `slug` is always the cluster. `query` is what
+    stands behind the question mark.
     """
 
     get: str | None = READ
     post: str | None = None
     at: dict[str, str] = field(default_factory=dict)
     query: str = ""
+    status: int = 200  #: of what is read
 
 
 def _form(**at: str) -> Page:
@@ -47,7 +49,7 @@ PAGES: dict[str, Page] = {
     "accounts:settings": Page(post=READ),
     "accounts:tokens": Page(post=READ),
     "accounts:token-revoke": _action(READ, pk="token"),
-    "pages:home": _view(),
+    "pages:home": Page(status=302),
     "pages:overview": _view(),
     "pages:estimate-now": _action(),
     "pages:cluster-new": _form(),
@@ -92,13 +94,13 @@ PAGES: dict[str, Page] = {
     "pages:import": _form(pk="import"),
     "pages:arrivals": _view(),
     "pages:arrivals-new": _form(),
-    "pages:arrivals-columns": Page(get=OPERATE, post=OPERATE, query="upload={upload}"),
+    "pages:arrivals-columns": Page(get=OPERATE, post=OPERATE, query="key={upload}"),
     "pages:arrivals-generator": _form(),
     "pages:arrivals-detail": _view(pk="series"),
     "pages:arrivals-delete": _action(pk="series"),
     "pages:histories": _view(),
     "pages:history-new": _form(),
-    "pages:history-columns": Page(get=OPERATE, post=OPERATE, query="upload={upload}"),
+    "pages:history-columns": Page(get=OPERATE, post=OPERATE, query="key={upload}"),
     "pages:history-generator": _form(),
     "pages:history": _view(pk="history"),
     "pages:history-delete": _action(pk="history"),
@@ -126,7 +128,7 @@ PAGES: dict[str, Page] = {
     "pages:placement-rule": Page(get=OPERATE),
     "pages:placement-pick": Page(get=OPERATE),
     "pages:placement-run": _view(pk="placement"),
-    "pages:placement-live": _view(pk="placement"),
+    "pages:placement-live": Page(at={"pk": "placement"}, status=204),
     "pages:placement-standing": _view(pk="placement"),
     "pages:placement-stop": _action(pk="placement"),
     "pages:placement-apply": _action(pk="placement"),
@@ -162,9 +164,9 @@ PAGES: dict[str, Page] = {
     "pages:agent-factors": _form(**_AGENT_QUERY),
     "pages:agent-give-back": _action(**_AGENT_QUERY),
     "pages:agent-method": _form(**_AGENT_QUERY),
-    "pages:agents-change": _form(),
+    "pages:agents-change": Page(get=OPERATE, post=OPERATE, query="what=budget&row={agent}"),
     "pages:schedule": _view(),
-    "pages:schedule-replay": Page(post=OPERATE),
+    "pages:schedule-replay": Page(post=OPERATE, query="agent={agent}", status=302),
     "pages:schedule-switch": _form(),
     "pages:configs": _view(),
     "pages:config-new": _form(),

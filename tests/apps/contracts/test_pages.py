@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
@@ -19,7 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from apps.accounts.choices import ROLE_SCOPES
 from apps.accounts.models import User
 from tests.apps.contracts.pages import PAGES
-from tests.apps.contracts.world import ROLES, build_world
+from tests.apps.contracts.world import ROLES
 
 pytestmark = pytest.mark.django_db
 
@@ -29,16 +28,6 @@ OTHERS = {"accounts:login", "accounts:logout", "api-schema", "api-docs", "health
 every_page = pytest.mark.parametrize("name", PAGES)
 readable = pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.get])
 writable = pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.post])
-
-
-@pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: Any, _redis_server: str) -> Iterator[dict[str, Any]]:
-    """The world, built once for the file and taken away with its last test."""
-    with django_db_blocker.unblock():
-        built = build_world()
-    yield built
-    with django_db_blocker.unblock():
-        call_command("flush", interactive=False, verbosity=0)
 
 
 def client_of(role: str) -> Client:
@@ -103,7 +92,7 @@ def test_page_has_no_other_methods(name: str, world: dict[str, Any]) -> None:
 def test_page_is_for_the_roles_that_it_names(name: str, role: str, world: dict[str, Any]) -> None:
     client, page = client_of(role), PAGES[name]
     if page.get is not None:
-        assert client.get(address(name, world)).status_code == (200 if _may(role, page.get) else 403)
+        assert client.get(address(name, world)).status_code == (page.status if _may(role, page.get) else 403)
     if page.post is not None and not _may(role, page.post):
         assert client.post(address(name, world)).status_code == 403
 

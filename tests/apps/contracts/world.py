@@ -17,8 +17,10 @@ from apps.estimates.services import document_estimate_request, estimate_request
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
 from apps.jobs.runner import run_job
+from apps.planning.backtests.services import backtest_create
 from apps.planning.forecasts.histories import history_create_from_generator
-from apps.planning.models import BacktestRun, Forecast
+from apps.planning.forecasts.services import forecast_request
+from apps.planning.models import Forecast
 from apps.planning.placements.services import placement_request
 from apps.planning.plans.services import comparison_request
 from apps.planning.what_ifs.services import scenario_create, what_if_request
@@ -84,6 +86,8 @@ def build_world() -> dict[str, Any]:
     world["import"] = import_request(cluster=cluster, document=document, user=user).pk
     small_cluster.run_jobs()
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
+    world["forecast"] = Forecast.objects.get().pk
+    world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
     return world
 
 
@@ -132,12 +136,11 @@ def _live(cluster: Cluster, user: User) -> dict[str, Any]:
 
 def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     """One of each kind of run."""
-    now = timezone.now()
+
     history = history_create_from_generator(
         cluster=cluster, source_id="clicks", spec={"peak_rate_eps": 100.0, "weeks": 2}
     )
-    forecast = Forecast.objects.create(cluster=cluster, bucket_s=3600, starts_at=now, horizon=24, duration_s=0.1)
-    backtest = BacktestRun.objects.create(cluster=cluster, since=now - timedelta(hours=2), until=now)
+    forecast_request(cluster=cluster, horizon_days=1, user=user)
     scenario = scenario_create(cluster=cluster, name="peak", user=user)
     return {
         "admission": admission_preview(cluster=cluster, user=user, query="draft")[0].pk,
@@ -146,8 +149,6 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
         "scenario": scenario.pk,
         "what_if": what_if_request(cluster=cluster, user=user, scenarios=[scenario.pk])[0].pk,
         "history": history.pk,
-        "forecast": forecast.pk,
-        "backtest": backtest.pk,
     }
 
 
