@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["PAGES", "Page"]
+from django.urls import NoReverseMatch, reverse
+
+__all__ = ["PAGES", "Page", "page_address"]
 
 READ, OPERATE, ADMIT, ADMIN = "read", "operate", "admit", "admin"
 
@@ -204,3 +207,14 @@ PAGES: dict[str, Page] = {
     "pages:guide": _view(path="guide"),
     "pages:api": _view(),
 }
+
+
+def page_address(name: str, world: dict[str, Any]) -> str:
+    """Where the page stands in the world."""
+    page = PAGES[name]
+    values = {key: world.get(value, value) for key, value in page.at.items()}
+    try:
+        found = reverse(name, kwargs=values)
+    except NoReverseMatch:
+        found = reverse(name, kwargs={"slug": world["cluster"], **values})
+    return f"{found}?{page.query.format(**world)}" if page.query else found

@@ -13,11 +13,11 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.urls import URLPattern, URLResolver, get_resolver
 
 from apps.accounts.choices import ROLE_SCOPES
 from apps.accounts.models import User
-from tests.apps.contracts.pages import PAGES
+from tests.apps.contracts.pages import PAGES, page_address
 from tests.apps.contracts.world import ROLES
 
 pytestmark = pytest.mark.django_db
@@ -36,15 +36,6 @@ def client_of(role: str) -> Client:
     return client
 
 
-def address(name: str, world: dict[str, Any]) -> str:
-    page = PAGES[name]
-    values = {key: world.get(value, value) for key, value in page.at.items()}
-    if name.startswith("pages:") and _wants_slug(name):
-        values["slug"] = world["cluster"]
-    found = reverse(name, kwargs=values)
-    return f"{found}?{page.query.format(**world)}" if page.query else found
-
-
 def _patterns(entries: list[Any], prefix: str = "", space: str = "") -> Iterator[tuple[str, str]]:
     for entry in entries:
         if isinstance(entry, URLResolver):
@@ -57,10 +48,6 @@ def _patterns(entries: list[Any], prefix: str = "", space: str = "") -> Iterator
 ADDRESSES = {name: path for name, path in _patterns(get_resolver().url_patterns) if not path.startswith("api/v1/")}
 
 
-def _wants_slug(name: str) -> bool:
-    return "<str:slug>" in ADDRESSES[name]
-
-
 def _may(role: str, scope: str) -> bool:
     return scope in ROLE_SCOPES[role]
 
@@ -71,7 +58,7 @@ def test_every_page_has_a_case() -> None:
 
 @every_page
 def test_page_asks_strangers_to_sign_in(name: str, world: dict[str, Any], client: Client) -> None:
-    for answer in (client.get(address(name, world)), client.post(address(name, world))):
+    for answer in (client.get(page_address(name, world)), client.post(page_address(name, world))):
         assert (answer.status_code, answer["Location"][:13]) == (302, "/login/?next=")
 
 
@@ -79,12 +66,12 @@ def test_page_asks_strangers_to_sign_in(name: str, world: dict[str, Any], client
 def test_page_has_no_other_methods(name: str, world: dict[str, Any]) -> None:
     client, page = client_of("admin"), PAGES[name]
     for method in ("PUT", "PATCH", "DELETE"):
-        assert client.generic(method, address(name, world)).status_code == 405, method
+        assert client.generic(method, page_address(name, world)).status_code == 405, method
     if page.post is None:
-        assert client.post(address(name, world)).status_code == 405
+        assert client.post(page_address(name, world)).status_code == 405
     if page.get is None:
         # read again after a form's faults, the address leads to the page of the form
-        assert client.get(address(name, world)).status_code in {302, 405}
+        assert client.get(page_address(name, world)).status_code in {302, 405}
 
 
 @every_page
@@ -92,15 +79,15 @@ def test_page_has_no_other_methods(name: str, world: dict[str, Any]) -> None:
 def test_page_is_for_the_roles_that_it_names(name: str, role: str, world: dict[str, Any]) -> None:
     client, page = client_of(role), PAGES[name]
     if page.get is not None:
-        assert client.get(address(name, world)).status_code == (page.status if _may(role, page.get) else 403)
+        assert client.get(page_address(name, world)).status_code == (page.status if _may(role, page.get) else 403)
     if page.post is not None and not _may(role, page.post):
-        assert client.post(address(name, world)).status_code == 403
+        assert client.post(page_address(name, world)).status_code == 403
 
 
 @writable
 def test_empty_form_gets_an_answer(name: str, world: dict[str, Any]) -> None:
     """Faults in the form, a refusal with its reason, or what was asked for: never a broken page."""
-    answer: HttpResponse = client_of("admin").post(address(name, world))
+    answer: HttpResponse = client_of("admin").post(page_address(name, world))
     assert answer.status_code in {200, 204, 302, 400, 404, 409, 422}, answer.content
 
 
@@ -110,7 +97,7 @@ def test_pages_cost_the_database_what_is_recorded(world: dict[str, Any]) -> None
     for name, page in PAGES.items():
         if page.get is None:
             continue
-        client, path = client_of("admin"), address(name, world)
+        client, path = client_of("admin"), page_address(name, world)
         client.get(path)
         with CaptureQueriesContext(connection) as queries:
             client.get(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -49,11 +50,14 @@ ROLES = ("viewer", "operator", "admitter", "admin")
 _CSV = b"period,count\n2026-01-01 00:00:00,5\n2026-01-01 00:01:00,7\n"
 
 
-def build_world() -> dict[str, Any]:
-    """Build everything, do the jobs that wait, and return what stands in addresses, by its name in the catalogues."""
+def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_cluster.run_jobs) -> dict[str, Any]:
+    """Build everything and return what stands in addresses, by its name in the catalogues.
+
+    `do_jobs` does the jobs that wait, or waits for the workers that do them.
+    """
     people = {role: user_create(username=f"a-{role}", password=PASSWORD, role=role) for role in ROLES}
     user = people["operator"]
-    cluster = small_cluster.small_cluster(nodes=("n1", "n2"))
+    cluster = small_cluster.small_cluster(slug, nodes=("n1", "n2"))
     small_cluster.start_query(cluster, "calm", 0.5, "n1", bound_s=20.0)
     late = small_cluster.start_query(cluster, "late", 1.2, "n2", bound_s=2.0)
     small_cluster.make_query(cluster, "draft", 0.1)
@@ -84,7 +88,7 @@ def build_world() -> dict[str, Any]:
     world["job"] = document_estimate_request(document=document, user=user).pk
     world["document_estimate"] = DocumentEstimate.objects.get().pk
     world["import"] = import_request(cluster=cluster, document=document, user=user).pk
-    small_cluster.run_jobs()
+    do_jobs()
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
     world["forecast"] = Forecast.objects.get().pk
     world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk

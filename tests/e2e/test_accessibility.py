@@ -1,0 +1,77 @@
+"""Every page that can be read: nothing serious to say for axe, and nothing that scrolls sideways on a phone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.apps.contracts.pages import PAGES, page_address
+from tests.e2e.installation import PASSWORD, Installation
+from tests.servers import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+_BUILD = """
+import django, json, time
+django.setup()
+from apps.jobs.models import Job, JobState
+from tests.apps.contracts.world import build_world
+
+def wait_for_workers():
+    while Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING]).exists():
+        time.sleep(0.2)
+
+print(json.dumps(build_world("contracts", wait_for_workers), default=str))
+"""
+_SERIOUS = {"serious", "critical"}
+_TOO_WIDE_PX = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+#: Answers that are no pages: parts that htmx fetches, and files.
+_PARTS = {
+    "pages:query-example",
+    "pages:query-operator-row",
+    "pages:admission-plan",
+    "pages:placement-rule",
+    "pages:placement-pick",
+    "pages:placement-live",
+    "pages:placement-standing",
+    "pages:agent-budget-preview",
+    "pages:jobs-menu",
+    "pages:job-progress",
+    "pages:report-file",
+}
+
+
+@pytest.fixture(scope="module")
+def world(console: Installation) -> dict[str, Any]:
+    return dict(json.loads(console.script(_BUILD).splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def wide_page(browser: Browser, console: Installation) -> Iterator[Page]:
+    """Signed in as the administrator."""
+    context = browser.new_context(base_url=console.url)
+    page = context.new_page()
+    page.goto("/login/")
+    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    yield page
+    context.close()
+
+
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if page.get and name not in _PARTS])
+def test_page_is_accessible_and_fits_a_phone(name: str, world: dict[str, Any], wide_page: Page) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    wide_page.set_viewport_size({"width": 1280, "height": 900})
+    answer = wide_page.goto(page_address(name, world))
+    assert answer is not None and answer.status == 200
+    found = Axe().run(wide_page).response["violations"]
+    assert [(row["id"], row["nodes"][0]["html"]) for row in found if row["impact"] in _SERIOUS] == []
+    wide_page.set_viewport_size({"width": 390, "height": 844})
+    # charts draw themselves again for the new width
+    wait_until(lambda: wide_page.evaluate(_TOO_WIDE_PX) <= 0, 20, "a page that does not scroll sideways")
