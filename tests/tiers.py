@@ -20,8 +20,20 @@ _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "laun
 _MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
 _NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
+#: Folders whose tests all share one thing: a Spark session, a world in the database.
+_SHARED_FOLDERS = ("spark", "apps/contracts")
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
-_LONGEST = ("e2e/test_rollout", "spark", "e2e/test_live_loop", "e2e", "console", "workers", "launcher", "agent")
+_LONGEST = (
+    "e2e/test_rollout",
+    "spark",
+    "e2e/test_live_loop",
+    "console",
+    "e2e",
+    "workers",
+    "apps/contracts",
+    "launcher",
+    "agent",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,8 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _group(item: pytest.Item) -> str:
     """The group of a test: its file, unless it shares something dear with the tests of other files."""
     path = item.path.relative_to(_TESTS).with_suffix("")
-    if path.parts[0] == "spark":
-        return "spark"
+    for folder in _SHARED_FOLDERS:
+        if path.is_relative_to(folder):
+            return folder
     if path.parts[0] == "e2e" and "console" in getattr(item, "fixturenames", ()):
         return "console"
     return str(path)

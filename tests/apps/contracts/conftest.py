@@ -1,4 +1,4 @@
-"""The world of the contracts, built once for a file of tests."""
+"""The world of the contracts, built once for all their tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.core.management import call_command
 from tests.apps.contracts.world import build_world
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def world(django_db_setup: None, django_db_blocker: Any, _redis_server: str) -> Iterator[dict[str, Any]]:
-    """What stands in addresses. It is really stored, and taken away with the file's last test."""
+    """What stands in addresses. It is really stored, and taken away with the last of them."""
     with django_db_blocker.unblock():
         built = build_world()
     yield built
