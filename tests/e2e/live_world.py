@@ -15,6 +15,7 @@ import psutil
 
 from launcher.places import free_port
 from tests.databases import copy_sqlite_template
+from tests.e2e.installation import DjangoShell
 from tests.servers import wait_until
 
 __all__ = ["AGENTS", "LINES_QUERY", "NUMBERS_QUERY", "World"]
@@ -121,6 +122,8 @@ class World:
             "SLUICE_STREAM_TRIGGER_S": "1",
         }
         self.log.touch()
+        # what scripts announce goes nowhere, least of all to another console's Redis
+        self._shell = DjangoShell(self.env | {"REDIS_URL": "redis://127.0.0.1:1/0"})
         copy_sqlite_template(self.var_dir / "sluice.sqlite3")
         self._seed(records, rate_per_s)
         self._screen = folder / "screen"
@@ -175,20 +178,7 @@ class World:
                 },
             },
         }
-        self._script(_SEED, json.dumps(asked))
-
-    def _script(self, text: str, *arguments: str) -> str:
-        """Run in the installation's Django; what it announces goes nowhere, least of all to another console's Redis."""
-        done = subprocess.run(
-            [sys.executable, "-c", text, *arguments],
-            cwd=ROOT,
-            env=self.env | {"REDIS_URL": "redis://127.0.0.1:1/0"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        self._shell.run(_SEED, json.dumps(asked))
 
     def start(self) -> None:
         with self._screen.open("wb") as screen:
@@ -207,7 +197,7 @@ class World:
 
     def results(self) -> dict[str, Any]:
         """What the console holds now: rows by query and window, and what the statistics counted."""
-        found: dict[str, Any] = json.loads(self._script(_READ))
+        found: dict[str, Any] = json.loads(self._shell.run(_READ))
         return found
 
     def wait_for(self, said: str, timeout_s: float) -> None:
@@ -242,6 +232,7 @@ class World:
         return listed
 
     def stop(self) -> None:
+        self._shell.close()
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
