@@ -10,6 +10,7 @@ import pytest
 
 from launcher.java import java_environment
 from tests.environment import VAR_DIR
+from tests.spark.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,14 @@ def spark(java: None) -> Iterator[Any]:
     session = spark_session("tests", folder=VAR_DIR / "spark", more={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master with two workers, for tests that bring drivers of their own."""
+    running = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,6 @@ from tests.spark.frames import records_frame, send
 
 AGENTS = ("a1", "a2", "a3", "a4", "a5")
 FRAMES = 60
-
-
-@pytest.fixture
-def cluster(java: None, tmp_path: Path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path / "cluster")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def totals(folder: Path) -> dict[str, list[int]]:

@@ -19,26 +19,21 @@ from tests.spark.live.world import World
 
 @pytest.mark.slow
 def test_results_are_exact_on_a_master_with_two_workers(
-    java: None, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
+    cluster: Cluster, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
 ) -> None:
-    cluster = Cluster(tmp_path / "cluster")
-    cluster.start()
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
-    try:
-        with small_console() as console:
-            console.add(QUERY, pairs, [agent.name for agent in agents], idle_after_s=3600)
-            world = World(None, redis_server.url, console, tmp_path)
-            more = {"SLUICE_SPARK_MASTER": cluster.url, "SLUICE_STREAM_DRIVER_BYTES": "0"}
-            driver = Driver(console, redis_server.url, tmp_path / "var", **more)
-            driver.start()
-            driver.wait_ready()
-            for epochs in (6, 5):
-                world.send(*(agent.run(epochs, factor=0.5) for agent in agents))
-                wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
-                wait_until(lambda wanted=wanted: console.rows(QUERY) == wanted, 180, "the results")
-            assert cluster.executors()
-            driver.process.send_signal(signal.SIGTERM)
-            assert driver.process.wait(PATIENCE_S) == 0
-            end_family(driver.process)
-    finally:
-        cluster.stop()
+    with small_console() as console:
+        console.add(QUERY, pairs, [agent.name for agent in agents], idle_after_s=3600)
+        world = World(None, redis_server.url, console, tmp_path)
+        more = {"SLUICE_SPARK_MASTER": cluster.url, "SLUICE_STREAM_DRIVER_BYTES": "0"}
+        driver = Driver(console, redis_server.url, tmp_path / "var", **more)
+        driver.start()
+        driver.wait_ready()
+        for epochs in (6, 5):
+            world.send(*(agent.run(epochs, factor=0.5) for agent in agents))
+            wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
+            wait_until(lambda wanted=wanted: console.rows(QUERY) == wanted, 180, "the results")
+        assert cluster.executors()
+        driver.process.send_signal(signal.SIGTERM)
+        assert driver.process.wait(PATIENCE_S) == 0
+        end_family(driver.process)
