@@ -20,6 +20,7 @@ class Endpoint:
     at: dict[str, str] = field(default_factory=dict)
     query: str = ""
     other_sign_in: bool = False
+    session_only: bool = False  #: changed by people alone, not by a token
 
 
 def _list(post: str | None = None, **at: str) -> Endpoint:
@@ -49,9 +50,9 @@ def _config(**methods: str) -> Endpoint:
 
 ENDPOINTS: dict[str, Endpoint] = {
     "api-index": _list(),
-    "token-list": _list(READ),
-    "token-detail": _row("token"),
-    "token-revoke": _action("token", READ),
+    "token-list": Endpoint({"GET": READ, "POST": READ}, session_only=True),
+    "token-detail": Endpoint({"GET": READ}, {"pk": "token"}, session_only=True),
+    "token-revoke": Endpoint({"POST": READ}, {"pk": "token"}, session_only=True),
     "job-list": _list(),
     "job-detail": _row("job"),
     "job-cancel": _action("job"),
