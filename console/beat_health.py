@@ -13,7 +13,7 @@ _SILENCE = timedelta(minutes=5)
 
 
 def main() -> int:
-    """Say when the scheduler last sent something; 1 when that is too long ago or never was."""
+    """Print when the scheduler last sent something; 1 when that is too long ago or never was."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     import django
 

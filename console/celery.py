@@ -15,7 +15,7 @@ app.autodiscover_tasks(["workers"])
 
 @heartbeat_sent.connect
 def note_life(**kwargs: Any) -> None:
-    """Every two seconds from each worker: `/healthz` tells from it that somebody takes the work."""
+    """Record a worker's heartbeat, every two seconds; `/healthz` reads it."""
     from apps.core.health import worker_beat  # the apps are loaded only after this module
 
     worker_beat()

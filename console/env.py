@@ -128,7 +128,7 @@ class Env:
             With every value that is not allowed, one line each.
         """
         reader = _Reader(environ)
-        found = cls(
+        env = cls(
             debug=reader.flag("debug"),
             secret_key=reader.text("secret_key"),
             allowed_hosts=reader.words("allowed_hosts", "localhost,127.0.0.1,[::1]"),
@@ -151,7 +151,7 @@ class Env:
         )
         if reader.faults:
             raise EnvError("\n".join(reader.faults))
-        return found
+        return env
 
 
 def _read_or_leave() -> Env:

@@ -1,4 +1,4 @@
-"""The key of an installation that is given none."""
+"""Secret key of an installation without a configured one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["kept_secret"]
 
 
 def kept_secret(path: Path) -> str:
-    """The key in a file, made when missing, so that sessions outlive a restart.
+    """The key in a file, created when missing, so that sessions outlive a restart.
 
     It is written under another name, readable by its owner alone from the first moment, and appears whole: processes
     that start together all read the key of the first one.
     """
     if not path.exists():
-        handle, made = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_urlsafe(64))
             with contextlib.suppress(FileExistsError):
-                os.link(made, path)
+                os.link(temporary, path)
         finally:
-            Path(made).unlink()
+            Path(temporary).unlink()
     return path.read_text().strip()

@@ -1,4 +1,4 @@
-"""Tasks of the schedule: lost jobs, overtaken estimates, what nobody needs any more."""
+"""Tasks of the schedule: resend lost jobs, refresh estimates, purge old rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["purge", "refresh_estimates", "sweep_jobs"]
 
 @shared_task(name="workers.sweep_jobs")
 def sweep_jobs() -> int:
-    """Send again what was lost on its way or with its worker."""
+    """Send jobs again that were lost on their way or with their worker."""
     lost = list(jobs_lost())
     for job in lost:
         job_resend(job)
@@ -42,9 +42,9 @@ def refresh_estimates() -> int:
 
 @shared_task(name="workers.purge")
 def purge() -> int:
-    """Forget answers to repeated requests, documents, imports, uploads and placements that nobody came back for,
-    what was measured too long ago, plans that no query has any more, lives of agents and configurations that have
-    ended."""
+    """Delete what is past its retention: idempotency records, imports, uploads, runs, results, measurements,
+    configs.
+    """
     return (
         idempotency_purge()
         + document_estimates_purge()

@@ -1,4 +1,4 @@
-"""What a worker does when it starts."""
+"""Start of a worker: loads and compiles the engine."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from engine.placement.proposal import place
 __all__ = ["warm_up"]
 
 _log = logging.getLogger(__name__)
+_SMALL_REPLAY: dict[str, Any] = {
+    "queries": [{"id": "few", "cost_ms": 1.0, "arrivals": [1, 1], "period_ms": 1000, "delays_ms": [0]}]
+}
 
 
 def warm_up() -> float:
@@ -25,10 +28,10 @@ def warm_up() -> float:
     replay would keep somebody waiting.
     """
     started = time.perf_counter()
-    tiny = Deployment.parse(_TINY)
+    tiny = Deployment.parse(_SMALL_DEPLOYMENT)
     estimate(tiny, mace_every=4)
     place(tiny, budget_s=None, rounds=1, flow=False)
-    replay(_FEW)
+    replay(_SMALL_REPLAY)
     return time.perf_counter() - started
 
 
@@ -41,7 +44,7 @@ def _warm(**_: Any) -> None:
         _log.warning("the engine could not be warmed up", exc_info=True)
 
 
-_TINY: dict[str, Any] = {
+_SMALL_DEPLOYMENT: dict[str, Any] = {
     "subinterval_s": 0.25,
     "sources": [{"id": "source", "arrivals": [2.0] * 16}],
     "nodes": [{"id": "a", "capacity_cps": 10.0}, {"id": "b", "capacity_cps": 10.0}],
@@ -70,7 +73,4 @@ _TINY: dict[str, Any] = {
         },
     ],
     "objectives": [{"query": "tiny", "statistic": "worst", "bound_s": 1.0}],
-}
-_FEW: dict[str, Any] = {
-    "queries": [{"id": "few", "cost_ms": 1.0, "arrivals": [1, 1], "period_ms": 1000, "delays_ms": [0]}]
 }

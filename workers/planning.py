@@ -58,7 +58,7 @@ def forecast_load(job_id: str) -> None:
 
 @shared_task(name="workers.renew_forecasts")
 def renew_forecasts() -> int:
-    """Forecast again what is a day old, or whose histories have changed."""
+    """Renew forecasts that are a day old, or whose histories have changed."""
     return forecast_renew_all()
 
 

@@ -53,18 +53,20 @@ def import_deployment(job_id: str) -> None:
 
 @shared_task(name="workers.refine_measurements")
 def refine_measurements() -> int:
-    """Learn from what live queries measured; returns how many inputs, sources and placements were changed."""
+    """Refine statistics from the measurements of live queries; returns the number of inputs, sources and placements
+    changed.
+    """
     timing_note()
     stream_observe()
     with refresh_by_telemetry():
-        found = refine_all(pace_of=telemetry_pace)
-    return found.inputs + found.sources + found.placements
+        changes = refine_all(pace_of=telemetry_pace)
+    return changes.inputs + changes.sources + changes.placements
 
 
 @shared_task(name="workers.observe_accuracy")
 def observe_accuracy() -> int:
-    """Hold estimates against the latency that was measured since; returns how many intervals were judged."""
+    """Compare estimates with the latency measured since; returns the number of intervals judged."""
     stream_observe()  # so that what is said of it reaches to the end of every interval that is judged
-    found = accuracy_observe_all()
+    count = accuracy_observe_all()
     live_estimates_refresh()
-    return found
+    return count

@@ -1,4 +1,4 @@
-"""Tasks: look which reports are due, write one, send what is finished, and what alerts have to tell."""
+"""Tasks of reports: start those that are due, write one, send deliveries and alerts."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ __all__ = [
 
 @shared_task(name="workers.advance_rollouts")
 def advance_rollouts() -> int:
-    """Lead rollouts on; returns how many clusters' have taken a step."""
+    """Advance rollouts; returns the number of clusters whose rollout took a step."""
     return rollouts_advance()
 
 
 @shared_task(name="workers.renew_refined")
 def renew_refined() -> int:
-    """Stamp what agents have in force anew before it ends; returns how many documents were."""
+    """Renew refined documents before their TTL ends; returns the number."""
     return parts_renew(timezone.now())
 
 

@@ -85,7 +85,7 @@ def is_former(connection: BaseDatabaseWrapper) -> bool:
 
 
 def former_faults(connection: BaseDatabaseWrapper) -> list[str]:
-    """How a former database differs from the last former layout; empty if it can be carried over."""
+    """Differences of a former database from the last former layout; empty if it can be carried over."""
     recorded = _recorded(connection)
     faults = []
     for app, count in _FORMER.items():
@@ -135,9 +135,11 @@ def _recorded(connection: BaseDatabaseWrapper) -> set[tuple[str, int]]:
 
 
 def _carry_over_sqlite(connection: Any) -> str:
-    given = connection.settings_dict["NAME"]
-    path = Path(given)
+    name = connection.settings_dict["NAME"]
+    path = Path(name)
     fresh, backup = path.with_name(f"{path.name}.upgrade"), backup_path(path)
+    if backup.exists() and backup.samefile(path):
+        backup.unlink()  # the second name of an attempt that ended before the new file took the first one
     if backup.exists():
         raise CommandError(f"{backup} exists already; move it away first. Nothing was changed.")
     connection.close()
@@ -159,7 +161,7 @@ def _carry_over_sqlite(connection: Any) -> str:
         fresh.replace(path)
     finally:
         connection.close()
-        connection.settings_dict["NAME"] = given
+        connection.settings_dict["NAME"] = name
         _delete(fresh)
     _sync_folder(path.parent)
     return str(backup)
@@ -271,7 +273,7 @@ def _former_table(table: str) -> str:
 
 
 def _homeless(former: Columns, present: Columns) -> list[str]:
-    """Tables and columns of the former layout that the present one has no place for, and the reverse."""
+    """Tables and columns of either layout that the other has no place for."""
     sources = {_former_table(table): table for table in present if table not in _INTERNAL}
     faults = [f"table {table}" for table in former if table not in sources and table not in _INTERNAL]
     for source, table in sources.items():
@@ -281,8 +283,8 @@ def _homeless(former: Columns, present: Columns) -> list[str]:
         expressions = _EXPRESSIONS.get(table, {})
         used = set(present[table]) | _RENAMED.get(table, set())
         faults += [f"column {source}.{column}" for column in former[source] if column not in used]
-        known = {*former[source], *expressions}
-        faults += [f"new column {table}.{column}" for column in present[table] if column not in known]
+        columns = {*former[source], *expressions}
+        faults += [f"new column {table}.{column}" for column in present[table] if column not in columns]
     return sorted(faults)
 
 

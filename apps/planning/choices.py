@@ -4,13 +4,13 @@ from django.db import models
 
 __all__ = [
     "ANSWER_STATES",
+    "APPLYING_STATES",
     "BUCKETS",
-    "BUSY",
     "COMPARISON_STATES",
-    "ENDED",
-    "PENDING",
+    "ENDED_STATES",
+    "PENDING_STATES",
     "PLACEMENT_STATES",
-    "UNDOABLE",
+    "UNDOABLE_STATES",
     "ComparisonReason",
     "Find",
     "HistoryOrigin",
@@ -64,17 +64,17 @@ COMPARISON_STATES = _choices(RunState.COMPUTING, RunState.DONE, RunState.FAILED,
 ANSWER_STATES = _choices(RunState.ASKED, RunState.ANSWERED, RunState.FAILED, RunState.CANCELLED)
 
 # A job is to answer the run
-PENDING = frozenset({RunState.ASKED, RunState.SEARCHING, RunState.COMPUTING})
+PENDING_STATES = frozenset({RunState.ASKED, RunState.SEARCHING, RunState.COMPUTING})
 # One of these at a time in a cluster: it owns the cluster's placement
-BUSY = frozenset({RunState.APPLYING, RunState.UNDOING})
+APPLYING_STATES = frozenset({RunState.APPLYING, RunState.UNDOING})
 # From these, what was moved can be moved back
-UNDOABLE = frozenset({RunState.APPLIED, RunState.ABORTED, RunState.FAILED, RunState.STALE})
+UNDOABLE_STATES = frozenset({RunState.APPLIED, RunState.ABORTED, RunState.FAILED, RunState.STALE})
 # Nothing works on the run
-ENDED = frozenset(set(RunState) - BUSY - PENDING)
+ENDED_STATES = frozenset(set(RunState) - APPLYING_STATES - PENDING_STATES)
 
 
 class MoveState(models.TextChoices):
-    """What became of a move."""
+    """State of a move."""
 
     PENDING = "pending", "Pending"
     DONE = "done", "Done"
@@ -83,7 +83,7 @@ class MoveState(models.TextChoices):
 
 
 class MoveKind(models.TextChoices):
-    """What a move does to its operator."""
+    """Kind of a move."""
 
     MOVE = "move", "Move"  #: whole, from one core to another
     SPLIT = "split", "Split"  #: into replicas on several cores
@@ -92,7 +92,7 @@ class MoveKind(models.TextChoices):
 
 
 class PlacementAlgorithm(models.TextChoices):
-    """How a placement is looked for."""
+    """Search algorithm of a placement."""
 
     SEARCH = "search", "Search"
     MACE_HC = "mace-hc", "Mace-HC as published"
@@ -103,14 +103,14 @@ class PlacementAlgorithm(models.TextChoices):
 
 
 class PlacementObjective(models.TextChoices):
-    """What a search makes small."""
+    """Objective that a placement search minimises."""
 
     WORST = "worst", "Worst case of the whole cluster"
     OBJECTIVES = "objectives", "Largest latency against its objective"
 
 
 class ComparisonReason(models.TextChoices):
-    """What a comparison was made for."""
+    """Reason of a comparison."""
 
     ASKED = "asked", "Asked for"  #: somebody, or a program, wanted it
     SCHEDULED = "scheduled", "Scheduled"  #: the last one had become old
@@ -118,14 +118,14 @@ class ComparisonReason(models.TextChoices):
 
 
 class PlanPlacement(models.TextChoices):
-    """Where plans are placed to be judged."""
+    """Placement of plans for their comparison."""
 
     KEEP = "keep", "Operators that run stay where they are"
     FREE = "free", "All operators are placed anew"
 
 
 class Find(models.TextChoices):
-    """What an answer looks for."""
+    """Kind of what-if."""
 
     COMPARE = "compare", "Compare scenarios"
     SWEEP = "sweep", "Latency and cost by number of nodes"
@@ -137,7 +137,7 @@ class Find(models.TextChoices):
 
 
 class ScenarioPlacement(models.TextChoices):
-    """What becomes of the placement when a scenario changes the fleet."""
+    """Treatment of the placement when a scenario changes the fleet."""
 
     KEEP = "keep", "Keep"  #: nothing moves; what would lose its node is a refusal
     FILL = "fill", "Fill"  #: what has no node gets one, the rest stays
@@ -149,7 +149,7 @@ BUCKETS = (900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 
 
 class HistoryOrigin(models.TextChoices):
-    """How a history came here."""
+    """Origin of a load history."""
 
     UPLOAD = "upload", "Upload"  #: a file
     GENERATOR = "generator", "Generator"  #: made up
@@ -157,7 +157,7 @@ class HistoryOrigin(models.TextChoices):
 
 
 class RequestTiming(models.TextChoices):
-    """When requests are asked in the replay."""
+    """Time of requests in the replay."""
 
     RECORDED = "recorded", "When they were made"
     START = "start", "All at the beginning of the period"

@@ -95,7 +95,9 @@ def _state_field(choices: list[tuple[str, str]]) -> Any:
 
 
 class PlacementRun(Run):
-    """A search for a better placement of what runs in a cluster: the question, the proposal, what became of it."""
+    """Search for a better placement of a cluster's running queries: the request, the proposal, and how far it is
+    applied.
+    """
 
     state = _state_field(PLACEMENT_STATES)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="placement_runs")
@@ -127,7 +129,7 @@ class PlacementRun(Run):
 
 
 class PlacementMove(models.Model):
-    """One step of a proposal: an operator that goes elsewhere, is split, or becomes one again."""
+    """One move of a proposal: an operator changes its node, is split, or becomes one again."""
 
     run = models.ForeignKey(PlacementRun, on_delete=models.CASCADE, related_name="moves")
     number = models.PositiveIntegerField(help_text="Its place in the order, from 1.")
@@ -154,7 +156,7 @@ class PlacementMove(models.Model):
 
 
 class PlanComparison(Run):
-    """One comparison: versions of a query and what the rules make of them, ranked on one snapshot of the cluster."""
+    """Comparison of a query's plans: versions and their rewritings, ranked on one snapshot of the cluster."""
 
     state = _state_field(COMPARISON_STATES)
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="comparisons")
@@ -275,7 +277,7 @@ class LoadHistory(models.Model):
 
 
 class Forecast(Run):
-    """What the load of a cluster's sources will be, and what that does to its objectives."""
+    """Forecast of the load of a cluster's sources, and of its effect on objectives."""
 
     id = models.BigAutoField(primary_key=True)
     state = models.CharField(max_length=12, choices=ANSWER_STATES, default=RunState.ANSWERED, db_index=True)
@@ -300,7 +302,7 @@ class Forecast(Run):
 
     @property
     def is_over(self) -> bool:
-        """Whether all it speaks of is in the past: the histories ended long before it was made, or none came since."""
+        """Whether its horizon has passed: the histories ended long before it was made, or none came since."""
         return self.ends_at <= timezone.now()
 
     def at(self, index: int) -> datetime:
@@ -309,7 +311,7 @@ class Forecast(Run):
 
 
 class BacktestRun(Run):
-    """A replay of a cluster's records through a policy, beside what was really decided."""
+    """Replay of a cluster's records through another policy, beside the real decisions."""
 
     state = _state_field(ANSWER_STATES)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="backtests")

@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.services import on_unanswered
 from apps.planning.backtests.services import backtest_announce
-from apps.planning.choices import PENDING, RunState
+from apps.planning.choices import PENDING_STATES, RunState
 from apps.planning.models import BacktestRun, PlacementRun, PlanComparison, Run, WhatIf
 from apps.planning.placements.moves import moves_finish
 from apps.planning.placements.services import placement_announce
@@ -23,7 +23,7 @@ __all__ = ["connect"]
 
 @dataclass(frozen=True)
 class RunKind:
-    """How runs of one kind end without an answer. `parameter` of the job names the run."""
+    """A kind of run: its model, the parameter of its job that names the run, and its state after a cancelled job."""
 
     model: type[Run]
     parameter: str
@@ -57,7 +57,7 @@ def connect() -> None:
 def _end_run(job: Job) -> None:
     kind = _KINDS[JobKind(job.kind)]
     run = kind.run_of(job)
-    if run is None or run.state not in PENDING:
+    if run is None or run.state not in PENDING_STATES:
         return
     run.state, run.finished_at, run.message = kind.state_after(job), timezone.now(), _message(job)
     fields = ["state", "finished_at", "message", "updated_at"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from console.secret_key import kept_secret
 
 
-def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_secret_key_is_created_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         key = kept_secret(tmp_path / "secret_key")
@@ -21,7 +21,7 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
 
 
-def test_all_that_start_at_once_have_the_same_key(tmp_path: Path) -> None:
+def test_processes_that_start_together_share_one_secret_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(kept_secret, [tmp_path / "secret_key"] * 40))
     assert len(keys) == 1 and "" not in keys

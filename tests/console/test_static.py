@@ -29,7 +29,7 @@ def _run(tmp_path: Path, *command: str) -> str:
     return found.stdout.strip()
 
 
-def test_collected_files_are_sent_compressed_and_others_from_their_folders(tmp_path: Path) -> None:
+def test_collected_static_files_are_served_compressed(tmp_path: Path) -> None:
     assert _run(tmp_path, "-c", ASK) == "None True"
     _run(tmp_path, "manage.py", "collectstatic", "--no-input", "--verbosity=0")
     assert _run(tmp_path, "-c", ASK) == "gzip False"

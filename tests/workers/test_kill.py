@@ -102,7 +102,7 @@ print(json.dumps(str(document_estimate_request(document=document).pk)))
 """
 
 
-def test_a_killed_worker_is_made_up_for(installation: Installation) -> None:
+def test_jobs_of_a_killed_worker_are_resent(installation: Installation) -> None:
     job = installation.python(LONG)
     first = installation.worker()
     wait_until(lambda: installation.row(job)[1] > 0.15, _LONG_S, "the first worker's progress")
@@ -121,7 +121,7 @@ def test_a_killed_worker_is_made_up_for(installation: Installation) -> None:
     assert stored == [1, True]
 
 
-def test_a_broker_that_comes_back_gets_its_work_done(installation: Installation) -> None:
+def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> None:
     """Redis dies and returns: what was queued is done, what is asked meanwhile is refused and leaves nothing."""
     short = LONG.replace("range(12000)", "range(200)").replace("range(40)", "range(2)")
     job = installation.python(short)
@@ -164,7 +164,7 @@ print(json.dumps([[state, str(at)] for state, at in rows]))
 """
 
 
-def test_moves_go_on_where_a_killed_worker_left_them(installation: Installation) -> None:
+def test_moves_resume_after_a_killed_worker(installation: Installation) -> None:
     job = installation.python(MOVES)
     first = installation.worker()
     wait_until(lambda: installation.row(job)[1] > 0, _LONG_S, "the first batch")

@@ -20,7 +20,7 @@ from workers.reports import run_due_reports, run_report, send_deliveries
 pytestmark = pytest.mark.django_db
 
 
-def test_a_report_whose_worker_died_is_written_again(monkeypatch: Any) -> None:
+def test_a_report_of_a_killed_worker_is_written_again(monkeypatch: Any) -> None:
     cluster = small_cluster()
     start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
     definition = definition_create(
@@ -56,5 +56,5 @@ def test_a_report_whose_worker_died_is_written_again(monkeypatch: Any) -> None:
     assert Delivery.objects.count() == 1
 
 
-def test_tasks_of_the_schedule_do_nothing_when_there_is_nothing() -> None:
+def test_scheduled_report_tasks_do_nothing_without_due_reports() -> None:
     assert (run_due_reports(), send_deliveries()) == (0, 0)

@@ -25,19 +25,19 @@ def test_every_kind_of_job_has_a_task(kind: str) -> None:
     assert kind in app.tasks
 
 
-def test_every_schedule_has_a_task_and_lets_none_pile_up() -> None:
+def test_every_schedule_has_a_task_that_expires_before_the_next() -> None:
     for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
         assert entry["task"] in app.tasks, name
         assert entry["options"]["expires"] <= entry["schedule"], name
 
 
-def test_the_engine_warms_up() -> None:
+def test_a_warm_engine_answers_within_a_second() -> None:
     warm_up()
     assert warm_up() < 1.0
 
 
 @pytest.mark.django_db
-def test_tasks_do_the_work_of_jobs() -> None:
+def test_the_task_of_a_job_stores_its_result() -> None:
     cluster = small_cluster()
     start_query(cluster, "q", 0.5, "a")
     job = estimate_request(cluster=cluster)
@@ -47,7 +47,7 @@ def test_tasks_do_the_work_of_jobs() -> None:
 
 
 @pytest.mark.django_db
-def test_schedules_run_on_an_idle_installation() -> None:
+def test_scheduled_tasks_do_nothing_on_an_idle_installation() -> None:
     make_query(small_cluster(), "draft", 0.5)
     for entry in settings.CELERY_BEAT_SCHEDULE.values():
         done: Any = app.tasks[entry["task"]].apply(throw=True)

@@ -17,7 +17,7 @@ from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
 from apps.pages.placement.nodes import NodesChanged
 from apps.pages.placement.tables import moves_table, queries_table, tightest_words, value_words
-from apps.planning.choices import BUSY, ENDED, MoveState, RunState
+from apps.planning.choices import APPLYING_STATES, ENDED_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import BATCH_SIZE, batch_pause_s, plan_batches
 from apps.planning.placements.selectors import PlacementStanding, placement_standing
@@ -108,7 +108,7 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def is_busy(self) -> bool:
-        return self.run.state in BUSY
+        return self.run.state in APPLYING_STATES
 
     @property
     def can_operate(self) -> bool:
@@ -116,7 +116,7 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def can_search_again(self) -> bool:
-        return self.can_operate and self.run.state in ENDED
+        return self.can_operate and self.run.state in ENDED_STATES
 
     @property
     def is_large(self) -> bool:

@@ -34,16 +34,15 @@ __all__ = [
     "spread_buckets",
 ]
 
-
 _WIDTHS_S = (60.0, 300.0, 900.0, 3600.0, 10_800.0, 21_600.0, 86_400.0, 604_800.0)
 MAX_SEGMENTS = 336  # two weeks of hours
 _HOUR_S = 3600.0
-_MIN_KNOWN = 0.5  # of a segment, for its rate to count as recorded
+_MIN_KNOWN_SHARE = 0.5  # of a segment, for its rate to count as recorded
 
 
 @dataclass(frozen=True)
 class RecordedReach:
-    """From when to when a source's arrivals are recorded, and how finely."""
+    """Time span of a source's recorded arrivals, and their resolution."""
 
     source: str
     kind: str  # measured or history
@@ -76,20 +75,20 @@ class Buckets:
 
 
 def recorded_reaches(cluster: Cluster) -> list[RecordedReach]:
-    """Every record of the cluster's sources: telemetry first, then load histories."""
-    found = []
+    """Recorded spans of the cluster's sources: telemetry first, then load histories."""
+    reaches = []
     for source, readers in _readers(cluster).items():
         bounds = {"first": Min("starts_at"), "last": Max("starts_at"), "width": Max("width_s")}
         recent = _rows(StatisticsWindow, cluster, readers).aggregate(**bounds)
         hours = _rows(StatisticsHour, cluster, readers).aggregate(**bounds)
         if hours["first"]:
             last = hours["last"] + timedelta(hours=1)
-            found.append(RecordedReach(source, "measured", hours["first"], last, _HOUR_S))
+            reaches.append(RecordedReach(source, "measured", hours["first"], last, _HOUR_S))
         if recent["first"]:
             last = recent["last"] + timedelta(seconds=recent["width"])
-            found.append(RecordedReach(source, "measured", recent["first"], last, recent["width"]))
+            reaches.append(RecordedReach(source, "measured", recent["first"], last, recent["width"]))
     histories = LoadHistory.objects.filter(cluster=cluster).defer("data")
-    return found + [
+    return reaches + [
         RecordedReach(row.source_id, "history", row.starts_at, row.ends_at, float(row.bucket_s)) for row in histories
     ]
 
@@ -99,7 +98,7 @@ def segment_grid(reaches: Sequence[RecordedReach], since: datetime, until: datet
 
     A segment is as wide as the finest record, and wider where there would be too many.
     """
-    near = [one for one in reaches if one.first < until and one.last > since]
+    near = [reach for reach in reaches if reach.first < until and reach.last > since]
     if not near:
         return None
     first_s = max(since, min(one.first for one in near)).timestamp()
@@ -119,23 +118,23 @@ def source_records(cluster: Cluster, grid: SegmentGrid) -> dict[str, SourceRecor
     }
     measured = {source: _measured(cluster, readers, grid) for source, readers in _readers(cluster).items()}
     histories = {row.source_id: _history(row, grid) for row in LoadHistory.objects.filter(cluster=cluster)}
-    found = {}
+    records = {}
     nothing = np.full(grid.segments, np.nan)
     for source in sorted(measured.keys() | histories.keys()):
-        told = measured.get(source, nothing)
-        rates = np.where(np.isfinite(told), told, histories.get(source, nothing))
-        found[source] = SourceRecord(rates, int(np.isfinite(told).sum()), stretches.get(source, 0.0))
-    return found
+        rates_measured = measured.get(source, nothing)
+        rates = np.where(np.isfinite(rates_measured), rates_measured, histories.get(source, nothing))
+        records[source] = SourceRecord(rates, int(np.isfinite(rates_measured).sum()), stretches.get(source, 0.0))
+    return records
 
 
 def _readers(cluster: Cluster) -> dict[str, list[tuple[int, str]]]:
     """By source, (query, first operator) of the queries that read it live, or did."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    readers: dict[str, list[tuple[int, str]]] = {}
     for live in LiveQuery.objects.filter(query__cluster=cluster).select_related("source"):
         operators = plan_operators(live)
         if operators:
-            found.setdefault(live.source.source_id, []).append((live.query_id, operators[0].name))
-    return found
+            readers.setdefault(live.source.source_id, []).append((live.query_id, operators[0].name))
+    return readers
 
 
 def _rows(model: type, cluster: Cluster, readers: list[tuple[int, str]]):  # type: ignore[no-untyped-def]
@@ -153,11 +152,11 @@ def _measured(cluster: Cluster, readers: list[tuple[int, str]], grid: SegmentGri
         rows = recent.filter(width_s=width_s).values_list("query_id", "place", "starts_at", "records_in")
         parts.append(_buckets(arrivals_by_subinterval(rows.iterator()), width_s))
     hours = _rows(StatisticsHour, cluster, readers).filter(starts_at__gte=since, starts_at__lt=until)
-    told = hours.values_list("query_id", "place", "starts_at", "records_in", "windows", "width_s")
+    sums = hours.values_list("query_id", "place", "starts_at", "records_in", "windows", "width_s")
     # Of an hour with gaps only the mean rate of what was told is known.
     rated = [
         (query, place, at, events * _HOUR_S / max(1.0, min(_HOUR_S, windows * width_s)))
-        for query, place, at, events, windows, width_s in told.iterator()
+        for query, place, at, events, windows, width_s in sums.iterator()
     ]
     parts.append(_buckets(arrivals_by_subinterval(rated), _HOUR_S))
     return spread_buckets(parts, grid)
@@ -180,15 +179,15 @@ def spread_buckets(parts: Sequence[Buckets], grid: SegmentGrid) -> FloatArray:
     for part in parts:
         if not len(part.starts_s):
             continue
-        known = np.isfinite(part.events)
+        is_known = np.isfinite(part.events)
         knots = np.stack([part.starts_s, part.starts_s + part.width_s], axis=1).ravel()
         for into, amounts in (
-            (events, np.where(known, part.events, 0.0)),
-            (known_s, np.where(known, part.width_s, 0.0)),
+            (events, np.where(is_known, part.events, 0.0)),
+            (known_s, np.where(is_known, part.width_s, 0.0)),
         ):
             total = np.cumsum(amounts)
             into += np.diff(np.interp(edges, knots, np.stack([total - amounts, total], axis=1).ravel()))
-    enough = known_s >= _MIN_KNOWN * grid.width_s
+    enough = known_s >= _MIN_KNOWN_SHARE * grid.width_s
     return np.where(enough, events / np.where(enough, known_s, 1.0), np.nan)
 
 
@@ -198,7 +197,7 @@ def backtests_visible() -> QuerySet[BacktestRun]:
 
 
 def policy_default(cluster: Cluster) -> dict[str, Any]:
-    """What the cluster itself does with doubt, as fields of a policy."""
+    """The cluster's own policy for queries at risk and for assumed statistics."""
     return {
         "at_risk": "review" if cluster.review_at_risk else "admit",
         "assumed": "review" if cluster.review_assumed else "admit",

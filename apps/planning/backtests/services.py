@@ -1,4 +1,4 @@
-"""Backtests asked, answered and forgotten."""
+"""Backtests: requested, stored and deleted."""
 
 from __future__ import annotations
 
@@ -128,13 +128,13 @@ def backtest_store(*, row: BacktestRun, answer: Mapping[str, Any], duration_s: f
 
 @transaction.atomic
 def backtest_delete(*, row: BacktestRun) -> None:
-    """Forget a backtest."""
+    """Delete a backtest."""
     backtest_announce(row)
     row.delete()
 
 
 def backtests_purge() -> int:
-    """Forget backtests older than `BACKTEST_RETENTION`; returns how many."""
+    """Delete backtests older than `BACKTEST_RETENTION`; returns the number."""
     old = BacktestRun.objects.filter(created_at__lt=timezone.now() - BACKTEST_RETENTION).exclude(state=RunState.ASKED)
     return old.delete()[0]
 
@@ -162,7 +162,7 @@ def _require_records(cluster: Cluster, since: datetime, until: datetime) -> None
         message = f"nothing was recorded of the arrivals of {cluster.slug} yet: no telemetry and no load history"
         raise Impossible(f"No backtest: {message}.", [("cluster", message)])
     if segment_grid(reaches, since, until) is None:
-        first, last = min(one.first for one in reaches), max(one.last for one in reaches)
+        first, last = min(reach.first for reach in reaches), max(reach.last for reach in reaches)
         message = (
             f"nothing was recorded from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC; records of "
             f"{cluster.slug} reach from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"

@@ -37,7 +37,6 @@ from engine.errors import EngineError, Fault, InfeasibleError
 
 __all__ = ["build_story", "run_backtest"]
 
-
 _LEFT_OUT = (
     AdmissionState.ESTIMATING,
     AdmissionState.FAILED,
@@ -48,12 +47,12 @@ _WAITS = ("epoch_s", "trigger_s", "overhead_s", "work_s")
 
 
 def build_story(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
-    """What ran when the period began, what arrived, who asked, and what was decided."""
+    """The story of a period: what ran when it began, what arrived, who asked, and what was decided."""
     cluster = run.cluster
     snapshot = cluster_snapshot(cluster)
-    rows = _requests(run, grid)
+    rows = _requests_of_period(run, grid)
     requests = [_request(run, row, snapshot.deployment, grid) for row in rows]
-    base, notes = _began(run, snapshot.deployment, requests, grid)
+    base, notes = _initial_deployment(run, snapshot.deployment, requests, grid)
     story = RecordedPeriod(
         deployment=base,
         since_s=grid.since_s,
@@ -63,29 +62,29 @@ def build_story(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
         requests=tuple(requests),
         mace_every=SLICES_PER_SUBINTERVAL,
         closed_nodes=snapshot.closed_nodes,
-        added_s=_waits(cluster),
-        measured_s=_measured(cluster, grid),
-        recorded_moves=_moves(cluster, grid),
+        added_s=_waits_by_query(cluster),
+        measured_s=_measured_latencies(cluster, grid),
+        recorded_moves=_count_moves(cluster, grid),
         notes=tuple(notes + _grid_notes(grid)),
     )
-    return _with_stopped(story, cluster, {request.query for request in requests})
+    return _with_stopped_queries(story, cluster, {request.query for request in requests})
 
 
-def _requests(run: BacktestRun, grid: SegmentGrid) -> list[AdmissionRequest]:
+def _requests_of_period(run: BacktestRun, grid: SegmentGrid) -> list[AdmissionRequest]:
     """The last request of every query in the period; one that was applied comes before one that was not."""
     rows = _since(run.cluster, grid).exclude(verdict="")
     rows = rows.exclude(state__in=_LEFT_OUT).select_related("cluster", "query", "version__query__cluster")
     until_s = max(grid.until_s, run.until.timestamp()) if run.ask == RequestTiming.START else grid.until_s
-    found: dict[int, AdmissionRequest] = {}
-    for row in rows.filter(created_at__lt=_moment(until_s)).order_by("created_at"):
-        known = found.get(row.query_id)
-        if known is None or row.state == AdmissionState.APPLIED or known.state != AdmissionState.APPLIED:
-            found[row.query_id] = row
-    return sorted(found.values(), key=lambda row: (row.created_at, row.query.name))
+    newest: dict[int, AdmissionRequest] = {}
+    for row in rows.filter(created_at__lt=_datetime_of(until_s)).order_by("created_at"):
+        previous = newest.get(row.query_id)
+        if previous is None or row.state == AdmissionState.APPLIED or previous.state != AdmissionState.APPLIED:
+            newest[row.query_id] = row
+    return sorted(newest.values(), key=lambda row: (row.created_at, row.query.name))
 
 
 def _since(cluster: Cluster, grid: SegmentGrid) -> QuerySet[AdmissionRequest]:
-    return AdmissionRequest.objects.filter(cluster=cluster, created_at__gte=_moment(grid.since_s))
+    return AdmissionRequest.objects.filter(cluster=cluster, created_at__gte=_datetime_of(grid.since_s))
 
 
 def _request(run: BacktestRun, row: AdmissionRequest, present: Deployment, grid: SegmentGrid) -> RecordedRequest:
@@ -126,7 +125,7 @@ def _reason(row: AdmissionRequest) -> str:
 
 
 def _placement(row: AdmissionRequest, present: Deployment) -> dict[str, tuple[Replica, ...]]:
-    """Where the query runs now, or where it was decided to run."""
+    """The query's present placement, or the one that was decided."""
     placed = {op.id: op.replicas for op in present.operators if op.query == row.query.name and op.replicas}
     decided = (row.result or {}).get("placement") or {}
     return placed or {
@@ -135,17 +134,22 @@ def _placement(row: AdmissionRequest, present: Deployment) -> dict[str, tuple[Re
     }
 
 
-def _began(
+def _initial_deployment(
     run: BacktestRun, present: Deployment, requests: list[RecordedRequest], grid: SegmentGrid
 ) -> tuple[Deployment, list[str]]:
-    """What runs now without what was let in since, with every source that anything reads."""
+    """The deployment at the beginning: what runs now without what was admitted since, with every source that is
+    read.
+    """
     applied = _since(run.cluster, grid).filter(state=AdmissionState.APPLIED)
     base = present
     for name in sorted(set(applied.values_list("query__name", flat=True)) & set(present.queries)):
         base = base.without_query(name)
     read = {entry.source for operator in base.operators for entry in operator.inputs}
     read |= {
-        entry["from"] for one in requests for operator in one.candidate["operators"] for entry in operator["inputs"]
+        entry["from"]
+        for request in requests
+        for operator in request.candidate["operators"]
+        for entry in operator["inputs"]
     }
     notes = ["Operators are where they are now, and statistics and nodes are those of now, from the beginning on."]
     return _with_sources(base, run.cluster, read), notes
@@ -160,13 +164,15 @@ def _with_sources(base: Deployment, cluster: Cluster, read: Iterable[str]) -> De
     return replace(base, sources=tuple(own[name] for name in sorted(own)))
 
 
-def _with_stopped(story: RecordedPeriod, cluster: Cluster, asked: set[str]) -> RecordedPeriod:
-    """Queries that were stopped in the period: running until then, and before it if they did not ask within it."""
+def _with_stopped_queries(story: RecordedPeriod, cluster: Cluster, asked: set[str]) -> RecordedPeriod:
+    """The story with the queries that were stopped in the period; those that did not ask within it run from the
+    beginning.
+    """
     rows = Query.objects.filter(
         cluster=cluster,
         state=QueryState.STOPPED,
-        updated_at__gte=_moment(story.since_s),
-        updated_at__lt=_moment(story.starts_s(story.segments)),
+        updated_at__gte=_datetime_of(story.since_s),
+        updated_at__lt=_datetime_of(story.starts_s(story.segments)),
     )
     notes = list(story.notes)
     base, stops = story.deployment, []
@@ -175,7 +181,7 @@ def _with_stopped(story: RecordedPeriod, cluster: Cluster, asked: set[str]) -> R
         if query.name in asked:
             continue
         try:
-            base = _as_it_ran(replace(story, deployment=base), cluster, query)
+            base = _with_query_running(replace(story, deployment=base), cluster, query)
         except EngineError as error:
             notes.append(f"{query.name}, which was stopped, is left out: {error.message}.")
     if stops:
@@ -183,7 +189,7 @@ def _with_stopped(story: RecordedPeriod, cluster: Cluster, asked: set[str]) -> R
     return replace(story, deployment=base, stops=tuple(stops), notes=tuple(notes))
 
 
-def _as_it_ran(story: RecordedPeriod, cluster: Cluster, query: Query) -> Deployment:
+def _with_query_running(story: RecordedPeriod, cluster: Cluster, query: Query) -> Deployment:
     applied = query.admissions.filter(state=AdmissionState.APPLIED).select_related("version").first()
     version = applied.version if applied else query.versions.first()
     candidate = candidate_document(version)
@@ -195,30 +201,30 @@ def _as_it_ran(story: RecordedPeriod, cluster: Cluster, query: Query) -> Deploym
     return join_request(story, request, base, _placement(applied, base) if applied else {})
 
 
-def _waits(cluster: Cluster) -> dict[str, float]:
-    """By live query, what its latency has beside Flow's."""
+def _waits_by_query(cluster: Cluster) -> dict[str, float]:
+    """By live query, the part of its latency that Flow does not estimate: epoch, trigger, overhead and work."""
     latest = run_latest(cluster)
     rows = QueryEstimate.objects.filter(run=latest).select_related("query").only("query__name", "result")
     found = {row.query.name: (row.result or {}).get("live") for row in rows}
     return {name: sum(float(live.get(part) or 0.0) for part in _WAITS) for name, live in found.items() if live}
 
 
-def _measured(cluster: Cluster, grid: SegmentGrid) -> dict[str, FloatArray]:
+def _measured_latencies(cluster: Cluster, grid: SegmentGrid) -> dict[str, FloatArray]:
     """By live query, the largest latency measured in every segment."""
     rows = AccuracyObservation.objects.filter(
-        cluster=cluster, starts_at__gte=_moment(grid.since_s), starts_at__lt=_moment(grid.until_s)
+        cluster=cluster, starts_at__gte=_datetime_of(grid.since_s), starts_at__lt=_datetime_of(grid.until_s)
     )
-    found: dict[str, FloatArray] = {}
+    latencies: dict[str, FloatArray] = {}
     for name, at, observed_s in rows.values_list("query__name", "starts_at", "observed_s").iterator():
-        values = found.setdefault(name, np.full(grid.segments, np.nan))
+        values = latencies.setdefault(name, np.full(grid.segments, np.nan))
         i = min(grid.segments - 1, int((at.timestamp() - grid.since_s) // grid.width_s))
         values[i] = np.fmax(values[i], observed_s)
-    return found
+    return latencies
 
 
-def _moves(cluster: Cluster, grid: SegmentGrid) -> int:
+def _count_moves(cluster: Cluster, grid: SegmentGrid) -> int:
     moves = PlacementMove.objects.filter(run__cluster=cluster, state=MoveState.DONE)
-    return moves.filter(applied_at__gte=_moment(grid.since_s), applied_at__lt=_moment(grid.until_s)).count()
+    return moves.filter(applied_at__gte=_datetime_of(grid.since_s), applied_at__lt=_datetime_of(grid.until_s)).count()
 
 
 def _grid_notes(grid: SegmentGrid) -> list[str]:
@@ -227,7 +233,7 @@ def _grid_notes(grid: SegmentGrid) -> list[str]:
     return [f"Segments of {grid.width_s / 3600:g} h are coarser than the records, so that there are not too many."]
 
 
-def _moment(at_s: float) -> datetime:
+def _datetime_of(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, UTC)
 
 

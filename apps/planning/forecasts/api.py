@@ -65,10 +65,10 @@ class LoadHistoryViewSet(
         responses={201: HistorySerializer},
     )
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Keep a history from a file, an inspected upload or a generator."""
-        wanted = HistoryCreateSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = dict(wanted.validated_data)
+        """Store a history from a file, an inspected upload or a generator."""
+        serializer = HistoryCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
         if "generator" in values:
             stored = histories.history_create_from_generator(spec=values.pop("generator"), **values)
         else:
@@ -85,11 +85,11 @@ class LoadHistoryViewSet(
     )
     @action(detail=True, methods=["post"])
     def extend(self, request: Request, pk: str | None = None) -> Response:
-        """Add what another file knows; where both know a bucket, the new file counts."""
+        """Add another file; where both cover a bucket, the new file counts."""
         history = self.get_object()
-        wanted = HistoryExtendSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        histories.history_extend(history=history, **_with_key(dict(wanted.validated_data)))
+        serializer = HistoryExtendSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        histories.history_extend(history=history, **_with_key(dict(serializer.validated_data)))
         return Response(HistorySerializer(self.get_queryset().get(pk=history.pk)).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
@@ -117,9 +117,11 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @extend_schema(request=ForecastCreateSerializer, responses={200: ForecastSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         """Forecast a cluster's load and what it does to its objectives."""
-        wanted = ForecastCreateSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        return job_response(request, forecast_request(user=signed_in_user(request), **wanted.validated_data), _outcome)
+        serializer = ForecastCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        return job_response(
+            request, forecast_request(user=signed_in_user(request), **serializer.validated_data), _outcome
+        )
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, methods=["get"])
@@ -132,11 +134,11 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     def regret(self, request: Request, pk: str | None = None) -> Response:
         """Pool sizes compared by the cost of nodes and of violated objectives."""
         forecast = self.get_object()
-        most = max(1, forecast.horizon * forecast.bucket_s // 86_400)
-        days = parse_whole_number(request.query_params.get("horizon_days", str(most)), "horizon_days", 1, most)
+        max_days = max(1, forecast.horizon * forecast.bucket_s // 86_400)
+        days = parse_whole_number(request.query_params.get("horizon_days", str(max_days)), "horizon_days", 1, max_days)
         cost = _cost(request.query_params.get("cost_per_violation_hour", "100"))
-        found = forecast_regret(forecast, cost_per_violation_hour=cost, horizon_days=days)
-        return Response(RegretSerializer(found).data)
+        regret = forecast_regret(forecast, cost_per_violation_hour=cost, horizon_days=days)
+        return Response(RegretSerializer(regret).data)
 
 
 def _with_key(values: dict[str, Any]) -> dict[str, Any]:

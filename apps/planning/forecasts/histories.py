@@ -35,13 +35,27 @@ __all__ = [
     "history_create_from_upload",
     "history_delete",
     "history_extend",
-    "history_spec",
     "history_values",
     "merge_buckets",
+    "read_generator",
 ]
 
-
-_KNOWN_FROM = 0.5  # share of a bucket that counts must cover for it to be known
+_MIN_KNOWN_SHARE = 0.5  # share of a bucket that counts must cover for it to be known
+# name: default, least, most, what it is
+_FIELDS: dict[str, tuple[float, float, float]] = {
+    "peak_rate_eps": (0.0, 0.0, 1e9),
+    "weeks": (8, 1, 104),
+    "growth_per_week": (0.02, -0.5, 0.5),
+    "daily_swing": (0.5, 0.0, 1.0),
+    "weekend_dip": (0.2, 0.0, 1.0),
+    "peak_hour": (14.0, 0.0, 24.0),
+    "noise": (0.03, 0.0, 1.0),
+    "seed": (0, 0, 2**31 - 1),
+}
+_WHOLE = {"weeks", "seed"}
+GENERATOR_DEFAULTS = {name: entry[0] for name, entry in _FIELDS.items()}
+MIN_BUCKETS = 16
+MAX_BUCKETS = 100_000
 
 
 def bucket_trace(trace: Trace, bucket_s: int) -> tuple[float, FloatArray]:
@@ -54,17 +68,17 @@ def bucket_trace(trace: Trace, bucket_s: int) -> tuple[float, FloatArray]:
     buckets = max(1, math.ceil((trace.end_s - first_s) / bucket_s))
     grid = {"start_s": first_s, "slice_s": float(bucket_s), "slices": buckets}
     values = resample(trace, **grid)
-    covered = _covered(trace, grid, bucket_s)
+    covered = _covered_share(trace, grid, bucket_s)
     whole = np.flatnonzero(covered > 0.999)
     if not len(whole):
         return first_s, np.zeros(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.where(covered >= _KNOWN_FROM, values / covered, np.nan)
+        values = np.where(covered >= _MIN_KNOWN_SHARE, values / covered, np.nan)
     low, high = int(whole[0]), int(whole[-1]) + 1
     return first_s + low * bucket_s, values[low:high]
 
 
-def _covered(trace: Trace, grid: dict[str, float], bucket_s: int) -> FloatArray:
+def _covered_share(trace: Trace, grid: dict[str, float], bucket_s: int) -> FloatArray:
     if isinstance(trace, EventStamps):
         share = np.ones(int(grid["slices"]))
         # The ends are known as far as half of the usual distance of two events beyond the first and the last.
@@ -72,8 +86,8 @@ def _covered(trace: Trace, grid: dict[str, float], bucket_s: int) -> FloatArray:
         share[0] = min(1.0, (grid["start_s"] + bucket_s - trace.start_s + near) / bucket_s)
         share[-1] = min(1.0, (trace.end_s + near - grid["start_s"]) / bucket_s - (len(share) - 1))
         return share
-    known = resample(EventCounts(trace.starts_s, trace.widths_s, trace.widths_s), **grid)  # type: ignore[arg-type]
-    return np.asarray(known / bucket_s)
+    known_s = resample(EventCounts(trace.starts_s, trace.widths_s, trace.widths_s), **grid)  # type: ignore[arg-type]
+    return np.asarray(known_s / bucket_s)
 
 
 def merge_buckets(
@@ -100,22 +114,7 @@ def coarsen_buckets(first_s: float, values: FloatArray, bucket_s: int, wanted_s:
     return start_s, values[skip : skip + count * factor].reshape(count, factor).sum(axis=1)
 
 
-# name: default, least, most, what it is
-_FIELDS: dict[str, tuple[float, float, float]] = {
-    "peak_rate_eps": (0.0, 0.0, 1e9),
-    "weeks": (8, 1, 104),
-    "growth_per_week": (0.02, -0.5, 0.5),
-    "daily_swing": (0.5, 0.0, 1.0),
-    "weekend_dip": (0.2, 0.0, 1.0),
-    "peak_hour": (14.0, 0.0, 24.0),
-    "noise": (0.03, 0.0, 1.0),
-    "seed": (0, 0, 2**31 - 1),
-}
-_WHOLE = {"weeks", "seed"}
-GENERATOR_DEFAULTS = {name: entry[0] for name, entry in _FIELDS.items()}
-
-
-def history_spec(given: Mapping[str, Any], path: str = "generator") -> dict[str, float]:
+def read_generator(fields: Mapping[str, Any], path: str = "generator") -> dict[str, float]:
     """The parameters with their defaults.
 
     Raises
@@ -125,21 +124,21 @@ def history_spec(given: Mapping[str, Any], path: str = "generator") -> dict[str,
     """
     faults = [
         Fault(f"{path}.{name}", f"unknown field; allowed: {', '.join(_FIELDS)}")
-        for name in given
+        for name in fields
         if name not in _FIELDS
     ]
-    if "peak_rate_eps" not in given:
+    if "peak_rate_eps" not in fields:
         faults.append(Fault(f"{path}.peak_rate_eps", "peak_rate_eps is missing; allowed: events per second"))
-    for name, (_, least, most) in _FIELDS.items():
-        value = given.get(name, least)
+    for name, (_, lowest, highest) in _FIELDS.items():
+        value = fields.get(name, lowest)
         kind = "a whole number" if name in _WHOLE else "a number"
         fits = isinstance(value, int if name in _WHOLE else (int, float)) and not isinstance(value, bool)
-        if not (fits and least <= value <= most):
-            allowed = f"{kind} from {least:g} to {most:g}"
+        if not (fits and lowest <= value <= highest):
+            allowed = f"{kind} from {lowest:g} to {highest:g}"
             faults.append(Fault(f"{path}.{name}", f"{name} is {value!r}; allowed: {allowed}"))
     if faults:
         raise malformed(faults)
-    return {**GENERATOR_DEFAULTS, **given}
+    return {**GENERATOR_DEFAULTS, **fields}
 
 
 def generate_history(
@@ -169,10 +168,6 @@ def generate_history(
     return start_s, rng.poisson(rate * bucket_s).astype(np.float64)
 
 
-MIN_BUCKETS = 16
-MAX_BUCKETS = 100_000
-
-
 def history_values(history: LoadHistory) -> FloatArray:
     """Events per bucket, NaN where nothing is known."""
     return series.unpack(history.data)
@@ -194,7 +189,7 @@ def history_create_from_upload(
     replace: bool = False,
     origin: str = HistoryOrigin.UPLOAD,
 ) -> LoadHistory:
-    """Keep the whole of an uploaded trace as a source's load per bucket.
+    """Store an uploaded trace as a source's load per bucket.
 
     Parameters
     ----------
@@ -215,7 +210,7 @@ def history_create_from_upload(
         The source has a history already and `replace` is not set.
     """
     raise_faults(source_faults(source_id) + _bucket_faults(bucket_s))
-    _check_free(cluster, source_id, replace)
+    _require_free(cluster, source_id, replace)
     name, reading, trace = read_upload_trace(key, time_column, count_column, time_zone, time_format, leave_out_problems)
     start_s, values = bucket_trace(trace, bucket_s)
     spec = {
@@ -227,7 +222,7 @@ def history_create_from_upload(
         "lines_left_out": reading.problems_total,
         "notes": list(reading.notes),
     }
-    return _store(cluster, source_id, start_s, values, bucket_s, origin, Evidence.MEASURED, spec, description)
+    return _history_store(cluster, source_id, start_s, values, bucket_s, origin, Evidence.MEASURED, spec, description)
 
 
 @transaction.atomic
@@ -241,7 +236,7 @@ def history_create_from_generator(
     description: str = "",
     replace: bool = False,
 ) -> LoadHistory:
-    """Make up a history that ends at `ends_at` (now): see `apps.planning.forecasts.histories`.
+    """Generate a history that ends at `ends_at` (now); parameters as of `read_generator`.
 
     Raises
     ------
@@ -251,12 +246,14 @@ def history_create_from_generator(
         The source has a history already and `replace` is not set.
     """
     raise_faults(source_faults(source_id) + _bucket_faults(bucket_s))
-    full = history_spec(spec)
-    _check_free(cluster, source_id, replace)
+    full = read_generator(spec)
+    _require_free(cluster, source_id, replace)
     zone = zone_of(cluster.time_zone)
     start_s, values = generate_history(full, bucket_s=bucket_s, ends_at=ends_at or timezone.now(), zone=zone)
     origin = HistoryOrigin.GENERATOR
-    return _store(cluster, source_id, start_s, values, bucket_s, origin, Evidence.ASSUMED, dict(full), description)
+    return _history_store(
+        cluster, source_id, start_s, values, bucket_s, origin, Evidence.ASSUMED, dict(full), description
+    )
 
 
 @transaction.atomic
@@ -270,7 +267,7 @@ def history_extend(
     time_format: str | None = None,
     leave_out_problems: bool = False,
 ) -> LoadHistory:
-    """Add what an uploaded trace knows: where both know a bucket the upload counts, between them is a gap."""
+    """Add an uploaded trace to a history; where both cover a bucket the upload counts, between them is a gap."""
     name, reading, trace = read_upload_trace(key, time_column, count_column, time_zone, time_format, leave_out_problems)
     later_s, later = bucket_trace(trace, history.bucket_s)
     if not len(later):
@@ -283,7 +280,7 @@ def history_extend(
     files = [*history.spec.get("extended", []), {"file": name, "lines": reading.rows}]
     spec = {**history.spec, "extended": files[-20:]}
     evidence = history.evidence if history.evidence == Evidence.ASSUMED else Evidence.MEASURED
-    return _store(
+    return _history_store(
         history.cluster,
         history.source_id,
         start_s,
@@ -303,7 +300,7 @@ def history_delete(*, history: LoadHistory) -> None:
     history.delete()
 
 
-def _store(
+def _history_store(
     cluster: Cluster,
     source_id: str,
     start_s: float,
@@ -314,9 +311,9 @@ def _store(
     spec: Mapping[str, Any],
     description: str,
 ) -> LoadHistory:
-    known = np.isfinite(values)
+    is_known = np.isfinite(values)
     faults = _length_faults(values, bucket_s)
-    if len(values) and not (values[known] > 0).any():
+    if len(values) and not (values[is_known] > 0).any():
         faults.append(Fault("file", "it holds no event; allowed: a trace with events"))
     if len(description) > 200:
         faults.append(Fault("description", f"description has {len(description)} characters; allowed: 200"))
@@ -324,9 +321,9 @@ def _store(
     row = LoadHistory.objects.filter(cluster=cluster, source_id=source_id).first()
     row = row or LoadHistory(cluster=cluster, source_id=source_id)
     row.origin, row.evidence, row.spec, row.description = origin, evidence, dict(spec), description
-    row.bucket_s, row.buckets, row.missing = bucket_s, len(values), int((~known).sum())
+    row.bucket_s, row.buckets, row.missing = bucket_s, len(values), int((~is_known).sum())
     row.starts_at = datetime.fromtimestamp(start_s, UTC)
-    row.events = float(values[known].sum())
+    row.events = float(values[is_known].sum())
     row.data, row.digest = series.pack(values), series.digest(values)
     row.save()
     announce(f"cluster:{cluster.slug}")
@@ -346,7 +343,7 @@ def _bucket_faults(bucket_s: Any) -> list[Fault]:
     return [Fault("bucket_s", f"bucket_s is {bucket_s!r}; allowed: {', '.join(map(str, BUCKETS))}")]
 
 
-def _check_free(cluster: Cluster, source_id: str, replace: bool) -> None:
+def _require_free(cluster: Cluster, source_id: str, replace: bool) -> None:
     if not replace and LoadHistory.objects.filter(cluster=cluster, source_id=source_id).exists():
         message = f"{source_id!r} has a load history already; set replace to replace it"
         raise Conflict(f"source_id: {message}.", [("source_id", message)])

@@ -34,13 +34,13 @@ __all__ = [
     "shortages",
 ]
 
+_DAY_S = 86_400
+_LIKELY_SHARE = 0.9
+
 
 def forecast_series(forecast: Forecast) -> dict[str, Any]:
     """The curves of a forecast; empty where they have been dropped."""
     return forecast.series or {}
-
-
-_DAY_S = 86_400
 
 
 def forecast_regret(
@@ -77,9 +77,6 @@ def forecast_regret(
         )
     except OptionError as error:
         raise Malformed(error.message, [(fault.path, fault.message) for fault in error.faults]) from None
-
-
-_LIKELY = 0.9
 
 
 @dataclass(frozen=True)
@@ -137,17 +134,19 @@ def forecast_latest(cluster: Cluster) -> Forecast | None:
 
 
 def forecast_changes(forecast: Forecast) -> Sequence[str]:
-    """What has moved since a forecast was made, in words; empty if it still speaks of the cluster as it is."""
+    """Changes of the cluster since a forecast was made; empty if it still holds."""
     snapshot = cluster_snapshot(forecast.cluster)
-    found = []
+    changes = []
     if forecast.is_over:
-        found.append(f"its time has passed, for the histories end on {forecast.starts_at:%d %B %Y}; upload newer load")
+        changes.append(
+            f"its time has passed, for the histories end on {forecast.starts_at:%d %B %Y}; upload newer load"
+        )
     if snapshot.digest != forecast.snapshot:
-        found += snapshot_changes(forecast.snapshot_parts, snapshot.parts)
+        changes += snapshot_changes(forecast.snapshot_parts, snapshot.parts)
     rows = LoadHistory.objects.filter(cluster_id=forecast.cluster_id).values_list("source_id", "digest")
     present = dict(rows)
     moved = sorted(n for n in present.keys() | forecast.histories.keys() if present.get(n) != forecast.histories.get(n))
-    return [*found, *(f"load history of {name} changed" for name in moved)]
+    return [*changes, *(f"load history of {name} changed" for name in moved)]
 
 
 def shortages(cluster: Cluster, forecast: Forecast | None = None) -> list[Shortage]:
@@ -160,30 +159,32 @@ def shortages(cluster: Cluster, forecast: Forecast | None = None) -> list[Shorta
         return []
     running = Query.objects.filter(cluster=cluster, state=QueryState.RUNNING).values_list("name", flat=True)
     names = set(running)
-    found = [_shortage(row, one) for one in row.result["queries"] if one["query"] in names]
-    return sorted((one for one in found if one), key=lambda one: (one.first_at, one.query))
+    threatened = [_shortage(row, outlook) for outlook in row.result["queries"] if outlook["query"] in names]
+    return sorted(
+        (shortage for shortage in threatened if shortage), key=lambda shortage: (shortage.first_at, shortage.query)
+    )
 
 
-def _shortage(row: Forecast, one: dict[str, Any]) -> Shortage | None:
-    mean, high = one["first_mean"], one["first_high"]
+def _shortage(row: Forecast, outlook: dict[str, Any]) -> Shortage | None:
+    mean, high = outlook["first_mean"], outlook["first_high"]
     if mean is None and high is None:
         return None
     is_high = high is not None and (mean is None or high["index"] <= mean["index"])
     first = high if is_high else mean
     chances = (row.result["probability"] or {}).get("queries", {})
     return Shortage(
-        query=one["query"],
-        statistic=one["statistic"],
-        bound_s=one["bound_s"],
+        query=outlook["query"],
+        statistic=outlook["statistic"],
+        bound_s=outlook["bound_s"],
         first_at=row.at(first["index"]),
         band="high" if is_high else "mean",
         mean_at=row.at(mean["index"]) if mean else None,
         high_at=row.at(high["index"]) if high else None,
         latency_s=first["flow_s"],
         confirmed=first["confirmed"],
-        holds=chances.get(one["query"], {}).get("holds"),
-        bottleneck=one["bottleneck"],
-        fix=_fix(row, one["query"]),
+        holds=chances.get(outlook["query"], {}).get("holds"),
+        bottleneck=outlook["bottleneck"],
+        fix=_fix(row, outlook["query"]),
     )
 
 
@@ -192,7 +193,7 @@ def _fix(row: Forecast, query: str) -> dict[str, Any] | None:
     for pool in row.result["pools"]:
         chance = pool["probability"]
         holds = chance["queries"].get(query, {}).get("holds", 0.0) if chance else 0.0
-        if holds >= _LIKELY and (present is None or pool["size"] >= present):
+        if holds >= _LIKELY_SHARE and (present is None or pool["size"] >= present):
             added = None if present is None else pool["size"] - present
             return {"size": pool["size"], "added": added, "price_per_hour": pool["price_per_hour"], "holds": holds}
     return None

@@ -59,7 +59,7 @@ class _FromFileSerializer(StrictSerializer):
 
 
 class HistoryExtendSerializer(_FromFileSerializer):
-    """More of a history: `file` (in a form) or `key` of an inspected upload."""
+    """Extension of a history: `file` (in a form) or `key` of an inspected upload."""
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         if ("file" in values) == ("key" in values):
@@ -82,8 +82,8 @@ class HistoryCreateSerializer(_FromFileSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in ("file", "key", "generator") if kind in values]
         if len(kinds) != 1:
-            given = " and ".join(kinds) or "none of them"
-            raise serializers.ValidationError(f"give exactly one of file, key, generator; {given} is given")
+            names = " and ".join(kinds) or "none of them"
+            raise serializers.ValidationError(f"give exactly one of file, key, generator; {names} is given")
         others = sorted(_READING & set(values)) if kinds[0] == "generator" else []
         if others:
             raise serializers.ValidationError(dict.fromkeys(others, "has no meaning with generator"))
@@ -136,5 +136,5 @@ class RegretSerializer(serializers.Serializer):
     why = serializers.CharField()
 
     @extend_schema_field(SizeCostSerializer(many=True))
-    def get_sizes(self, found: Any) -> Any:
-        return SizeCostSerializer(found.sizes, many=True).data
+    def get_sizes(self, regret: Any) -> Any:
+        return SizeCostSerializer(regret.sizes, many=True).data

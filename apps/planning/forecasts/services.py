@@ -37,20 +37,20 @@ _log = logging.getLogger(__name__)
 HORIZON_DAYS = (1, 56)
 DEFAULT_DAYS = 28
 MAX_FORECASTS, MAX_FORECAST_SERIES = 60, 10  # forecasts of a cluster that keep their findings, and their curves
-_RENEW = timedelta(days=1)
+_RENEW_AFTER = timedelta(days=1)
 
 
 def histories_digest(cluster: Cluster) -> str:
     """A digest of a cluster's histories; empty without any."""
     rows = LoadHistory.objects.filter(cluster=cluster).order_by("source_id").values_list("source_id", "digest")
-    found = list(rows)
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16] if found else ""
+    digests = list(rows)
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16] if digests else ""
 
 
 def forecast_request(
     *, cluster: Cluster, horizon_days: int = DEFAULT_DAYS, seed: int = 0, user: User | None = None
 ) -> Job:
-    """Ask for a forecast of a cluster. One that still waits for a worker is returned instead of a second one.
+    """Request a forecast of a cluster. One that still waits for a worker is returned instead of a second one.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def forecast_store(
     seed: int,
     duration_s: float,
 ) -> Forecast:
-    """Keep a forecast. Called inside the job's transaction."""
+    """Store a forecast. Called inside the job's transaction."""
     with transaction.atomic():
         row = Forecast.objects.create(
             cluster=cluster,
@@ -117,14 +117,15 @@ def forecast_store(
 
 
 def forecast_renew_all() -> int:
-    """Ask for a forecast of every cluster whose histories have changed, or whose newest is a day old; how many.
+    """Request a forecast of every cluster whose histories have changed, or whose newest is a day old; returns the
+    number.
 
     A request that failed is not repeated before a day is over, unless the histories change.
     """
     asked = 0
     for cluster in Cluster.objects.filter(load_histories__isnull=False).distinct():
         mark = histories_digest(cluster)
-        since = timezone.now() - _RENEW
+        since = timezone.now() - _RENEW_AFTER
         jobs = Job.objects.filter(kind=JobKind.FORECAST, cluster=cluster, created_at__gte=since)
         if jobs.filter(params__histories=mark).exists():
             continue

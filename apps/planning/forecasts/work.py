@@ -36,7 +36,7 @@ def forecast_cluster(report: JobReporter) -> JobOutcome:
     bucket_s, histories = _histories(cluster, rows)
     seed = int(params.get("seed", 0))
     started = time.perf_counter()
-    found = outlook(
+    forecast = outlook(
         snapshot.deployment if snapshot.deployment.operators else None,
         histories,
         bucket_s=bucket_s,
@@ -57,16 +57,16 @@ def forecast_cluster(report: JobReporter) -> JobOutcome:
             cluster=cluster,
             snapshot=snapshot,
             histories=digests,
-            outlook=found,
+            outlook=forecast,
             seed=seed,
             duration_s=duration_s,
         )
         queries = row.result["queries"]
         facts = {
             "forecast": row.pk,
-            "sources": len(found.sources),
-            "refused": len(found.refused),
-            "threatened": sum(bool(one["first_high"] or one["first_mean"]) for one in queries),
+            "sources": len(forecast.sources),
+            "refused": len(forecast.refused),
+            "threatened": sum(bool(query["first_high"] or query["first_mean"]) for query in queries),
             "duration_s": round(duration_s, 3),
         }
         return JobOutcome(facts, f"/c/{cluster.slug}/provisioning/forecast/", f"/api/v1/forecasts/{row.pk}")
@@ -76,10 +76,10 @@ def forecast_cluster(report: JobReporter) -> JobOutcome:
 
 def _extra_nodes(present: int) -> list[int]:
     """Differences to the present pool, each of at least one node."""
-    found = {0}
+    differences = {0}
     for share in _POOL_SHARES:
-        found.add(round(present * share) or (int(share > 0) - int(share < 0)))
-    return sorted(found)
+        differences.add(round(present * share) or (int(share > 0) - int(share < 0)))
+    return sorted(differences)
 
 
 def _histories(cluster: Cluster, rows: list[LoadHistory]) -> tuple[int, dict[str, SourceHistory]]:
@@ -87,8 +87,8 @@ def _histories(cluster: Cluster, rows: list[LoadHistory]) -> tuple[int, dict[str
     bucket_s = max(row.bucket_s for row in rows)
     stretches = ArrivalSeries.objects.filter(cluster=cluster).defer("data", "spec")
     means = {row.source_id: row.mean_eps for row in stretches}
-    found = {}
+    histories = {}
     for row in rows:
         start_s, values = coarsen_buckets(row.starts_at.timestamp(), history_values(row), row.bucket_s, bucket_s)
-        found[row.source_id] = SourceHistory(values, start_s, means.get(row.source_id, 0.0))
-    return bucket_s, found
+        histories[row.source_id] = SourceHistory(values, start_s, means.get(row.source_id, 0.0))
+    return bucket_s, histories

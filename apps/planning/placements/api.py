@@ -35,7 +35,7 @@ _ANSWER = {200: PlacementDetailSerializer, 202: JobSerializer}
 
 
 class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
-    """Where should the operators go? POST searches: 202 with a job, or the proposal with `Prefer: wait=N`.
+    """Placement runs. POST searches: 202 with a job, or the proposal with `Prefer: wait=N`.
 
     Nothing moves before the proposal is applied. Applying is refused with 409 when the cluster has moved since the
     search looked at it; `changed` says what. Moves are made in batches, as a job that can be aborted and undone.
@@ -60,7 +60,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, pk: str) -> Response:
-        """Forget a run that has ended; what it moved stays where it is."""
+        """Delete a run that has ended; what it moved stays where it is."""
         placement_delete(run=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -73,7 +73,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=PlacementApplySerializer, responses=_ANSWER)
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, pk: str) -> Response:
-        """Make the moves of a proposal, batch by batch."""
+        """Apply the moves of a proposal, batch by batch."""
         how = self._read(PlacementApplySerializer)
         run, job = placement_apply(run=self.get_object(), user=signed_in_user(request), **how)
         return _answer(request, run, job)
@@ -81,7 +81,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=None, responses=PlacementDetailSerializer)
     @action(detail=True, methods=["post"])
     def abort(self, request: Request, pk: str) -> Response:
-        """Stop after the batch that is being made; what was moved stays."""
+        """Abort after the current batch; what was moved stays."""
         return _shown(placement_abort(run=self.get_object()))
 
     @extend_schema(request=None, responses=_ANSWER)

@@ -17,7 +17,7 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_heartbeat, job_submit
-from apps.planning.choices import BUSY, UNDOABLE, MoveState, RunState
+from apps.planning.choices import APPLYING_STATES, UNDOABLE_STATES, MoveState, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.services import placement_announce
 from apps.queries.lifecycle import placement_move
@@ -39,11 +39,12 @@ __all__ = [
     "plan_batches",
 ]
 
-
 BATCH_SIZE = 5
 MAX_BATCH_SIZE = 200
 _PAUSE_S = 30.0  # nobody watches one batch for longer
 _TOTAL_S = 300.0  # of all pauses: a job must end before the broker gives it to another worker
+MAX_PACE = 10.0
+_SHOWN = 5
 
 
 def plan_batches(moves: Iterable[PlacementMove], size: int) -> list[list[PlacementMove]]:
@@ -69,13 +70,9 @@ def batch_pause_s(moves: Iterable[PlacementMove], *, pace: float, batches: int) 
     return min(pace * slowest_s, _PAUSE_S, _TOTAL_S / max(batches, 1))
 
 
-MAX_PACE = 10.0
-_SHOWN = 5
-
-
 @dataclass(frozen=True)
 class BatchDone:
-    """A batch that was made: its number, of how many, and what it consisted of."""
+    """A batch that was applied: its number, the number of batches, and its number of moves."""
 
     number: int
     batches: int
@@ -86,7 +83,7 @@ class BatchDone:
 def placement_apply(
     *, run: PlacementRun, user: User | None, pace: float = 1.0, batch_size: int = BATCH_SIZE
 ) -> tuple[PlacementRun, Job]:
-    """Begin to move what the proposal moves.
+    """Begin to apply the moves of a proposal.
 
     Parameters
     ----------
@@ -103,14 +100,14 @@ def placement_apply(
         The run is no proposal, or another one is being applied.
     """
     _check_numbers(pace, batch_size)
-    run = _locked(run)
+    run = _lock_run(run)
     if run.state != RunState.PROPOSED:
-        raise Conflict(f"The run is {_state(run)}; only a proposal can be applied.", code="wrong_state")
+        raise Conflict(f"The run is {_state_words(run)}; only a proposal can be applied.", code="wrong_state")
     moves = list(run.moves.all())
     if not moves:
         raise Conflict("The proposal moves nothing: what runs now is its answer.", code="nothing_to_move")
-    _require_alone(run)
-    _require_unmoved(run, run.snapshot, run.snapshot_parts, "the search looked at it")
+    _require_no_other_run(run)
+    _require_same_cluster(run, run.snapshot, run.snapshot_parts, "the search looked at it")
     batches = plan_batches(moves, batch_size)
     for number, batch in enumerate(batches, start=1):
         for move in batch:
@@ -118,30 +115,32 @@ def placement_apply(
     PlacementMove.objects.bulk_update(moves, ["batch"], batch_size=500)
     run.batches, run.pace, run.applied_by, run.applied_at = len(batches), pace, user, timezone.now()
     run.expected, run.expected_parts = run.snapshot, run.snapshot_parts
-    return _begin(run, RunState.APPLYING, user, "Move")
+    return _begin_moves(run, RunState.APPLYING, user, "Move")
 
 
 @transaction.atomic
 def placement_undo(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job]:
-    """Begin to move back what the run has moved, the last batch first. Refused if anything else has moved since."""
-    run = _locked(run)
-    if run.state not in UNDOABLE:
-        raise Conflict(f"The run is {_state(run)}; only one that was applied can be undone.", code="wrong_state")
+    """Begin to undo the moves of a run, the last batch first. Refused if anything else has moved since."""
+    run = _lock_run(run)
+    if run.state not in UNDOABLE_STATES:
+        raise Conflict(f"The run is {_state_words(run)}; only one that was applied can be undone.", code="wrong_state")
     if not run.moves.filter(state=MoveState.DONE).exists():
         raise Conflict("The run has moved nothing; there is nothing to undo.", code="nothing_to_undo")
-    _require_alone(run)
-    _require_unmoved(run, run.expected, run.expected_parts, "this run left it")
-    return _begin(run, RunState.UNDOING, user, "Move back")
+    _require_no_other_run(run)
+    _require_same_cluster(run, run.expected, run.expected_parts, "this run left it")
+    return _begin_moves(run, RunState.UNDOING, user, "Move back")
 
 
 @transaction.atomic
 def placement_abort(*, run: PlacementRun) -> PlacementRun:
-    """Stop after the batch that is being made. What was moved stays where it is."""
+    """Abort after the current batch. What was moved stays where it is."""
     # The job before the run, as the end of a job takes them: the other way round the two would block each other.
     job = Job.objects.select_for_update().filter(pk=run.moves_job_id).first()
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
-    if run.state not in BUSY or job is None:
-        raise Conflict(f"The run is {_state(run)}; only one that is being applied can be aborted.", code="wrong_state")
+    if run.state not in APPLYING_STATES or job is None:
+        raise Conflict(
+            f"The run is {_state_words(run)}; only one that is being applied can be aborted.", code="wrong_state"
+        )
     job_cancel(job)
     run.refresh_from_db()
     placement_announce(run)
@@ -150,7 +149,7 @@ def placement_abort(*, run: PlacementRun) -> PlacementRun:
 
 @transaction.atomic
 def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
-    """Make the next batch, whole or not at all.
+    """Apply the next batch, whole or not at all.
 
     Returns
     -------
@@ -158,14 +157,14 @@ def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
     and the run has ended; the list says what moved.
     """
     job_heartbeat(job)  # takes the job's row: an attempt that was given up moves nothing
-    run = _locked(run)
-    moves = _next(run)
+    run = _lock_run(run)
+    moves = _next_batch(run)
     if not moves:
         return None
     present = cluster_snapshot(run.cluster)
     if present.digest != run.expected:
-        return _stopped(run, present)
-    _make(run, moves)
+        return _stop_as_stale(run, present)
+    _apply_moves(run, moves)
     left = cluster_snapshot(run.cluster)
     run.expected, run.expected_parts = left.digest, left.parts
     pause_s = batch_pause_s(moves, pace=run.pace, batches=run.batches)
@@ -178,7 +177,7 @@ def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
 def moves_finish(*, run: PlacementRun, state: str, message: str = "") -> PlacementRun:
     """End applying or undoing; moves whose turn did not come are skipped. A run that ended already stays as it is."""
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
-    if run.state not in BUSY:
+    if run.state not in APPLYING_STATES:
         return run
     run.state, run.finished_at, run.resume_at, run.message = state, timezone.now(), None, message[:500]
     run.save(update_fields=["state", "finished_at", "resume_at", "message", "updated_at"])
@@ -188,17 +187,17 @@ def moves_finish(*, run: PlacementRun, state: str, message: str = "") -> Placeme
 
 
 def changes_since(digest: str, parts: Mapping[str, str], present: Snapshot) -> list[str]:
-    """What has moved, in words; empty if nothing has."""
+    """Changes of the cluster against a snapshot, in words; empty without any."""
     return [] if present.digest == digest else snapshot_changes(parts, present.parts) or ["the cluster"]
 
 
-def _locked(run: PlacementRun) -> PlacementRun:
-    """One decision at a time per cluster, admissions included: whoever comes second sees what the first has changed."""
+def _lock_run(run: PlacementRun) -> PlacementRun:
+    """Lock cluster and run: one decision at a time per cluster, admissions included."""
     Cluster.objects.select_for_update().get(pk=run.cluster_id)
     return PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster", "job").get(pk=run.pk)
 
 
-def _begin(run: PlacementRun, state: RunState, user: User | None, verb: str) -> tuple[PlacementRun, Job]:
+def _begin_moves(run: PlacementRun, state: RunState, user: User | None, verb: str) -> tuple[PlacementRun, Job]:
     run.state, run.message, run.finished_at, run.resume_at = state, "", None, None
     run.moves_job = job_submit(
         kind=JobKind.MOVES,
@@ -212,9 +211,9 @@ def _begin(run: PlacementRun, state: RunState, user: User | None, verb: str) -> 
     return run, run.moves_job
 
 
-def _next(run: PlacementRun) -> list[PlacementMove]:
-    """The first batch not made yet; when undoing, the last one not taken back."""
-    if run.state not in BUSY:
+def _next_batch(run: PlacementRun) -> list[PlacementMove]:
+    """The first batch not applied yet; when undoing, the last one not undone."""
+    if run.state not in APPLYING_STATES:
         return []
     is_back = run.state == RunState.UNDOING
     rows = run.moves.filter(state=MoveState.DONE if is_back else MoveState.PENDING)
@@ -222,7 +221,7 @@ def _next(run: PlacementRun) -> list[PlacementMove]:
     return list(rows.filter(batch=number).order_by("number"))
 
 
-def _make(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
+def _apply_moves(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
     is_back = run.state == RunState.UNDOING
     by_query: dict[str, dict[str, Any]] = {}
     for move in moves:
@@ -236,7 +235,7 @@ def _make(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
     PlacementMove.objects.bulk_update(moves, ["state", "applied_at"])
 
 
-def _stopped(run: PlacementRun, present: Snapshot) -> list[str]:
+def _stop_as_stale(run: PlacementRun, present: Snapshot) -> list[str]:
     changed = changes_since(run.expected, run.expected_parts, present)
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     done = "moved back" if run.state == RunState.UNDOING else "moved"
@@ -246,17 +245,17 @@ def _stopped(run: PlacementRun, present: Snapshot) -> list[str]:
     return changed
 
 
-def _require_alone(run: PlacementRun) -> None:
-    other = PlacementRun.objects.filter(cluster=run.cluster, state__in=BUSY).exclude(pk=run.pk).first()
+def _require_no_other_run(run: PlacementRun) -> None:
+    other = PlacementRun.objects.filter(cluster=run.cluster, state__in=APPLYING_STATES).exclude(pk=run.pk).first()
     if other is not None:
         raise Conflict(
-            f"Another run is {_state(other)} in {run.cluster.slug}; wait until it has ended, or abort it.",
+            f"Another run is {_state_words(other)} in {run.cluster.slug}; wait until it has ended, or abort it.",
             code="busy",
             data={"placement": str(other.pk)},
         )
 
 
-def _require_unmoved(run: PlacementRun, digest: str, parts: Mapping[str, str], since: str) -> None:
+def _require_same_cluster(run: PlacementRun, digest: str, parts: Mapping[str, str], since: str) -> None:
     changed = changes_since(digest, parts, cluster_snapshot(run.cluster))
     if changed:
         raise Stale(
@@ -276,7 +275,7 @@ def _check_numbers(pace: float, batch_size: int) -> None:
         raise Malformed(f"There is {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
-def _state(run: PlacementRun) -> str:
+def _state_words(run: PlacementRun) -> str:
     return run.get_state_display().lower()
 
 

@@ -33,13 +33,13 @@ def check_parameters(
         With every fault.
     """
     faults: list[Fault] = []
-    _choice("algorithm", algorithm, PlacementAlgorithm.values, faults)
-    _choice("objective", objective, PlacementObjective.values, faults)
+    _check_choice("algorithm", algorithm, PlacementAlgorithm.values, faults)
+    _check_choice("objective", objective, PlacementObjective.values, faults)
     if isinstance(budget_s, bool) or not math.isfinite(budget_s) or not 0 < budget_s <= MAX_BUDGET_S:
         faults.append(Fault("budget_s", f"budget_s is {budget_s}; allowed: above 0 and up to {MAX_BUDGET_S:g} seconds"))
     if isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
         faults.append(Fault("seed", f"seed is {seed}; allowed: a whole number from 0 to {MAX_SEED}"))
-    read = _constraints(cluster, constraints, faults)
+    read = _read_constraints(cluster, constraints, faults)
     if faults:
         first = f"{faults[0].path}: {faults[0].message}"
         raise Malformed(f"The search has {fault_count(faults)}; first: {first}", faults)
@@ -53,7 +53,7 @@ def check_parameters(
 
 
 def objective_default(cluster: Cluster) -> str:
-    """What is made small unless somebody says: latencies against objectives, where a running query has one."""
+    """The default objective: latencies against objectives where a running query has one, else the worst case."""
     bound = cluster.queries.filter(running_version__isnull=False, objective_bound_s__isnull=False)
     return PlacementObjective.OBJECTIVES if bound.exists() else PlacementObjective.WORST
 
@@ -70,17 +70,17 @@ def engine_constraints(document: Mapping[str, Any]) -> elements.Constraints:
     )
 
 
-def _choice(name: str, value: str, allowed: Iterable[str], faults: list[Fault]) -> None:
+def _check_choice(name: str, value: str, allowed: Iterable[str], faults: list[Fault]) -> None:
     if value not in allowed:
         faults.append(Fault(name, f"{name} is {value!r}; allowed: {', '.join(allowed)}"))
 
 
-def _constraints(cluster: Cluster, given: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
-    """The given constraints without what says nothing; the rules are those of deployment documents."""
-    found: list[Fault] = []
-    read = CONSTRAINTS.read(given, "", "constraints", found)
-    faults += found
-    if found:
+def _read_constraints(cluster: Cluster, document: Mapping[str, Any], faults: list[Fault]) -> dict[str, Any]:
+    """Constraints of a document without empty ones, checked by the rules of deployment documents."""
+    own_faults: list[Fault] = []
+    read = CONSTRAINTS.read(document, "", "constraints", own_faults)
+    faults += own_faults
+    if own_faults:
         return {}
     kept = {name: value for name, value in read.items() if value or name == "may_split" or value == 0}
     kept = {name: value for name, value in kept.items() if value is not None}
@@ -94,13 +94,13 @@ def _constraints(cluster: Cluster, given: Mapping[str, Any], faults: list[Fault]
     )
     if kept:
         check_parts(parts)
-        _closed_pins(kept.get("pin", {}), nodes, faults)
-        _stateful_splits(cluster, kept.get("may_split", ()), faults)
+        _check_closed_pins(kept.get("pin", {}), nodes, faults)
+        _check_stateful_splits(cluster, kept.get("may_split", ()), faults)
     return kept
 
 
-def _closed_pins(pins: Mapping[str, str], nodes: Iterable[Node], faults: list[Fault]) -> None:
-    """A node that takes nothing new can only keep what it has."""
+def _check_closed_pins(pins: Mapping[str, str], nodes: Iterable[Node], faults: list[Fault]) -> None:
+    """Refuse pins of operators to draining nodes, unless they are there already."""
     closed = {node.name: node for node in nodes if node.state == NodeState.DRAINING}
     for name, node in pins.items():
         query, _, operator = name.partition("/")
@@ -111,10 +111,10 @@ def _closed_pins(pins: Mapping[str, str], nodes: Iterable[Node], faults: list[Fa
             faults.append(Fault(f"constraints.pin.{name}", f"node {node!r} is draining and takes nothing new"))
 
 
-def _stateful_splits(cluster: Cluster, wanted: Iterable[str], faults: list[Fault]) -> None:
+def _check_stateful_splits(cluster: Cluster, names: Iterable[str], faults: list[Fault]) -> None:
     rows = Operator.objects.filter(version__running_as__cluster=cluster, stateless=False)
     stateful = {operator_id(query, name) for query, name in rows.values_list("version__query__name", "name")}
-    for k, name in enumerate(wanted):
+    for k, name in enumerate(names):
         if name in stateful:
             message = f"may_split names {name!r}, which has state; allowed: stateless operators"
             faults.append(Fault(f"constraints.may_split[{k}]", message))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from apps.fleet.models import Cluster
-from apps.planning.choices import BUSY, UNDOABLE, MoveState, RunState
+from apps.planning.choices import APPLYING_STATES, UNDOABLE_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import changes_since
 from apps.queries.snapshots.cluster import cluster_snapshot
@@ -18,7 +18,7 @@ __all__ = ["PlacementStanding", "placement_in_progress", "placement_standing", "
 
 @dataclass(frozen=True)
 class PlacementStanding:
-    """What can be done with a run now, and why not."""
+    """Actions that a run allows now, and the reason when it allows none."""
 
     changes: Sequence[str]
     can_apply: bool
@@ -31,20 +31,20 @@ class PlacementStanding:
 
 
 def placements_visible() -> QuerySet[PlacementRun]:
-    """Every run with what lists show of it, newest first."""
+    """Every run without its bulk, newest first."""
     rows = PlacementRun.objects.select_related("cluster", "job", "moves_job", "requested_by", "applied_by")
     return rows.defer("snapshot_parts", "expected_parts", "result", "live")
 
 
 def placement_in_progress(cluster: Cluster) -> PlacementRun | None:
     """The run that is being applied or undone in a cluster."""
-    return placements_visible().filter(cluster=cluster, state__in=BUSY).first()
+    return placements_visible().filter(cluster=cluster, state__in=APPLYING_STATES).first()
 
 
 def placement_standing(run: PlacementRun, *, compare: bool = True) -> PlacementStanding:
     """Compare a run with the cluster as it is now; without `compare` as if nothing had moved, which is quicker."""
     is_proposal, is_undoable = run.state == RunState.PROPOSED, False
-    if run.state in UNDOABLE:
+    if run.state in UNDOABLE_STATES:
         is_undoable = run.moves.filter(state=MoveState.DONE).exists()
     if not is_proposal and not is_undoable:
         return PlacementStanding((), False, False, f"The run is {run.get_state_display().lower()}.")

@@ -44,7 +44,7 @@ class PlacementCreateSerializer(StrictSerializer):
 
 
 class PlacementApplySerializer(StrictSerializer):
-    """How moves are made."""
+    """Parameters of applying moves."""
 
     pace = serializers.FloatField(
         default=1.0, help_text=f"Pause after a batch as a multiple of its estimated duration, 0 to {MAX_PACE:g}."

@@ -16,7 +16,7 @@ from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
-from apps.planning.choices import ENDED, PlacementAlgorithm, RunState
+from apps.planning.choices import ENDED_STATES, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.parameters import check_parameters, objective_default
 from apps.queries.choices import QueryState
@@ -37,9 +37,11 @@ __all__ = [
     "placements_purge",
 ]
 
+_RETENTION = timedelta(days=90)
+
 
 def placement_facts(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What lists say of a proposal."""
+    """Figures of a proposal for lists."""
     kept = ("objective", "value_before", "value_after", "mace_before_s", "mace_after_s", "flow_before_s")
     kept += ("flow_after_s", "bound_s", "bound_kind", "gap", "stopped", "elapsed_s", "rounds")
     facts = {name: answer.get(name) for name in kept}
@@ -88,9 +90,6 @@ def _replicas(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-_KEPT = timedelta(days=90)
-
-
 @transaction.atomic
 def placement_request(
     *,
@@ -117,7 +116,7 @@ def placement_request(
     Malformed
         With every fault of what was asked.
     """
-    _require_something(cluster)
+    _require_placeable(cluster)
     asked = check_parameters(
         cluster=cluster,
         algorithm=algorithm,
@@ -140,7 +139,7 @@ def placement_request(
 
 
 def placement_request_again(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job]:
-    """The same search of the cluster as it is now."""
+    """Repeat a search on the present cluster."""
     asked = {name: getattr(run, name) for name in ("algorithm", "objective", "budget_s", "seed", "constraints")}
     return placement_request(cluster=run.cluster, user=user, parent=run, **asked)
 
@@ -159,7 +158,7 @@ def placement_stop(*, run: PlacementRun) -> PlacementRun:
 
 
 def placement_started(*, run: PlacementRun, snapshot: Snapshot) -> None:
-    """Note what the search looks at; what an earlier attempt left is forgotten."""
+    """Store the snapshot of a search that begins; what an earlier attempt left is dropped."""
     PlacementRun.objects.filter(pk=run.pk).update(
         snapshot=snapshot.digest, snapshot_parts=snapshot.parts, started_at=timezone.now(), live={}
     )
@@ -167,14 +166,14 @@ def placement_started(*, run: PlacementRun, snapshot: Snapshot) -> None:
 
 
 def placement_live(*, run: PlacementRun, best: Mapping[str, Any]) -> bool:
-    """Keep the best so far for whoever looks; gives whether somebody wants the search to stop and keep it."""
+    """Store the best so far for the page; returns whether the search is to stop and keep it."""
     PlacementRun.objects.filter(pk=run.pk).update(live=dict(best))
     announce(live_topic(run))
     return PlacementRun.objects.filter(pk=run.pk, stop_requested=True).exists()
 
 
 def placement_store(*, run: PlacementRun, answer: Mapping[str, Any]) -> PlacementRun:
-    """Keep the proposal and its moves. Called inside the job's transaction."""
+    """Store the proposal and its moves. Called inside the job's transaction."""
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
     run.result, run.facts, run.live = dict(answer), placement_facts(answer), {}
     run.state, run.proposed_at = RunState.PROPOSED, timezone.now()
@@ -187,9 +186,9 @@ def placement_store(*, run: PlacementRun, answer: Mapping[str, Any]) -> Placemen
 
 @transaction.atomic
 def placement_delete(*, run: PlacementRun) -> None:
-    """Forget a run with its moves; what it moved stays where it is."""
+    """Delete a run with its moves; what it moved stays where it is."""
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
-    if run.state not in ENDED:
+    if run.state not in ENDED_STATES:
         state = run.get_state_display().lower()
         raise Conflict(f"The run is {state}; stop it before it is deleted.", code="wrong_state")
     announce(f"cluster:{run.cluster.slug}")
@@ -197,13 +196,13 @@ def placement_delete(*, run: PlacementRun) -> None:
 
 
 def placements_purge() -> int:
-    """Forget runs that ended long ago; returns how many."""
-    old = PlacementRun.objects.filter(state__in=ENDED, created_at__lt=timezone.now() - _KEPT)
+    """Delete runs that ended long ago; returns the number."""
+    old = PlacementRun.objects.filter(state__in=ENDED_STATES, created_at__lt=timezone.now() - _RETENTION)
     return old.delete()[1].get("planning.PlacementRun", 0)
 
 
 def live_topic(run: PlacementRun) -> str:
-    """Announced at most twice a second while the search runs; the run's own topic tells changes of its state."""
+    """Topic of a running search, announced at most twice a second; the run's own topic tells changes of its state."""
     return f"placement-live:{run.pk}"
 
 
@@ -213,7 +212,7 @@ def placement_announce(run: PlacementRun) -> None:
     announce(f"placements:{run.cluster.slug}")
 
 
-def _require_something(cluster: Cluster) -> None:
+def _require_placeable(cluster: Cluster) -> None:
     if not cluster.nodes.exclude(state=NodeState.OFFLINE).exists():
         message = f"Cluster {cluster.slug} has no node that could take an operator; register one or bring one online."
         raise Impossible(message, [("cluster", f"{cluster.slug} has no nodes")])

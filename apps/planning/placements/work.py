@@ -41,7 +41,7 @@ def search_placement(report: JobReporter) -> JobOutcome:
     snapshot = cluster_snapshot(run.cluster)
     placement_started(run=run, snapshot=snapshot)
     deployment = replace(snapshot.deployment, constraints=engine_constraints(run.constraints))
-    follow = _Follower(run, report)
+    follow = SearchFollower(run, report)
     proposal = place(
         deployment,
         algorithm=run.algorithm,
@@ -55,7 +55,7 @@ def search_placement(report: JobReporter) -> JobOutcome:
         stop=follow.is_stopped,
     )
     capacities = {node.id: node.capacity_cps for node in snapshot.deployment.nodes}
-    answer = {**proposal.to_dict(), "loads": _loads(snapshot.deployment), "capacities": capacities}
+    answer = {**proposal.to_dict(), "loads": _mean_loads(snapshot.deployment), "capacities": capacities}
 
     def store(job: Job) -> JobOutcome:
         return _outcome(placement_store(run=run, answer=answer))
@@ -64,17 +64,17 @@ def search_placement(report: JobReporter) -> JobOutcome:
 
 
 def apply_moves(report: JobReporter) -> JobOutcome:
-    """Make the run's batches, one transaction each, with a pause after each so that a person can watch and abort.
+    """Apply the run's batches, one transaction each, with a pause after each so that a person can watch and abort.
 
     Done again after its worker was lost, it goes on with the batch that comes next.
     """
     run = PlacementRun.objects.select_related("cluster").get(pk=report.job.params["placement"])
     is_back = run.state == RunState.UNDOING
     _pause(run, report, is_back)
-    while (made := batch_apply(run=run, job=report.job)) is not None:
-        if not isinstance(made, BatchDone):
+    while (outcome := batch_apply(run=run, job=report.job)) is not None:
+        if not isinstance(outcome, BatchDone):
             message = PlacementRun.objects.values_list("message", flat=True).get(pk=run.pk)
-            raise Stale(message, [("snapshot", change) for change in made], data={"changed": made})
+            raise Stale(message, [("snapshot", change) for change in outcome], data={"changed": outcome})
         _pause(run, report, is_back)
 
     def store(job: Job) -> JobOutcome:
@@ -93,18 +93,18 @@ def _pause(run: PlacementRun, report: JobReporter, is_back: bool) -> None:
     run.refresh_from_db(fields=["resume_at", "batches", "state"])
     moves = list(run.moves.values_list("state", "batch"))
     done = {batch for state, batch in moves if state == MoveState.DONE}
-    made = run.batches - len(done) if is_back else len(done)
-    words = f"Batch {made} of {run.batches} is {'moved back' if is_back else 'made'}" if made else "Begins to move"
+    count = run.batches - len(done) if is_back else len(done)
+    words = f"Batch {count} of {run.batches} is {'moved back' if is_back else 'made'}" if count else "Begins to move"
     while True:
-        report(made / max(run.batches, 1), words)
+        report(count / max(run.batches, 1), words)
         left_s = (run.resume_at - timezone.now()).total_seconds() if run.resume_at else 0.0
-        if left_s <= 0 or made >= run.batches:
+        if left_s <= 0 or count >= run.batches:
             return
         time.sleep(min(left_s, _LOOK_EVERY_S))
 
 
-class _Follower:
-    """Keeps the best so far in the run while the search goes on; knows whether somebody wants it to stop."""
+class SearchFollower:
+    """Progress of a search: stores the best so far, and knows whether the search is to stop."""
 
     def __init__(self, run: PlacementRun, report: JobReporter) -> None:
         self.run, self.report = run, report
@@ -129,11 +129,11 @@ class _Follower:
         return {**best, "trace": self._trace[:: every or 1] + self._trace[-1:]}
 
 
-def _loads(deployment: Deployment) -> dict[str, float]:
+def _mean_loads(deployment: Deployment) -> dict[str, float]:
     """Mean cycles per second of every operator: the width of its block."""
-    loads, width_s, found = loads_of(deployment), deployment.subinterval_s, {}
+    loads, width_s, by_operator = loads_of(deployment), deployment.subinterval_s, {}
     for first in range(0, len(deployment.operators), _AT_A_TIME):
         part = np.arange(first, min(first + _AT_A_TIME, len(deployment.operators)))
         means = loads.operator(part).load.mean(axis=1) / width_s
-        found |= {deployment.operators[i].id: float(f"{mean:.4g}") for i, mean in zip(part, means, strict=True)}
-    return found
+        by_operator |= {deployment.operators[i].id: float(f"{mean:.4g}") for i, mean in zip(part, means, strict=True)}
+    return by_operator

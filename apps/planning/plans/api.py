@@ -35,7 +35,7 @@ __all__ = ["PlanAdoptView", "PlanComparisonViewSet", "PlansView"]
 
 
 class PlansView(ApiMixin, APIView):
-    """Which plan of a query is best? GET shows its alternatives and the newest ranking, POST compares them."""
+    """Alternatives of a query. GET shows them with the newest ranking, POST compares them."""
 
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
 
@@ -55,7 +55,7 @@ class PlansView(ApiMixin, APIView):
 
     @extend_schema(request=PlanCompareSerializer, responses={200: PlanComparisonDetailSerializer, 202: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
-        """Compare: 202 with a job, or the ranking with `Prefer: wait=N`."""
+        """Compare the plans: 202 with a job, or the ranking with `Prefer: wait=N`."""
         row, job = comparison_request(
             query=_query(pk), user=signed_in_user(request), **_read(request, PlanCompareSerializer)
         )
@@ -104,10 +104,10 @@ def _fresh(pk: Any) -> PlanComparison:
 
 
 def _comparison(query: Query, pk: Any) -> PlanComparison:
-    found = comparison_latest(query) if pk is None else comparisons_visible().filter(query=query, pk=pk).first()
-    if found is None:
+    comparison = comparison_latest(query) if pk is None else comparisons_visible().filter(query=query, pk=pk).first()
+    if comparison is None:
         raise Missing(f"Query {query.name} has no such comparison.", [("comparison", "does not exist; compare first")])
-    return found
+    return comparison
 
 
 def _read(request: Request, kind: type) -> dict[str, Any]:

@@ -27,8 +27,9 @@ from engine.plans.samples import drift
 
 __all__ = ["plans_review", "queries_with_alternatives", "samples_drift", "version_samples"]
 
-
 Samples = Sequence[Mapping[str, Any]]
+_log = logging.getLogger(__name__)
+_RETRY_AFTER = timedelta(hours=1)  # after a comparison that failed
 
 
 def version_samples(version: QueryVersion) -> list[dict[str, Any]]:
@@ -50,16 +51,14 @@ def _named(entries: Iterable[OperatorInput]) -> Iterator[tuple[str, OperatorInpu
 
 def samples_drift(old: Samples, new: Samples) -> dict[str, Any]:
     """Test the samples of a comparison against the present ones; the engine's answer as JSON."""
-    found = drift(_batches(old), _batches(new))
-    return {"significant": found.significant, **asdict(found)}
+    drift_test = drift(_batches(old), _batches(new))
+    return {"significant": drift_test.significant, **asdict(drift_test)}
 
 
 def _batches(samples: Samples) -> dict[tuple[str, str], list[Batch]]:
-    return {(one["operator"], one["input"]): [Batch(**batch) for batch in one["batches"]] for one in samples}
-
-
-_log = logging.getLogger(__name__)
-_PAUSE = timedelta(hours=1)  # after a comparison that failed
+    return {
+        (sample["operator"], sample["input"]): [Batch(**batch) for batch in sample["batches"]] for sample in samples
+    }
 
 
 def queries_with_alternatives() -> QuerySet[Query]:
@@ -71,7 +70,7 @@ def queries_with_alternatives() -> QuerySet[Query]:
 
 
 def plans_review() -> int:
-    """Ask for the comparisons that are due; returns how many.
+    """Request the comparisons that are due; returns the number.
 
     A comparison is due where there is none, where the last is older than the setting says, and where the statistics of
     the running version differ significantly from those it rested on. What cannot be asked for now is tried again.
@@ -82,7 +81,7 @@ def plans_review() -> int:
     versions = {version.pk: version for version in with_operators(running)}
     busy = PlanComparison.objects.filter(query__in=queries).filter(
         Q(state=RunState.COMPUTING, job__isnull=False)
-        | Q(state=RunState.FAILED, finished_at__gt=timezone.now() - _PAUSE)
+        | Q(state=RunState.FAILED, finished_at__gt=timezone.now() - _RETRY_AFTER)
     )
     waiting = set(busy.values_list("query_id", flat=True))
     asked = 0
@@ -91,12 +90,12 @@ def plans_review() -> int:
             continue
         reason = _reason(query, latest.get(query.pk), versions[query.running_version_id])
         if reason is not None:
-            asked += _ask(query, latest.get(query.pk), reason)
+            asked += _request_comparison(query, latest.get(query.pk), reason)
     return asked
 
 
 def _reason(query: Query, last: PlanComparison | None, version: QueryVersion) -> str | None:
-    """Why the query is to be compared again; None: it is not."""
+    """Reason to compare the query again; None without one."""
     every_s = settings.PLANS_EVERY_S
     if last is None:
         return ComparisonReason.SCHEDULED if every_s else None
@@ -107,20 +106,20 @@ def _reason(query: Query, last: PlanComparison | None, version: QueryVersion) ->
 
 
 def _has_drifted(query: Query, last: PlanComparison, version: QueryVersion) -> bool:
-    """Test the statistics if they are others than those tested last; the outcome is kept for the page."""
+    """Whether statistics differ significantly from those of the last comparison; the test is stored for the page."""
     if last.running != version.number:
         return False
     digest = version_digest(version)
     if digest == last.drift_digest:
         return bool(last.drift and last.drift["significant"])
-    found = samples_drift(last.samples, version_samples(version))
-    PlanComparison.objects.filter(pk=last.pk).update(drift=found, drift_digest=digest, drift_at=timezone.now())
+    drift_test = samples_drift(last.samples, version_samples(version))
+    PlanComparison.objects.filter(pk=last.pk).update(drift=drift_test, drift_digest=digest, drift_at=timezone.now())
     query_announce(query)
-    return bool(found["significant"])
+    return bool(drift_test["significant"])
 
 
-def _ask(query: Query, last: PlanComparison | None, reason: str) -> int:
-    """By the settings of the last comparison; its choice of versions is made anew."""
+def _request_comparison(query: Query, last: PlanComparison | None, reason: str) -> int:
+    """Request a comparison with the parameters of the last one; its versions are chosen anew."""
     how = {"capacity_cps": last.capacity_cps, "hop_cycles": last.hop_cycles, "places": last.places} if last else {}
     try:
         comparison_request(query=query, reason=reason, **how)

@@ -33,22 +33,22 @@ def comparison_latest(query: Query) -> PlanComparison | None:
 
 
 def comparison_under_way(query: Query) -> PlanComparison | None:
-    """The newest comparison, if it has no end yet."""
+    """The newest comparison, if it has not ended."""
     newest = PlanComparison.objects.select_related("job").filter(query=query).first()
     return newest if newest is not None and newest.state == RunState.COMPUTING else None
 
 
 def comparisons_latest(queries: Iterable[Query]) -> dict[int, PlanComparison]:
     """The newest ranked comparison of each of several queries, by the query's key."""
-    found: dict[int, PlanComparison] = {}
+    latest: dict[int, PlanComparison] = {}
     rows = PlanComparison.objects.filter(query__in=list(queries), state=RunState.DONE).defer("result")
     for row in rows.order_by("created_at"):
-        found[row.query_id] = row
-    return found
+        latest[row.query_id] = row
+    return latest
 
 
 def plans_recommended(cluster: Cluster) -> list[PlanComparison]:
-    """The newest comparisons of running queries that found a faster plan which nobody has taken over yet."""
+    """The newest comparisons of running queries with a faster plan that is not adopted yet."""
     rows = PlanComparison.objects.filter(query__cluster=cluster, query__state=QueryState.RUNNING, state=RunState.DONE)
     newest: dict[int, PlanComparison] = {}
     for row in rows.select_related("query__running_version").defer("samples", "basis", "result").order_by("created_at"):

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class PlanCompareSerializer(StrictSerializer):
-    """What to compare, and where."""
+    """Parameters of a comparison."""
 
     versions = serializers.ListField(
         child=serializers.IntegerField(min_value=1),
@@ -66,7 +66,7 @@ class PlanComparisonSerializer(serializers.ModelSerializer):
 
 
 class PlanComparisonDetailSerializer(PlanComparisonSerializer):
-    """A comparison whole: the ranking, the plans, what the rules did and did not do, the newest check for drift."""
+    """A comparison with its ranking, its plans, the rules applied and not applied, and the newest test for drift."""
 
     result = serializers.JSONField()
     drift = serializers.JSONField()
@@ -86,7 +86,7 @@ class PlansSerializer(serializers.Serializer):
 
 
 class PlanAdoptSerializer(StrictSerializer):
-    """Which plan of the newest comparison, or of another one, becomes a version."""
+    """Choice of the plan that becomes a version."""
 
     plan = serializers.CharField(max_length=MAX_PLAN_KEY, help_text="Its key in the ranking, such as r1.")
     comparison = serializers.UUIDField(required=False, help_text="The newest with a ranking unless given.")

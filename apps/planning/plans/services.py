@@ -34,6 +34,9 @@ __all__ = [
     "version_key",
 ]
 
+MAX_VERSIONS = 6  # the newest, and the one that runs
+MAX_COMPARISONS = 50  # of a query
+
 
 def version_digest(version: QueryVersion) -> str:
     """SHA-256 of a version's operators with their statistics."""
@@ -67,9 +70,9 @@ def _operator(
     inputs = []
     for k, entry in _inputs(operator):
         model = models.get((name, k)) if "model" in entry else None
-        known = {key: value for key, value in entry.items() if key != "model"}
+        statistics = {key: value for key, value in entry.items() if key != "model"}
         read = entry["from"].removeprefix(f"{query}/").removesuffix(f"@{query}")
-        inputs.append({**known, "from": read} | ({"model": model} if model else {}))
+        inputs.append({**statistics, "from": read} | ({"model": model} if model else {}))
     return {**kept, "id": name, "inputs": inputs, **_place(placement.get(operator["id"], []))}
 
 
@@ -79,13 +82,9 @@ def _place(replicas: list[dict[str, Any]]) -> dict[str, Any]:
     return {"split": replicas} if replicas else {}
 
 
-MAX_VERSIONS = 6  # the newest, and the one that runs
-MAX_COMPARISONS = 50  # of a query
-
-
 @transaction.atomic
 def comparison_request(*, query: Query, user: User | None = None, **asked: Any) -> tuple[PlanComparison, Job]:
-    """Ask for a comparison; arguments as of `comparison_create`."""
+    """Request a comparison; arguments as of `comparison_create`."""
     row = comparison_create(query=query, user=user, **asked)
     if row.job is None:
         row.job = job_submit(
@@ -111,7 +110,7 @@ def comparison_create(
     hop_cycles: float = 0.0,
     places: str = PlanPlacement.KEEP,
 ) -> PlanComparison:
-    """Write a comparison, not sent to a worker yet. One of the same question that still waits is returned instead.
+    """Create a comparison without a job. One with the same parameters that still waits is returned instead.
 
     Parameters
     ----------
@@ -130,23 +129,26 @@ def comparison_create(
         No node to run on, or a source without arrivals.
     """
     query = Query.objects.select_for_update(of=("self",)).select_related("cluster", "running_version").get(pk=query.pk)
-    numbers = _numbers(query, versions)
-    _check(query, numbers, capacity_cps, hop_cycles, places)
+    numbers = _version_numbers(query, versions)
+    _check_parameters(query, numbers, capacity_cps, hop_cycles, places)
     asked = {"versions": numbers, "capacity_cps": capacity_cps, "hop_cycles": hop_cycles, "places": places}
     same = PlanComparison.objects.filter(query=query, state=RunState.COMPUTING, **asked).select_related("job")
-    waiting = next((one for one in same if one.job is not None and one.job.state == JobState.QUEUED), None)
+    waiting = next(
+        (comparison for comparison in same if comparison.job is not None and comparison.job.state == JobState.QUEUED),
+        None,
+    )
     return waiting or PlanComparison.objects.create(query=query, requested_by=user, reason=reason, **asked)
 
 
-def _numbers(query: Query, versions: Sequence[int] | None) -> list[int]:
-    known = list(query.versions.order_by("-number").values_list("number", flat=True))
+def _version_numbers(query: Query, versions: Sequence[int] | None) -> list[int]:
+    numbers = list(query.versions.order_by("-number").values_list("number", flat=True))
     if versions is None:
         running = query.running_version.number if query.running_version_id else None
-        newest = [number for number in known if number != running][: MAX_VERSIONS - (running is not None)]
+        newest = [number for number in numbers if number != running][: MAX_VERSIONS - (running is not None)]
         return sorted([*newest, *([running] if running is not None else [])])
     faults = []
-    if unknown := [number for number in versions if number not in known]:
-        listed = ", ".join(map(str, known[:10])) or "none"
+    if unknown := [number for number in versions if number not in numbers]:
+        listed = ", ".join(map(str, numbers[:10])) or "none"
         faults.append(Fault("versions", f"{unknown} are no versions of {query.name}; allowed: {listed}"))
     if len(set(versions)) > MAX_VERSIONS:
         faults.append(Fault("versions", f"{len(set(versions))} versions are named; allowed: {MAX_VERSIONS}"))
@@ -155,7 +157,9 @@ def _numbers(query: Query, versions: Sequence[int] | None) -> list[int]:
     return sorted(set(versions))
 
 
-def _check(query: Query, numbers: Sequence[int], capacity_cps: float | None, hop_cycles: float, places: str) -> None:
+def _check_parameters(
+    query: Query, numbers: Sequence[int], capacity_cps: float | None, hop_cycles: float, places: str
+) -> None:
     faults = []
     if capacity_cps is not None and not (math.isfinite(capacity_cps) and capacity_cps >= 1):
         faults.append(Fault("capacity_cps", f"capacity_cps is {capacity_cps}; allowed: at least 1, as of nodes"))
@@ -174,21 +178,21 @@ def _check(query: Query, numbers: Sequence[int], capacity_cps: float | None, hop
         )
     read = OperatorInput.objects.filter(operator__version__query=query, operator__version__number__in=numbers)
     names = set(read.exclude(source_id="").values_list("source_id", flat=True))
-    known = ArrivalSeries.objects.filter(cluster=query.cluster, source_id__in=names)
-    if missing := sorted(names - set(known.values_list("source_id", flat=True))):
+    series = ArrivalSeries.objects.filter(cluster=query.cluster, source_id__in=names)
+    if missing := sorted(names - set(series.values_list("source_id", flat=True))):
         raise Impossible(
             f"No arrivals are known of {', '.join(missing)}; upload or generate them first.",
             [(f"sources.{name}", "has no arrivals") for name in missing],
         )
 
 
-def comparison_store(*, comparison: PlanComparison, **found: Any) -> PlanComparison:
-    """Keep what the engine found. Called inside the job's transaction; older comparisons of the query are dropped."""
+def comparison_store(*, comparison: PlanComparison, **fields: Any) -> PlanComparison:
+    """Store the engine's answer. Called inside the job's transaction; older comparisons of the query are dropped."""
     row = PlanComparison.objects.select_for_update(of=("self",)).select_related("query__cluster").get(pk=comparison.pk)
-    for name, value in found.items():
+    for name, value in fields.items():
         setattr(row, name, value)
     row.state, row.finished_at = RunState.DONE, timezone.now()
-    row.recommended = found["result"]["recommended"] or ""
+    row.recommended = fields["result"]["recommended"] or ""
     row.save()
     old = PlanComparison.objects.filter(query=row.query).values_list("pk", flat=True)[MAX_COMPARISONS:]
     PlanComparison.objects.filter(pk__in=list(old)).delete()
@@ -203,7 +207,7 @@ def comparison_announce(row: PlanComparison) -> None:
 
 @transaction.atomic
 def plan_adopt(*, comparison: PlanComparison, plan: str, user: User | None = None) -> QueryVersion:
-    """Make a plan of a comparison a version that can be admitted; nothing that runs changes.
+    """Adopt a plan of a comparison as a version that can be admitted; nothing that runs changes.
 
     A plan that is a version already is given back as it is, and so is one that was adopted before.
 
@@ -220,21 +224,21 @@ def plan_adopt(*, comparison: PlanComparison, plan: str, user: User | None = Non
     comparison = row.get(pk=comparison.pk)
     if comparison.state != RunState.DONE:
         raise Conflict(f"The comparison is {comparison.get_state_display().lower()}; there is no plan to adopt.")
-    plans = {found["key"]: found for found in comparison.result["plans"]}
+    plans = {chosen["key"]: chosen for chosen in comparison.result["plans"]}
     if plan not in plans:
-        known = ", ".join(plans)
-        raise Missing(f"The comparison has no plan {plan!r}.", [("plan", f"plan is {plan!r}; allowed: {known}")])
+        keys = ", ".join(plans)
+        raise Missing(f"The comparison has no plan {plan!r}.", [("plan", f"plan is {plan!r}; allowed: {keys}")])
     if comparison.adopted is not None and comparison.adopted_key == plan:
         return comparison.adopted
-    found = plans[plan]
-    base = _version(comparison, found["base"] or plan)
-    if found["origin"] == "entered":
+    chosen = plans[plan]
+    base = _version(comparison, chosen["base"] or plan)
+    if chosen["origin"] == "entered":
         return base
     if comparison.basis.get(version_key(base)) != version_digest(base):
         message = f"The statistics of version {base.number} have changed since the comparison; compare again."
         raise Stale(message, [("plan", "rests on statistics that have changed")])
     version = query_version_create(
-        query=comparison.query, body=plan_body(found, base), note=_note(found, base), user=user
+        query=comparison.query, body=plan_body(chosen, base), note=_note(chosen, base), user=user
     )
     comparison.adopted, comparison.adopted_key = version, plan
     comparison.save(update_fields=["adopted", "adopted_key"])

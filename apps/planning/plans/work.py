@@ -29,10 +29,12 @@ from engine.plans.ranking import OneNode
 
 __all__ = ["PlanQuestion", "compare_plans", "load_question"]
 
+_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
+
 
 @dataclass(frozen=True)
 class PlanQuestion:
-    """What the engine compares. `versions` are those of the comparison by the key of their plan."""
+    """Input of the engine. `versions` are those of the comparison by the key of their plan."""
 
     deployment: Deployment
     snapshot: str
@@ -49,7 +51,7 @@ def load_question(comparison: PlanComparison) -> PlanQuestion:
     rows = with_operators(QueryVersion.objects.filter(query=query, number__in=comparison.versions))
     versions = {version_key(version): version for version in rows.order_by("number")}
     runs = query.name in snapshot.deployment.queries
-    running = next((key for key, one in versions.items() if runs and one.pk == query.running_version_id), None)
+    running = next((key for key, version in versions.items() if runs and version.pk == query.running_version_id), None)
     open_nodes = {node.id for node in snapshot.deployment.nodes} - set(snapshot.closed_nodes)
     entered = {key: _operators(query, version, open_nodes) for key, version in versions.items()}
     deployment = _with_sources(snapshot.deployment, query, list(versions.values()))
@@ -62,11 +64,13 @@ def load_question(comparison: PlanComparison) -> PlanQuestion:
 
 def _operators(query: Query, version: QueryVersion, open_nodes: set[str]) -> tuple[EngineOperator, ...]:
     rows = list(version.operators.all())
-    return tuple(engine_operator(query.name, row, _asked(row, open_nodes), query.reads_privately) for row in rows)
+    return tuple(
+        engine_operator(query.name, row, _requested_replicas(row, open_nodes), query.reads_privately) for row in rows
+    )
 
 
-def _asked(row: Operator, open_nodes: set[str]) -> tuple[Replica, ...]:
-    """Where a version's document wants an operator, if all of it can go there."""
+def _requested_replicas(row: Operator, open_nodes: set[str]) -> tuple[Replica, ...]:
+    """Replicas that a version's document asks for; none if a node is closed."""
     replicas = tuple(Replica(**part) for part in row.requested)
     return replicas if all(replica.node in open_nodes for replica in replicas) else ()
 
@@ -75,8 +79,8 @@ def _with_sources(deployment: Deployment, query: Query, versions: Sequence[Query
     """The deployment with the sources that only versions that do not run read."""
     private = query.reads_privately
     read = {entry.source_id for version in versions for entry in version_inputs(version) if entry.source_id}
-    known = {source.id for source in deployment.sources}
-    missing = [name for name in sorted(read) if source_name(name, query.name, private) not in known]
+    source_ids = {source.id for source in deployment.sources}
+    missing = [name for name in sorted(read) if source_name(name, query.name, private) not in source_ids]
     arrays = load_arrays(arrival_rows(query.cluster, missing))
     own = []
     for name, values in arrays.items():
@@ -85,9 +89,6 @@ def _with_sources(deployment: Deployment, query: Query, versions: Sequence[Query
             values = private_arrivals(values, rate_share=query.rate_share, start_s=query.start_s, slice_s=slice_s)
         own.append(Source(source_name(name, query.name, private), values))
     return replace(deployment, sources=(*deployment.sources, *own)) if own else deployment
-
-
-_SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 
 
 def compare_plans(report: JobReporter) -> JobOutcome:
@@ -110,7 +111,7 @@ def compare_plans(report: JobReporter) -> JobOutcome:
         progress=report,
     )
     base = asked.versions[asked.running or answer["plans"][0]["base"] or list(asked.versions)[-1]]
-    found = {
+    fields = {
         "result": answer,
         "snapshot": asked.snapshot,
         "running": asked.versions[asked.running].number if asked.running else None,
@@ -120,7 +121,7 @@ def compare_plans(report: JobReporter) -> JobOutcome:
     }
 
     def store(job: Job) -> JobOutcome:
-        row = comparison_store(comparison=comparison, **found)
+        row = comparison_store(comparison=comparison, **fields)
         page = f"/c/{row.query.cluster.slug}/queries/{row.query.name}/plans/"
         facts = {"finding": answer["finding"]["kind"], "recommended": row.recommended, "plans": len(answer["plans"])}
         return JobOutcome(facts, page, f"/api/v1/plan-comparisons/{row.pk}")

@@ -20,7 +20,7 @@ from apps.jobs.serializers import JobSerializer
 from apps.planning.choices import Find, RunState
 from apps.planning.filters import ScenarioFilter, WhatIfFilter
 from apps.planning.models import Scenario, WhatIf
-from apps.planning.what_ifs.inputs import options_read
+from apps.planning.what_ifs.inputs import read_options
 from apps.planning.what_ifs.selectors import scenarios_visible, what_ifs_visible
 from apps.planning.what_ifs.serializers import (
     ScenarioSerializer,
@@ -39,8 +39,8 @@ _PATIENCE_S = 20.0
 
 
 class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
-    """What would be with other nodes, loads, objectives or queries. POST asks: 202 with a job, or the answer with
-    `Prefer: wait=N`.
+    """What-ifs: other nodes, loads, objectives or queries. POST asks: 202 with a job, or the answer with `Prefer:
+    wait=N`.
 
     The same question on an unchanged cluster gives the answer that is there. Answers stay readable; `stale` and
     `changes` say whether the cluster has moved since.
@@ -76,7 +76,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
         with `find: sweep`, which a job answers. 503 while the bench is prepared for a cluster that has moved.
         """
         asked = _read(SweepSerializer, request)
-        options = options_read(Find.SWEEP, asked.get("options", {}))
+        options = read_options(Find.SWEEP, asked.get("options", {}))
         question, sweep = bench_sweep(asked["cluster"], options, patience_s=_PATIENCE_S)
         answer = {
             "snapshot": question.snapshot.digest,

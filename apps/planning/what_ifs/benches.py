@@ -46,7 +46,7 @@ class SharedBench:
         asked = repr((factor, list(sizes), like))
         with self._lock:
             if asked not in self._answered:
-                self._answered[asked] = [one.to_dict() for one in self._bench.sweep(factor, sizes, like=like)]
+                self._answered[asked] = [size.to_dict() for size in self._bench.sweep(factor, sizes, like=like)]
                 while len(self._answered) > MAX_ANSWERS:
                     self._answered.popitem(last=False)
             return self._answered[asked]
@@ -79,14 +79,14 @@ class Benches:
         self, key: str, deployment: Deployment, closed: Sequence[str] = (), patience_s: float = 0.0
     ) -> SharedBench | None:
         """The bench, or None if it is still being prepared after `patience_s`. A failure to prepare it is raised."""
-        found = self._future(key, deployment, closed)
-        wait([found], patience_s)
-        if not found.done():
+        future = self._future(key, deployment, closed)
+        wait([future], patience_s)
+        if not future.done():
             return None
         try:
-            return found.result()
+            return future.result()
         except BaseException:
-            self._forget(key, found)
+            self._forget(key, future)
             raise
 
     def require(
@@ -109,19 +109,19 @@ class Benches:
 
     def _future(self, key: str, deployment: Deployment, closed: Sequence[str]) -> Future[SharedBench]:
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            future = self._kept.get(key)
+            if future is None:
                 if self._thread is None:
                     self._thread = ThreadPoolExecutor(1, "bench")
-                found = self._kept[key] = self._thread.submit(self._prepare, deployment, closed)
+                future = self._kept[key] = self._thread.submit(self._prepare, deployment, closed)
             self._kept.move_to_end(key)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)[1].cancel()
-            return found
+            return future
 
-    def _forget(self, key: str, found: Future[SharedBench]) -> None:
+    def _forget(self, key: str, future: Future[SharedBench]) -> None:
         with self._lock:
-            if self._kept.get(key) is found:
+            if self._kept.get(key) is future:
                 del self._kept[key]
 
 

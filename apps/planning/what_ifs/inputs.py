@@ -21,11 +21,10 @@ __all__ = [
     "MAX_SIZES",
     "MIN_FACTOR",
     "Inputs",
-    "options_read",
+    "read_options",
     "resized_pool",
     "sweep_sizes",
 ]
-
 
 MAX_SIZES = 60  # sizes of one sweep
 MAX_NODES = 2000  # nodes of one fleet
@@ -75,10 +74,13 @@ _TABLES = {
     Find.SURVIVAL: FieldTable("options", _SEED),
     Find.GROWTH: FieldTable("options", Field("most", Number(above=1.0, most=1000.0), help="largest factor looked at")),
 }
+MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # ends of the slider
+_SIZES = 13
+_NAMES = ("factor", "sources", "pool", "bound_s", "objective_factor", "headroom_s", "lose_one")
 
 
-def options_read(find: str, given: Any) -> dict[str, Any]:
-    """The parameters of a search as they were given, checked.
+def read_options(find: str, document: Any) -> dict[str, Any]:
+    """Options of a what-if, checked.
 
     Raises
     ------
@@ -86,21 +88,16 @@ def options_read(find: str, given: Any) -> dict[str, Any]:
         With every fault, each under ``options``.
     """
     faults: list[Fault] = []
-    read = _TABLES[Find(find)].read(given, "", "options", faults)
+    read = _TABLES[Find(find)].read(document, "", "options", faults)
     if faults or read is BAD:
         raise Malformed(f"The options have {fault_count(faults)}; first: {faults[0].message}", faults)
     assert isinstance(read, Mapping)
     return {name: value for name, value in read.items() if value is not None}
 
 
-MIN_FACTOR, MAX_FACTOR = 0.5, 2.0  # ends of the slider
-_SIZES = 13
-_NAMES = ("factor", "sources", "pool", "bound_s", "objective_factor", "headroom_s", "lose_one")
-
-
 @dataclass(frozen=True)
 class Inputs:
-    """What is asked of the bench.
+    """Inputs of the bench.
 
     Attributes
     ----------
@@ -132,9 +129,9 @@ class Inputs:
     nodes: int | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Inputs:
+    def of(cls, options: Mapping[str, Any]) -> Inputs:
         """From the options of a sweep (`apps.planning.what_ifs.inputs`)."""
-        return cls(**{name: given[name] for name in _NAMES if name in given})
+        return cls(**{name: options[name] for name in _NAMES if name in options})
 
     @property
     def options(self) -> dict[str, Any]:
@@ -159,13 +156,13 @@ class Inputs:
         return [*every, *({"scale_source": name, "by": by} for name, by in sorted(self.sources.items()))]
 
     def objectives(self, deployment: Deployment) -> tuple[EngineObjective, ...]:
-        """What every query is to keep, before the headroom."""
+        """Objectives of all queries, before the headroom."""
         if self.bound_s is not None:
             bound = self.bound_s * self.objective_factor
             return tuple(EngineObjective(query, "worst", bound) for query in deployment.queries)
         return tuple(
-            EngineObjective(one.query, one.statistic, one.bound_s * self.objective_factor)
-            for one in deployment.objectives
+            EngineObjective(objective.query, objective.statistic, objective.bound_s * self.objective_factor)
+            for objective in deployment.objectives
         )
 
     def objective_changes(self, deployment: Deployment) -> list[dict[str, Any]]:
@@ -173,8 +170,8 @@ class Inputs:
         if self.bound_s is None and self.objective_factor == 1.0:
             return []
         return [
-            {"objective": one.query, "statistic": one.statistic, "bound_s": round(one.bound_s, 6)}
-            for one in self.objectives(deployment)
+            {"objective": objective.query, "statistic": objective.statistic, "bound_s": round(objective.bound_s, 6)}
+            for objective in self.objectives(deployment)
         ]
 
     def changes(self, deployment: Deployment, nodes: int, model: Node | None = None) -> list[dict[str, Any]]:
@@ -202,17 +199,17 @@ def _fleet_changes(deployment: Deployment, pool: str, nodes: int, model: Node | 
     return [{"lose_node": node.id} for node in deployment.nodes[more:]]
 
 
-def resized_pool(deployment: Deployment, wanted: str) -> str:
-    """The pool whose nodes are added or taken: the wanted one if it has nodes, else that of most nodes."""
+def resized_pool(deployment: Deployment, preferred: str) -> str:
+    """The pool whose nodes are added or removed: the preferred one if it has nodes, else that of most nodes."""
     counts: dict[str, int] = {}
     for node in deployment.nodes:
         if node.pool:
             counts[node.pool] = counts.get(node.pool, 0) + 1
-    return wanted if wanted in counts else max(counts, key=lambda name: counts[name], default="")
+    return preferred if preferred in counts else max(counts, key=lambda name: counts[name], default="")
 
 
-def sweep_sizes(deployment: Deployment, inputs: Inputs, most: int = _SIZES) -> Sequence[int]:
-    """Numbers of nodes worth looking at, the present one among them.
+def sweep_sizes(deployment: Deployment, inputs: Inputs, count: int = _SIZES) -> Sequence[int]:
+    """Numbers of nodes to evaluate, the present one among them.
 
     Around the present number where the load stays, further up the more of it there is: a fleet of twelve at 1.3 times
     its load is looked at from 9 to 22 nodes. Large fleets are looked at in steps.
@@ -224,7 +221,7 @@ def sweep_sizes(deployment: Deployment, inputs: Inputs, most: int = _SIZES) -> S
     step = max(1, round(now / 24))
     low = now - 3 * step if load >= 1.0 else min(now - 4 * step, math.floor(now * load) - 3 * step)
     first = max(low, fixed, 1)
-    high = max(first + (most - 1) * step, math.ceil(now * load * 1.2) + 3 * step)
-    step = max(step, math.ceil((high - first) / (1.5 * most)))
+    high = max(first + (count - 1) * step, math.ceil(now * load * 1.2) + 3 * step)
+    step = max(step, math.ceil((high - first) / (1.5 * count)))
     sizes = {*range(first, high + 1, step), now}
     return sorted({*sizes, *({inputs.nodes} if inputs.nodes else ())})

@@ -27,7 +27,7 @@ _LOOKED_AT = 20  # newest comparisons in which a scenario's values are looked fo
 
 @dataclass(frozen=True)
 class WhatIfStanding:
-    """Whether an answer still speaks of the cluster as it is, and what has moved since."""
+    """Whether an answer is stale, and what has changed since."""
 
     is_stale: bool
     changes: Sequence[str]
@@ -40,12 +40,12 @@ def scenarios_visible(cluster: Cluster | None = None) -> QuerySet[Scenario]:
 
 
 def what_ifs_visible() -> QuerySet[WhatIf]:
-    """Every what-if with what lists show of it, newest first."""
+    """Every what-if without its bulk, newest first."""
     return WhatIf.objects.select_related("cluster", "job", "requested_by").defer("snapshot_parts", "result")
 
 
 def what_if_standing(row: WhatIf, present: Snapshot | None = None) -> WhatIfStanding:
-    """Compare the snapshot an answer rests on with the cluster's present one."""
+    """Compare the snapshot of an answer with the cluster's present one."""
     if row.state != RunState.ANSWERED:
         return WhatIfStanding(False, ())
     present = present or cluster_snapshot(row.cluster)
@@ -63,15 +63,15 @@ def what_if_same(cluster: Cluster, fingerprint: str, snapshot: str) -> WhatIf | 
 
 def scenario_answers(cluster: Cluster) -> dict[int, tuple[WhatIf, Mapping[str, Any]]]:
     """The newest answer of every saved scenario as it is now: {scenario: (what-if, its part of the answer)}."""
-    wanted = {row.pk: (row.changes, row.place) for row in Scenario.objects.filter(cluster=cluster)}
-    found: dict[int, tuple[WhatIf, Mapping[str, Any]]] = {}
+    present = {row.pk: (row.changes, row.place) for row in Scenario.objects.filter(cluster=cluster)}
+    answers: dict[int, tuple[WhatIf, Mapping[str, Any]]] = {}
     rows = WhatIf.objects.filter(cluster=cluster, find=Find.COMPARE, state=RunState.ANSWERED, from_bench=False)
     for row in rows.order_by("-created_at")[:_LOOKED_AT]:
-        if len(found) == len(wanted):
+        if len(answers) == len(present):
             break
         answer = row.result or {}
         for asked, part in zip(row.scenarios, answer.get("scenarios", []), strict=False):
             key = asked.get("id")
-            if key in wanted and key not in found and wanted[key] == (asked["changes"], asked["place"]):
-                found[key] = (row, part)
-    return found
+            if key in present and key not in answers and present[key] == (asked["changes"], asked["place"]):
+                answers[key] = (row, part)
+    return answers

@@ -41,7 +41,7 @@ class ScenarioSerializer(InClusterSerializer):
 
 
 class WhatIfCreateSerializer(StrictSerializer):
-    """A question: what would be, and what to look for."""
+    """Request for a what-if: scenarios and what to look for."""
 
     cluster = ClusterField()
     changes = serializers.ListField(
@@ -64,17 +64,17 @@ class WhatIfCreateSerializer(StrictSerializer):
         if "place" in attrs and "changes" not in attrs:
             raise serializers.ValidationError({"place": "only with changes; a scenario has its own"})
         if "changes" in attrs:
-            one = {
+            scenario = {
                 "name": "Changed",
                 "changes": attrs.pop("changes"),
                 "place": attrs.pop("place", str(ScenarioPlacement.FILL)),
             }
-            attrs["scenarios"] = [one]
+            attrs["scenarios"] = [scenario]
         return attrs
 
 
 class WhatIfSerializer(serializers.ModelSerializer):
-    """A what-if in a list: what was asked, and where its answer is."""
+    """A what-if in a list: its parameters and state."""
 
     cluster = serializers.CharField(source="cluster.slug")
     requested_by = serializers.CharField(source="requested_by.username", default=None)
@@ -89,7 +89,7 @@ class WhatIfSerializer(serializers.ModelSerializer):
 
 
 class WhatIfDetailSerializer(WhatIfSerializer):
-    """A what-if whole: the engine's answer, and what has moved since."""
+    """A what-if with the engine's answer and the changes since."""
 
     result = serializers.SerializerMethodField(help_text="The engine's answer; null while there is none.")
     stale = serializers.SerializerMethodField()

@@ -1,4 +1,4 @@
-"""Scenarios kept by people; what-ifs asked, answered and forgotten."""
+"""Scenarios and what-ifs: created, stored and deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_submit
 from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
-from apps.planning.what_ifs.inputs import options_read
+from apps.planning.what_ifs.inputs import read_options
 from apps.planning.what_ifs.selectors import what_if_same
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from engine.errors import EngineError
@@ -44,7 +44,7 @@ BENCH_RETENTION = timedelta(days=1)
 
 @transaction.atomic
 def scenario_create(*, cluster: Cluster, name: str, user: User | None, **fields: Any) -> Scenario:
-    """Keep a named set of changes; `fields` are description, changes, place and inputs.
+    """Create a scenario; `fields` are description, changes, place and inputs.
 
     Raises
     ------
@@ -59,13 +59,13 @@ def scenario_create(*, cluster: Cluster, name: str, user: User | None, **fields:
 
 @transaction.atomic
 def scenario_update(*, scenario: Scenario, **fields: Any) -> Scenario:
-    """Change a scenario. Answers it was part of keep what it said then."""
+    """Change a scenario; answers it was part of stay as they are."""
     return _scenario_store(scenario, fields)
 
 
 @transaction.atomic
 def scenario_delete(*, scenario: Scenario) -> None:
-    """Forget a scenario; answers it was part of stay."""
+    """Delete a scenario; answers it was part of stay."""
     announce(f"scenarios:{scenario.cluster.slug}")
     scenario.delete()
 
@@ -79,7 +79,7 @@ def _scenario_store(scenario: Scenario, fields: Mapping[str, Any]) -> Scenario:
         faults = field_faults(error)
         raise Malformed(f"The scenario has {fault_count(faults)}; first: {faults[0].message}", faults) from None
     if not scenario.pk or "changes" in fields:
-        scenario.changes = _changes_read(scenario.changes, cluster_snapshot(scenario.cluster), "changes")
+        scenario.changes = _read_changes(scenario.changes, cluster_snapshot(scenario.cluster), "changes")
     same = Scenario.objects.filter(cluster=scenario.cluster, name=scenario.name).exclude(pk=scenario.pk)
     if same.exists():
         message = f"{scenario.cluster.slug} has a scenario {scenario.name!r} already; allowed: another name"
@@ -91,7 +91,7 @@ def _scenario_store(scenario: Scenario, fields: Mapping[str, Any]) -> Scenario:
 
 @transaction.atomic
 def what_if_request(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[WhatIf, Job | None]:
-    """Ask what would be, of the cluster as it is when a worker takes it; arguments as of `what_if_create`.
+    """Request a what-if on the cluster as it is when a worker takes it; arguments as of `what_if_create`.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def what_if_create(
     options: Mapping[str, Any] | None = None,
     from_bench: bool = False,
 ) -> tuple[WhatIf, bool]:
-    """Write a question, not sent to a worker yet.
+    """Create a what-if without a job.
 
     Parameters
     ----------
@@ -147,11 +147,11 @@ def what_if_create(
             f"Cluster {cluster.slug} has no nodes; register at least one before asking what if.",
             [("cluster", f"{cluster.slug} has no nodes")],
         )
-    asked = _scenarios_read(cluster, scenarios, snapshot, find)
-    parameters = options_read(find, dict(options or {}))
+    asked = _read_scenarios(cluster, scenarios, snapshot, find)
+    parameters = read_options(find, dict(options or {}))
     digest = question_fingerprint(find, asked, parameters, snapshot)
     if from_bench:
-        _overtake(cluster, user, digest)
+        _cancel_overtaken(cluster, user, digest)
     same = what_if_same(cluster, digest, snapshot.digest)
     if same is not None and (from_bench or not same.from_bench):
         return same, False
@@ -168,7 +168,7 @@ def what_if_create(
 
 
 def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any], duration_s: float) -> WhatIf:
-    """Keep an answer with the snapshot it rests on. Called inside the job's transaction."""
+    """Store an answer with its snapshot. Called inside the job's transaction."""
     row.result = dict(answer)
     row.snapshot, row.snapshot_parts = snapshot.digest, snapshot.parts
     row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
@@ -178,7 +178,7 @@ def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any],
 
 
 def what_ifs_purge() -> int:
-    """Forget what the bench asked on the way more than a day ago; returns how many."""
+    """Delete what-ifs of the bench older than `BENCH_RETENTION`; returns the number."""
     old = WhatIf.objects.filter(from_bench=True, created_at__lt=timezone.now() - BENCH_RETENTION)
     return old.exclude(state=RunState.ASKED).delete()[0]
 
@@ -198,72 +198,78 @@ def question_fingerprint(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _overtake(cluster: Cluster, user: User | None, digest: str) -> None:
+def _cancel_overtaken(cluster: Cluster, user: User | None, digest: str) -> None:
     rows = WhatIf.objects.filter(cluster=cluster, from_bench=True, requested_by=user, state=RunState.ASKED)
     for row in rows.exclude(fingerprint=digest).select_related("job"):
         if row.job is not None and not row.job.is_finished:
             job_cancel(row.job)
 
 
-def _scenarios_read(
-    cluster: Cluster, given: Sequence[int | Mapping[str, Any]], snapshot: Snapshot, find: str
+def _read_scenarios(
+    cluster: Cluster, entries: Sequence[int | Mapping[str, Any]], snapshot: Snapshot, find: str
 ) -> list[dict[str, Any]]:
-    """What was asked, scenario by scenario, as it is kept with the answer."""
-    most = MAX_SCENARIOS if find == Find.COMPARE else 1
-    if len(given) > most:
-        message = f"scenarios has {len(given)} entries; allowed: at most {most}"
+    """Scenarios of a request, as they are stored with the answer."""
+    limit = MAX_SCENARIOS if find == Find.COMPARE else 1
+    if len(entries) > limit:
+        message = f"scenarios has {len(entries)} entries; allowed: at most {limit}"
         raise Malformed(message[0].upper() + message[1:] + ".", [("scenarios", message)])
-    saved = {row.pk: row for row in Scenario.objects.filter(cluster=cluster, pk__in=[n for n in given if _is_pk(n)])}
+    saved = {
+        row.pk: row for row in Scenario.objects.filter(cluster=cluster, pk__in=[n for n in entries if _may_be_pk(n)])
+    }
     faults: list[Fault] = []
-    asked = [_scenario_read(saved, one, i, snapshot, faults) for i, one in enumerate(given)]
-    names = [one["name"] for one in asked if one]
+    asked = [_read_scenario(saved, scenario, i, snapshot, faults) for i, scenario in enumerate(entries)]
+    names = [scenario["name"] for scenario in asked if scenario]
     for i, name in enumerate(names):
         if name in names[:i]:
             faults.append(Fault(f"scenarios[{i}].name", f"name is {name!r} twice; allowed: each name once"))
     if faults:
         raise Malformed(f"The question has {fault_count(faults)}; first: {faults[0].message}", faults)
-    return [one for one in asked if one] or [{"name": "Now", "changes": [], "place": str(ScenarioPlacement.KEEP)}]
+    return [scenario for scenario in asked if scenario] or [
+        {"name": "Now", "changes": [], "place": str(ScenarioPlacement.KEEP)}
+    ]
 
 
-def _is_pk(given: Any) -> bool:
-    """Whether it may be a number of a scenario; what is larger than the database's numbers is none."""
-    return isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63
+def _may_be_pk(value: Any) -> bool:
+    """Whether a value may be a scenario's number: whole, and within the database's range."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _scenario_read(
-    saved: Mapping[int, Scenario], given: Any, index: int, snapshot: Snapshot, faults: list[Fault]
+def _read_scenario(
+    saved: Mapping[int, Scenario], entry: Any, index: int, snapshot: Snapshot, faults: list[Fault]
 ) -> dict[str, Any] | None:
     path = f"scenarios[{index}]"
-    if _is_pk(given):
-        row = saved.get(given)
+    if _may_be_pk(entry):
+        row = saved.get(entry)
         if row is None:
-            faults.append(Fault(path, f"{path} is {given}; this cluster has no scenario of that number"))
+            faults.append(Fault(path, f"{path} is {entry}; this cluster has no scenario of that number"))
             return None
-        one: dict[str, Any] = {"id": row.pk, "name": row.name, "changes": row.changes, "place": row.place}
-    elif isinstance(given, Mapping):
-        unknown = set(given) - {"id", "name", "changes", "place"}
+        scenario: dict[str, Any] = {"id": row.pk, "name": row.name, "changes": row.changes, "place": row.place}
+    elif isinstance(entry, Mapping):
+        unknown = set(entry) - {"id", "name", "changes", "place"}
         faults += [Fault(f"{path}.{key}", f"{key} is not a field of a scenario") for key in sorted(map(str, unknown))]
-        one = {
-            "name": str(given.get("name") or f"Scenario {index + 1}")[:80],
-            "changes": given.get("changes", []),
-            "place": given.get("place", str(ScenarioPlacement.FILL)),
+        scenario = {
+            "name": str(entry.get("name") or f"Scenario {index + 1}")[:80],
+            "changes": entry.get("changes", []),
+            "place": entry.get("place", str(ScenarioPlacement.FILL)),
         }
-        if one["place"] not in ScenarioPlacement.values:
+        if scenario["place"] not in ScenarioPlacement.values:
             faults.append(
-                Fault(f"{path}.place", f"place is {one['place']!r}; allowed: {', '.join(ScenarioPlacement.values)}")
+                Fault(
+                    f"{path}.place", f"place is {scenario['place']!r}; allowed: {', '.join(ScenarioPlacement.values)}"
+                )
             )
     else:
-        faults.append(Fault(path, f"{path} is {given!r}; allowed: the number of a scenario, or one written out"))
+        faults.append(Fault(path, f"{path} is {entry!r}; allowed: the number of a scenario, or one written out"))
         return None
     try:
-        one["changes"] = _changes_read(one["changes"], snapshot, f"{path}.changes")
+        scenario["changes"] = _read_changes(scenario["changes"], snapshot, f"{path}.changes")
     except Malformed as error:
         faults += error.faults
         return None
-    return one
+    return scenario
 
 
-def _changes_read(changes: Any, snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
+def _read_changes(changes: Any, snapshot: Snapshot, path: str) -> list[dict[str, Any]]:
     """The changes, if they can be applied to what runs now."""
     from engine.provisioning.changes import read_changes  # loads part of the engine that most requests do not need
 

@@ -29,13 +29,12 @@ __all__ = [
     "bench_sweep",
 ]
 
-
 BREAKS, FRAGILE, HOLDS = "breached", "at_risk", "holds"
 
 
 @dataclass(frozen=True)
 class BenchObjective:
-    """What a query is to keep, as the bench was asked; `limit_s` is less the headroom to keep."""
+    """A query's objective as the bench was given it; `limit_s` is less the headroom."""
 
     statistic: str
     bound_s: float
@@ -44,7 +43,7 @@ class BenchObjective:
 
 @dataclass(frozen=True)
 class BenchSize:
-    """One number of nodes.
+    """Figures for one number of nodes.
 
     Attributes
     ----------
@@ -98,30 +97,30 @@ class BenchSweep:
         self, now: int, sizes: Sequence[Mapping[str, Any]], objectives: Mapping[str, BenchObjective], lose_one: bool
     ) -> None:
         self.now, self.objectives, self.lose_one = now, dict(objectives), lose_one
-        self.sizes = [self._size(one) for one in sizes]
+        self.sizes = [self._size(size) for size in sizes]
 
-    def _size(self, one: Mapping[str, Any]) -> BenchSize:
-        lost = one["lost"] or {}
-        stuck = f"{one['stuck']} fits no node" if one["stuck"] else ""
-        state = BREAKS if one["stuck"] or one["late"] else HOLDS
+    def _size(self, size: Mapping[str, Any]) -> BenchSize:
+        lost = size["lost"] or {}
+        stuck = f"{size['stuck']} fits no node" if size["stuck"] else ""
+        state = BREAKS if size["stuck"] or size["late"] else HOLDS
         if state == HOLDS and lost and self.lose_one:
             if lost["stuck"]:
                 stuck = f"{lost['stuck']['operator']} fits nowhere once {lost['stuck']['node']} is lost"
             state = FRAGILE if lost["stuck"] or lost["late"] else HOLDS
         return BenchSize(
-            nodes=int(one["nodes"]),
-            cost=one["cost_per_hour"],
-            worst_s=one["worst_s"],
-            share=one["over_bound"] if self.objectives else None,
-            queries=one["queries"],
-            late=one["late"],
+            nodes=int(size["nodes"]),
+            cost=size["cost_per_hour"],
+            worst_s=size["worst_s"],
+            share=size["over_bound"] if self.objectives else None,
+            queries=size["queries"],
+            late=size["late"],
             lost_s=lost.get("worst_s"),
             lost_share=lost.get("over_bound") if self.objectives else None,
             lost_node=lost.get("node") or "",
             lost_late=lost.get("late", ()),
             stuck=stuck,
             state=state,
-            is_now=one["nodes"] == self.now,
+            is_now=size["nodes"] == self.now,
         )
 
     def at(self, nodes: int | None) -> BenchSize | None:
@@ -130,25 +129,25 @@ class BenchSweep:
 
     @cached_property
     def smallest(self) -> BenchSize | None:
-        """The fewest nodes that keep every objective."""
+        """The smallest number of nodes that keeps every objective."""
         return next((size for size in self.sizes if size.holds), None)
 
     def before(self, size: BenchSize) -> BenchSize | None:
         """The next smaller number that was looked at."""
-        smaller = [one for one in self.sizes if one.nodes < size.nodes]
+        smaller = [other for other in self.sizes if other.nodes < size.nodes]
         return smaller[-1] if smaller else None
 
     @cached_property
     def bound_s(self) -> float | None:
         """The one worst case that all queries are to keep; None where objectives differ, or are no worst cases."""
-        bounds = {(one.statistic, one.bound_s) for one in self.objectives.values()}
+        bounds = {(objective.statistic, objective.bound_s) for objective in self.objectives.values()}
         statistic, bound_s = next(iter(bounds), ("", None))
         return bound_s if len(bounds) == 1 and statistic == "worst" else None
 
 
 @dataclass(frozen=True)
 class BenchQuestion:
-    """What a bench is asked of a snapshot.
+    """Question to a bench: a snapshot with the inputs applied.
 
     Attributes
     ----------
@@ -168,8 +167,8 @@ class BenchQuestion:
 
     @property
     def key(self) -> str:
-        """What identifies the bench that answers it: what runs, what nodes cost, and what is to be kept."""
-        bounds = sorted((name, one.statistic, one.limit_s) for name, one in self.objectives.items())
+        """Key of the bench that answers it: what runs, what nodes cost, and the objectives."""
+        bounds = sorted((name, objective.statistic, objective.limit_s) for name, objective in self.objectives.items())
         prices = [(node.id, node.price_per_hour) for node in self.deployment.nodes]
         return f"{self.snapshot.digest}:{hashlib.sha256(repr((bounds, prices)).encode()).hexdigest()}"
 
@@ -183,7 +182,7 @@ class BenchQuestion:
 
     @property
     def model(self) -> Node | None:
-        """What further nodes are like, where no node is like that yet."""
+        """Template of further nodes, where none of that kind exists yet."""
         return self.like if isinstance(self.like, Node) else None
 
     def bench(self, patience_s: float) -> SharedBench | None:
@@ -192,9 +191,9 @@ class BenchQuestion:
 
     def answered_by(self, bench: SharedBench, sizes: Sequence[int] | None = None) -> BenchSweep:
         """The answer of a bench that is ready."""
-        wanted = sizes or sweep_sizes(self.deployment, self.inputs)
-        found = bench.sweep(self.inputs.factors(self.deployment), wanted, self.like)
-        return self.read(found)
+        counts = sizes or sweep_sizes(self.deployment, self.inputs)
+        answer = bench.sweep(self.inputs.factors(self.deployment), counts, self.like)
+        return self.read(answer)
 
     def read(self, sizes: Sequence[Mapping[str, Any]]) -> BenchSweep:
         """Sizes as the engine gave them, against the objectives asked for."""
@@ -206,7 +205,7 @@ class BenchQuestion:
 
 
 def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None = None) -> BenchQuestion:
-    """Ask of a cluster as it is now.
+    """Question about the present cluster.
 
     Raises
     ------
@@ -223,8 +222,8 @@ def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None =
     if faults:
         raise Malformed(f"The options have {fault_count(faults)}; first: {faults[0].message}", faults)
     asked = {
-        one.query: BenchObjective(one.statistic, one.bound_s, one.bound_s - inputs.headroom_s)
-        for one in inputs.objectives(deployment)
+        objective.query: BenchObjective(objective.statistic, objective.bound_s, objective.bound_s - inputs.headroom_s)
+        for objective in inputs.objectives(deployment)
     }
     limits = tuple(EngineObjective(query, one.statistic, one.limit_s) for query, one in asked.items())
     return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like)
@@ -269,20 +268,20 @@ def _like(cluster: Cluster, deployment: Deployment, pool: str) -> str | Node | N
 
 
 def _source_faults(deployment: Deployment, inputs: Inputs) -> list[Fault]:
-    known = [source.id for source in deployment.sources]
+    source_ids = [source.id for source in deployment.sources]
     return [
         Fault(
             f"options.sources.{name}",
             f"{name!r} is no source that is read"
-            + (suggestion(name, known) or f"; allowed: {', '.join(known[:8]) or 'none'}"),
+            + (suggestion(name, source_ids) or f"; allowed: {', '.join(source_ids[:8]) or 'none'}"),
         )
         for name in inputs.sources
-        if name not in known
+        if name not in source_ids
     ]
 
 
 def _headroom_faults(deployment: Deployment, inputs: Inputs) -> list[Fault]:
-    tightest = min((one.bound_s for one in inputs.objectives(deployment)), default=None)
+    tightest = min((objective.bound_s for objective in inputs.objectives(deployment)), default=None)
     if tightest is None or inputs.headroom_s < tightest:
         return []
     allowed = f"less than {tightest:g}, the tightest objective in seconds"

@@ -1,20 +1,179 @@
-"""The work of what-if jobs: load, ask the engine, say how to store."""
+"""Work of what-if jobs: each kind of question answered by the engine. Only workers import it: it loads numba."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
-from apps.planning.what_ifs.answers import ANSWERS
+from apps.planning.what_ifs.benches import MACE_EVERY, is_quick
+from apps.planning.what_ifs.inputs import Inputs
 from apps.planning.what_ifs.services import what_if_store
-from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.planning.what_ifs.sweeps import bench_question
+from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
+from engine.document.deployment import Deployment
+from engine.provisioning.changes import apply_changes
+from engine.provisioning.growth import headroom_by_query
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.pareto import front
+from engine.provisioning.pool.curve import PoolCurve
+from engine.provisioning.question import PoolQuestion
+from engine.provisioning.scenario import placed
+from engine.provisioning.smallest_pool import smallest_pool
+from engine.provisioning.survival import lose_each
+from engine.provisioning.what_if import ScenarioOutcome, what_if
 
-__all__ = ["answer_what_if"]
+__all__ = ["ANSWERS", "answer_what_if"]
+
+Progress = Callable[[float, str], Any]
+_MAX_SEARCH_S = 150.0  # of a search for a fleet; then it says what it has found by then
+_DRAWS = 40  # runs of Flow behind a probability
+_FLOW_CELLS = 100_000_000  # nodes x operators x slices up to which every loss is estimated by Flow
+
+
+def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Scenarios side by side, each with its worst loss of a node."""
+    options = row.options
+    intervals = options.get("intervals", True)
+    outcomes = what_if(
+        snapshot.deployment,
+        [{name: scenario[name] for name in ("name", "changes", "place")} for scenario in row.scenarios],
+        seed=options.get("seed", 0),
+        mace_every=MACE_EVERY,
+        flow=options.get("flow", True),
+        intervals=intervals,
+        draws=_DRAWS if intervals else 0,
+        closed=snapshot.closed_nodes,
+        progress=lambda share, step: progress(0.9 * share, step),
+    )
+    lose_one = options.get("lose_one", True)
+    return {
+        "scenarios": [outcome.to_dict() | {"lost": _worst_loss(outcome) if lose_one else None} for outcome in outcomes]
+    }
+
+
+def _worst_loss(outcome: ScenarioOutcome) -> dict[str, Any] | None:
+    """The worst of losing any one node, by Mace; None where that takes too long or nothing can be placed."""
+    deployment = outcome.deployment
+    if deployment is None or not deployment.operators or not is_quick(deployment):
+        return None
+    size = PoolCurve(deployment, MACE_EVERY).sweep(1.0, [len(deployment.nodes)])[0]
+    return None if size.lost is None else size.lost.to_dict()
+
+
+def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Sweep over numbers of nodes, for clusters too large for the web process."""
+    question = bench_question(row.cluster, Inputs.of(row.options), snapshot)
+    bench = PoolCurve(question.deployment, MACE_EVERY, closed=snapshot.closed_nodes)
+    counts = sorted(row.options.get("sizes") or [question.now])
+    factors = question.inputs.factors(question.deployment)
+    sizes = bench.sweep(factors, counts, like=question.like, lose_one=True, progress=progress)
+    return {"now": question.now, "sizes": [size.to_dict() for size in sizes]}
+
+
+def _base_deployment(row: WhatIf, snapshot: Snapshot) -> Deployment:
+    """Deployment that a search starts from: the running queries with the scenario's changes, everything placed."""
+    scenario = row.scenarios[0]
+    changed = apply_changes(snapshot.deployment, scenario["changes"])
+    how = scenario["place"] if scenario["changes"] else "keep"
+    return placed(
+        changed, how, mace_every=MACE_EVERY, seed=row.options.get("seed", 0), closed=_closed(changed, snapshot)
+    )
+
+
+def _closed(deployment: Deployment, snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(node for node in snapshot.closed_nodes if node in deployment.node_index)
+
+
+def _pool_question(row: WhatIf, base: Deployment, snapshot: Snapshot) -> PoolQuestion:
+    """Question of all searches for a fleet."""
+    options = row.options
+    return PoolQuestion(
+        keep_present=options.get("keep_present", True),
+        lose=int(options.get("lose_one", True)),
+        headroom_s=options.get("headroom_s", 0.0),
+        seed=options.get("seed", 0),
+        mace_every=MACE_EVERY,
+        closed=_closed(base, snapshot),
+        leave_out=True,
+        budget_s=_MAX_SEARCH_S,
+    )
+
+
+def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base_deployment(row, snapshot)
+    question = bench_question(row.cluster, Inputs(pool=row.options.get("pool", "")), snapshot)
+    model = question.model
+    like: Any = question.like
+    if model is not None:
+        like = {"capacity_cps": model.capacity_cps, "cores": model.cores, "price_per_hour": model.price_per_hour}
+    max_nodes = row.options.get("max_nodes", max(64, 2 * len(base.nodes)))
+    pool = smallest_pool(base, _pool_question(row, base, snapshot), like=like, most=max_nodes, progress=progress)
+    return _without_placement(pool.to_dict())
+
+
+def _cheapest_mix(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base_deployment(row, snapshot)
+    mix = cheapest_mix(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress)
+    return _without_placement(mix.to_dict())
+
+
+def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base_deployment(row, snapshot)
+    return front(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress).to_dict()
+
+
+def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    """Every node lost in turn; by Mace where that many runs of Flow would take too long."""
+    base = _base_deployment(row, snapshot)
+    survival = lose_each(
+        base,
+        seed=row.options.get("seed", 0),
+        mace_every=MACE_EVERY,
+        flow=len(base.nodes) * len(base.operators) * base.subintervals <= _FLOW_CELLS,
+        closed=_closed(base, snapshot),
+        progress=progress,
+    ).to_dict()
+    return survival | {
+        "now": _brief_outcome(survival["now"]),
+        "losses": [_brief_outcome(loss) for loss in survival["losses"]],
+    }
+
+
+def _growth(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
+    base = _base_deployment(row, snapshot)
+    max_factor = row.options.get("most", 16.0)
+    return headroom_by_query(base, most=max_factor, mace_every=MACE_EVERY, progress=progress).to_dict()
+
+
+def _without_placement(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer without its placement: nobody reads thousands of operators, and a placement search finds a better
+    one.
+    """
+    return {name: value for name, value in answer.items() if name != "placement"}
+
+
+def _brief_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """An outcome with what a matrix shows of its queries."""
+    kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
+    names = ("statistic", "bound_s", "estimate_s", "worst_s", "state")
+    queries = outcome.get("queries", {})
+    return kept | {"queries": {query: {name: figures[name] for name in names} for query, figures in queries.items()}}
+
+
+ANSWERS: dict[Find, Callable[[WhatIf, Snapshot, Progress], dict[str, Any]]] = {
+    Find.COMPARE: _compare,
+    Find.SWEEP: _sweep,
+    Find.SMALLEST_POOL: _smallest_pool,
+    Find.CHEAPEST_MIX: _cheapest_mix,
+    Find.PARETO: _pareto,
+    Find.SURVIVAL: _survival,
+    Find.GROWTH: _growth,
+}
 
 
 def answer_what_if(report: JobReporter) -> JobOutcome:
@@ -23,7 +182,7 @@ def answer_what_if(report: JobReporter) -> JobOutcome:
     report(0.0, "Taking a snapshot")
     snapshot = cluster_snapshot(row.cluster)
     started = time.perf_counter()
-    answer = ANSWERS[Find(row.find)](row, snapshot, _scaled(report))
+    answer = ANSWERS[Find(row.find)](row, snapshot, _scale_progress(report))
     duration_s = time.perf_counter() - started
 
     def store(job: Job) -> JobOutcome:
@@ -34,6 +193,6 @@ def answer_what_if(report: JobReporter) -> JobOutcome:
     return JobOutcome(store=store)
 
 
-def _scaled(report: JobReporter) -> Callable[[float, str], Any]:
+def _scale_progress(report: JobReporter) -> Callable[[float, str], Any]:
     """The engine's progress from 0 to 1 in the part of the job that is left for it."""
     return lambda share, step: report(0.02 + 0.97 * share, step)

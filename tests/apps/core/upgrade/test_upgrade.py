@@ -197,6 +197,22 @@ def test_failure_while_copying_leaves_the_former_database(
         assert not is_former(connection)
 
 
+def test_upgrade_killed_before_the_swap_is_repeated(former: Path, on: Any) -> None:
+    backup_path(former).hardlink_to(former)
+    former.with_name(f"{former.name}.upgrade").write_bytes(b"half a copy")
+    with on(former):
+        migrate()
+        assert not is_former(connection)
+    assert counts(backup_path(former))["placements_placementrun"] == 2
+
+
+def test_backup_of_an_earlier_upgrade_is_not_overwritten(former: Path, on: Any) -> None:
+    backup_path(former).write_bytes(b"somebody's")
+    with on(former), pytest.raises(CommandError, match="exists already; move it away"):
+        migrate()
+    assert backup_path(former).read_bytes() == b"somebody's"
+
+
 def test_database_in_use_is_refused(former: Path, on: Any) -> None:
     with closing(sqlite3.connect(former)) as other:
         other.execute("PRAGMA journal_mode=WAL")

@@ -83,7 +83,7 @@ def answered(cluster: Cluster, **fields: Any) -> dict[str, Any]:
 # -- records
 
 
-def test_counts_are_spread_over_segments_and_gaps_stay_unknown() -> None:
+def test_counts_are_spread_over_segments_and_gaps_are_nan() -> None:
     grid = SegmentGrid(0.0, 100.0, 4, False)
     halves = Buckets(np.array([0.0, 50.0, 100.0, 150.0]), 50.0, np.array([100.0, 50.0, np.nan, np.nan]))
     wide = Buckets(np.array([200.0]), 200.0, np.array([800.0]))
@@ -91,7 +91,7 @@ def test_counts_are_spread_over_segments_and_gaps_stay_unknown() -> None:
     assert np.isnan(spread_buckets([], grid)).all()
 
 
-def test_segments_are_as_fine_as_records_and_not_too_many() -> None:
+def test_segments_follow_the_finest_record_up_to_the_limit() -> None:
     reach = RecordedReach("s", "history", AT - 60 * DAY, AT, 3600.0)
     week = segment_grid([reach], AT - 7 * DAY, AT + DAY)
     assert week is not None and (week.width_s, week.segments, week.is_coarser) == (3600.0, 168, False)
@@ -103,7 +103,7 @@ def test_segments_are_as_fine_as_records_and_not_too_many() -> None:
     assert segment_grid([reach], AT + DAY, AT + 2 * DAY) is None
 
 
-def test_reach_says_from_when_records_exist(cluster: Cluster) -> None:
+def test_recorded_reach_begins_with_the_first_record(cluster: Cluster) -> None:
     (reach,) = recorded_reaches(cluster)
     assert (reach.source, reach.kind, reach.first, reach.last) == ("clicks", "history", NOW - DAY, NOW)
 
@@ -111,7 +111,7 @@ def test_reach_says_from_when_records_exist(cluster: Cluster) -> None:
 # -- answers
 
 
-def test_everything_violates_what_mace_keeps(cluster: Cluster) -> None:
+def test_admitting_everything_violates_objectives_that_mace_keeps(cluster: Cluster) -> None:
     asked(cluster, "more", 0.5, NOW - DAY / 2, placement={"work": "a"})
     found = answered(cluster, policy={"admission": "everything"})
     assert (found["segments"], found["width_s"]) == (24, 3600.0)
@@ -124,7 +124,7 @@ def test_everything_violates_what_mace_keeps(cluster: Cluster) -> None:
     assert kept["tested"]["violations"] == [] and kept["requests"][0]["outcome"] == "rejected"
 
 
-def test_what_was_let_in_since_is_not_there_at_the_beginning(cluster: Cluster) -> None:
+def test_queries_admitted_in_the_period_are_absent_at_its_beginning(cluster: Cluster) -> None:
     asked(cluster, "more", 0.5, NOW - DAY / 2, override=True, placement={"work": "a"})
     found = answered(cluster, policy={"admission": "mace"})
     (request,) = found["requests"]
@@ -135,14 +135,14 @@ def test_what_was_let_in_since_is_not_there_at_the_beginning(cluster: Cluster) -
     assert found["recorded"]["seconds_over"] > 0 == found["tested"]["seconds_over"]
 
 
-def test_requests_may_be_asked_at_the_beginning(cluster: Cluster) -> None:
+def test_requests_are_replayed_at_the_beginning_when_asked_so(cluster: Cluster) -> None:
     asked(cluster, "more", 0.5, timezone.now(), placement={"work": "a"})
     assert answered(cluster, policy={"admission": "everything"})["requests"] == []
     found = answered(cluster, policy={"admission": "everything"}, ask="start", until=timezone.now())
     assert found["tested"]["queries"]["more"]["latency_s"][0] is not None
 
 
-def test_a_stopped_query_ran_until_its_stop(cluster: Cluster) -> None:
+def test_a_stopped_query_runs_until_its_stop_in_the_replay(cluster: Cluster) -> None:
     query = small_cluster.start_query(cluster, "gone", 0.3, "b")
     query_stop(query=query)
     type(query).objects.filter(pk=query.pk).update(updated_at=NOW - timedelta(hours=6))
@@ -153,14 +153,14 @@ def test_a_stopped_query_ran_until_its_stop(cluster: Cluster) -> None:
 # -- services
 
 
-def test_a_policy_starts_from_the_clusters_own(cluster: Cluster) -> None:
+def test_policy_fields_default_to_the_clusters_own(cluster: Cluster) -> None:
     Cluster.objects.filter(pk=cluster.pk).update(review_at_risk=False, review_assumed=True)
     cluster.refresh_from_db()
     row = backtest_create(cluster=cluster, user=None, policy={"headroom": 0.1})
     assert (row.policy["at_risk"], row.policy["assumed"], row.policy["headroom"]) == ("admit", "review", 0.1)
 
 
-def test_refusals_name_every_fault(cluster: Cluster) -> None:
+def test_invalid_backtests_are_refused_with_every_fault(cluster: Cluster) -> None:
     with pytest.raises(Malformed) as refused:
         backtest_create(cluster=cluster, user=None, since=NOW, until=NOW, policy={"admission": "all"}, ask="x")
     assert [fault.path for fault in refused.value.faults] == ["until", "ask", "policy.admission"]
@@ -173,14 +173,14 @@ def test_refusals_name_every_fault(cluster: Cluster) -> None:
         backtest_create(cluster=small_cluster.small_cluster("empty"), user=None)
 
 
-def test_a_cancelled_one_has_no_answer(cluster: Cluster) -> None:
+def test_a_cancelled_backtest_has_no_result(cluster: Cluster) -> None:
     row, job = backtest_request(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
     job_cancel(job)
     row.refresh_from_db()
     assert (row.state, row.result) == (RunState.CANCELLED, None)
 
 
-def test_old_ones_are_purged(cluster: Cluster) -> None:
+def test_old_backtests_are_purged(cluster: Cluster) -> None:
     old = backtest_create(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
     backtest_create(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
     BacktestRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - BACKTEST_RETENTION - DAY, state="answered")
@@ -190,7 +190,7 @@ def test_old_ones_are_purged(cluster: Cluster) -> None:
 # -- REST
 
 
-def test_asked_followed_read_and_deleted_over_rest(
+def test_a_backtest_is_requested_read_and_deleted_over_rest(
     api: APIClient, api_of: Callable[..., APIClient], cluster: Cluster
 ) -> None:
     body = {"cluster": "little", "since": (NOW - DAY).isoformat(), "policy": {"admission": "everything"}}

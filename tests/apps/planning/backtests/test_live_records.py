@@ -44,7 +44,7 @@ def hour(live: LiveQuery, at: datetime, records: float, windows: int) -> None:
         )  # fmt: skip
 
 
-def test_subintervals_are_the_finest_record(live: LiveQuery) -> None:
+def test_telemetry_of_subintervals_is_the_finest_record(live: LiveQuery) -> None:
     (reach,) = recorded_reaches(live.query.cluster)
     assert (reach.source, reach.kind, reach.width_s) == ("probes", "measured", 10.0)
     grid = segment_grid([reach], NOW - 60 * MINUTE, NOW)
@@ -55,7 +55,7 @@ def test_subintervals_are_the_finest_record(live: LiveQuery) -> None:
     assert record.measured == len(known) >= 5 and record.stretch_eps == pytest.approx(10.0)
 
 
-def test_hours_know_the_mean_rate_of_what_was_told(live: LiveQuery) -> None:
+def test_hours_with_gaps_have_the_mean_rate_of_their_windows(live: LiveQuery) -> None:
     at = datetime.fromtimestamp(NOW.timestamp() // 3600 * 3600, UTC) - timedelta(hours=5)
     hour(live, at, 90_000.0, windows=180)  # half of the hour was told: 50 events/s at each of two agents
     history(live.query.cluster, [10.0] * 3, at + timedelta(hours=2), "probes")
@@ -64,7 +64,7 @@ def test_hours_know_the_mean_rate_of_what_was_told(live: LiveQuery) -> None:
     assert (record.measured, record.known) == (1, 3)
 
 
-def test_measured_latencies_stand_beside_replayed_ones_with_their_waits(live: LiveQuery) -> None:
+def test_measured_latencies_stand_beside_replayed_ones_with_waits_added(live: LiveQuery) -> None:
     cluster = live.query.cluster
     estimate_request(cluster=cluster)
     small_cluster.run_jobs()

@@ -64,21 +64,21 @@ def trace(hours: int = 72, missing: range = range(0)) -> bytes:
 # -- buckets
 
 
-def test_counts_are_summed_and_gaps_are_unknown() -> None:
+def test_counts_are_summed_per_bucket_and_gaps_are_nan() -> None:
     starts = np.array([0.0, 900.0, 1800.0, 2700.0, 3600.0, 10_800.0, 11_700.0, 12_600.0, 13_500.0])
     found = bucket_trace(EventCounts(starts, np.full(9, 900.0), np.arange(1.0, 10.0)), 3600)
     assert found[0] == 0.0
     np.testing.assert_equal(found[1], [10.0, np.nan, np.nan, 30.0])
 
 
-def test_a_bucket_half_known_is_scaled_and_ends_in_part_are_left_out() -> None:
+def test_half_known_buckets_are_scaled_and_partial_ends_are_dropped() -> None:
     starts = np.array([1800.0, 3600.0, 5400.0, 7200.0, 10_800.0, 12_600.0])
     found = bucket_trace(EventCounts(starts, np.full(6, 1800.0), np.full(6, 5.0)), 3600)
     assert found[0] == 3600.0
     assert found[1].tolist() == [10.0, 10.0, 10.0]  # the middle one from its first half
 
 
-def test_single_events_are_counted() -> None:
+def test_timestamps_are_counted_per_bucket() -> None:
     stamps = np.sort(np.random.default_rng(0).random(20_000) * 7200 + 1800)
     at, values = bucket_trace(EventStamps(stamps), 3600)
     assert at == 3600.0
@@ -86,7 +86,7 @@ def test_single_events_are_counted() -> None:
     assert values[0] == pytest.approx(10_000, rel=0.05)
 
 
-def test_series_are_merged_and_made_coarser() -> None:
+def test_series_are_merged_and_coarsened() -> None:
     at, values = merge_buckets(0.0, np.array([1.0, 2.0]), 10_800.0, np.array([4.0]), 3600)
     np.testing.assert_equal(values, [1.0, 2.0, np.nan, 4.0])
     assert at == 0.0
@@ -99,7 +99,7 @@ def test_series_are_merged_and_made_coarser() -> None:
 # -- histories
 
 
-def test_a_history_is_uploaded_extended_shown_and_deleted(api: APIClient, cluster: Cluster) -> None:
+def test_a_load_history_is_uploaded_extended_read_and_deleted(api: APIClient, cluster: Cluster) -> None:
     def sent(text: bytes) -> dict[str, Any]:
         file = io.BytesIO(text)
         file.name = "load.csv"
@@ -122,7 +122,7 @@ def test_a_history_is_uploaded_extended_shown_and_deleted(api: APIClient, cluste
     assert not LoadHistory.objects.exists()
 
 
-def test_every_fault_of_a_generator_is_named(api: APIClient, cluster: Cluster) -> None:
+def test_generator_with_several_faults_names_each(api: APIClient, cluster: Cluster) -> None:
     body = {"cluster": "little", "source_id": "clicks", "generator": {"weeks": 0.5, "noise": 7, "speed": 1}}
     refused = api.post("/api/v1/load-histories", body, format="json")
     assert refused.status_code == 400
@@ -133,7 +133,7 @@ def test_every_fault_of_a_generator_is_named(api: APIClient, cluster: Cluster) -
     assert not LoadHistory.objects.exists()
 
 
-def test_a_generated_history_has_its_day_its_weekend_and_its_growth(cluster: Cluster) -> None:
+def test_a_generated_history_has_daily_swing_weekend_dip_and_growth(cluster: Cluster) -> None:
     ends = datetime(2026, 6, 29, tzinfo=UTC)  # a Monday
     spec = {"peak_rate_eps": 50.0, "weeks": 4, "growth_per_week": 0.1, "weekend_dip": 0.5, "noise": 0.0}
     row = history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec, ends_at=ends)
@@ -145,7 +145,7 @@ def test_a_generated_history_has_its_day_its_weekend_and_its_growth(cluster: Clu
         history_create_from_generator(cluster=cluster, source_id="clicks", spec=spec)
 
 
-def test_a_viewer_reads_and_changes_nothing(api_of: Any, cluster: Cluster) -> None:
+def test_viewers_read_histories_and_change_none(api_of: Any, cluster: Cluster) -> None:
     viewer = api_of("viewer")
     assert viewer.get("/api/v1/load-histories").status_code == 200
     body = {"cluster": "little", "source_id": "clicks", "generator": SPEC}
@@ -156,7 +156,7 @@ def test_a_viewer_reads_and_changes_nothing(api_of: Any, cluster: Cluster) -> No
 # -- forecasts
 
 
-def test_a_growing_source_breaks_an_objective_on_a_date(api: APIClient, cluster: Cluster) -> None:
+def test_a_forecast_of_a_growing_source_dates_the_violation(api: APIClient, cluster: Cluster) -> None:
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
     row = forecast_now(cluster)
     found = shortages(cluster)
@@ -176,7 +176,7 @@ def test_a_growing_source_breaks_an_objective_on_a_date(api: APIClient, cluster:
     assert series == forecast_series(row)
 
 
-def test_regret_needs_prices_and_weighs_them(api: APIClient, cluster: Cluster) -> None:
+def test_regret_needs_prices_and_weighs_cost_of_violations(api: APIClient, cluster: Cluster) -> None:
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
     row = forecast_now(cluster, horizon_days=3)
     refused = api.get(f"/api/v1/forecasts/{row.pk}/regret")
@@ -190,7 +190,7 @@ def test_regret_needs_prices_and_weighs_them(api: APIClient, cluster: Cluster) -
     assert wrong.status_code == 400
 
 
-def test_without_histories_there_is_nothing_to_ask(cluster: Cluster, api: APIClient) -> None:
+def test_a_forecast_without_histories_is_refused(cluster: Cluster, api: APIClient) -> None:
     with pytest.raises(Impossible, match="no load history"):
         forecast_request(cluster=cluster)
     assert shortages(cluster) == []
@@ -201,7 +201,7 @@ def test_without_histories_there_is_nothing_to_ask(cluster: Cluster, api: APICli
         forecast_request(cluster=cluster, seed=-1)
 
 
-def test_a_short_history_fails_with_its_reason_and_a_vanished_one_too(cluster: Cluster) -> None:
+def test_a_forecast_of_a_short_or_deleted_history_fails_with_the_reason(cluster: Cluster) -> None:
     row = history_create_from_generator(cluster=cluster, source_id="clicks", spec={**SPEC, "weeks": 1})
     forecast_request(cluster=cluster)
     history_delete(history=row)
@@ -210,7 +210,7 @@ def test_a_short_history_fails_with_its_reason_and_a_vanished_one_too(cluster: C
     assert "no load history any more" in job.error["message"]
 
 
-def test_a_cluster_without_queries_has_its_load_forecast(db: None) -> None:
+def test_load_is_forecast_without_queries(db: None) -> None:
     cluster = small_cluster.small_cluster()
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
     row = forecast_now(cluster, horizon_days=2)

@@ -24,7 +24,7 @@ def proposed(client: Any, **asked: Any) -> str:
     return answer["Content-Location"]
 
 
-def test_a_search_is_a_job_and_a_run(api: Any, cluster: Cluster) -> None:
+def test_create_answers_202_with_a_job_and_the_address_of_the_run(api: Any, cluster: Cluster) -> None:
     answer = ask(api)
     assert (answer.status_code, answer.json()["kind"]) == (202, "workers.search_placement")
     searching = api.get(answer["Content-Location"]).json()
@@ -41,7 +41,7 @@ def test_a_search_is_a_job_and_a_run(api: Any, cluster: Cluster) -> None:
     assert "moves" not in found["proposal"]
 
 
-def test_objectives_count_where_there_are_any(api: Any, cluster: Cluster) -> None:
+def test_objective_defaults_to_the_queries_objectives(api: Any, cluster: Cluster) -> None:
     cluster.queries.update(objective_statistic="worst", objective_bound_s=2.0)
     assert api.get(ask(api)["Content-Location"]).json()["objective"] == "objectives"
     assert api.get(ask(api, objective="worst")["Content-Location"]).json()["objective"] == "worst"
@@ -49,7 +49,7 @@ def test_objectives_count_where_there_are_any(api: Any, cluster: Cluster) -> Non
     assert api.get(ask(api)["Content-Location"]).json()["objective"] == "worst"
 
 
-def test_applied_undone_and_deleted(api: Any, cluster: Cluster) -> None:
+def test_a_proposal_is_applied_undone_and_deleted_over_rest(api: Any, cluster: Cluster) -> None:
     address = proposed(api)
     answer = api.post(f"{address}/apply", {"pace": 0}, format="json")
     assert (answer.status_code, answer.json()["kind"]) == (202, "workers.apply_moves")
@@ -66,7 +66,7 @@ def test_applied_undone_and_deleted(api: Any, cluster: Cluster) -> None:
     assert api.get(address).status_code == 404
 
 
-def test_stop_and_abort_need_something_at_work(api: Any, cluster: Cluster) -> None:
+def test_stop_and_abort_return_409_when_nothing_runs(api: Any, cluster: Cluster) -> None:
     searching = ask(api)["Content-Location"]
     assert api.post(f"{searching}/abort").json()["code"] == "wrong_state"
     assert api.post(f"{searching}/stop").json()["state"] == "searching"
@@ -78,7 +78,7 @@ def test_stop_and_abort_need_something_at_work(api: Any, cluster: Cluster) -> No
     assert (aborted["state"], aborted["moves"][0]["state"]) == ("aborted", "skipped")
 
 
-def test_a_moved_cluster_is_a_conflict_that_says_what(api: Any, cluster: Cluster) -> None:
+def test_apply_returns_409_with_the_changes_when_the_cluster_moved(api: Any, cluster: Cluster) -> None:
     address = proposed(api)
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
     answer = api.post(f"{address}/apply")
@@ -87,7 +87,7 @@ def test_a_moved_cluster_is_a_conflict_that_says_what(api: Any, cluster: Cluster
     assert api.get(address).json()["standing"]["stale"]
 
 
-def test_who_may_do_what(api_of: Any, cluster: Cluster) -> None:
+def test_viewers_read_placements_and_operators_change_them(api_of: Any, cluster: Cluster) -> None:
     address = proposed(api_of("operator"))
     viewer = api_of("viewer")
     assert viewer.get(address).status_code == 200
@@ -100,7 +100,7 @@ def test_who_may_do_what(api_of: Any, cluster: Cluster) -> None:
     assert ask(reader).status_code == 403
 
 
-def test_every_fault_comes_at_once(api: Any, cluster: Cluster) -> None:
+def test_create_returns_400_with_every_fault(api: Any, cluster: Cluster) -> None:
     answer = ask(api, constraints={"pin": {"first/work": "zz"}, "apart": [["first/work"]]}, budget_s=-1, seed=-1)
     assert answer.status_code == 400
     paths = [fault["path"] for fault in answer.json()["faults"]]
@@ -109,7 +109,7 @@ def test_every_fault_comes_at_once(api: Any, cluster: Cluster) -> None:
     assert ask(api, cluster="nowhere").status_code == 404
 
 
-def test_the_same_key_searches_once(api: Any, cluster: Cluster) -> None:
+def test_a_repeated_idempotency_key_starts_one_search(api: Any, cluster: Cluster) -> None:
     first, second = (
         api.post(URL, {"cluster": "little"}, format="json", headers={"Idempotency-Key": "once"}) for _ in range(2)
     )
@@ -118,7 +118,7 @@ def test_the_same_key_searches_once(api: Any, cluster: Cluster) -> None:
     assert PlacementRun.objects.count() == 1
 
 
-def test_lists_are_filtered(api: Any, cluster: Cluster) -> None:
+def test_placements_are_filtered_by_cluster_and_state(api: Any, cluster: Cluster) -> None:
     proposed(api)
     ask(api)
     assert len(api.get(f"{URL}?cluster=little").json()["results"]) == 2

@@ -29,22 +29,22 @@ CLIENTS = 6
 
 
 @pytest.mark.postgres
-def test_a_run_is_applied_by_one_of_many_on_postgresql(postgres_db: str) -> None:
+def test_one_of_many_concurrent_applies_of_a_run_succeeds_on_postgresql(postgres_db: str) -> None:
     check_one_run_applied_by_many()
 
 
 @pytest.mark.postgres
-def test_runs_of_one_cluster_are_applied_one_at_a_time_on_postgresql(postgres_db: str) -> None:
+def test_one_of_many_runs_of_a_cluster_is_applied_at_a_time_on_postgresql(postgres_db: str) -> None:
     check_many_runs_applied()
 
 
 @pytest.mark.postgres
-def test_moves_and_an_admission_never_fill_a_node_twice_on_postgresql(postgres_db: str) -> None:
+def test_concurrent_moves_and_admission_never_overload_a_node_on_postgresql(postgres_db: str) -> None:
     check_moves_against_an_admission()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_moves_and_an_admission_never_fill_a_node_twice_on_sqlite() -> None:
+def test_concurrent_moves_and_admission_never_overload_a_node_on_sqlite() -> None:
     check_moves_against_an_admission()
 
 

@@ -52,7 +52,7 @@ def states(run: PlacementRun) -> list[str]:
     return list(run.moves.order_by("number").values_list("state", flat=True))
 
 
-def test_applied_as_proposed_and_taken_back(crowded: Cluster, proposed: Proposed) -> None:
+def test_apply_moves_operators_as_proposed_and_undo_moves_them_back(crowded: Cluster, proposed: Proposed) -> None:
     before = places(crowded)
     run = proposed()
     placement_apply(run=run, user=None, pace=0.0)
@@ -73,7 +73,7 @@ def test_applied_as_proposed_and_taken_back(crowded: Cluster, proposed: Proposed
         placement_undo(run=run, user=None)
 
 
-def test_a_moved_cluster_refuses_the_proposal_and_the_undo(cluster: Cluster, proposed: Proposed) -> None:
+def test_apply_and_undo_are_stale_when_the_cluster_has_changed(cluster: Cluster, proposed: Proposed) -> None:
     run, other = proposed(), proposed()
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
     with pytest.raises(Stale) as refused:
@@ -90,7 +90,7 @@ def test_a_moved_cluster_refuses_the_proposal_and_the_undo(cluster: Cluster, pro
     assert not placement_standing(fresh(run)).can_undo
 
 
-def test_one_run_at_a_time(crowded: Cluster, proposed: Proposed) -> None:
+def test_a_second_run_of_a_cluster_is_refused_while_one_is_applied(crowded: Cluster, proposed: Proposed) -> None:
     run, other = proposed(), proposed()
     placement_apply(run=run, user=None)
     with pytest.raises(Conflict) as refused:
@@ -100,7 +100,9 @@ def test_one_run_at_a_time(crowded: Cluster, proposed: Proposed) -> None:
         placement_apply(run=fresh(run), user=None)
 
 
-def test_a_change_between_batches_stops_it_after_a_whole_batch(crowded: Cluster, proposed: Proposed) -> None:
+def test_a_change_between_batches_ends_the_run_as_stale_after_a_whole_batch(
+    crowded: Cluster, proposed: Proposed
+) -> None:
     run = proposed()
     run, job = placement_apply(run=run, user=None, pace=0.0, batch_size=1)
     job = job_start(job.pk)
@@ -121,7 +123,7 @@ def test_a_change_between_batches_stops_it_after_a_whole_batch(crowded: Cluster,
     assert places(crowded) == moved
 
 
-def test_a_lost_worker_s_batches_are_not_made_twice(crowded: Cluster, proposed: Proposed) -> None:
+def test_batches_of_a_lost_worker_are_not_applied_twice(crowded: Cluster, proposed: Proposed) -> None:
     run = proposed()
     run, job = placement_apply(run=run, user=None, pace=0.0, batch_size=1)
     lost = job_start(job.pk)
@@ -138,7 +140,9 @@ def test_a_lost_worker_s_batches_are_not_made_twice(crowded: Cluster, proposed: 
         batch_apply(run=run, job=lost)
 
 
-def test_aborted_between_batches(crowded: Cluster, proposed: Proposed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abort_between_batches_skips_the_remaining_moves(
+    crowded: Cluster, proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = proposed()
     with pytest.raises(Conflict, match="only one that is being applied"):
         placement_abort(run=run)
@@ -154,7 +158,7 @@ def test_aborted_between_batches(crowded: Cluster, proposed: Proposed, monkeypat
     assert placement_standing(run).can_undo
 
 
-def test_aborted_before_a_worker_had_it(cluster: Cluster, proposed: Proposed) -> None:
+def test_abort_before_the_first_batch_moves_nothing(cluster: Cluster, proposed: Proposed) -> None:
     run, _ = placement_apply(run=proposed(), user=None)
     placement_abort(run=run)
     run = fresh(run)
@@ -163,7 +167,7 @@ def test_aborted_before_a_worker_had_it(cluster: Cluster, proposed: Proposed) ->
         placement_undo(run=run, user=None)
 
 
-def test_a_split_writes_replicas_with_their_shares(cluster: Cluster) -> None:
+def test_applying_a_split_stores_replicas_with_their_fractions(cluster: Cluster) -> None:
     query = small_cluster.start_query(cluster, "heavy", 1.6, "c", bound_s=5.0)
     query.running_version.operators.update(stateless=True)
     run, _ = placement_request(
@@ -180,13 +184,13 @@ def test_a_split_writes_replicas_with_their_shares(cluster: Cluster) -> None:
     assert sum(share for _, _, share in found) == pytest.approx(1.0)
 
 
-def test_numbers_have_limits(cluster: Cluster, proposed: Proposed) -> None:
+def test_pace_and_batch_size_out_of_range_are_refused(cluster: Cluster, proposed: Proposed) -> None:
     with pytest.raises(Malformed) as refused:
         placement_apply(run=proposed(), user=None, pace=-1.0, batch_size=0)
     assert [fault.path for fault in refused.value.faults] == ["pace", "batch_size"]
 
 
-def test_moves_that_touch_a_node_wait_on_each_other() -> None:
+def test_moves_that_share_a_node_go_to_different_batches() -> None:
     def move(before: str, after: str, duration_s: float = 0.0) -> PlacementMove:
         return PlacementMove(before=[{"node": before}], after=[{"node": after}], duration_s=duration_s)
 
@@ -198,7 +202,7 @@ def test_moves_that_touch_a_node_wait_on_each_other() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_at_the_same_time_one_is_applied(crowded: Cluster, proposed: Proposed) -> None:
+def test_one_of_two_concurrent_applies_succeeds(crowded: Cluster, proposed: Proposed) -> None:
     runs = [proposed(), proposed()]
 
     def apply(run: PlacementRun) -> str:

@@ -33,7 +33,7 @@ from tests.apps.planning.placements.conftest import places
 Proposed = Callable[..., PlacementRun]
 
 
-def test_a_search_proposes_and_moves_nothing(cluster: Cluster, proposed: Proposed) -> None:
+def test_a_search_stores_a_proposal_and_moves_nothing(cluster: Cluster, proposed: Proposed) -> None:
     before = places(cluster)
     run = proposed()
     answer = run.result or {}
@@ -51,20 +51,20 @@ def test_a_search_proposes_and_moves_nothing(cluster: Cluster, proposed: Propose
     assert run.job.result == {"placement": str(run.pk), "state": "proposed", "moves": 1}
 
 
-def test_what_is_best_already_stays(cluster: Cluster, proposed: Proposed) -> None:
+def test_a_placement_that_is_optimal_is_kept(cluster: Cluster, proposed: Proposed) -> None:
     run = proposed(constraints={"max_moves": 0})
     assert (run.facts["moves"], run.facts["value_before"]) == (0, run.facts["value_after"])
     assert "moves nothing" in placement_standing(run).why_not
 
 
-def test_constraints_hold(cluster: Cluster, proposed: Proposed) -> None:
+def test_a_proposal_satisfies_its_constraints(cluster: Cluster, proposed: Proposed) -> None:
     run = proposed(constraints={"pin": {"first/work": "a"}, "forbid": {"second/work": ["c"]}, "max_moves": 3})
     placement = (run.result or {})["placement"]
     assert placement["first/work"][0]["node"] == "a"
     assert placement["second/work"][0]["node"] == "b"
 
 
-def test_every_fault_is_named_at_once(cluster: Cluster) -> None:
+def test_request_with_several_faults_names_each(cluster: Cluster) -> None:
     node_update(node=cluster.nodes.get(name="c"), state="draining")
     query = small_cluster.make_query(cluster, "idle", 0.1)
     with pytest.raises(Malformed) as refused:
@@ -88,7 +88,7 @@ def test_every_fault_is_named_at_once(cluster: Cluster) -> None:
     assert not Job.objects.filter(kind="workers.search_placement").exists()
 
 
-def test_without_nodes_or_queries_there_is_nothing_to_place(cluster: Cluster) -> None:
+def test_a_cluster_without_nodes_or_queries_is_refused(cluster: Cluster) -> None:
     for query in cluster.queries.all():
         query_stop(query=query)
     with pytest.raises(Impossible, match="Nothing runs"):
@@ -99,7 +99,7 @@ def test_without_nodes_or_queries_there_is_nothing_to_place(cluster: Cluster) ->
         placement_request(cluster=cluster, user=None)
 
 
-def test_constraints_that_leave_nothing_fail_with_every_reason(cluster: Cluster) -> None:
+def test_infeasible_constraints_fail_the_run_with_every_reason(cluster: Cluster) -> None:
     forbid = {"first/work": ["a", "b", "c"], "second/work": ["a", "b", "c"]}
     run, job = placement_request(cluster=cluster, user=None, constraints={"forbid": forbid})
     small_cluster.run_jobs()
@@ -110,7 +110,7 @@ def test_constraints_that_leave_nothing_fail_with_every_reason(cluster: Cluster)
     assert "first/work" in run.message
 
 
-def test_stopping_keeps_the_best_so_far(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_proposes_the_best_placement_so_far(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     run, job = placement_request(cluster=cluster, user=None, budget_s=60.0, algorithm="mace-hc")
     looked: list[dict[str, Any]] = []
 
@@ -133,7 +133,7 @@ def test_stopping_keeps_the_best_so_far(cluster: Cluster, monkeypatch: pytest.Mo
         placement_stop(run=run)
 
 
-def test_cancelling_keeps_nothing(cluster: Cluster) -> None:
+def test_a_cancelled_search_stores_no_proposal(cluster: Cluster) -> None:
     run, job = placement_request(cluster=cluster, user=None)
     with pytest.raises(Conflict, match="stop it before"):
         placement_delete(run=run)
@@ -144,7 +144,7 @@ def test_cancelling_keeps_nothing(cluster: Cluster) -> None:
     assert not PlacementRun.objects.exists()
 
 
-def test_a_lost_worker_s_search_is_done_again_and_counts_once(cluster: Cluster) -> None:
+def test_a_search_of_a_lost_worker_is_repeated_and_stored_once(cluster: Cluster) -> None:
     _, job = placement_request(cluster=cluster, user=None, budget_s=0.3)
     lost = job_start(job.pk)
     assert lost is not None
@@ -157,7 +157,7 @@ def test_a_lost_worker_s_search_is_done_again_and_counts_once(cluster: Cluster) 
     assert outcome.store is not None
 
 
-def test_a_fleet_that_moves_while_it_searches_is_seen(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_during_the_search_makes_the_proposal_stale(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def started(**arguments: Any) -> None:
         begin(**arguments)
         node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
@@ -177,7 +177,7 @@ def test_a_fleet_that_moves_while_it_searches_is_seen(cluster: Cluster, monkeypa
     assert (again.parent_id, placement_standing(again).can_apply) == (run.pk, True)
 
 
-def test_old_runs_are_forgotten(proposed: Proposed) -> None:
+def test_old_runs_are_purged(proposed: Proposed) -> None:
     old, new = proposed(), proposed()
     PlacementRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=91))
     assert placements_purge() == 1

@@ -47,7 +47,7 @@ def compared(query: Query, **asked: Any) -> PlanComparison:
     return found
 
 
-def test_a_rewritten_plan_is_found_and_taken_over(query: Query, cluster: Cluster) -> None:
+def test_a_faster_rewriting_is_recommended_and_adopted(query: Query, cluster: Cluster) -> None:
     found = compared(query)
     finding = found.result["finding"]
     assert (finding["kind"], finding["key"], found.recommended, found.running) == ("better", "r1", "r1", 1)
@@ -68,7 +68,7 @@ def test_a_rewritten_plan_is_found_and_taken_over(query: Query, cluster: Cluster
     assert query.admissions.get().verdict == "admit"
 
 
-def test_the_preview_expects_what_the_comparison_said(query: Query, cluster: Cluster) -> None:
+def test_the_admission_preview_of_an_adopted_plan_agrees_with_the_comparison(query: Query, cluster: Cluster) -> None:
     found = compared(query)
     plan_adopt(comparison=found, plan="r1")
     admission_preview(cluster=cluster, user=None, query="q", version=2)
@@ -79,7 +79,7 @@ def test_the_preview_expects_what_the_comparison_said(query: Query, cluster: Clu
     assert own["after_s"] == pytest.approx(best["estimate_s"], abs=1e-9)
 
 
-def test_versions_are_compared_with_what_runs(query: Query) -> None:
+def test_versions_are_ranked_against_the_running_one(query: Query) -> None:
     query_version_create(query=query, body=plan(inputs=[entry("clicks", 1.0, 30.0, 3)]))
     found = compared(query)
     assert {plan["key"] for plan in found.result["plans"]} == {"v1", "v2", "r1"}
@@ -90,7 +90,7 @@ def test_versions_are_compared_with_what_runs(query: Query) -> None:
     assert alone.running is None
 
 
-def test_a_draft_is_compared_too(cluster: Cluster) -> None:
+def test_a_draft_is_compared_without_a_running_version(cluster: Cluster) -> None:
     draft = query_create(cluster=cluster, name="idea", body=plan(), objective={"statistic": "mean", "bound_s": 2.0})
     found = compared(draft)
     assert (found.result["statistic"], found.result["running"]) == ("mean", None)
@@ -98,7 +98,7 @@ def test_a_draft_is_compared_too(cluster: Cluster) -> None:
     assert not plans_recommended(cluster)
 
 
-def test_refusals_name_what_is_allowed(query: Query, cluster: Cluster) -> None:
+def test_invalid_parameters_of_a_comparison_are_refused_with_allowed_values(query: Query, cluster: Cluster) -> None:
     for asked, part in (
         ({"versions": [7]}, "allowed: 1"),
         ({"hop_cycles": -1.0}, "at least 0"),
@@ -119,14 +119,14 @@ def test_refusals_name_what_is_allowed(query: Query, cluster: Cluster) -> None:
         comparison_request(query=lonely, capacity_cps=100.0)
 
 
-def test_what_has_moved_since_is_not_taken_over(query: Query) -> None:
+def test_a_plan_with_changed_statistics_is_not_adopted(query: Query) -> None:
     found = compared(query)
     statistics_update(version=query.running_version, statistics=[{"operator": "hot", "selectivity": 0.9}])
     with pytest.raises(Stale, match="compare again"):
         plan_adopt(comparison=found, plan="r1")
 
 
-def test_the_same_question_is_asked_once_and_can_be_cancelled(query: Query) -> None:
+def test_a_waiting_comparison_is_reused_and_can_be_cancelled(query: Query) -> None:
     first, job = comparison_request(query=query)
     assert comparison_request(query=query) == (first, job)
     with pytest.raises(Conflict, match="computing"):
@@ -137,7 +137,7 @@ def test_the_same_question_is_asked_once_and_can_be_cancelled(query: Query) -> N
     assert comparison_latest(query) is None
 
 
-def test_drift_asks_for_another_comparison_and_an_unchanged_sample_does_not(query: Query) -> None:
+def test_review_requests_a_comparison_after_drift_only(query: Query) -> None:
     assert plans_review() == 1
     run_jobs()
     first = comparison_latest(query)
@@ -160,7 +160,7 @@ def test_drift_asks_for_another_comparison_and_an_unchanged_sample_does_not(quer
     assert plans_review() == 0
 
 
-def test_old_comparisons_are_made_again(query: Query, settings: Any) -> None:
+def test_review_repeats_a_comparison_that_is_old(query: Query, settings: Any) -> None:
     compared(query, hop_cycles=0.5)
     PlanComparison.objects.update(created_at=timezone.now() - timedelta(hours=25))
     settings.PLANS_EVERY_S = 0.0
@@ -172,7 +172,7 @@ def test_old_comparisons_are_made_again(query: Query, settings: Any) -> None:
 
 
 # -- REST
-def test_the_way_through_the_api(api: Any, query: Query) -> None:
+def test_plans_are_compared_and_adopted_over_rest(api: Any, query: Query) -> None:
     url = f"/api/v1/queries/{query.pk}/plans"
     assert api.get(url).json() == {"query": "q", "versions": [1], "running": 1, "under_way": None, "latest": None}
     assert api.post(f"{url}/adopt", {"plan": "r1"}, format="json").status_code == 404
@@ -190,7 +190,7 @@ def test_the_way_through_the_api(api: Any, query: Query) -> None:
     assert api.post("/api/v1/admissions", adopted.json()["admission"], format="json").status_code == 202
 
 
-def test_viewers_compare_nothing(api_of: Any, query: Query) -> None:
+def test_viewers_cannot_compare_plans(api_of: Any, query: Query) -> None:
     viewer = api_of("viewer")
     url = f"/api/v1/queries/{query.pk}/plans"
     assert viewer.get(url).status_code == 200

@@ -28,7 +28,7 @@ def post(api: APIClient, path: str, body: Any) -> Any:
     return api.post(f"/api/v1/{path}", body, format="json")
 
 
-def test_a_scenario_from_creation_to_deletion(api: APIClient, cluster: Cluster) -> None:
+def test_a_scenario_is_created_changed_and_deleted_over_rest(api: APIClient, cluster: Cluster) -> None:
     body = {"cluster": "little", "name": "Friday", "changes": [{"scale_source": "*", "by": 1.5}]}
     made = post(api, "scenarios", body)
     assert (made.status_code, made.json()["place"], made.json()["created_by"]) == (201, "fill", "a-operator")
@@ -45,7 +45,7 @@ def test_a_scenario_from_creation_to_deletion(api: APIClient, cluster: Cluster) 
     assert api.delete(path).status_code == 204
 
 
-def test_a_what_if_is_asked_followed_and_read(api: APIClient, cluster: Cluster) -> None:
+def test_a_what_if_is_requested_followed_and_read_over_rest(api: APIClient, cluster: Cluster) -> None:
     body = {"cluster": "little", "changes": [{"lose_node": "b"}], "options": {"intervals": False}}
     asked = post(api, "what-ifs", body)
     assert (asked.status_code, asked["Location"]) == (202, f"/api/v1/jobs/{asked.json()['id']}")
@@ -66,7 +66,9 @@ def test_a_what_if_is_asked_followed_and_read(api: APIClient, cluster: Cluster) 
     assert "result" not in listed[0]
 
 
-def test_the_quick_answer(api: APIClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_answers_at_once_or_refuses_a_large_cluster(
+    api: APIClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = {"cluster": "little", "options": {"factor": 1.5, "sizes": [1, 2, 3]}}
     found = post(api, "what-ifs/sweep", body)
     assert found.status_code == 200
@@ -83,7 +85,7 @@ def test_the_quick_answer(api: APIClient, cluster: Cluster, monkeypatch: pytest.
     assert [one["nodes"] for one in api.get(asked["Content-Location"]).json()["result"]["sizes"]] == [1, 2, 3]
 
 
-def test_who_may_ask(api_of: Callable[..., APIClient], cluster: Cluster) -> None:
+def test_viewers_sweep_and_operators_request_what_ifs(api_of: Callable[..., APIClient], cluster: Cluster) -> None:
     viewer = api_of("viewer")
     assert viewer.get("/api/v1/what-ifs").status_code == 200
     assert post(viewer, "what-ifs/sweep", {"cluster": "little", "options": {"sizes": [2]}}).status_code == 200
@@ -91,7 +93,7 @@ def test_who_may_ask(api_of: Callable[..., APIClient], cluster: Cluster) -> None
         assert post(viewer, path, body).status_code == 403
 
 
-def test_what_cannot_be_read_is_named(api: APIClient, cluster: Cluster) -> None:
+def test_unreadable_what_ifs_are_refused_with_the_path(api: APIClient, cluster: Cluster) -> None:
     both = post(api, "what-ifs", {"cluster": "little", "changes": [], "scenarios": []})
     assert both.json()["faults"][0]["path"] == "changes"
     assert post(api, "what-ifs", {"cluster": "little", "find": "gold"}).status_code == 400

@@ -23,7 +23,7 @@ def deployment(nodes: int = 12) -> Deployment:
     return Deployment.parse({"subinterval_s": 1.0, "subintervals": 4, "nodes": rows})
 
 
-def test_a_bench_is_prepared_once_and_the_oldest_is_dropped() -> None:
+def test_a_bench_is_prepared_once_and_the_oldest_is_evicted() -> None:
     made: list[Deployment] = []
     go = threading.Event()
 
@@ -45,7 +45,7 @@ def test_a_bench_is_prepared_once_and_the_oldest_is_dropped() -> None:
     assert benches.require("a", deployment(), patience_s=PATIENCE_S) is not first
 
 
-def test_what_cannot_be_prepared_is_raised_and_tried_again() -> None:
+def test_a_failed_preparation_is_raised_and_retried() -> None:
     tries = []
 
     def prepare(asked: Deployment, closed: Any) -> Any:
@@ -59,7 +59,7 @@ def test_what_cannot_be_prepared_is_raised_and_tried_again() -> None:
     assert len(tries) == 2
 
 
-def test_sizes_lie_around_the_present_and_further_up_under_load() -> None:
+def test_sweep_sizes_surround_the_present_one_and_grow_with_load() -> None:
     now = list(sweep_sizes(deployment(), Inputs()))
     assert now[0] == 9
     assert 12 in now
@@ -71,7 +71,7 @@ def test_sizes_lie_around_the_present_and_further_up_under_load() -> None:
     assert min(sweep_sizes(deployment(), Inputs(pool="large"))) == 9  # the eight small ones stay
 
 
-def test_inputs_become_changes_of_a_scenario() -> None:
+def test_bench_inputs_become_changes_of_a_scenario() -> None:
     inputs = Inputs(factor=1.3, sources={"b": 2.0}, pool="large")
     assert inputs.changes(deployment(), 14) == [
         {"scale_source": "*", "by": 1.3},
@@ -101,7 +101,7 @@ def size(nodes: int, up: float, lost: float, bound: float = 10.0) -> dict[str, A
     }
 
 
-def test_the_smallest_number_that_holds_survives_a_loss_where_that_is_asked() -> None:
+def test_the_smallest_size_survives_a_loss_when_lose_one_is_set() -> None:
     sizes = [size(11, 14.0, 30.0), size(12, 9.0, 12.0), size(13, 7.0, 9.0)]
     objectives = {"q": BenchObjective("worst", 10.0, 10.0)}
     strict, lenient = (BenchSweep(12, sizes, objectives, lose) for lose in (True, False))
@@ -116,7 +116,7 @@ def test_the_smallest_number_that_holds_survives_a_loss_where_that_is_asked() ->
 
 
 @pytest.mark.django_db
-def test_a_cluster_is_answered_at_once() -> None:
+def test_the_bench_answers_a_small_cluster_at_once() -> None:
     cluster = small_cluster.small_cluster()
     small_cluster.start_query(cluster, "one", 0.6, "a")
     small_cluster.start_query(cluster, "two", 0.6, "b")
@@ -137,7 +137,7 @@ def test_a_cluster_is_answered_at_once() -> None:
 
 
 @pytest.mark.process
-def test_the_compiler_is_loaded_by_the_first_bench_and_not_before() -> None:
+def test_numba_is_loaded_by_the_first_bench_and_not_before() -> None:
     asked = "import sys, apps.planning.what_ifs.benches as b; print('numba' in sys.modules, len(b.BENCHES))"
     found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "0"]

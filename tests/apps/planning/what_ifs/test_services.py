@@ -43,7 +43,7 @@ def ask(cluster: Cluster, **asked: Any) -> WhatIf:
     return row
 
 
-def test_a_scenario_is_checked_kept_and_forgotten(cluster: Cluster) -> None:
+def test_a_scenario_is_validated_created_and_deleted(cluster: Cluster) -> None:
     scenario = scenario_create(cluster=cluster, name="Friday", user=None, changes=MORE)
     assert scenario.changes == MORE
     with pytest.raises(Conflict, match="Friday"):
@@ -59,7 +59,7 @@ def test_a_scenario_is_checked_kept_and_forgotten(cluster: Cluster) -> None:
     assert not Scenario.objects.exists()
 
 
-def test_scenarios_are_compared_and_answers_stay_with_their_snapshot(cluster: Cluster) -> None:
+def test_an_answer_of_compared_scenarios_becomes_stale_when_the_cluster_changes(cluster: Cluster) -> None:
     friday = scenario_create(cluster=cluster, name="Friday", user=None, changes=MORE, place="search")
     row = ask(cluster, scenarios=[{"name": "Now", "changes": [], "place": "keep"}, friday.pk])
     assert row.state == RunState.ANSWERED
@@ -80,7 +80,7 @@ def test_scenarios_are_compared_and_answers_stay_with_their_snapshot(cluster: Cl
     assert friday.pk not in scenario_answers(cluster)  # the answer speaks of other changes
 
 
-def test_the_same_question_is_answered_once_until_the_cluster_moves(cluster: Cluster) -> None:
+def test_a_repeated_question_reuses_the_answer_until_the_cluster_changes(cluster: Cluster) -> None:
     first = ask(cluster, find=Find.SURVIVAL)
     again, job = what_if_request(cluster=cluster, user=None, find=Find.SURVIVAL)
     assert (again.pk, job) == (first.pk, first.job)
@@ -89,7 +89,7 @@ def test_the_same_question_is_answered_once_until_the_cluster_moves(cluster: Clu
     assert other.pk != first.pk
 
 
-def test_the_bench_overtakes_its_own_questions(cluster: Cluster) -> None:
+def test_a_new_question_of_the_bench_cancels_the_previous_one(cluster: Cluster) -> None:
     user = small_cluster.user()
     rows = []
     for by in (1.1, 1.2):
@@ -109,7 +109,7 @@ def test_the_bench_overtakes_its_own_questions(cluster: Cluster) -> None:
     assert WhatIf.objects.get() == kept
 
 
-def test_what_cannot_be_asked_is_said_at_once(cluster: Cluster) -> None:
+def test_invalid_questions_are_refused_with_every_fault(cluster: Cluster) -> None:
     with pytest.raises(Malformed) as refused:
         what_if_request(
             cluster=cluster, user=None, scenarios=[7, {"name": "x", "place": "away"}, {"changes": [{"lose_node": "q"}]}]
@@ -123,7 +123,7 @@ def test_what_cannot_be_asked_is_said_at_once(cluster: Cluster) -> None:
         what_if_request(cluster=cluster_create(slug="bare", name="Bare"), user=None)
 
 
-def test_a_failed_job_is_a_failed_what_if(cluster: Cluster) -> None:
+def test_a_what_if_fails_with_its_job(cluster: Cluster) -> None:
     cluster.queries.update(objective_bound_s=None)
     row = ask(cluster, find=Find.GROWTH)
     assert row.state == RunState.FAILED
@@ -131,7 +131,7 @@ def test_a_failed_job_is_a_failed_what_if(cluster: Cluster) -> None:
     assert "objective" in row.job.error["message"]
 
 
-def test_the_smallest_pool_comes_with_its_proof(cluster: Cluster) -> None:
+def test_the_smallest_pool_and_cheapest_mix_come_with_a_proof(cluster: Cluster) -> None:
     found = ask(cluster, find=Find.SMALLEST_POOL, scenarios=[{"name": "More", "changes": MORE[:1]}]).result
     assert found is not None
     assert (found["nodes"], found["present"]) == (3, 2)  # two fit, and either may be lost
