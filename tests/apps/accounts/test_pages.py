@@ -36,7 +36,7 @@ def signed_in(client: Client, user_of: Callable[..., User]) -> Client:
     return client
 
 
-def test_signing_in_and_out(client: Client, user_of: Callable[..., User]) -> None:
+def test_person_signs_in_and_out(client: Client, user_of: Callable[..., User]) -> None:
     user_of("operator")
     assert client.get("/settings/")["Location"] == "/login/?next=/settings/"
     assert client.get("/login/").status_code == 200
@@ -57,19 +57,19 @@ def test_failed_sign_ins_are_slowed_down(client: Client, user_of: Callable[..., 
     assert sign_in(client, REMOTE_ADDR="10.0.0.9").status_code == 302
 
 
-def test_a_name_written_otherwise_has_no_further_attempts(client: Client) -> None:
+def test_variants_of_a_name_share_their_attempts(client: Client) -> None:
     names = ["a-operator", " a-operator", "a-operator  ", "A-Operator", "\uff41-operator"]
     assert len(names) == ALLOWED
     assert [sign_in(client, username=name, password="wrong").status_code for name in names] == [422] * ALLOWED
     assert sign_in(client).status_code == 429
 
 
-def test_one_address_cannot_try_many_names(client: Client) -> None:
+def test_attempts_of_one_address_over_many_names_are_limited(client: Client) -> None:
     answers = [sign_in(client, username=f"user{number}").status_code for number in range(51)]
     assert answers == [422] * 50 + [429]
 
 
-def test_a_success_forgets_the_failures(client: Client, user_of: Callable[..., User]) -> None:
+def test_successful_sign_in_resets_the_attempts(client: Client, user_of: Callable[..., User]) -> None:
     user_of("operator")
     for _ in range(2):
         for _ in range(ALLOWED - 1):
@@ -78,7 +78,7 @@ def test_a_success_forgets_the_failures(client: Client, user_of: Callable[..., U
         client.post("/logout/")
 
 
-def test_the_profile_is_checked_and_kept(signed_in: Client) -> None:
+def test_profile_is_checked_and_saved(signed_in: Client) -> None:
     assert signed_in.post("/settings/", {"time_zone": "Europe/Berlin"}).status_code == 302
     user = User.objects.get()
     assert (user.time_zone, user.single_keys) == ("Europe/Berlin", False)
@@ -88,7 +88,7 @@ def test_the_profile_is_checked_and_kept(signed_in: Client) -> None:
     assert User.objects.get().time_zone == "Europe/Berlin"
 
 
-def test_a_token_is_made_shown_once_and_revoked(signed_in: Client) -> None:
+def test_token_is_created_shown_once_and_revoked(signed_in: Client) -> None:
     form = {"name": "ci", "scopes": ["read", "operate"], "days": "30", "networks": "10.0.0.0/8, fd00::/8"}
     response = signed_in.post("/settings/tokens/", form)
     assert response.status_code == 201
@@ -136,7 +136,7 @@ def _ask(user: Any, method: str = "get", path: str = "/c/x/", **headers: str) ->
     return request
 
 
-def test_a_page_says_which_role_is_needed(user_of: Callable[..., User]) -> None:
+def test_forbidden_page_names_the_required_role(user_of: Callable[..., User]) -> None:
     view = _Page.as_view()
     assert view(_ask(user_of("viewer"))).status_code == 200
     with pytest.raises(Forbidden, match=r"Your role \(Operator\).*Admitter or Administrator"):
@@ -153,13 +153,13 @@ def test_times_are_in_the_users_zone_but_the_api_speaks_utc(user_of: Callable[..
     assert answer(_ask(user, path="/api/v1/x")).content.decode() == "0"
 
 
-def test_htmx_leaves_the_page_to_sign_in(client: Client) -> None:
+def test_htmx_request_of_a_stranger_redirects_to_the_sign_in(client: Client) -> None:
     headers = {"HX-Request": "true", "HX-Current-URL": "http://testserver/c/x/"}
     answer = client.get("/settings/", headers=headers)
     assert (answer.status_code, answer["HX-Redirect"]) == (401, "/login/?next=/c/x/")
 
 
-def test_people_are_checked(user_of: Callable[..., User]) -> None:
+def test_faults_of_a_person_are_reported(user_of: Callable[..., User]) -> None:
     with pytest.raises(Malformed) as caught:
         user_create(username="a b!", password="short", role="king")
     assert {fault.path for fault in caught.value.faults} == {"username", "password", "role"}
@@ -168,7 +168,7 @@ def test_people_are_checked(user_of: Callable[..., User]) -> None:
         user_create(username="ada", password=PASSWORD)
 
 
-def test_the_first_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_create_admin_creates_the_first_administrator(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
     call_command("create_admin", stdout=out)
     password = out.getvalue().strip().rpartition(" ")[2]

@@ -59,7 +59,9 @@ def test_a_token_cannot_do_more_than_its_owner(user_of: Callable[..., User]) -> 
         token_create(user=user_of("operator"), name="ci", scopes=["admin", "admit", "read"])
 
 
-def test_it_loses_what_its_owner_loses(user_of: Callable[..., User], api_of: Callable[..., APIClient]) -> None:
+def test_token_loses_the_scopes_that_its_owner_loses(
+    user_of: Callable[..., User], api_of: Callable[..., APIClient]
+) -> None:
     client = api_of("operator")
     path = "/api/v1/jobs/00000000-0000-0000-0000-000000000000/cancel"
     assert client.post(path).status_code == 404
@@ -77,13 +79,13 @@ def test_admin_includes_every_scope(api_of: Callable[..., APIClient]) -> None:
     ("header", "word"),
     [("Bearer slu_unknown", "not known"), ("Basic YTpi", "only `Bearer"), ("Bearer ", "only `Bearer")],
 )
-def test_what_is_no_token_is_401(header: str, word: str) -> None:
+def test_invalid_token_returns_401(header: str, word: str) -> None:
     answer = APIClient().get("/api/v1/jobs", headers={"Authorization": header})
     assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
     assert word in answer.json()["message"]
 
 
-def test_revoked_and_expired_tokens_say_so(user_of: Callable[..., User]) -> None:
+def test_revoked_and_expired_tokens_return_401_with_the_reason(user_of: Callable[..., User]) -> None:
     token, secret = token_create(user=user_of(), name="ci", scopes=["read"])
     assert bearer(secret).get("/api/v1/jobs").status_code == 200
     revoked_at = token_revoke(token=token).revoked_at
@@ -105,7 +107,9 @@ def test_revoked_and_expired_tokens_say_so(user_of: Callable[..., User]) -> None
         ("", ["10.0.0.0/8"], 403),
     ],
 )
-def test_networks_bind(user_of: Callable[..., User], address: str, networks: list[str], status: int) -> None:
+def test_token_is_refused_outside_its_networks(
+    user_of: Callable[..., User], address: str, networks: list[str], status: int
+) -> None:
     _, secret = token_create(user=user_of(), name="ci", scopes=["read"], networks=networks)
     answer = bearer(secret).get("/api/v1/jobs", REMOTE_ADDR=address)
     assert answer.status_code == status
@@ -113,7 +117,7 @@ def test_networks_bind(user_of: Callable[..., User], address: str, networks: lis
         assert answer.json()["code"] == "token_network"
 
 
-def test_use_is_noted_at_most_once_a_minute(
+def test_last_use_is_stored_at_most_once_a_minute(
     api: APIClient, django_assert_num_queries: Any, django_assert_max_num_queries: Any
 ) -> None:
     api.get("/api/v1/jobs")
@@ -139,7 +143,7 @@ def test_a_token_cannot_change_tokens(api_of: Callable[..., APIClient]) -> None:
     assert Token.objects.count() == 1
 
 
-def test_a_person_makes_lists_and_revokes_her_own(session: APIClient, user_of: Callable[..., User]) -> None:
+def test_person_creates_lists_and_revokes_own_tokens(session: APIClient, user_of: Callable[..., User]) -> None:
     token_create(user=user_of("admin"), name="not hers", scopes=["read"])
     response = session.post("/api/v1/tokens", {"name": "ci", "scopes": ["read"]}, format="json")
     assert response.status_code == 201
@@ -152,7 +156,7 @@ def test_a_person_makes_lists_and_revokes_her_own(session: APIClient, user_of: C
     assert session.post("/api/v1/tokens/99999/revoke").status_code == 404
 
 
-def test_the_answer_with_the_secret_is_not_remembered(session: APIClient) -> None:
+def test_response_with_the_secret_is_not_stored_for_idempotency(session: APIClient) -> None:
     answer = session.post(
         "/api/v1/tokens", {"name": "ci", "scopes": ["read"]}, format="json", headers={"Idempotency-Key": "k"}
     )
@@ -160,7 +164,7 @@ def test_the_answer_with_the_secret_is_not_remembered(session: APIClient) -> Non
     assert not Token.objects.exists()
 
 
-def test_unknown_fields_and_scopes_over_rest(session: APIClient) -> None:
+def test_unknown_fields_and_scopes_are_refused_over_rest(session: APIClient) -> None:
     answer = session.post("/api/v1/tokens", {"name": "ci", "scope": ["read"], "scopes": ["read"]}, format="json")
     assert answer.json()["faults"] == [{"path": "scope", "message": "unknown field; did you mean scopes?"}]
     answer = session.post("/api/v1/tokens", {"name": "ci", "scopes": ["admin"]}, format="json")
@@ -194,7 +198,7 @@ def test_the_command_prints_a_secret_that_works(user_of: Callable[..., User]) ->
         ({"days": 1e12}, "allowed is a number of days"),
     ],
 )
-def test_the_command_says_what_is_wrong(user_of: Callable[..., User], options: dict[str, Any], said: str) -> None:
+def test_create_token_command_reports_faults(user_of: Callable[..., User], options: dict[str, Any], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         call_command("create_token", **{"username": user_of("operator").username, **options})
     assert not Token.objects.exists()

@@ -31,7 +31,7 @@ def counted() -> list[int]:
     return [model.objects.count() for model in (Query, AdmissionRequest, EstimateRun, Job)]
 
 
-def test_every_verdict_can_be_seen() -> None:
+def test_demo_shows_every_verdict() -> None:
     said = seed()
     assert "sluice-demo" in said
     verdicts = dict(AdmissionRequest.objects.order_by("created_at").values_list("query__name", "verdict"))

@@ -22,7 +22,7 @@ def paths(answer: Any) -> set[str]:
     return {fault["path"] for fault in body["faults"]}
 
 
-def test_a_cluster_from_its_creation_to_its_end(api: APIClient) -> None:
+def test_cluster_is_created_changed_and_deleted_over_rest(api: APIClient) -> None:
     response = api.post("/api/v1/clusters", {"slug": "eu-1", "name": "EU 1", "horizon_s": 600}, format="json")
     assert response.status_code == 201 and response["Location"] == "/api/v1/clusters/eu-1"
     assert response.json()["slices"] == 2400 and response.json()["node_count"] == 0
@@ -38,7 +38,7 @@ def test_a_cluster_from_its_creation_to_its_end(api: APIClient) -> None:
     assert api.get("/api/v1/clusters/eu-1").status_code == 404
 
 
-def test_faults_of_a_cluster_come_at_once(api: APIClient) -> None:
+def test_all_faults_of_a_cluster_are_reported_together(api: APIClient) -> None:
     answer = api.post(
         "/api/v1/clusters",
         {"slug": "Bad Slug", "name": "x", "time_zone": "Nowhere", "horizon_s": "NaN", "colour": 1},
@@ -57,7 +57,7 @@ def test_faults_of_a_cluster_come_at_once(api: APIClient) -> None:
     assert api.post("/api/v1/clusters", {"slug": "a", "name": "x"}, format="json").status_code == 409
 
 
-def test_the_same_post_twice_makes_one_node(api: APIClient) -> None:
+def test_repeated_idempotent_post_creates_one_node(api: APIClient) -> None:
     make_cluster()
     node = {"cluster": "eu-1", "pool": "std", "name": "n3"}
     answers = [api.post("/api/v1/nodes", node, format="json", headers={"Idempotency-Key": "k1"}) for _ in range(2)]
@@ -66,7 +66,7 @@ def test_the_same_post_twice_makes_one_node(api: APIClient) -> None:
     assert api.post("/api/v1/nodes", node, format="json").status_code == 409
 
 
-def test_a_node_over_rest(api: APIClient) -> None:
+def test_node_is_created_changed_and_deleted_over_rest(api: APIClient) -> None:
     cluster = make_cluster()
     start(make_query(cluster))
     url = f"/api/v1/nodes/{node_named(cluster, 'n1').pk}"
@@ -157,7 +157,7 @@ def test_tables_are_exported_as_csv(api: APIClient) -> None:
     assert missing.status_code == 404 and "eu-1" in missing.json()["message"]
 
 
-def test_zero_characters_are_refused(api: APIClient) -> None:
+def test_nul_characters_are_refused(api: APIClient) -> None:
     make_cluster()
     node = {"cluster": "eu-1", "pool": "std", "name": "n3", "labels": {"rack": "a\0b"}}
     assert "zero character" in api.post("/api/v1/nodes", node, format="json").json()["message"]
@@ -166,7 +166,7 @@ def test_zero_characters_are_refused(api: APIClient) -> None:
     assert api.get("/api/v1/clusters/eu%00/document").status_code == 404
 
 
-def test_halves_of_characters_are_refused(api: APIClient) -> None:
+def test_lone_surrogates_are_refused(api: APIClient) -> None:
     def post(escaped: str) -> Any:
         return api.generic("POST", "/api/v1/clusters", f'{{"slug": "{escaped}"}}', content_type="application/json")
 
@@ -176,7 +176,7 @@ def test_halves_of_characters_are_refused(api: APIClient) -> None:
     assert "half" not in whole
 
 
-def test_who_may_do_what(api_of: Any) -> None:
+def test_scopes_decide_who_may_change_the_fleet(api_of: Any) -> None:
     make_cluster()
     viewer = api_of("viewer")
     assert viewer.get("/api/v1/nodes").status_code == 200
@@ -190,7 +190,7 @@ def test_who_may_do_what(api_of: Any) -> None:
 
 
 @pytest.mark.parametrize("resource", ["clusters", "node-pools", "nodes", "links"])
-def test_lists_cost_the_same_statements_however_many_rows(api: APIClient, resource: str) -> None:
+def test_lists_need_the_same_number_of_statements_for_more_rows(api: APIClient, resource: str) -> None:
     from django.db import connection
 
     def statements() -> int:

@@ -35,7 +35,7 @@ def test_a_measurement_is_stored_with_its_evidence(capsys: pytest.CaptureFixture
         (["--cluster", "eu-1", "--node", "n1", "--seconds", "0"], "allowed: 0.05 to 60"),
     ],
 )
-def test_what_it_refuses(arguments: list[str], word: str) -> None:
+def test_calibrate_refuses_unknown_nodes(arguments: list[str], word: str) -> None:
     make_cluster()
     with pytest.raises(CommandError, match=word):
         call_command("calibrate", *arguments)

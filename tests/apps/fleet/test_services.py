@@ -22,7 +22,7 @@ def paths(error: Any) -> list[str]:
     return [fault.path for fault in error.value.faults]
 
 
-def test_every_fault_of_a_cluster_is_told_at_once() -> None:
+def test_all_faults_of_a_cluster_are_raised_together() -> None:
     with pytest.raises(Malformed) as error:
         services.cluster_create(
             slug="Not A Slug", name="", time_zone="Mars/Olympus", subinterval_s=float("nan"), horizon_s=-1
@@ -41,7 +41,7 @@ def test_the_grid_is_whole_and_bounded(subinterval_s: float, horizon_s: float, w
     assert paths(error) == ["horizon_s"] and word in error.value.message
 
 
-def test_a_fractional_grid_is_taken() -> None:
+def test_fractional_subinterval_is_accepted() -> None:
     cluster = services.cluster_create(slug="c", name="C", subinterval_s=0.1, horizon_s=0.3 * 10)
     assert cluster.slices == 120
 
@@ -59,7 +59,7 @@ def test_the_grid_is_fixed_while_there_are_arrivals() -> None:
 
 
 @pytest.mark.parametrize("labels", [r'{""a"": ""\u0000""}', "[" * 50_000, '{""a"": NaN}'])
-def test_labels_that_cannot_be_kept_are_a_fault_of_their_cell(labels: str) -> None:
+def test_invalid_labels_are_a_fault_of_their_cell(labels: str) -> None:
     cluster = make_cluster()
     with pytest.raises(Malformed) as error:
         bulk.nodes_import(cluster=cluster, table=f'name,pool,labels\nn9,std,"{labels}"\n')
@@ -72,7 +72,7 @@ def test_a_node_has_a_bounded_number_of_cores() -> None:
         services.node_update(node=node_named(cluster, "n1"), cores=1025)
 
 
-def test_what_another_changed_meanwhile_stays() -> None:
+def test_update_keeps_concurrent_changes_of_other_fields() -> None:
     cluster = make_cluster()
     node, link = (
         node_named(cluster, "n1"),
@@ -91,7 +91,7 @@ def test_what_another_changed_meanwhile_stays() -> None:
     assert (pool.cores, pool.labels) == (4, {"kind": "small"})
 
 
-def test_a_cluster_is_judged_as_it_is_now() -> None:
+def test_cluster_is_checked_against_its_current_row() -> None:
     cluster = make_cluster()
     seen = Cluster.objects.get(pk=cluster.pk)
     services.cluster_update(cluster=cluster, subinterval_s=4.0, horizon_s=8.0, environment="prod")
@@ -101,13 +101,13 @@ def test_a_cluster_is_judged_as_it_is_now() -> None:
     assert Cluster.objects.get().environment == "prod"
 
 
-def test_a_slug_is_taken_once() -> None:
+def test_slug_is_unique() -> None:
     make_cluster("a")
     with pytest.raises(Conflict, match="'a' is taken"):
         services.cluster_create(slug="a", name="Again")
 
 
-def test_a_cluster_with_running_queries_stays() -> None:
+def test_cluster_with_running_queries_is_not_deleted() -> None:
     cluster = make_cluster()
     query = start(make_query(cluster))
     with pytest.raises(Conflict, match="checkout"):
@@ -163,7 +163,7 @@ def test_a_node_with_operators_is_neither_deleted_nor_taken_offline_nor_shrunk()
     assert services.node_activate(node=node_named(cluster, "n1")).state == "active"
 
 
-def test_a_pool_with_nodes_stays() -> None:
+def test_pool_with_nodes_is_not_deleted() -> None:
     cluster = make_cluster()
     with pytest.raises(Conflict, match="n1, n2"):
         services.pool_delete(pool=cluster.pools.get())
@@ -181,7 +181,7 @@ def test_a_capacity_entered_by_hand_is_assumed_again() -> None:
     assert (node.evidence, node.calibrated_at) == ("assumed", None)
 
 
-def test_counts_of_a_cluster() -> None:
+def test_cluster_counts_nodes_cores_and_running_queries() -> None:
     cluster = make_cluster(nodes=3)
     start(make_query(cluster))
     start(make_query(cluster, "second"))
@@ -206,7 +206,7 @@ def test_planned_nodes_are_no_capacity_until_they_are_there() -> None:
         nodes_plan(pool=pool, count=0)
 
 
-def test_planned_names_begin_where_none_has_a_number_and_pass_over_taken_ones() -> None:
+def test_planned_names_continue_the_numbers_and_skip_taken_ones() -> None:
     cluster = make_cluster(nodes=0)
     pool, other = cluster.pools.get(), services.pool_create(cluster=cluster, name="big", capacity_cps=1e9)
     services.node_create(pool=other, name="std-02")
@@ -223,7 +223,7 @@ def test_planned_names_begin_where_none_has_a_number_and_pass_over_taken_ones() 
 CSV = "name,pool,capacity_cps,cores\nn1,std,1e8,2\nn2,std,3e8,2\nn9,std,,\n"
 
 
-def test_an_import_creates_updates_and_leaves_alone() -> None:
+def test_import_creates_updates_and_keeps_unchanged_rows() -> None:
     cluster = make_cluster()
     rehearsal = bulk.nodes_import(cluster=cluster, table=CSV, dry_run=True)
     assert node_named(cluster, "n2").capacity_cps == 1e8 and cluster.nodes.count() == 2
@@ -233,7 +233,7 @@ def test_an_import_creates_updates_and_leaves_alone() -> None:
     assert node_named(cluster, "n9").cores == 2
 
 
-def test_every_fault_of_an_import_is_told_with_line_and_column_and_nothing_is_stored() -> None:
+def test_faulty_import_lists_every_fault_by_line_and_column_and_stores_nothing() -> None:
     cluster = make_cluster()
     table = "name,pool,capacity_cps,cores\ngood,std,1,1\nn3,nope,fast,1.5\n,std,1e9,2\nn4,std,-5,2\ngood,std,1,1\n"
     with pytest.raises(Malformed) as error:
@@ -264,7 +264,7 @@ def test_every_fault_of_an_import_is_told_with_line_and_column_and_nothing_is_st
         ([{"name": "n1", "pool": "std", "cores": True}], "cores is True"),
     ],
 )
-def test_tables_that_cannot_be_read(table: Any, word: str) -> None:
+def test_unreadable_tables_are_refused(table: Any, word: str) -> None:
     with pytest.raises(Malformed) as error:
         bulk.nodes_import(cluster=make_cluster(), table=table)
     assert word in error.value.message + str(error.value.faults)

@@ -31,7 +31,7 @@ def asked(prefer: str = "") -> Request:
 
 
 @pytest.mark.django_db
-def test_a_job_is_shown_whole(api: APIClient, job: Job) -> None:
+def test_job_is_returned_with_every_field(api: APIClient, job: Job) -> None:
     body = api.get(f"/api/v1/jobs/{job.pk}").json()
     assert body["url"] == f"/api/v1/jobs/{job.pk}"
     assert (body["state"], body["progress"], body["requested_by"]) == ("queued", 0.0, "a-operator")
@@ -61,7 +61,7 @@ def test_jobs_are_filtered(api: APIClient, job: Job, user_of: Callable[..., User
 
 
 @pytest.mark.django_db
-def test_lists_cost_the_same_for_many(
+def test_list_needs_the_same_number_of_statements_for_more_rows(
     api: APIClient, user_of: Callable[..., User], django_assert_max_num_queries: Any
 ) -> None:
     user = user_of("operator")
@@ -72,7 +72,7 @@ def test_lists_cost_the_same_for_many(
 
 
 @pytest.mark.django_db
-def test_cancelling_needs_the_right(api_of: Callable[..., APIClient], job: Job) -> None:
+def test_cancellation_needs_the_operate_scope(api_of: Callable[..., APIClient], job: Job) -> None:
     refused = api_of("viewer").post(f"/api/v1/jobs/{job.pk}/cancel")
     assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
     assert "Operator" in refused.json()["message"]
@@ -82,19 +82,19 @@ def test_cancelling_needs_the_right(api_of: Callable[..., APIClient], job: Job) 
 
 
 @pytest.mark.django_db
-def test_unknown_jobs_are_404(api: APIClient) -> None:
+def test_unknown_job_returns_404(api: APIClient) -> None:
     assert api.get("/api/v1/jobs/nonsense").status_code == 404
 
 
 @pytest.mark.django_db
-def test_without_a_wish_to_wait_the_answer_is_202(job: Job) -> None:
+def test_request_without_prefer_wait_returns_202(job: Job) -> None:
     answer = job_response(asked(), job)
     assert (answer.status_code, answer["Location"]) == (202, f"/api/v1/jobs/{job.pk}")
     assert answer.data["state"] == "queued"
 
 
 @pytest.mark.django_db
-def test_a_wait_that_is_too_short_is_202(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_that_is_too_short_returns_202(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     class Clock:
         """Time that passes only in sleep."""
 
@@ -113,7 +113,7 @@ def test_a_wait_that_is_too_short_is_202(job: Job, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_wait_that_is_met_gives_the_result() -> None:
+def test_wait_returns_the_result_of_a_finished_job() -> None:
     job = job_submit(JobKind.ESTIMATE, "Estimate it", {})
 
     def worker() -> None:
@@ -131,7 +131,7 @@ def test_a_wait_that_is_met_gives_the_result() -> None:
 
 
 @pytest.mark.django_db
-def test_a_failed_job_one_waited_for_is_its_refusal(job: Job) -> None:
+def test_wait_for_a_failed_job_returns_its_refusal(job: Job) -> None:
     faults = [{"path": "operators[0]", "message": "has no node"}]
     Job.objects.update(state=JobState.FAILED, error={"code": "infeasible", "message": "No room.", "faults": faults})
     with pytest.raises(Impossible) as caught:

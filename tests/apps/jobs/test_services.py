@@ -64,7 +64,7 @@ def endings() -> Iterator[list[tuple[str, bool]]]:
     job_ended.disconnect(note)
 
 
-def test_the_task_is_sent_after_the_commit_and_only_then() -> None:
+def test_task_is_sent_only_after_the_commit() -> None:
     with transaction.atomic():
         submit()
         assert sent() == 0
@@ -83,7 +83,7 @@ def test_without_a_broker_nothing_is_stored(settings: Any) -> None:
     assert not Job.objects.exists()
 
 
-def test_a_waiting_job_of_the_same_key_is_shared() -> None:
+def test_jobs_of_the_same_key_share_the_waiting_one() -> None:
     first = submit(dedupe_key="estimate:c")
     assert submit(dedupe_key="estimate:c") == first
     assert submit(dedupe_key="estimate:d") != first
@@ -102,7 +102,7 @@ def test_a_redelivered_task_of_a_finished_job_does_nothing() -> None:
     assert (stored, job.state, job.attempt, job.progress) == ([1], JobState.SUCCEEDED, 1, 1.0)
 
 
-def test_a_duplicate_while_the_worker_lives_is_ignored_but_a_lost_one_is_done_again() -> None:
+def test_duplicate_delivery_is_ignored_while_the_worker_lives_and_repeated_after_its_loss() -> None:
     job = submit()
     first = job_start(job.pk)
     assert first is not None
@@ -124,7 +124,7 @@ def test_a_duplicate_while_the_worker_lives_is_ignored_but_a_lost_one_is_done_ag
     assert (stored, job.state, job.error) == (["second"], JobState.SUCCEEDED, None)
 
 
-def test_the_broker_knows_of_a_killed_child_at_once() -> None:
+def test_task_of_a_killed_child_is_redelivered_at_once() -> None:
     job = submit()
     job_start(job.pk)
     again = job_start(job.pk, redelivered=True)
@@ -132,7 +132,7 @@ def test_the_broker_knows_of_a_killed_child_at_once() -> None:
     assert again.attempt == 2
 
 
-def test_a_job_that_kills_its_workers_is_given_up(endings: list[tuple[str, bool]]) -> None:
+def test_job_that_kills_its_workers_fails_after_max_attempts(endings: list[tuple[str, bool]]) -> None:
     job = submit()
     for _ in range(MAX_ATTEMPTS):
         assert job_start(job.pk, redelivered=True)
@@ -142,7 +142,7 @@ def test_a_job_that_kills_its_workers_is_given_up(endings: list[tuple[str, bool]
     assert endings == [(JobState.FAILED, True)]
 
 
-def test_the_result_and_the_state_stand_or_fall_together() -> None:
+def test_result_and_state_are_stored_in_one_transaction() -> None:
     job = submit()
 
     def store(job: Job) -> None:
@@ -160,14 +160,14 @@ def test_the_result_and_the_state_stand_or_fall_together() -> None:
     assert not Job.objects.filter(title="written by store").exists()
 
 
-def test_what_store_returns_is_where_the_result_is() -> None:
+def test_result_address_comes_from_store() -> None:
     job = submit()
     run_job(job.pk, lambda report: JobOutcome(store=lambda job: JobOutcome({"run": 7}, "/c/x/", "/api/v1/estimates/7")))
     job.refresh_from_db()
     assert (job.result, job.result_url, job.result_api_url) == ({"run": 7}, "/c/x/", "/api/v1/estimates/7")
 
 
-def test_a_bug_is_logged_and_the_job_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_error_is_logged_and_fails_the_job(caplog: pytest.LogCaptureFixture) -> None:
     job = submit()
     run_job(job.pk, lambda report: 1 / 0)  # type: ignore[arg-type,return-value]
     job.refresh_from_db()
@@ -177,7 +177,7 @@ def test_a_bug_is_logged_and_the_job_says_so(caplog: pytest.LogCaptureFixture) -
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_broken_database_leaves_the_job_to_the_sweep() -> None:
+def test_job_survives_a_database_error_until_the_sweep() -> None:
     job = submit()
 
     def work(report: JobReporter) -> JobOutcome:
@@ -197,7 +197,7 @@ def test_a_waiting_job_is_cancelled_at_once(endings: list[tuple[str, bool]]) -> 
     assert endings == [(JobState.CANCELLED, True)]
 
 
-def test_a_running_job_stops_at_its_next_step(endings: list[tuple[str, bool]]) -> None:
+def test_running_job_is_cancelled_at_its_next_step(endings: list[tuple[str, bool]]) -> None:
     job = submit()
 
     def work(report: JobReporter) -> JobOutcome:
@@ -252,7 +252,7 @@ def test_lost_messages_are_sent_again() -> None:
     assert job.state == JobState.QUEUED
 
 
-def test_signs_of_life_come_while_the_work_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_continue_while_the_work_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from apps.jobs import runner
 
     monkeypatch.setattr(runner, "HEARTBEAT_S", 0.05)

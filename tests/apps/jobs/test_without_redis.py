@@ -46,7 +46,9 @@ def refused(answer: Any) -> bool:
     return answer.status_code == 503 and "Redis" in answer.json()["message"] and "Retry-After" in answer
 
 
-def test_nothing_is_asked_for(cluster: Cluster, api: APIClient, settings: Any) -> None:
+def test_requests_that_need_a_worker_return_503_and_store_nothing(
+    cluster: Cluster, api: APIClient, settings: Any
+) -> None:
     history_create_from_generator(cluster=cluster, source_id="clicks", spec={"peak_rate_eps": 200, "weeks": 4})
     definition = definition_create(cluster=cluster, kind="provisioning", name="Weekly")
     query = cluster.queries.get(name="first")
@@ -66,7 +68,7 @@ def test_nothing_is_asked_for(cluster: Cluster, api: APIClient, settings: Any) -
         assert not kind.objects.exists(), kind
 
 
-def test_a_proposal_stays_one(cluster: Cluster, api: APIClient, settings: Any) -> None:
+def test_proposal_stays_unapplied_without_a_broker(cluster: Cluster, api: APIClient, settings: Any) -> None:
     run, _ = placement_request(cluster=cluster, user=None, budget_s=0.2)
     run_jobs()
     jobs = without_redis(settings)

@@ -74,13 +74,13 @@ def test_a_stream_leads_from_left_to_right() -> None:
         assert points(path)[0][0] < points(path)[-1][0]
 
 
-def test_the_order_of_listing_does_not_turn_a_stream_round() -> None:
+def test_stream_direction_is_independent_of_listing_order() -> None:
     nodes, edges = chain("read", "filter", "write")
     picture = blocks(drawn(nodes[::-1], edges[::-1]))
     assert picture["read"][2] < picture["filter"][0] < picture["filter"][2] < picture["write"][0]
 
 
-def test_blocks_stand_apart_and_inside_the_picture() -> None:
+def test_blocks_do_not_overlap_and_stay_inside_the_picture() -> None:
     nodes = [DagNode(name, name) for name in ("s", "a", "b", "c", "d", "t")]
     edges = [DagEdge("s", name) for name in "abcd"] + [DagEdge(name, "t") for name in "abcd"]
     picture = drawn(nodes, edges)
@@ -92,7 +92,7 @@ def test_blocks_stand_apart_and_inside_the_picture() -> None:
     assert all(left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in boxes)
 
 
-def test_a_long_stream_runs_past_the_blocks_between_its_ends() -> None:
+def test_long_stream_avoids_blocks_between_its_ends() -> None:
     nodes, edges = chain("a", "b", "c", "d")
     picture = drawn(nodes, [*edges, DagEdge("a", "d")])
     between = [blocks(picture)[name] for name in ("b", "c")]
@@ -110,11 +110,11 @@ def test_unconnected_parts_stand_below_each_other() -> None:
     assert picture["a"][3] < picture["x"][1] or picture["x"][3] < picture["a"][1]
 
 
-def test_one_block_alone() -> None:
+def test_single_block_is_drawn() -> None:
     assert set(blocks(drawn([DagNode("only", "only")], []))) == {"only"}
 
 
-def test_the_bottleneck_is_flagged_in_words_and_only_it() -> None:
+def test_only_the_bottleneck_is_labelled_as_such() -> None:
     nodes, edges = chain("a", "b")
     nodes[1] = DagNode("b", "b", load=1.3, wait_s=2.0, on_path=True, bottleneck=True)
     picture = drawn(nodes, edges)
@@ -124,13 +124,13 @@ def test_the_bottleneck_is_flagged_in_words_and_only_it() -> None:
     assert "Bottleneck" in words and "1.30" in words
 
 
-def test_a_load_over_one_does_not_leave_its_bar() -> None:
+def test_load_over_one_stays_inside_its_bar() -> None:
     picture = drawn([DagNode("a", "a", load=3.0)], [])
     widths = [float(bar.get("width") or "nan") for bar in picture.iter(f"{SVG}rect") if bar.get("height") == "6"]
     assert len(widths) == 2 and widths[0] == widths[1]
 
 
-def test_names_are_text_never_markup() -> None:
+def test_markup_in_names_is_escaped() -> None:
     bad = '<script>alert("x")</script>'
     nodes = [DagNode("a", bad, place=bad, detail=bad), DagNode(bad, "b")]
     picture = drawn(nodes, [DagEdge("a", bad)], label=f'"{bad}')
@@ -145,7 +145,7 @@ def test_a_long_name_is_shortened_in_the_block_and_whole_in_its_title() -> None:
     assert name in text and "…" in text
 
 
-def test_a_line_is_wider_where_more_events_run() -> None:
+def test_stream_with_more_events_has_a_wider_line() -> None:
     nodes, _ = chain("a", "b", "c", "d")
     picture = drawn(nodes, [DagEdge("a", "b", 4000.0), DagEdge("b", "c", 100.0), DagEdge("c", "d", 0.0)])
     widths = [float(path.get("stroke-width") or "nan") for path in streams(picture)]
@@ -154,7 +154,7 @@ def test_a_line_is_wider_where_more_events_run() -> None:
 
 
 @pytest.mark.parametrize("fan", [2, 3, 5])
-def test_rates_stand_beside_the_blocks_not_on_them(fan: int) -> None:
+def test_rate_labels_do_not_overlap_blocks(fan: int) -> None:
     names = [f"n{index}" for index in range(fan)]
     nodes = [DagNode(name, name) for name in ["s", *names, "t"]]
     edges = [DagEdge("s", name, 1000.0) for name in names] + [DagEdge(name, "t", 1000.0) for name in names]

@@ -28,11 +28,11 @@ from apps.ui import numbers, times
         ("soon", "–"),
     ],
 )
-def test_significant_digits(value: object, text: str) -> None:
+def test_numbers_have_two_or_three_significant_digits(value: object, text: str) -> None:
     assert numbers.significant(value) == text
 
 
-def test_a_value_never_looks_equal_to_an_objective_it_is_not() -> None:
+def test_value_near_an_objective_is_written_apart_from_it() -> None:
     assert numbers.significant(3.04, apart_from=3.0) == "3.04"
     assert numbers.significant(2.9996, apart_from=3.0) == "2.9996"
     assert numbers.significant(3.0, apart_from=3.0) == "3"
@@ -54,16 +54,16 @@ def test_a_value_never_looks_equal_to_an_objective_it_is_not() -> None:
         (None, "–"),
     ],
 )
-def test_seconds(value: float | None, text: str) -> None:
+def test_seconds_choose_their_unit(value: float | None, text: str) -> None:
     assert str(numbers.seconds(value)) == text
 
 
-def test_below_the_resolution() -> None:
+def test_value_below_the_resolution_is_written_as_less_than() -> None:
     assert str(numbers.seconds(0.1, under=0.25)) == "under 0.25\u00a0s"
     assert str(numbers.seconds(0.3, under=0.25)) == "0.3\u00a0s"
 
 
-def test_large_numbers_and_shares() -> None:
+def test_large_numbers_have_prefixes_and_shares_percent() -> None:
     assert str(numbers.rate(42_100)) == "42.1\u00a0k/s"
     assert str(numbers.cps(3e9)) == "3\u00a0Gcycles/s"
     assert str(numbers.bytes_size(1.25e8, "/s")) == "125\u00a0MB/s"
@@ -98,7 +98,7 @@ NOW = datetime(2026, 11, 21, 13, 32, 8, tzinfo=UTC)
         (timedelta(seconds=-30), "14:32"),
     ],
 )
-def test_ago(elapsed: timedelta, text: str) -> None:
+def test_recent_times_are_relative(elapsed: timedelta, text: str) -> None:
     with timezone.override("Europe/Berlin"):
         assert times.ago(NOW - elapsed, NOW) == text
 

@@ -32,14 +32,14 @@ def test_states_differ_by_shape() -> None:
         assert len({named[name].drawing for name in group}) == len(group)
 
 
-def test_the_objective_stands_at_three_quarters_whatever_the_scale() -> None:
+def test_objective_mark_is_at_three_quarters_of_every_bar() -> None:
     for bound in (0.5, 3, 4000):
         bar = ET.fromstring(pictures.headroom_bar(bound / 2, bound))
         objective = next(part for part in bar if "c-objective" in part.get("stroke", ""))
         assert objective.get("d", "").startswith("M112.5 ")
 
 
-def test_headroom_bar_says_its_numbers_and_paints_only_what_is_over() -> None:
+def test_headroom_bar_has_a_label_and_paints_the_excess() -> None:
     bar = pictures.headroom_bar(8.2, 10, 7.1, 10.4, 7.9, name="checkout")
     assert 'aria-label="checkout: estimate 8.2\u00a0s of 10\u00a0s objective, interval 7.1\u00a0s to 10.4\u00a0s' in bar
     assert "measured 7.9" in bar
@@ -49,7 +49,7 @@ def test_headroom_bar_says_its_numbers_and_paints_only_what_is_over() -> None:
     assert pictures.headroom_bar(None, 3) == ""
 
 
-def test_bars_never_leave_their_frame() -> None:
+def test_bars_stay_inside_their_frame() -> None:
     for part in ET.fromstring(pictures.headroom_bar(1e6, 1, 1e5, 1e7)):
         if part.tag == "rect":
             assert float(part.get("x", 0)) + float(part.get("width", 0)) <= 150.1
@@ -67,7 +67,7 @@ def test_names_are_escaped() -> None:
         assert "<b>" not in picture
 
 
-def test_before_and_after() -> None:
+def test_before_after_bar_shows_both_values() -> None:
     bar = pictures.before_after_bar(8.2, 13.6, 10)
     assert 'aria-label="before 8.2\u00a0s, after 13.6\u00a0s, objective 10\u00a0s"' in bar
     assert "--bad" in bar
@@ -89,13 +89,13 @@ def test_a_sparkline_keeps_its_peak() -> None:
     assert pictures.sparkline([1.0], "x") == ""
 
 
-def test_load_bar() -> None:
+def test_load_bar_shows_mean_and_peak() -> None:
     assert 'class="over"' in pictures.load_bar(1.2)
     assert 'class="watch"' in pictures.load_bar(0.93)
     assert "none yet" in pictures.load_bar(None)
 
 
-def test_a_chart_describes_itself() -> None:
+def test_chart_spec_holds_series_axes_and_finding() -> None:
     chart = charts.Chart(
         id="latency",
         finding="At most 8.2 s.",
@@ -116,7 +116,7 @@ def test_a_chart_describes_itself() -> None:
         charts.Series("blue", "Blue", y=[1.0]).to_dict()
 
 
-def test_a_time_axis_knows_the_change_to_winter_time() -> None:
+def test_time_axis_handles_the_change_to_winter_time() -> None:
     from datetime import UTC, datetime
 
     from django.utils import timezone

@@ -57,7 +57,7 @@ def test_headers_lead_to_the_other_direction() -> None:
     assert {h.column.key: h.direction for h in table("?sort=-size").headers}["size"] == "descending"
 
 
-def test_search_and_filter_go_together() -> None:
+def test_search_and_filter_are_combined() -> None:
     filtered = table("?q=Q0&state=bad&page=1")
     assert names(filtered) == ["q00", "q02", "q04"]
     assert filtered.is_filtered
@@ -69,7 +69,7 @@ def test_search_and_filter_go_together() -> None:
     assert table("?state=other").chosen == {}
 
 
-def test_pages() -> None:
+def test_rows_are_paginated() -> None:
     second = table("?page=2&state=bad", page_size=2)
     assert names(second) == ["q04"]
     assert second.previous_url == "/list/?state=bad&page=1"
@@ -77,7 +77,7 @@ def test_pages() -> None:
     assert names(table("?page=99", page_size=2)) == ["q04"]
 
 
-def test_export_has_every_row_and_no_formulas() -> None:
+def test_export_has_every_row_and_escapes_formulas() -> None:
     response = table("?export=csv&sort=size", page_size=2, file_name="rows").csv_response()
     lines = response.content.decode().splitlines()
     assert lines[0] == "Name,Size,Note"
@@ -88,7 +88,7 @@ def test_export_has_every_row_and_no_formulas() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?q=nothing-like-it"])
-def test_rendering(query: str) -> None:
+def test_table_template_renders_headers_rows_and_empty_states(query: str) -> None:
     rendered = table(query)
     html = render_to_string("ui/table.html", {"table": rendered, "request": rendered.request})
     assert "<b>" not in html.replace("<b>2</b>", "").replace("<b>3</b>", "")

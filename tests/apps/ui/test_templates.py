@@ -22,7 +22,7 @@ def render(source: str, **context: Any) -> str:
     return one_line(Template("{% load ui %}" + source).render(Context(context)))
 
 
-def test_filters_write_numbers_and_missing_ones() -> None:
+def test_number_filters_format_values_and_missing_ones() -> None:
     assert render("{{ x|seconds }}", x=8.2) == '8.2<span class="u">s</span>'
     assert render("{{ x|seconds_text }} {{ x|percent_text }}", x=None) == "– –"
     assert render("{% seconds_against 3.04 3 %}") == '3.04<span class="u">s</span>'
@@ -35,7 +35,7 @@ def test_live_parts_listen_to_their_topics() -> None:
     assert "changed:* from:body" in html
 
 
-def test_a_page_that_does_not_exist_has_no_address() -> None:
+def test_page_url_of_an_unknown_page_is_empty() -> None:
     assert render("{% page_url 'pages:nothing-of-the-kind' %}") == ""
     assert render("{% page_url 'pages:overview' 'eu-1' %}") == "/c/eu-1/"
 
@@ -69,7 +69,7 @@ def test_a_field_is_labelled_hinted_and_says_what_is_wrong() -> None:
     assert "optional" in html
 
 
-def test_faults_of_a_service_stand_at_their_fields() -> None:
+def test_faults_of_a_service_are_shown_at_their_fields() -> None:
     form = Form({"name": "a", "size": "1"})
     assert form.is_valid()
     faults = [("name", "is taken"), ("size[0].x", "too small"), ("elsewhere", "is odd"), ("doc.note", "is long")]
@@ -88,7 +88,7 @@ def test_toasts_and_refreshes_share_a_header() -> None:
 
 
 @pytest.mark.django_db
-def test_every_answer_carries_the_policy(client: Client) -> None:
+def test_every_response_has_the_content_security_policy(client: Client) -> None:
     for path in ("/login/", "/nothing/", "/static/css/ui.css"):
         response = client.get(path)
         assert response["Content-Security-Policy"] == POLICY
@@ -109,7 +109,7 @@ class _Asked(forms.Form):
     bound_s = forms.FloatField(initial=1.0)
 
 
-def test_a_fault_at_its_field_does_not_repeat_the_fields_name() -> None:
+def test_fault_at_a_field_does_not_repeat_the_name_of_the_field() -> None:
     form = _Asked({"bound_s": "-3"})
     fault = ("objective.bound_s", "bound_s is -3.0; allowed: a finite number above 0")
     show_faults(form, Malformed("No.", [fault]), {"objective.bound_s": "bound_s"})
@@ -126,6 +126,6 @@ def test_whole_numbers_of_a_form_have_no_fraction() -> None:
 @pytest.mark.parametrize(
     ("came_from", "leads_back"), [("http://testserver/login/", True), ("http://evil.test/", False)]
 )
-def test_a_refused_form_leads_back_to_its_page_only(client: Client, came_from: str, leads_back: bool) -> None:
+def test_error_page_links_back_to_this_site_only(client: Client, came_from: str, leads_back: bool) -> None:
     response = client.post("/nothing/", headers={"referer": came_from, "host": "testserver"})
     assert (f'href="{came_from}">Go back' in body(response)) is leads_back

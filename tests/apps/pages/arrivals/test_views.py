@@ -33,7 +33,7 @@ def columns(browser: Client, address: str, **fields: str) -> dict[str, str]:
     return {**chosen, "time_zone": "UTC", "stretch": "busiest", **fields}
 
 
-def test_the_list_shows_rates_and_readers(browser: Client, cluster: Cluster) -> None:
+def test_list_shows_rates_and_readers(browser: Client, cluster: Cluster) -> None:
     html = body(browser.get(ROOT))
     assert "1 source: 1 imported." in html
     assert "calm</a>, " in html
@@ -43,7 +43,7 @@ def test_the_list_shows_rates_and_readers(browser: Client, cluster: Cluster) -> 
     assert "Nothing matches" in body(browser.get(f"{ROOT}?q=zzz"))
 
 
-def test_a_source_that_is_read_is_not_deleted(browser: Client, cluster: Cluster) -> None:
+def test_source_with_readers_is_not_deleted(browser: Client, cluster: Cluster) -> None:
     row = ArrivalSeries.objects.get()
     html = body(browser.get(f"{ROOT}{row.pk}/"))
     assert 'data-chart="rate"' in html
@@ -55,7 +55,7 @@ def test_a_source_that_is_read_is_not_deleted(browser: Client, cluster: Cluster)
     assert browser.get(f"{ROOT}{row.pk + 99}/").status_code == 404
 
 
-def test_a_trace_is_uploaded_looked_at_and_stored(browser: Client, cluster: Cluster) -> None:
+def test_trace_is_uploaded_previewed_and_stored(browser: Client, cluster: Cluster) -> None:
     address = uploaded(browser)
     html = body(browser.get(address))
     assert "trace.csv.gz" in html
@@ -74,7 +74,7 @@ def test_a_trace_is_uploaded_looked_at_and_stored(browser: Client, cluster: Clus
     assert "id_source_id_error" in body(taken)
 
 
-def test_an_explicit_start_and_a_short_trace(browser: Client, cluster: Cluster) -> None:
+def test_short_trace_with_explicit_start_is_filled_as_chosen(browser: Client, cluster: Cluster) -> None:
     form = columns(browser, uploaded(browser), stretch="at")
     assert "when the range begins" in body(browser.post(f"{ROOT}new/columns/", {**form, "preview": "1"}))
     late = {**form, "start": "2026-03-01 10:14:30"}
@@ -85,7 +85,7 @@ def test_an_explicit_start_and_a_short_trace(browser: Client, cluster: Cluster) 
     assert "allowed: busiest, first, or a time from" in body(outside)
 
 
-def test_lines_that_cannot_be_read_are_listed(browser: Client, cluster: Cluster) -> None:
+def test_unreadable_lines_are_listed(browser: Client, cluster: Cluster) -> None:
     address = uploaded(browser, TRACE.replace(",400\n", ",many\n"))
     html = body(browser.get(address))
     assert "1 line cannot be read" in html
@@ -99,7 +99,7 @@ def test_lines_that_cannot_be_read_are_listed(browser: Client, cluster: Cluster)
     assert browser.post(f"{ROOT}new/columns/", {**form, "leave_out_problems": "on"}).status_code == 302
 
 
-def test_what_is_no_table_is_refused(browser: Client, cluster: Cluster) -> None:
+def test_file_that_is_no_table_is_refused(browser: Client, cluster: Cluster) -> None:
     file = SimpleUploadedFile("t.csv.gz", gzip.compress(b"a,b\n1,2\n")[:-9])
     response = browser.post(f"{ROOT}new/", {"file": file, "time_zone": "Mars/Phobos"})
     assert response.status_code == 422
@@ -113,7 +113,7 @@ def generator(**fields: str) -> dict[str, str]:
     return {**spec, "source_id": "g", "peak_s": "10", "second_peak_s": "0", "day_s": "60", "noise": "on", **fields}
 
 
-def test_a_generator_is_looked_at_and_stored(browser: Client, cluster: Cluster) -> None:
+def test_generator_is_previewed_and_stored(browser: Client, cluster: Cluster) -> None:
     path = f"{ROOT}new/generator/"
     assert 'name="swing"' in body(browser.get(path))
     other = body(browser.get(f"{path}?kind=on_off&source_id=kept"))
@@ -143,11 +143,11 @@ def test_arrivals_are_replaced(browser: Client, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("path", ["new/", "new/columns/", "new/generator/", "1/delete/"])
-def test_a_viewer_changes_no_arrivals(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
+def test_viewer_changes_no_arrivals(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
     assert browser_of("viewer").post(f"{ROOT}{path}", {}).status_code == 403
 
 
-def test_a_viewer_reads_arrivals(browser_of: Callable[..., Client], cluster: Cluster) -> None:
+def test_viewer_reads_arrivals(browser_of: Callable[..., Client], cluster: Cluster) -> None:
     viewer = browser_of("viewer")
     row = ArrivalSeries.objects.get()
     for path in ("", f"{row.pk}/"):

@@ -43,7 +43,7 @@ def test_a_node_is_created_changed_drained_and_deleted(browser: Client, cluster:
     assert not Node.objects.filter(name="c").exists()
 
 
-def test_faults_stand_at_their_fields_and_on_top(browser: Client, cluster: Cluster) -> None:
+def test_faults_are_shown_at_their_fields_and_above_the_form(browser: Client, cluster: Cluster) -> None:
     pool = NodePool.objects.get()
     response = browser.post(
         "/c/little/fleet/new/node/", {"pool": pool.pk, "name": "A B", "capacity_cps": "-1", "cores": "1", "labels": ""}
@@ -58,19 +58,19 @@ def test_faults_stand_at_their_fields_and_on_top(browser: Client, cluster: Clust
     assert "write labels like rack=r7" in body(taken)
 
 
-def test_a_node_in_use_is_not_deleted(browser: Client, cluster: Cluster) -> None:
+def test_node_in_use_is_not_deleted(browser: Client, cluster: Cluster) -> None:
     response = browser.post("/c/little/fleet/nodes/a/delete/")
     assert response.status_code == 409
     assert "calm/work" in body(response)
 
 
-def test_several_nodes_at_once(browser: Client, cluster: Cluster) -> None:
+def test_several_nodes_are_drained_at_once(browser: Client, cluster: Cluster) -> None:
     browser.post("/c/little/fleet/", {"change": "drain", "row": ["a", "b"]})
     assert set(Node.objects.values_list("state", flat=True)) == {NodeState.DRAINING}
     assert browser.post("/c/little/fleet/", {"change": "burn", "row": ["a"]}).status_code == 400
 
 
-def test_pools_and_links(browser: Client, cluster: Cluster) -> None:
+def test_pools_and_links_are_created_changed_and_deleted(browser: Client, cluster: Cluster) -> None:
     browser.post("/c/little/fleet/new/pool/", {"name": "large", "capacity_cps": "4e9", "cores": "8", "labels": ""})
     pool = NodePool.objects.get(name="large")
     assert "large" in body(browser.get("/c/little/fleet/pools/"))
@@ -118,7 +118,7 @@ def test_import_is_checked_before_anything_is_stored(browser: Client, cluster: C
     assert "one of the two" in body(browser.post(path, {"kind": "nodes", "text": " "}))
 
 
-def test_a_cluster_from_creation_to_deletion(browser: Client) -> None:
+def test_cluster_is_created_changed_and_deleted(browser: Client) -> None:
     form = {"name": "EU 1", "slug": "eu-1", "time_zone": "Europe/Berlin", "subinterval_s": "1", "horizon_s": "3600"}
     form |= {"preview_valid_s": "900", "review_at_risk": "on", "environment": "prod", "currency": "EUR"}
     assert browser.post("/clusters/new/", form)["Location"] == "/c/eu-1/fleet/"
@@ -154,12 +154,12 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("path", CHANGES)
-def test_a_viewer_changes_nothing(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
+def test_viewer_changes_nothing(browser_of: Callable[..., Client], cluster: Cluster, path: str) -> None:
     assert browser_of("viewer").post(path, {"confirm": "little", "change": "drain"}).status_code == 403
     assert Client().post(path).status_code == 302
 
 
-def test_a_viewer_is_offered_nothing_she_may_not_do(browser_of: Callable[..., Client], cluster: Cluster) -> None:
+def test_viewer_is_offered_no_changes(browser_of: Callable[..., Client], cluster: Cluster) -> None:
     viewer = browser_of("viewer")
     for path in ("/c/little/", "/c/little/fleet/", "/c/little/fleet/nodes/a/"):
         html = body(viewer.get(path))

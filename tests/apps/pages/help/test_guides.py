@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-def test_every_page_is_shown_and_its_links_lead_somewhere(browser: Client) -> None:
+def test_every_guide_is_shown_and_its_links_resolve(browser: Client) -> None:
     seen: dict[str, int] = {}
     waiting = ["/help/docs/README.md"]
     while waiting:
@@ -32,11 +32,11 @@ def test_every_page_is_shown_and_its_links_lead_somewhere(browser: Client) -> No
 
 
 @pytest.mark.parametrize("path", ["nothing.md", "../manage.py", "..%2fmanage.py", "models", "", "/etc/passwd"])
-def test_nothing_but_the_documentation_is_given_out(browser: Client, path: str) -> None:
+def test_files_outside_the_documentation_are_not_found(browser: Client, path: str) -> None:
     assert browser.get(f"/help/docs/{path}").status_code == 404
 
 
-def test_headings_can_be_linked_to_and_html_stays_text(browser: Client) -> None:
+def test_headings_have_anchors_and_html_is_escaped(browser: Client) -> None:
     html = browser.get("/help/docs/user-guide.md").content.decode()
     assert '<h2 id="known-limits">' in html
     assert "<h1>User guide</h1>" in html and html.count("<h1") == 1
@@ -44,5 +44,5 @@ def test_headings_can_be_linked_to_and_html_stays_text(browser: Client) -> None:
     assert "/help/docs/user-guide.md" in help_page
 
 
-def test_strangers_sign_in_first(db: None) -> None:
+def test_guides_need_a_sign_in(db: None) -> None:
     assert Client().get("/help/docs/README.md").status_code == 302

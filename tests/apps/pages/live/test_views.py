@@ -62,14 +62,14 @@ def admitted(cluster: Cluster) -> Query:
     return query
 
 
-def test_a_query_without_expressions_says_what_is_missing(browser: Client, cluster: Cluster) -> None:
+def test_query_without_expressions_names_what_is_missing(browser: Client, cluster: Cluster) -> None:
     html = body(browser.get("/c/little/queries/calm/live/"))
     assert "This version cannot be executed" in html
     assert "has no expression that can be executed" in html
     assert "Start calm" not in html
 
 
-def test_from_a_template_to_a_live_query(browser: Client, cluster: Cluster) -> None:
+def test_template_becomes_a_live_query(browser: Client, cluster: Cluster) -> None:
     chosen = body(browser.get("/c/little/queries/-/live/"))
     assert all(one.title.replace("'", "&#x27;") in chosen for one in TEMPLATES.values())
     html = body(browser.get("/c/little/queries/-/live/?template=s2s-probe"))
@@ -100,7 +100,7 @@ def test_from_a_template_to_a_live_query(browser: Client, cluster: Cluster) -> N
     assert "Start it again" in body(browser.get("/c/little/queries/latency/live/"))
 
 
-def test_a_share_of_the_rate_is_told_to_be_a_figure_for_planning(browser: Client, cluster: Cluster) -> None:
+def test_share_of_the_rate_is_labelled_as_planning_figure(browser: Client, cluster: Cluster) -> None:
     described(browser)
     query = admitted(cluster)
     told = "Agents take every record"
@@ -112,7 +112,7 @@ def test_a_share_of_the_rate_is_told_to_be_a_figure_for_planning(browser: Client
     assert "admitted with 72% of its rate" in html
 
 
-def test_results_count_left_out_records_since_the_query_began(browser: Client, live: LiveQuery) -> None:
+def test_results_count_dropped_records_since_the_query_started(browser: Client, live: LiveQuery) -> None:
     frames_receive(
         [result(live.query, {AB: 3.0}, 0, late=4, early=2), result(live.query, {AB: 3.0}, 1, late=5, early=3)]
     )
@@ -121,7 +121,7 @@ def test_results_count_left_out_records_since_the_query_began(browser: Client, l
 
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
-def test_every_template_gives_what_can_be_executed(browser: Client, cluster: Cluster, name: str) -> None:
+def test_every_template_is_executable(browser: Client, cluster: Cluster, name: str) -> None:
     template = TEMPLATES[name]
     options = '{"path": "/var/log/x.log"}' if template.collector == "log_file" else ""
     given = {f"p_{one.name}": f"{one.default:g}" for one in template.parameters}
@@ -144,7 +144,7 @@ def test_faults_of_a_template_are_at_their_fields(browser: Client, cluster: Clus
     assert described(browser, name="calm").status_code == 422
 
 
-def test_results_are_shown_as_they_come(browser: Client, live: LiveQuery, agent: Agent) -> None:
+def test_live_tab_shows_new_results(browser: Client, live: LiveQuery, agent: Agent) -> None:
     Assignment.objects.create(live=live, agent=agent, settings=fixed_settings([1.0, 0.5, 0.0]))
     frames_receive([result(live.query, {AB: 10.0 + w, CD: 3.0}, w, latency_s=1 + w) for w in range(3)])
     frames_receive([result(live.query, {AB: 40.0, CD: 3.0}, 3, missing=[str(agent.pk)], recovered={str(agent.pk): 12})])
@@ -167,14 +167,14 @@ def test_results_are_shown_as_they_come(browser: Client, live: LiveQuery, agent:
     assert ">40<" not in only
 
 
-def test_names_in_results_are_text(browser: Client, live: LiveQuery) -> None:
+def test_markup_in_results_is_escaped(browser: Client, live: LiveQuery) -> None:
     frames_receive([result(live.query, {("<script>alert(1)</script>", "b"): 1.0}, w) for w in range(2)])
     html = body(browser.get(LIVE))
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert(1)" in html
 
 
-def test_a_rule_is_added_fires_and_is_acknowledged(
+def test_alert_rule_is_added_fires_and_is_acknowledged(
     browser: Client, browser_of: Callable[..., Client], live: LiveQuery
 ) -> None:
     assert "None yet. A rule watches" in body(browser.get(LIVE))
@@ -219,7 +219,7 @@ def test_a_rule_is_added_fires_and_is_acknowledged(
     assert browser.get(one).status_code == 404
 
 
-def test_whom_an_alert_was_told_to_is_shown(browser: Client, live: LiveQuery) -> None:
+def test_notices_of_an_alert_are_listed(browser: Client, live: LiveQuery) -> None:
     frames_receive([result(live.query, {AB: 10.0})])
     browser.post(f"{LIVE}rules/new/", {**RULE, "emails": "ops@example.org"})
     frames_receive([result(live.query, {AB: 30.0}, 1)])
@@ -230,7 +230,7 @@ def test_whom_an_alert_was_told_to_is_shown(browser: Client, live: LiveQuery) ->
     assert "No mail server is configured" in html
 
 
-def test_all_alerts_are_counted_and_the_worst_listed(browser: Client, live: LiveQuery) -> None:
+def test_alerts_are_all_counted_and_the_worst_listed(browser: Client, live: LiveQuery) -> None:
     frames_receive([result(live.query, {AB: 10.0})])
     browser.post(f"{LIVE}rules/new/", {**RULE, "where": ""})
     frames_receive([result(live.query, {(f"host-{n}", "b"): 30.0 + n for n in range(11)}, 1)])
@@ -241,7 +241,7 @@ def test_all_alerts_are_counted_and_the_worst_listed(browser: Client, live: Live
     assert "src = host-0, dst = b" not in html.split("Newest results")[0]
 
 
-def test_a_refused_start_stays_and_its_address_leads_back(browser: Client, live: LiveQuery, agent: Agent) -> None:
+def test_refused_start_shows_the_form_and_its_address_redirects(browser: Client, live: LiveQuery, agent: Agent) -> None:
     browser.post(f"{LIVE}stop/")
     refused = browser.post(f"{LIVE}start/", {"idle_after_s": "60", "retain_s": "900"})
     assert refused.status_code == 422
@@ -250,7 +250,7 @@ def test_a_refused_start_stays_and_its_address_leads_back(browser: Client, live:
     assert (back.status_code, back.headers["Location"]) == (302, LIVE)
 
 
-def test_agents_are_assigned_and_taken_off(browser: Client, live: LiveQuery, agent: Agent) -> None:
+def test_agents_are_assigned_and_withdrawn(browser: Client, live: LiveQuery, agent: Agent) -> None:
     browser.post(f"{LIVE}assign/", {"agent": "edge-1", "part": "whole"})
     part = Assignment.objects.get()
     assert (part.enabled, part.settings) == (True, {})
@@ -261,7 +261,9 @@ def test_agents_are_assigned_and_taken_off(browser: Client, live: LiveQuery, age
     assert browser.post("/c/little/queries/calm/live/stop/").status_code == 404
 
 
-def test_a_viewer_sees_and_is_offered_nothing(browser_of: Callable[..., Client], live: LiveQuery) -> None:
+def test_viewer_reads_the_live_tab_and_is_offered_no_changes(
+    browser_of: Callable[..., Client], live: LiveQuery
+) -> None:
     frames_receive([result(live.query, {AB: 10.0}, w) for w in range(2)])
     html = body(browser_of("viewer").get(LIVE))
     assert "Newest results" in html

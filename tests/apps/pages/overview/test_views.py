@@ -24,14 +24,14 @@ def page(client: Client, path: str, status: int = 200) -> str:
     return body(response)
 
 
-def test_without_a_cluster_the_first_step_is_to_make_one(browser_of: Callable[..., Client]) -> None:
+def test_home_without_a_cluster_offers_to_create_one(browser_of: Callable[..., Client]) -> None:
     assert "/clusters/new/" in page(browser_of("operator"), "/")
     viewer = page(browser_of("viewer"), "/")
     assert "No cluster yet" in viewer
     assert 'href="/clusters/new/"' not in viewer
 
 
-def test_the_finding_leads(browser: Client, cluster: Cluster) -> None:
+def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/little/")
     assert "1 of 2 objectives hold. <b>late</b> is over its objective." in html
     assert "late is " in html
@@ -42,7 +42,7 @@ def test_the_finding_leads(browser: Client, cluster: Cluster) -> None:
     assert "GET /api/v1/estimates?cluster=little" in html
 
 
-def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: Cluster) -> None:
+def test_attention_list_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
     row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
     row.save()
@@ -51,14 +51,14 @@ def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: C
     assert "b runs at 1.2" not in html
 
 
-def test_the_address_remembers_the_cluster(browser: Client, cluster: Cluster) -> None:
+def test_home_redirects_to_the_last_visited_cluster(browser: Client, cluster: Cluster) -> None:
     cluster_create(slug="another", name="Another")
     assert browser.get("/")["Location"] == "/c/another/"
     page(browser, "/c/little/")
     assert browser.get("/")["Location"] == "/c/little/"
 
 
-def test_filter_and_export(browser: Client, cluster: Cluster) -> None:
+def test_objectives_are_filtered_by_state_and_exported(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/little/?state=holds")
     assert "2.9 s" not in html
     table = html.split("<tbody>")[1].split("</tbody>")[0]
@@ -69,7 +69,7 @@ def test_filter_and_export(browser: Client, cluster: Cluster) -> None:
     assert [line.split(",")[0] for line in csv[1:]] == ["late", "calm"]
 
 
-def test_each_step_that_is_missing_is_named(browser: Client) -> None:
+def test_empty_overview_names_the_next_step(browser: Client) -> None:
     empty = cluster_create(slug="empty", name="Empty")
     assert "No nodes yet" in page(browser, "/c/empty/")
     empty.delete()
@@ -81,7 +81,7 @@ def test_each_step_that_is_missing_is_named(browser: Client) -> None:
     assert "One query has not been estimated yet." in html
 
 
-def test_estimate_now(browser: Client) -> None:
+def test_estimate_now_submits_one_job(browser: Client) -> None:
     cluster = small_cluster.small_cluster()
     small_cluster.start_query(cluster, "calm", 0.5, "a")
     Job.objects.all().delete()
@@ -95,18 +95,18 @@ def test_estimate_now(browser: Client) -> None:
     assert "The objective holds." in page(browser, "/c/little/")
 
 
-def test_a_query_that_stopped_is_no_longer_counted(browser: Client, cluster: Cluster) -> None:
+def test_stopped_query_is_not_counted(browser: Client, cluster: Cluster) -> None:
     Query.objects.filter(name="late").update(state="stopped")
     assert "is over" not in page(browser, "/c/little/")
 
 
-def test_unknown_cluster(browser: Client, cluster: Cluster) -> None:
+def test_unknown_cluster_is_not_found(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/nowhere/", 404)
     assert "There is no cluster &#x27;nowhere&#x27;." in html
     assert "little" in html
 
 
-def test_search(browser: Client, cluster: Cluster) -> None:
+def test_search_finds_queries_nodes_sources_and_decisions(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/little/search/?q=LAT")
     assert "1 found for" in html
     assert "late" in html

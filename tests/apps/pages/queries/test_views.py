@@ -36,7 +36,7 @@ def table_of(html: str) -> str:
     return html.split("<tbody>")[1].split("</tbody>")[0]
 
 
-def test_the_list_leads_with_what_is_over_its_objective(browser: Client, cluster: Cluster) -> None:
+def test_list_begins_with_queries_over_their_objective(browser: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "idea", 0.1)
     html = body(browser.get("/c/little/queries/"))
     assert "2 running: 1 over the objective, 1 within the objective. 1 not admitted yet." in html
@@ -50,7 +50,7 @@ def test_the_list_leads_with_what_is_over_its_objective(browser: Client, cluster
     assert "calm" not in table_of(body(browser.get("/c/little/queries/?q=lat")))
 
 
-def test_the_list_exports_and_says_what_to_do_first(browser: Client, cluster: Cluster) -> None:
+def test_list_is_exported_and_empty_list_names_the_first_step(browser: Client, cluster: Cluster) -> None:
     response = browser.get("/c/little/queries/?export=csv")
     lines = response.getvalue().decode().splitlines()
     assert lines[0].startswith("Query,State,Objective")
@@ -62,7 +62,7 @@ def test_the_list_exports_and_says_what_to_do_first(browser: Client, cluster: Cl
     assert f'href="{NEW}"' in html
 
 
-def test_the_list_costs_the_same_however_long_it_is(browser: Client, cluster: Cluster) -> None:
+def test_list_needs_the_same_number_of_statements_for_more_rows(browser: Client, cluster: Cluster) -> None:
     def cost() -> int:
         browser.get("/c/little/queries/")
         with CaptureQueriesContext(connection) as queries:
@@ -75,7 +75,7 @@ def test_the_list_costs_the_same_however_long_it_is(browser: Client, cluster: Cl
     assert cost() == before
 
 
-def test_a_late_query_shows_why(browser: Client, cluster: Cluster) -> None:
+def test_late_query_shows_its_bottleneck(browser: Client, cluster: Cluster) -> None:
     html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
     assert "over the 2 s objective, because b runs at 1.20 of capacity at its peak." in html
     assert "Breached" in html
@@ -88,7 +88,7 @@ def test_a_late_query_shows_why(browser: Client, cluster: Cluster) -> None:
     assert browser.get("/c/little/queries/nobody/").status_code == 404
 
 
-def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: Cluster) -> None:
+def test_query_page_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
     row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
     row.save()
@@ -96,14 +96,14 @@ def test_a_widened_interval_is_the_reason_for_a_risk(browser: Client, cluster: C
     assert "because recent estimates were so far off that its interval is 12.3 times as wide." in html
 
 
-def test_an_estimate_that_is_overtaken_says_by_what(browser: Client, cluster: Cluster) -> None:
+def test_stale_estimate_names_the_changes_since(browser: Client, cluster: Cluster) -> None:
     assert "Since this estimate" not in body(browser.get("/c/little/queries/late/"))
     cluster.nodes.filter(name="b").update(capacity_cps=2000)
     html = body(browser.get("/c/little/queries/late/"))
     assert "Since this estimate node b: capacity changed from 1 kcycles/s to 2 kcycles/s" in html
 
 
-def test_a_draft_leads_to_its_preview(browser: Client, cluster: Cluster) -> None:
+def test_draft_links_to_its_admission_preview(browser: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "idea", 0.1)
     html = body(browser.get("/c/little/queries/idea/"))
     assert "it is not part of estimates" in html
@@ -113,7 +113,7 @@ def test_a_draft_leads_to_its_preview(browser: Client, cluster: Cluster) -> None
     assert "anywhere" in body(browser.get("/c/little/queries/idea/placement/"))
 
 
-def test_tabs_of_a_running_query(browser: Client, cluster: Cluster) -> None:
+def test_every_tab_of_a_running_query_is_shown(browser: Client, cluster: Cluster) -> None:
     placement = body(browser.get("/c/little/queries/late/placement/"))
     assert "On 1 node and 1 core, shared with no other query." in placement
     assert "b: highest excess" in placement
@@ -125,7 +125,7 @@ def test_tabs_of_a_running_query(browser: Client, cluster: Cluster) -> None:
     assert b"breached" in response.getvalue()
 
 
-def test_a_query_from_a_document(browser: Client, cluster: Cluster) -> None:
+def test_query_is_created_from_a_document(browser: Client, cluster: Cluster) -> None:
     assert browser.get(NEW).status_code == 200
     assert "clicks" in body(browser.get("/c/little/queries/-/example/"))
     assert browser.post(NEW, {**FACTS, "document": DOCUMENT})["Location"] == "/c/little/queries/orders/"
@@ -137,7 +137,7 @@ def test_a_query_from_a_document(browser: Client, cluster: Cluster) -> None:
     assert Query.objects.get(name="second").objective_bound_s is None
 
 
-def test_faults_of_a_document_are_listed_and_the_text_kept(browser: Client, cluster: Cluster) -> None:
+def test_faults_of_a_document_are_listed_and_its_text_kept(browser: Client, cluster: Cluster) -> None:
     faulty = DOCUMENT.replace("0.5", "-1").replace("0.1", '"x"')
     response = browser.post(NEW, {**FACTS, "document": faulty, "bound_s": "-3"})
     assert response.status_code == 422
@@ -159,7 +159,7 @@ def line(key: str, **values: str) -> dict[str, str]:
     return {f"{key}-{name}": value for name, value in {**known, "stateless": "", **values}.items()}
 
 
-def test_a_query_operator_by_operator(browser: Client, cluster: Cluster) -> None:
+def test_query_is_created_operator_by_operator(browser: Client, cluster: Cluster) -> None:
     assert body(browser.get(f"{NEW}?by=form")).count('class="op"') == 3
     assert 'value="o5"' in body(browser.get("/c/little/queries/-/operator/?row=o4"))
     small_cluster.make_query(cluster, "other", 0.1)
@@ -173,7 +173,7 @@ def test_a_query_operator_by_operator(browser: Client, cluster: Cluster) -> None
     assert 'name="o3-id"' in added
 
 
-def test_faults_stand_at_their_operator(browser: Client, cluster: Cluster) -> None:
+def test_faults_are_shown_at_their_operator(browser: Client, cluster: Cluster) -> None:
     rows = {"row": ["o0"], **line("o0", id="a", **{"from": "clicks"}, selectivity="much", cycles_per_event="")}
     response = browser.post(f"{NEW}?by=form", {**FACTS, **rows})
     assert response.status_code == 422
@@ -184,7 +184,7 @@ def test_faults_stand_at_their_operator(browser: Client, cluster: Cluster) -> No
     assert "is missing" in html.split('name="o0-cycles_per_event"')[1].split("</div>")[0]
 
 
-def test_a_version_is_stored_and_compared(browser: Client, cluster: Cluster) -> None:
+def test_version_is_stored_and_compared(browser: Client, cluster: Cluster) -> None:
     path = "/c/little/queries/late/versions/new/"
     assert "cycles_per_event" in body(browser.get(path))
     faulty = browser.post(path, {"note": "n", "document": DOCUMENT.replace("0.5", "-1")})
@@ -198,7 +198,7 @@ def test_a_version_is_stored_and_compared(browser: Client, cluster: Cluster) -> 
     assert browser.get("/c/little/queries/late/versions/?from=1&to=9").status_code == 404
 
 
-def test_statistics_are_changed_line_by_line_or_pasted(browser: Client, cluster: Cluster) -> None:
+def test_statistics_are_changed_by_table_or_json(browser: Client, cluster: Cluster) -> None:
     path = "/c/little/queries/calm/statistics/"
     assert "rest on assumed statistics" in body(browser.get(path))
     form = {"selectivity-0": "1", "cycles_per_event-0": "5", "events-0": "0", "evidence-0": "assumed"}
@@ -265,6 +265,6 @@ def test_a_viewer_is_offered_no_change_of_queries(browser_of: Callable[..., Clie
     assert viewer.get(NEW).status_code == 403
 
 
-def test_an_open_page_of_a_deleted_query_goes_on_to_the_list(browser: Client, cluster: Cluster) -> None:
+def test_htmx_part_of_a_deleted_query_redirects_to_the_list(browser: Client, cluster: Cluster) -> None:
     response = browser.get("/c/little/queries/gone/", headers={"HX-Request": "true"})
     assert response["HX-Redirect"] == "/c/little/queries/"
