@@ -24,9 +24,9 @@ print(answer.headers.get("Content-Encoding"), settings.WHITENOISE_USE_FINDERS)
 
 def _run(tmp_path: Path, *command: str) -> str:
     env = os.environ | {"SLUICE_VAR_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "console.settings"}
-    found = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    return found.stdout.strip()
+    process = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 def test_collected_static_files_are_served_compressed(tmp_path: Path) -> None:

@@ -57,11 +57,11 @@ class Installation:
 
     def row(self, job: str) -> tuple[str, float, int]:
         with sqlite3.connect(self.var_dir / "sluice.sqlite3", timeout=20) as connection:
-            found = connection.execute(
+            record = connection.execute(
                 "SELECT state, progress, attempt FROM jobs_job WHERE id = ?", [job.replace("-", "")]
             ).fetchone()
         connection.close()
-        return found
+        return record
 
     def log(self) -> str:
         return (self.var_dir / "worker.log").read_text()
@@ -69,10 +69,10 @@ class Installation:
 
 @pytest.fixture
 def installation(tmp_path: Path, redis_server: RedisServer) -> Iterator[Installation]:
-    found = Installation(tmp_path, redis_server)
+    installed = Installation(tmp_path, redis_server)
     copy_sqlite_template(tmp_path / "sluice.sqlite3")
-    yield found
-    for process in found.processes:
+    yield installed
+    for process in installed.processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

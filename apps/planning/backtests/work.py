@@ -1,4 +1,4 @@
-"""Work of backtest jobs: a period's records as a story, replayed by the engine, stored."""
+"""Work of backtest jobs: a period's records, replayed by the engine, stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from engine.backtest.policy import read_policy
 from engine.document.deployment import Deployment, Replica, Source
 from engine.errors import EngineError, Fault, InfeasibleError
 
-__all__ = ["build_story", "run_backtest"]
+__all__ = ["load_period", "run_backtest"]
 
 _LEFT_OUT = (
     AdmissionState.ESTIMATING,
@@ -46,14 +46,14 @@ _LEFT_OUT = (
 _WAITS = ("epoch_s", "trigger_s", "overhead_s", "work_s")
 
 
-def build_story(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
-    """The story of a period: what ran when it began, what arrived, who asked, and what was decided."""
+def load_period(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
+    """The recorded period: what ran when it began, what arrived, who asked, and what was decided."""
     cluster = run.cluster
     snapshot = cluster_snapshot(cluster)
     rows = _requests_of_period(run, grid)
     requests = [_request(run, row, snapshot.deployment, grid) for row in rows]
     base, notes = _initial_deployment(run, snapshot.deployment, requests, grid)
-    story = RecordedPeriod(
+    period = RecordedPeriod(
         deployment=base,
         since_s=grid.since_s,
         width_s=grid.width_s,
@@ -67,7 +67,7 @@ def build_story(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
         recorded_moves=_count_moves(cluster, grid),
         notes=tuple(notes + _grid_notes(grid)),
     )
-    return _with_stopped_queries(story, cluster, {request.query for request in requests})
+    return _with_stopped_queries(period, cluster, {request.query for request in requests})
 
 
 def _requests_of_period(run: BacktestRun, grid: SegmentGrid) -> list[AdmissionRequest]:
@@ -89,7 +89,7 @@ def _since(cluster: Cluster, grid: SegmentGrid) -> QuerySet[AdmissionRequest]:
 
 def _request(run: BacktestRun, row: AdmissionRequest, present: Deployment, grid: SegmentGrid) -> RecordedRequest:
     candidate = candidate_of(row)
-    candidate.pop("sources", None)  # the story has every source
+    candidate.pop("sources", None)  # the period has all sources
     is_early = run.ask == RequestTiming.START
     decided_at = row.decided_at or row.created_at
     started_s = None
@@ -164,41 +164,41 @@ def _with_sources(base: Deployment, cluster: Cluster, read: Iterable[str]) -> De
     return replace(base, sources=tuple(own[name] for name in sorted(own)))
 
 
-def _with_stopped_queries(story: RecordedPeriod, cluster: Cluster, asked: set[str]) -> RecordedPeriod:
-    """The story with the queries that were stopped in the period; those that did not ask within it run from the
+def _with_stopped_queries(period: RecordedPeriod, cluster: Cluster, asked: set[str]) -> RecordedPeriod:
+    """The period with the queries that were stopped in the period; those that did not ask within it run from the
     beginning.
     """
     rows = Query.objects.filter(
         cluster=cluster,
         state=QueryState.STOPPED,
-        updated_at__gte=_datetime_of(story.since_s),
-        updated_at__lt=_datetime_of(story.starts_s(story.segments)),
+        updated_at__gte=_datetime_of(period.since_s),
+        updated_at__lt=_datetime_of(period.starts_s(period.segments)),
     )
-    notes = list(story.notes)
-    base, stops = story.deployment, []
+    notes = list(period.notes)
+    base, stops = period.deployment, []
     for query in rows.order_by("name"):
         stops.append(RecordedStop(query.updated_at.timestamp(), query.name))
         if query.name in asked:
             continue
         try:
-            base = _with_query_running(replace(story, deployment=base), cluster, query)
+            base = _with_query_running(replace(period, deployment=base), cluster, query)
         except EngineError as error:
             notes.append(f"{query.name}, which was stopped, is left out: {error.message}.")
     if stops:
         notes.append("A stop is dated by the query's last change; a stopped query is placed where it was admitted.")
-    return replace(story, deployment=base, stops=tuple(stops), notes=tuple(notes))
+    return replace(period, deployment=base, stops=tuple(stops), notes=tuple(notes))
 
 
-def _with_query_running(story: RecordedPeriod, cluster: Cluster, query: Query) -> Deployment:
+def _with_query_running(period: RecordedPeriod, cluster: Cluster, query: Query) -> Deployment:
     applied = query.admissions.filter(state=AdmissionState.APPLIED).select_related("version").first()
     version = applied.version if applied else query.versions.first()
     candidate = candidate_document(version)
     candidate.pop("sources", None)
-    read = {source.id for source in story.deployment.sources}
+    read = {source.id for source in period.deployment.sources}
     read |= {entry["from"] for operator in candidate["operators"] for entry in operator["inputs"]}
-    base = _with_sources(story.deployment, cluster, read)
-    request = RecordedRequest(story.since_s, candidate, RecordedDecision("admitted", ""))
-    return join_request(story, request, base, _placement(applied, base) if applied else {})
+    base = _with_sources(period.deployment, cluster, read)
+    request = RecordedRequest(period.since_s, candidate, RecordedDecision("admitted", ""))
+    return join_request(period, request, base, _placement(applied, base) if applied else {})
 
 
 def _waits_by_query(cluster: Cluster) -> dict[str, float]:
@@ -245,9 +245,9 @@ def run_backtest(report: JobReporter) -> JobOutcome:
     if grid is None:
         message = "the records of the period are gone"
         raise InfeasibleError(f"No backtest: {message}", [Fault("since", message)])
-    story = build_story(row, grid)
+    period = load_period(row, grid)
     started = time.perf_counter()
-    answer = backtest_policies(story, read_policy(row.policy), lambda share, step: report(0.02 + 0.97 * share, step))
+    answer = backtest_policies(period, read_policy(row.policy), lambda share, step: report(0.02 + 0.97 * share, step))
     duration_s = time.perf_counter() - started
 
     def store(job: Job) -> JobOutcome:

@@ -75,9 +75,9 @@ def answered(cluster: Cluster, **fields: Any) -> dict[str, Any]:
     (job,) = [job for job in small_cluster.run_jobs() if job.pk == row.job_id]
     assert job.state == JobState.SUCCEEDED, job.error
     row.refresh_from_db()
-    found = row.result
-    assert found is not None
-    return found
+    result = row.result
+    assert result is not None
+    return result
 
 
 # -- records
@@ -113,33 +113,33 @@ def test_recorded_reach_begins_with_the_first_record(cluster: Cluster) -> None:
 
 def test_admitting_everything_violates_objectives_that_mace_keeps(cluster: Cluster) -> None:
     asked(cluster, "more", 0.5, NOW - DAY / 2, placement={"work": "a"})
-    found = answered(cluster, policy={"admission": "everything"})
-    assert (found["segments"], found["width_s"]) == (24, 3600.0)
-    (request,) = found["requests"]
+    result = answered(cluster, policy={"admission": "everything"})
+    assert (result["segments"], result["width_s"]) == (24, 3600.0)
+    (request,) = result["requests"]
     assert (request["outcome"], request["recorded"]) == ("admitted", "rejected")
-    assert [one["query"] for one in found["tested"]["violations"]] == ["first", "more"]
-    assert found["tested"]["violations"][0]["segments"] == list(range(12, 24))
-    assert found["recorded"]["violations"] == []
+    assert [violation["query"] for violation in result["tested"]["violations"]] == ["first", "more"]
+    assert result["tested"]["violations"][0]["segments"] == list(range(12, 24))
+    assert result["recorded"]["violations"] == []
     kept = answered(cluster, policy={"admission": "mace"})
     assert kept["tested"]["violations"] == [] and kept["requests"][0]["outcome"] == "rejected"
 
 
 def test_queries_admitted_in_the_period_are_absent_at_its_beginning(cluster: Cluster) -> None:
     asked(cluster, "more", 0.5, NOW - DAY / 2, override=True, placement={"work": "a"})
-    found = answered(cluster, policy={"admission": "mace"})
-    (request,) = found["requests"]
+    result = answered(cluster, policy={"admission": "mace"})
+    (request,) = result["requests"]
     assert (request["outcome"], request["recorded"]) == ("rejected", "admitted")
     assert "Against the verdict: We need it" in request["recorded_reason"]
-    late = found["recorded"]["queries"]["more"]["latency_s"]
+    late = result["recorded"]["queries"]["more"]["latency_s"]
     assert late[:12] == [None] * 12 and late[12] is not None
-    assert found["recorded"]["seconds_over"] > 0 == found["tested"]["seconds_over"]
+    assert result["recorded"]["seconds_over"] > 0 == result["tested"]["seconds_over"]
 
 
 def test_requests_are_replayed_at_the_beginning_when_asked_so(cluster: Cluster) -> None:
     asked(cluster, "more", 0.5, timezone.now(), placement={"work": "a"})
     assert answered(cluster, policy={"admission": "everything"})["requests"] == []
-    found = answered(cluster, policy={"admission": "everything"}, ask="start", until=timezone.now())
-    assert found["tested"]["queries"]["more"]["latency_s"][0] is not None
+    result = answered(cluster, policy={"admission": "everything"}, ask="start", until=timezone.now())
+    assert result["tested"]["queries"]["more"]["latency_s"][0] is not None
 
 
 def test_a_stopped_query_runs_until_its_stop_in_the_replay(cluster: Cluster) -> None:
@@ -195,14 +195,14 @@ def test_a_backtest_is_requested_read_and_deleted_over_rest(
 ) -> None:
     body = {"cluster": "little", "since": (NOW - DAY).isoformat(), "policy": {"admission": "everything"}}
     assert api_of("viewer").post("/api/v1/backtests", body, format="json").status_code == 403
-    made = api.post("/api/v1/backtests", body, format="json")
-    assert made.status_code == 202
+    created = api.post("/api/v1/backtests", body, format="json")
+    assert created.status_code == 202
     small_cluster.run_jobs()
-    found = api.get(made["Content-Location"]).json()
-    assert (found["state"], found["result"]["segments"]) == ("answered", 24)
-    assert found["facts"]["headline"] == found["result"]["headline"]
+    result = api.get(created["Content-Location"]).json()
+    assert (result["state"], result["result"]["segments"]) == ("answered", 24)
+    assert result["facts"]["headline"] == result["result"]["headline"]
     listed = api.get("/api/v1/backtests?cluster=little&state=answered").json()["results"]
-    assert [(row["id"], "result" in row) for row in listed] == [(found["id"], False)]
-    assert api.delete(made["Content-Location"]).status_code == 204
+    assert [(row["id"], "result" in row) for row in listed] == [(result["id"], False)]
+    assert api.delete(created["Content-Location"]).status_code == 204
     refused = api.post("/api/v1/backtests", {**body, "policy": {"placement": "x"}, "extra": 1}, format="json")
     assert refused.status_code == 400

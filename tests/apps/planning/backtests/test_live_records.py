@@ -12,7 +12,7 @@ from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.services import estimate_request
 from apps.measurements.models import SUMS, StatisticsHour
 from apps.planning.backtests.selectors import SegmentGrid, recorded_reaches, segment_grid, source_records
-from apps.planning.backtests.work import build_story
+from apps.planning.backtests.work import load_period
 from apps.planning.models import BacktestRun
 from apps.telemetry.models import LiveQuery
 from engine.backtest.comparison import backtest_policies
@@ -50,9 +50,9 @@ def test_telemetry_of_subintervals_is_the_finest_record(live: LiveQuery) -> None
     grid = segment_grid([reach], NOW - 60 * MINUTE, NOW)
     assert grid is not None and grid.width_s == 60.0 and 5 <= grid.segments <= 6
     record = source_records(live.query.cluster, grid)["probes"]
-    known = record.rates_eps[np.isfinite(record.rates_eps)]
-    np.testing.assert_allclose(known, 200.0)
-    assert record.measured == len(known) >= 5 and record.stretch_eps == pytest.approx(10.0)
+    known_rates = record.rates_eps[np.isfinite(record.rates_eps)]
+    np.testing.assert_allclose(known_rates, 200.0)
+    assert record.measured == len(known_rates) >= 5 and record.stretch_eps == pytest.approx(10.0)
 
 
 def test_hours_with_gaps_have_the_mean_rate_of_their_windows(live: LiveQuery) -> None:
@@ -81,9 +81,9 @@ def test_measured_latencies_stand_beside_replayed_ones_with_waits_added(live: Li
     run = BacktestRun(cluster=cluster, since=NOW - 60 * MINUTE, until=NOW, ask="recorded")
     grid = segment_grid(recorded_reaches(cluster), run.since, run.until)
     assert grid is not None
-    story = build_story(run, grid)
-    assert story.added_s == {"errors": 3.0}
-    found = backtest_policies(story, RECORDED)
-    assert found["recorded"]["queries"]["errors"]["latency_s"][0] >= 3.0
-    (measured,) = found["measured"]
+    period = load_period(run, grid)
+    assert period.added_s == {"errors": 3.0}
+    answer = backtest_policies(period, RECORDED)
+    assert answer["recorded"]["queries"]["errors"]["latency_s"][0] >= 3.0
+    (measured,) = answer["measured"]
     assert (measured["query"], measured["segments"], measured["measured_s"]) == ("errors", 1, 3.5)

@@ -46,9 +46,9 @@ def forecast_now(cluster: Cluster, **asked: Any) -> Forecast:
     forecast_request(cluster=cluster, **{"horizon_days": 14, **asked})
     jobs = small_cluster.run_jobs()
     assert jobs[-1].state == JobState.SUCCEEDED, jobs[-1].error
-    found = forecast_latest(cluster)
-    assert found is not None
-    return found
+    forecast = forecast_latest(cluster)
+    assert forecast is not None
+    return forecast
 
 
 def trace(hours: int = 72, missing: range = range(0)) -> bytes:
@@ -66,16 +66,16 @@ def trace(hours: int = 72, missing: range = range(0)) -> bytes:
 
 def test_counts_are_summed_per_bucket_and_gaps_are_nan() -> None:
     starts = np.array([0.0, 900.0, 1800.0, 2700.0, 3600.0, 10_800.0, 11_700.0, 12_600.0, 13_500.0])
-    found = bucket_trace(EventCounts(starts, np.full(9, 900.0), np.arange(1.0, 10.0)), 3600)
-    assert found[0] == 0.0
-    np.testing.assert_equal(found[1], [10.0, np.nan, np.nan, 30.0])
+    bucketed = bucket_trace(EventCounts(starts, np.full(9, 900.0), np.arange(1.0, 10.0)), 3600)
+    assert bucketed[0] == 0.0
+    np.testing.assert_equal(bucketed[1], [10.0, np.nan, np.nan, 30.0])
 
 
 def test_half_known_buckets_are_scaled_and_partial_ends_are_dropped() -> None:
     starts = np.array([1800.0, 3600.0, 5400.0, 7200.0, 10_800.0, 12_600.0])
-    found = bucket_trace(EventCounts(starts, np.full(6, 1800.0), np.full(6, 5.0)), 3600)
-    assert found[0] == 3600.0
-    assert found[1].tolist() == [10.0, 10.0, 10.0]  # the middle one from its first half
+    bucketed = bucket_trace(EventCounts(starts, np.full(6, 1800.0), np.full(6, 5.0)), 3600)
+    assert bucketed[0] == 3600.0
+    assert bucketed[1].tolist() == [10.0, 10.0, 10.0]  # the middle one from its first half
 
 
 def test_timestamps_are_counted_per_bucket() -> None:
@@ -159,15 +159,15 @@ def test_viewers_read_histories_and_change_none(api_of: Any, cluster: Cluster) -
 def test_a_forecast_of_a_growing_source_dates_the_violation(api: APIClient, cluster: Cluster) -> None:
     history_create_from_generator(cluster=cluster, source_id="clicks", spec=SPEC)
     row = forecast_now(cluster)
-    found = shortages(cluster)
-    assert [one.query for one in found] == ["grows"]
-    one = found[0]
-    assert row.starts_at < one.first_at < row.ends_at
-    assert one.band == "high"
-    assert one.confirmed
-    assert one.latency_s > one.bound_s
-    assert one.bottleneck is not None
-    assert one.bottleneck["node"] == "a"
+    threatened = shortages(cluster)
+    assert [shortage.query for shortage in threatened] == ["grows"]
+    shortage = threatened[0]
+    assert row.starts_at < shortage.first_at < row.ends_at
+    assert shortage.band == "high"
+    assert shortage.confirmed
+    assert shortage.latency_s > shortage.bound_s
+    assert shortage.bottleneck is not None
+    assert shortage.bottleneck["node"] == "a"
     assert forecast_changes(row) == []
     shown = api.get(f"/api/v1/forecasts/{row.pk}").json()
     assert shown["result"]["sources"]["clicks"]["backtest"]["n_origins"] >= 2
@@ -184,8 +184,8 @@ def test_regret_needs_prices_and_weighs_cost_of_violations(api: APIClient, clust
     assert "price per hour" in refused.json()["message"]
     cluster.pools.update(price_per_hour="2.0")
     row = forecast_now(cluster, horizon_days=3)
-    found = api.get(f"/api/v1/forecasts/{row.pk}/regret?cost_per_violation_hour=0").json()
-    assert found["recommended"] == min(size["size"] for size in found["sizes"])
+    regret = api.get(f"/api/v1/forecasts/{row.pk}/regret?cost_per_violation_hour=0").json()
+    assert regret["recommended"] == min(size["size"] for size in regret["sizes"])
     wrong = api.get(f"/api/v1/forecasts/{row.pk}/regret?cost_per_violation_hour=-3&horizon_days=3")
     assert wrong.status_code == 400
 

@@ -39,8 +39,8 @@ def proposed(cluster: Cluster) -> Callable[..., PlacementRun]:
 
 def places(cluster: Cluster) -> dict[str, list[tuple[str, int, float]]]:
     """Where every running query's only operator is."""
-    found = {}
+    nodes = {}
     for query in Query.objects.filter(cluster=cluster, state="running"):
         rows = query.running_version.operators.get().placements.select_related("node").order_by("node__name")
-        found[query.name] = [(row.node.name, row.core, row.fraction) for row in rows]
-    return found
+        nodes[query.name] = [(row.node.name, row.core, row.fraction) for row in rows]
+    return nodes

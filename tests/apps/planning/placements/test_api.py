@@ -32,13 +32,13 @@ def test_create_answers_202_with_a_job_and_the_address_of_the_run(api: Any, clus
     run_jobs()
     job = api.get(answer["Location"]).json()
     assert job["result_api_url"] == answer["Content-Location"]
-    found = api.get(answer["Content-Location"]).json()
-    assert (found["state"], found["requested_by"], found["moves_done"]) == ("proposed", "a-operator", 0)
-    assert found["standing"] == {"stale": False, "changed": [], "can_apply": True, "can_undo": False, "why_not": ""}
-    assert found["proposal"]["gap"] is not None
-    assert {"query", "before_s", "after_s", "bound_s", "after_state"} <= set(found["proposal"]["queries"][0])
-    assert {"operator", "before", "after", "duration_s", "state_bytes", "bump_s", "why"} <= set(found["moves"][0])
-    assert "moves" not in found["proposal"]
+    placement = api.get(answer["Content-Location"]).json()
+    assert (placement["state"], placement["requested_by"], placement["moves_done"]) == ("proposed", "a-operator", 0)
+    assert placement["standing"] == {"stale": False, "changed": [], "can_apply": True, "can_undo": False, "why_not": ""}
+    assert placement["proposal"]["gap"] is not None
+    assert {"query", "before_s", "after_s", "bound_s", "after_state"} <= set(placement["proposal"]["queries"][0])
+    assert {"operator", "before", "after", "duration_s", "state_bytes", "bump_s", "why"} <= set(placement["moves"][0])
+    assert "moves" not in placement["proposal"]
 
 
 def test_objective_defaults_to_the_queries_objectives(api: Any, cluster: Cluster) -> None:

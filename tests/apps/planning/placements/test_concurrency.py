@@ -82,8 +82,8 @@ def check_moves_against_an_admission() -> None:
 
         outcomes = run_concurrently([moving(run), lambda: admission_apply(request=wish, user=admitter)])
     assert outcomes == {"done": 1, "stale": 1}
-    found = places(cluster)
-    on_c = sorted(name for name, replicas in found.items() if replicas[0][0] == "c")
+    present = places(cluster)
+    on_c = sorted(name for name, replicas in present.items() if replicas[0][0] == "c")
     was_admitted = cluster.queries.get(name="wish").state == QueryState.RUNNING
     assert on_c == ["wish"] if was_admitted else len(on_c) == 1 and on_c[0] in {"first", "second"}
 

@@ -107,8 +107,8 @@ def test_a_change_between_batches_ends_the_run_as_stale_after_a_whole_batch(
     run, job = placement_apply(run=run, user=None, pace=0.0, batch_size=1)
     job = job_start(job.pk)
     assert job is not None
-    made = batch_apply(run=run, job=job)
-    assert isinstance(made, BatchDone)
+    batch = batch_apply(run=run, job=job)
+    assert isinstance(batch, BatchDone)
     moved = places(crowded)
     node_update(node=crowded.nodes.get(name="b"), state="draining")
     Job.objects.filter(pk=job.pk).update(heartbeat_at=timezone.now() - timedelta(minutes=1))
@@ -179,9 +179,9 @@ def test_applying_a_split_stores_replicas_with_their_fractions(cluster: Cluster)
     placement_apply(run=run, user=None, pace=0.0)
     small_cluster.run_jobs()
     assert fresh(run).state == RunState.APPLIED
-    found = places(cluster)["heavy"]
-    assert len(found) == len(move.after) > 1
-    assert sum(share for _, _, share in found) == pytest.approx(1.0)
+    replicas = places(cluster)["heavy"]
+    assert len(replicas) == len(move.after) > 1
+    assert sum(share for _, _, share in replicas) == pytest.approx(1.0)
 
 
 def test_pace_and_batch_size_out_of_range_are_refused(cluster: Cluster, proposed: Proposed) -> None:

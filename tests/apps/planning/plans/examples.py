@@ -15,8 +15,8 @@ def batches(selectivity: float, cycles: float, seed: int, spread: float = 0.01) 
 
 
 def entry(source: str, selectivity: float, cycles: float, seed: int = 0, spread: float = 0.01) -> dict[str, Any]:
-    known = {"from": source, "selectivity": selectivity, "cycles_per_event": cycles}
-    return known | ({"batches": batches(selectivity, cycles, seed, spread)} if seed else {})
+    statistics = {"from": source, "selectivity": selectivity, "cycles_per_event": cycles}
+    return statistics | ({"batches": batches(selectivity, cycles, seed, spread)} if seed else {})
 
 
 def plan(**changes: Any) -> dict[str, Any]:

@@ -32,27 +32,27 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def query(cluster: Cluster) -> Query:
-    found = query_create(cluster=cluster, name="q", body=plan(), objective={"statistic": "worst", "bound_s": 2.0})
-    query_start(version=found.versions.get(), placement={"parse": "a", "hot": "a"})
-    found.refresh_from_db()
-    return found
+    created = query_create(cluster=cluster, name="q", body=plan(), objective={"statistic": "worst", "bound_s": 2.0})
+    query_start(version=created.versions.get(), placement={"parse": "a", "hot": "a"})
+    created.refresh_from_db()
+    return created
 
 
 def compared(query: Query, **asked: Any) -> PlanComparison:
     comparison_request(query=query, **asked)
     (job,) = run_jobs()
     assert not job.error, job.error
-    found = comparison_latest(query)
-    assert found is not None
-    return found
+    comparison = comparison_latest(query)
+    assert comparison is not None
+    return comparison
 
 
 def test_a_faster_rewriting_is_recommended_and_adopted(query: Query, cluster: Cluster) -> None:
-    found = compared(query)
-    finding = found.result["finding"]
-    assert (finding["kind"], finding["key"], found.recommended, found.running) == ("better", "r1", "r1", 1)
+    comparison = compared(query)
+    finding = comparison.result["finding"]
+    assert (finding["kind"], finding["key"], comparison.recommended, comparison.running) == ("better", "r1", "r1", 1)
     assert [row.query for row in plans_recommended(cluster)] == [query]
-    version = plan_adopt(comparison=found, plan="r1")
+    version = plan_adopt(comparison=comparison, plan="r1")
     assert (version.number, version.note) == (2, "Rewritten from version 1: filter hot moved before parse")
     rows = {row.name: row for row in version.operators.all()}
     assert rows["parse"].inputs.get().upstream == rows["hot"]
@@ -61,7 +61,7 @@ def test_a_faster_rewriting_is_recommended_and_adopted(query: Query, cluster: Cl
     assert len(rows["hot"].inputs.get().batches) == 8
     query.refresh_from_db()
     assert query.running_version.number == 1  # nothing runs otherwise by itself
-    assert plan_adopt(comparison=found, plan="r1") == version
+    assert plan_adopt(comparison=comparison, plan="r1") == version
     assert not plans_recommended(cluster)
     admission_preview(cluster=cluster, user=None, query="q", version=2)
     run_jobs()
@@ -69,22 +69,22 @@ def test_a_faster_rewriting_is_recommended_and_adopted(query: Query, cluster: Cl
 
 
 def test_the_admission_preview_of_an_adopted_plan_agrees_with_the_comparison(query: Query, cluster: Cluster) -> None:
-    found = compared(query)
-    plan_adopt(comparison=found, plan="r1")
+    comparison = compared(query)
+    plan_adopt(comparison=comparison, plan="r1")
     admission_preview(cluster=cluster, user=None, query="q", version=2)
     run_jobs()
     effects = query.admissions.get().result["effects"]
     own = next(effect for effect in effects if effect["query"] == "q")
-    best = found.result["plans"][0]
+    best = comparison.result["plans"][0]
     assert own["after_s"] == pytest.approx(best["estimate_s"], abs=1e-9)
 
 
 def test_versions_are_ranked_against_the_running_one(query: Query) -> None:
     query_version_create(query=query, body=plan(inputs=[entry("clicks", 1.0, 30.0, 3)]))
-    found = compared(query)
-    assert {plan["key"] for plan in found.result["plans"]} == {"v1", "v2", "r1"}
-    assert found.result["against_running"]["v2"]["seconds"] > 0
-    assert plan_adopt(comparison=found, plan="v2").number == 2
+    comparison = compared(query)
+    assert {plan["key"] for plan in comparison.result["plans"]} == {"v1", "v2", "r1"}
+    assert comparison.result["against_running"]["v2"]["seconds"] > 0
+    assert plan_adopt(comparison=comparison, plan="v2").number == 2
     alone = compared(query, versions=[2], capacity_cps=500.0)
     assert alone.result["setting"] == {"capacity_cps": 500.0}
     assert alone.running is None
@@ -92,9 +92,9 @@ def test_versions_are_ranked_against_the_running_one(query: Query) -> None:
 
 def test_a_draft_is_compared_without_a_running_version(cluster: Cluster) -> None:
     draft = query_create(cluster=cluster, name="idea", body=plan(), objective={"statistic": "mean", "bound_s": 2.0})
-    found = compared(draft)
-    assert (found.result["statistic"], found.result["running"]) == ("mean", None)
-    assert found.result["finding"]["kind"] == "equal"  # two nodes have room for either
+    comparison = compared(draft)
+    assert (comparison.result["statistic"], comparison.result["running"]) == ("mean", None)
+    assert comparison.result["finding"]["kind"] == "equal"  # two nodes have room for either
     assert not plans_recommended(cluster)
 
 
@@ -107,9 +107,9 @@ def test_invalid_parameters_of_a_comparison_are_refused_with_allowed_values(quer
     ):
         with pytest.raises(Malformed, match=part):
             comparison_request(query=query, **asked)
-    found = compared(query)
+    comparison = compared(query)
     with pytest.raises(Missing, match="r9"):
-        plan_adopt(comparison=found, plan="r9")
+        plan_adopt(comparison=comparison, plan="r9")
     other = small_cluster("empty", nodes=())
     lonely = query_create(cluster=other, name="q", body=plan())
     with pytest.raises(Impossible, match="no nodes"):
@@ -120,10 +120,10 @@ def test_invalid_parameters_of_a_comparison_are_refused_with_allowed_values(quer
 
 
 def test_a_plan_with_changed_statistics_is_not_adopted(query: Query) -> None:
-    found = compared(query)
+    comparison = compared(query)
     statistics_update(version=query.running_version, statistics=[{"operator": "hot", "selectivity": 0.9}])
     with pytest.raises(Stale, match="compare again"):
-        plan_adopt(comparison=found, plan="r1")
+        plan_adopt(comparison=comparison, plan="r1")
 
 
 def test_a_waiting_comparison_is_reused_and_can_be_cancelled(query: Query) -> None:

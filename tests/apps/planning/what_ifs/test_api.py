@@ -30,9 +30,9 @@ def post(api: APIClient, path: str, body: Any) -> Any:
 
 def test_a_scenario_is_created_changed_and_deleted_over_rest(api: APIClient, cluster: Cluster) -> None:
     body = {"cluster": "little", "name": "Friday", "changes": [{"scale_source": "*", "by": 1.5}]}
-    made = post(api, "scenarios", body)
-    assert (made.status_code, made.json()["place"], made.json()["created_by"]) == (201, "fill", "a-operator")
-    path = made["Location"]
+    created = post(api, "scenarios", body)
+    assert (created.status_code, created.json()["place"], created.json()["created_by"]) == (201, "fill", "a-operator")
+    path = created["Location"]
     assert post(api, "scenarios", body).status_code == 409
     etag = api.get(path)["ETag"]
     changed = api.patch(path, {"name": "Saturday"}, format="json", headers={"If-Match": etag})
@@ -70,11 +70,11 @@ def test_sweep_answers_at_once_or_refuses_a_large_cluster(
     api: APIClient, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"cluster": "little", "options": {"factor": 1.5, "sizes": [1, 2, 3]}}
-    found = post(api, "what-ifs/sweep", body)
-    assert found.status_code == 200
-    assert (found.json()["now"], found.json()["smallest"]) == (2, 3)
-    assert [one["state"] for one in found.json()["sizes"]] == ["breached", "at_risk", "holds"]
-    assert found.json()["sizes"][0]["cost_per_hour"] is None
+    answer = post(api, "what-ifs/sweep", body)
+    assert answer.status_code == 200
+    assert (answer.json()["now"], answer.json()["smallest"]) == (2, 3)
+    assert [size["state"] for size in answer.json()["sizes"]] == ["breached", "at_risk", "holds"]
+    assert answer.json()["sizes"][0]["cost_per_hour"] is None
     refused = post(api, "what-ifs/sweep", {"cluster": "little", "options": {"sources": {"nope": 2}, "pool": "x"}})
     assert {fault["path"] for fault in refused.json()["faults"]} == {"options.sources.nope", "options.pool"}
     monkeypatch.setattr(sweeps, "is_quick", lambda deployment: False)
@@ -82,7 +82,7 @@ def test_sweep_answers_at_once_or_refuses_a_large_cluster(
     assert (large.status_code, large.json()["code"]) == (422, "too_large")
     asked = post(api, "what-ifs", {**body, "find": "sweep"})
     small_cluster.run_jobs()
-    assert [one["nodes"] for one in api.get(asked["Content-Location"]).json()["result"]["sizes"]] == [1, 2, 3]
+    assert [size["nodes"] for size in api.get(asked["Content-Location"]).json()["result"]["sizes"]] == [1, 2, 3]
 
 
 def test_viewers_sweep_and_operators_request_what_ifs(api_of: Callable[..., APIClient], cluster: Cluster) -> None:

@@ -24,12 +24,12 @@ def deployment(nodes: int = 12) -> Deployment:
 
 
 def test_a_bench_is_prepared_once_and_the_oldest_is_evicted() -> None:
-    made: list[Deployment] = []
+    prepared: list[Deployment] = []
     go = threading.Event()
 
     def prepare(asked: Deployment, closed: Any) -> Any:
         go.wait(PATIENCE_S)
-        made.append(asked)
+        prepared.append(asked)
         return object()
 
     benches = Benches(prepare, most=2)
@@ -41,7 +41,7 @@ def test_a_bench_is_prepared_once_and_the_oldest_is_evicted() -> None:
     assert benches.ask("a", deployment()) is first
     for key in ("b", "c"):
         benches.require(key, deployment(), patience_s=PATIENCE_S)
-    assert (len(made), len(benches)) == (3, 2)
+    assert (len(prepared), len(benches)) == (3, 2)
     assert benches.require("a", deployment(), patience_s=PATIENCE_S) is not first
 
 
@@ -105,7 +105,7 @@ def test_the_smallest_size_survives_a_loss_when_lose_one_is_set() -> None:
     sizes = [size(11, 14.0, 30.0), size(12, 9.0, 12.0), size(13, 7.0, 9.0)]
     objectives = {"q": BenchObjective("worst", 10.0, 10.0)}
     strict, lenient = (BenchSweep(12, sizes, objectives, lose) for lose in (True, False))
-    assert [one.state for one in strict.sizes] == ["breached", "at_risk", "holds"]
+    assert [siz.state for siz in strict.sizes] == ["breached", "at_risk", "holds"]
     assert strict.smallest is not None
     assert lenient.smallest is not None
     assert (strict.smallest.nodes, lenient.smallest.nodes) == (13, 12)
@@ -121,7 +121,7 @@ def test_the_bench_answers_a_small_cluster_at_once() -> None:
     small_cluster.start_query(cluster, "one", 0.6, "a")
     small_cluster.start_query(cluster, "two", 0.6, "b")
     question, sweep = bench_sweep(cluster, {"factor": 1.5, "sizes": [1, 2, 3]}, patience_s=120)
-    assert [one.state for one in sweep.sizes] == ["breached", "at_risk", "holds"]
+    assert [siz.state for siz in sweep.sizes] == ["breached", "at_risk", "holds"]
     assert question.key != bench_question(cluster, Inputs(headroom_s=1.0)).key
     cluster.pools.update(price_per_hour="0.5")
     assert (
@@ -139,5 +139,5 @@ def test_the_bench_answers_a_small_cluster_at_once() -> None:
 @pytest.mark.process
 def test_numba_is_loaded_by_the_first_bench_and_not_before() -> None:
     asked = "import sys, apps.planning.what_ifs.benches as b; print('numba' in sys.modules, len(b.BENCHES))"
-    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "0"]
+    process = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", "0"]

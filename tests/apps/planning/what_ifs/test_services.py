@@ -65,8 +65,8 @@ def test_an_answer_of_compared_scenarios_becomes_stale_when_the_cluster_changes(
     assert row.state == RunState.ANSWERED
     answer = row.result
     assert answer is not None
-    assert [one["name"] for one in answer["scenarios"]] == ["Now", "Friday"]
-    assert [one["node_count"] for one in answer["scenarios"]] == [2, 3]
+    assert [scenario["name"] for scenario in answer["scenarios"]] == ["Now", "Friday"]
+    assert [scenario["node_count"] for scenario in answer["scenarios"]] == [2, 3]
     assert answer["scenarios"][0]["kept"] == ["one", "two"]
     assert row.snapshot == cluster_snapshot(cluster).digest
     assert not what_if_standing(row).is_stale
@@ -132,10 +132,10 @@ def test_a_what_if_fails_with_its_job(cluster: Cluster) -> None:
 
 
 def test_the_smallest_pool_and_cheapest_mix_come_with_a_proof(cluster: Cluster) -> None:
-    found = ask(cluster, find=Find.SMALLEST_POOL, scenarios=[{"name": "More", "changes": MORE[:1]}]).result
-    assert found is not None
-    assert (found["nodes"], found["present"]) == (3, 2)  # two fit, and either may be lost
-    assert found["proof"]["nodes"] == 2
+    pool = ask(cluster, find=Find.SMALLEST_POOL, scenarios=[{"name": "More", "changes": MORE[:1]}]).result
+    assert pool is not None
+    assert (pool["nodes"], pool["present"]) == (3, 2)  # two fit, and either may be lost
+    assert pool["proof"]["nodes"] == 2
     mix = {"types": [{"name": "small", "capacity_cps": 1000.0, "cores": 1, "price_per_hour": 0.5, "max": 4}]}
     cheapest = ask(cluster, find=Find.CHEAPEST_MIX, options=mix).result
     assert cheapest is not None
