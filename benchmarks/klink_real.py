@@ -26,7 +26,7 @@ __all__ = [
     "LOADS",
     "QUERIES",
     "AgentFigures",
-    "Recording",
+    "StreamRecording",
     "WindowAgent",
     "real",
     "recordings",
@@ -63,7 +63,7 @@ _SHARE = 0.005  # of throughput, that scheduling may take
 
 
 @dataclass(frozen=True)
-class Recording:
+class StreamRecording:
     """One query's stream: when each record and watermark comes, microseconds from the beginning.
 
     Records come at their event time; the watermark of each whole second comes up to a second after it.
@@ -85,13 +85,13 @@ class Recording:
         return Pipeline.parse({"source": source, "operators": listed})
 
 
-def recordings(load: str, seconds: int, seed: int, times: float = 1.0) -> list[Recording]:
+def recordings(load: str, seconds: int, seed: int, times: float = 1.0) -> list[StreamRecording]:
     """The streams of a load (`LOADS`) with so many times the usual records, the same for the same seed."""
     draw = np.random.default_rng(seed)
     return [_recording(load, number, seconds, times * _RATE, draw) for number in range(QUERIES)]
 
 
-def _recording(load: str, number: int, seconds: int, rate: float, draw: np.random.Generator) -> Recording:
+def _recording(load: str, number: int, seconds: int, rate: float, draw: np.random.Generator) -> StreamRecording:
     periods, work = _PERIODS_S[load], _WORK[load]
     share = work[number % len(work)] * len(work) / sum(work)
     steps = _bursts(seconds * 10, draw) * share * rate / 10
@@ -101,7 +101,7 @@ def _recording(load: str, number: int, seconds: int, rate: float, draw: np.rando
     records_us = np.sort(begins + draw.integers(0, 100_000, len(begins)))
     delays = draw.uniform(0.0, _LATEST_S, seconds + 1)
     marks_us = ((np.arange(seconds + 1) + delays) * 1e6).astype(np.int64)
-    return Recording(f"q{number:02}", periods[number % len(periods)], records_us, marks_us)
+    return StreamRecording(f"q{number:02}", periods[number % len(periods)], records_us, marks_us)
 
 
 def _bursts(steps: int, draw: np.random.Generator) -> NDArray[np.float64]:
@@ -121,7 +121,7 @@ class ReplayedSource:
     replayable = False
     records_shed = 0
 
-    def __init__(self, recording: Recording, seed: int) -> None:
+    def __init__(self, recording: StreamRecording, seed: int) -> None:
         self.schema = recording.pipeline().source.schema
         self._recording, self._next, self._now_us = recording, 0, 0
         draw = np.random.default_rng(seed)
@@ -189,7 +189,9 @@ class OwnClock:
 class WindowAgent:
     """A runtime that processes everything it has time for, its spool, and files in place of a console."""
 
-    def __init__(self, folder: Path, found: Sequence[Recording], policy: str, cores: float, epoch_s: float) -> None:
+    def __init__(
+        self, folder: Path, found: Sequence[StreamRecording], policy: str, cores: float, epoch_s: float
+    ) -> None:
         self._frames, self._kept = folder / "frames", {one.query: [] for one in found}
         self._frames.mkdir()
         self._clock, self._spool = OwnClock(), Spool(folder / "spool", _SPOOL_BYTES)
@@ -255,7 +257,9 @@ class AgentFigures:
     picks: float  #: of the same, turns alone
 
 
-def watch_agent(streams: Sequence[Recording], policy: str, cores: float, warm_s: float, until_s: float) -> AgentFigures:
+def watch_agent(
+    streams: Sequence[StreamRecording], policy: str, cores: float, warm_s: float, until_s: float
+) -> AgentFigures:
     """The recordings under a policy with a budget; what came after `warm_s` counts."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name:
         agent = WindowAgent(Path(name), streams, policy, cores, EPOCH_S)
@@ -353,7 +357,7 @@ def _rotated(repeat: int) -> Sequence[str]:
     return POLICIES[at:] + POLICIES[:at]
 
 
-def _budget(streams: Sequence[Recording], share: float, warm_s: float, run_s: float) -> float:
+def _budget(streams: Sequence[StreamRecording], share: float, warm_s: float, run_s: float) -> float:
     """Cores that leave operators this share of what they take, beside all that the process takes else."""
     whole = watch_agent(streams, _BASE, 1.0, warm_s, run_s)
     return whole.cores + (share - 1.0) * whole.operators

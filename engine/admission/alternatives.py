@@ -22,7 +22,7 @@ from engine.admission.reasons import (
     seconds_words,
     statistic_words,
 )
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, node_capacity_cps, scenario_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
 
@@ -139,14 +139,14 @@ def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluat
     return writers[kind](search.question, settled, new, before)
 
 
-def _own(question: AdmissionQuestion, settled: Settled) -> str:
+def _own(question: CandidateQuestion, settled: Settled) -> str:
     """Sentence about the candidate's estimate."""
     own = settled.evaluation.outcomes[question.candidate.query]
     return f"{question.candidate.query} would have a {statistic_words(own.statistic)} of {estimate_words(own)}."
 
 
 def _move_words(
-    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     if len(new) > 1:
         return _moves_words(question, settled, new)
@@ -163,7 +163,7 @@ def _move_words(
     return title, f"{core} goes to {load_words(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
 
 
-def _moves_words(question: AdmissionQuestion, settled: Settled, new: list[Change]) -> tuple[str, str]:
+def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change]) -> tuple[str, str]:
     """Several moves at once."""
     deployment = settled.scenario.deployment
     where = [f"{move['operator']} to {_core(deployment, Replica(move['node'], move['core']))}" for move in new]
@@ -183,14 +183,14 @@ def _core(deployment: Deployment, place: Replica) -> str:
 
 
 def _place_words(
-    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     title = f"Place {count_words(len(new), 'operator')} elsewhere than asked for"
     return title, _own(question, settled)
 
 
 def _rate_words(
-    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     share = new[0]["share"]
     title = f"Admit it with {percent_words(share)} of its rate"
@@ -199,7 +199,7 @@ def _rate_words(
 
 
 def _start_words(
-    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     return f"Start it {duration(new[0]['seconds'])} later", _own(question, settled)
 
@@ -214,7 +214,7 @@ def duration(value_s: float) -> str:
 
 
 def _node_words(
-    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     added = [change for change in new if change["kind"] == "add_node"]
     like = question.running.nodes[question.running.node_index[added[0]["like"]]]
@@ -227,7 +227,7 @@ def _node_words(
 
 
 def _objective_words(
-    question: AdmissionQuestion, settled: Settled, new: list[Change], before: Evaluation
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     own = settled.evaluation.outcomes[question.candidate.query]
     title = f"Ask for {seconds_words(new[0]['bound_s'])[0]} instead"

@@ -12,7 +12,7 @@ from engine.admission.changes import Change, read_changes
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, nodes_of
 from engine.admission.policy import AdmissionPolicy, read_policy
 from engine.admission.reasons import Reason, estimate_words, evidence_of, list_words, reasons_of, statistic_words
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, scenario_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.document.deployment import Deployment
@@ -95,7 +95,7 @@ def decide(
     applied = read_changes(
         changes, running, read, may_move_neighbours=rules.may_move_neighbours, closed_nodes=rules.closed_nodes
     )
-    question = AdmissionQuestion(running, read, rules, mace_every)
+    question = CandidateQuestion(running, read, rules, mace_every)
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)
@@ -112,7 +112,7 @@ def decide(
 
 
 def _search(
-    question: AdmissionQuestion,
+    question: CandidateQuestion,
     applied: tuple[Change, ...],
     evaluator: Evaluator,
     base: AdmissionScenario | None,
@@ -164,7 +164,7 @@ def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progres
 
 
 def _unplaced(
-    question: AdmissionQuestion,
+    question: CandidateQuestion,
     applied: tuple[Change, ...],
     evaluator: Evaluator,
     error: InfeasibleError,
@@ -196,7 +196,7 @@ def _unplaced(
     )
 
 
-def _placement(question: AdmissionQuestion, base: AdmissionScenario) -> dict[str, list[dict[str, Any]]]:
+def _placement(question: CandidateQuestion, base: AdmissionScenario) -> dict[str, list[dict[str, Any]]]:
     """Placement of the candidate and of the running operators that the changes move."""
     placement = base.replicas_of(question.candidate.query)
     moved = {change["operator"] for change in base.changes if change["kind"] == "move"}
@@ -208,7 +208,7 @@ def _placement(question: AdmissionQuestion, base: AdmissionScenario) -> dict[str
     }
 
 
-def _cannot_wait(question: AdmissionQuestion, later_s: float) -> Reason:
+def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
     may_wait_s = question.candidate.may_wait_s
     allowed = f"it may wait {duration(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
     name = question.candidate.query
@@ -217,7 +217,7 @@ def _cannot_wait(question: AdmissionQuestion, later_s: float) -> Reason:
 
 
 def _headline(
-    question: AdmissionQuestion, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
+    question: CandidateQuestion, verdict: str, reasons: tuple[Reason, ...], after: Evaluation, start: Settled | None
 ) -> str:
     """Headline: one sentence that states the finding with its numbers."""
     name = question.candidate.query

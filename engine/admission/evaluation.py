@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, party_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
 from engine.document.deployment import Constraints, Deployment
 from engine.estimation.estimate import Alarm, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.margins import Margins
-from engine.estimation.reports import Bottleneck, QueryEstimate
+from engine.estimation.reports import Bottleneck, QueryReport
 
 __all__ = [
     "Evaluation",
@@ -103,7 +103,7 @@ _before: dict[tuple[str, int], Evaluation] = {}
 class Evaluator:
     """Runs the models for one question, and remembers what runs now."""
 
-    def __init__(self, question: AdmissionQuestion) -> None:
+    def __init__(self, question: CandidateQuestion) -> None:
         self.question = question
 
     @cached_property
@@ -142,7 +142,7 @@ class Evaluator:
         return replace(evaluation, outcomes=ordered)
 
 
-def _outcome(query: str, report: QueryEstimate) -> QueryOutcome:
+def _outcome(query: str, report: QueryReport) -> QueryOutcome:
     return QueryOutcome(
         query=query,
         statistic=report.statistic,
@@ -218,7 +218,7 @@ def restricted(deployment: Deployment, queries: Collection[str]) -> Deployment:
 
 
 def list_effects(
-    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+    question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> list[dict[str, Any]]:
     """One entry per running query, in their order, and one for the candidate."""
     own = set(scenario.nodes_of(question.candidate.query))
@@ -230,7 +230,7 @@ def list_effects(
     return [*effects, _effect(None, candidate, list(scenario.nodes_of(question.candidate.query)))]
 
 
-def list_effects_without(question: AdmissionQuestion, before: Evaluation) -> list[dict[str, Any]]:
+def list_effects_without(question: CandidateQuestion, before: Evaluation) -> list[dict[str, Any]]:
     """The effects of a candidate that can be placed nowhere: none; of itself nothing is known."""
     objective = question.candidate.objective
     nothing: dict[str, Any] = {

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.admission.evaluation import Evaluation, QueryOutcome
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
 
 __all__ = [
@@ -150,7 +150,7 @@ class Reason:
 
 
 def reasons_of(
-    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+    question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> tuple[Reason, ...]:
     """Every finding about a scenario, the most serious first; in each class in a fixed order."""
     reasons = [
@@ -179,7 +179,7 @@ def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
 
 
 def _objectives(
-    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+    question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> Iterator[Reason]:
     name = question.candidate.query
     own = after.outcomes[name]
@@ -203,7 +203,7 @@ def _objectives(
 
 
 def _neighbour(
-    question: AdmissionQuestion, scenario: AdmissionScenario, was: QueryOutcome, after: Evaluation
+    question: CandidateQuestion, scenario: AdmissionScenario, was: QueryOutcome, after: Evaluation
 ) -> Reason | None:
     now = after.outcomes[was.query]
     worse_s = now.estimate_s - was.estimate_s
@@ -227,7 +227,7 @@ def _neighbour(
 
 
 def _about(
-    code: str, severity: str, outcome: QueryOutcome, message: str, question: AdmissionQuestion, *, review: bool = False
+    code: str, severity: str, outcome: QueryOutcome, message: str, question: CandidateQuestion, *, review: bool = False
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
     bottleneck = outcome.bottleneck
@@ -273,9 +273,9 @@ def _cause(candidate: str, scenario: AdmissionScenario, after: Evaluation, outco
 
 
 def _overloads(
-    question: AdmissionQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+    question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> Iterator[Reason]:
-    """Servers that would be given more than they can ever work off, and peaks above capacity that are new.
+    """Servers that would get more than they can ever process, and peaks above capacity that are new.
 
     A peak is no fault by itself (that is what latency is estimated for); it is bad where it holds up a late query.
     """
@@ -314,7 +314,7 @@ def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
         yield Reason("placement_altered", "watch", "operator", operator, message, unit="", where=node)
 
 
-def _statistics(question: AdmissionQuestion) -> Iterator[Reason]:
+def _statistics(question: CandidateQuestion) -> Iterator[Reason]:
     """Reasons about the statistics behind the candidate's estimate."""
     operators, policy = question.candidate.operators, question.policy
     severity = "watch" if policy.review_assumed else "info"
@@ -348,7 +348,7 @@ def _alarm(after: Evaluation) -> Iterator[Reason]:
         yield Reason("theorem_alarm", "info", "statistic", "mace", alarm.message, 0.05, over, "share")
 
 
-def _holding(question: AdmissionQuestion, after: Evaluation) -> list[Reason]:
+def _holding(question: CandidateQuestion, after: Evaluation) -> list[Reason]:
     """The objective with the least headroom, if all hold."""
     judged = [o for o in after.outcomes.values() if o.bound_s is not None]
     if not judged or any(outcome.state != "holds" for outcome in judged):

@@ -24,11 +24,11 @@ from engine.document.deployment import (
 )
 from engine.placement.extension import extend_placement
 
-__all__ = ["AdmissionQuestion", "AdmissionScenario", "largest_node", "party_of", "scenario_of"]
+__all__ = ["AdmissionScenario", "CandidateQuestion", "largest_node", "party_of", "scenario_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class AdmissionQuestion:
+class CandidateQuestion:
     """Question of an admission: may `candidate` join the running deployment under `policy`?
 
     `mace_every` subintervals of `running` make one of Mace's (1 if it is at Mace's own width).
@@ -75,7 +75,7 @@ class AdmissionScenario:
         return tuple(node.id for node in self.deployment.nodes if node.id in used)
 
 
-def scenario_of(question: AdmissionQuestion, changes: Sequence[Change] = ()) -> AdmissionScenario:
+def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> AdmissionScenario:
     """Apply `changes`, let the candidate join, and place what has no place.
 
     Raises

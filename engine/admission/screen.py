@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restricted
 from engine.admission.reasons import tolerance_s
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.arrays import FloatArray, IntArray, statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
@@ -64,7 +64,7 @@ class Screen:
     """Screens scenarios of one question."""
 
     def __init__(
-        self, question: AdmissionQuestion, before: Evaluation, base: AdmissionScenario, after: Evaluation
+        self, question: CandidateQuestion, before: Evaluation, base: AdmissionScenario, after: Evaluation
     ) -> None:
         self._question, self._before, self._after = question, before, after
         self._every = question.mace_every

@@ -13,7 +13,7 @@ import numpy as np
 from engine.admission.changes import Change, join_changes
 from engine.admission.evaluation import Evaluation, Evaluator
 from engine.admission.reasons import Reason, reasons_of
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, core_capacity_cps, largest_node, scenario_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion, core_capacity_cps, largest_node, scenario_of
 from engine.admission.screen import Screen
 from engine.document.deployment import Node
 from engine.errors import InfeasibleError
@@ -62,7 +62,7 @@ class AdmissionSearch:
     `tell` reports progress in words; an exception it raises ends the search.
     """
 
-    question: AdmissionQuestion
+    question: CandidateQuestion
     changes: tuple[Change, ...]
     evaluator: Evaluator
     base: AdmissionScenario | None

@@ -9,7 +9,7 @@ from typing import Any
 from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
-from engine.admission.scenario import AdmissionQuestion, scenario_of
+from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.backtest.period import RecordedPeriod, RecordedRequest
 from engine.backtest.policy import ReplayPolicy
 from engine.document.deployment import Deployment, Replica
@@ -51,7 +51,7 @@ def _everything(period: RecordedPeriod, request: RecordedRequest, running: Deplo
     candidate = read_candidate(request.candidate, running)
     policy = AdmissionPolicy(closed_nodes=period.closed_nodes)
     try:
-        scenario = scenario_of(AdmissionQuestion(running, candidate, policy, period.mace_every), _kept(request))
+        scenario = scenario_of(CandidateQuestion(running, candidate, policy, period.mace_every), _kept(request))
     except InfeasibleError as error:
         return PolicyAnswer("rejected", f"{request.query} fits no node: {error.message}")
     return PolicyAnswer("admitted", "Everything is admitted", "admit", scenario.replicas_of(request.query))
@@ -99,7 +99,7 @@ def join_request(
     candidate = read_candidate(request.candidate, running)
     placed = _placed(candidate, placement, running)
     policy = AdmissionPolicy(closed_nodes=period.closed_nodes)
-    return scenario_of(AdmissionQuestion(running, placed, policy, period.mace_every), _kept(request)).deployment
+    return scenario_of(CandidateQuestion(running, placed, policy, period.mace_every), _kept(request)).deployment
 
 
 def _placed(candidate: Candidate, placement: Mapping[str, tuple[Replica, ...]], running: Deployment) -> Candidate:

@@ -125,12 +125,12 @@ class PolicyReplay:
 
 def replay(period: RecordedPeriod, policy: ReplayPolicy, progress: Progress | None = None) -> PolicyReplay:
     """Replay a period under a policy; the same input always gives the same answer."""
-    run = _Run(period, policy, progress or (lambda share, step: None))
+    run = _ReplayRun(period, policy, progress or (lambda share, step: None))
     run.process_all()
     return run.result
 
 
-class _Run:
+class _ReplayRun:
     """State of a replay: what runs at the present segment, and what is still to come."""
 
     def __init__(self, period: RecordedPeriod, policy: ReplayPolicy, tell: Progress) -> None:

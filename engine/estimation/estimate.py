@@ -15,7 +15,7 @@ from engine.document.elements import scheduling_document
 from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import Jackknife, covered_inputs, jackknife
 from engine.estimation.mace import Mace, mace
-from engine.estimation.reports import QueryEstimate, QueryReporter
+from engine.estimation.reports import QueryReport, QueryReporter
 
 __all__ = ["Alarm", "Estimate", "command", "estimate", "is_large"]
 
@@ -47,7 +47,7 @@ class Estimate:
     flow: Flow
     resolution_s: float
     alarm: Alarm
-    queries: dict[str, QueryEstimate]
+    queries: dict[str, QueryReport]
 
     @cached_property
     def plain_flow(self) -> Flow:

@@ -111,7 +111,7 @@ class Mace:
 
     @cached_property
     def mace_s(self) -> FloatArray:
-        """Seconds to work off the excess with the capacities that follow, shape (n, d)."""
+        """Seconds to drain the excess with the capacities that follow, shape (n, d)."""
         return drain_times(self.ce.T, self.deployment.capacities, self.deployment.subinterval_s).T
 
     @property
@@ -279,7 +279,7 @@ def _excess(load: FloatArray, capacity: FloatArray, w: float, ce: FloatArray) ->
 
 
 def drain_times(ce: FloatArray, rows: FloatArray, w: float) -> FloatArray:
-    """Seconds to work off an excess (d, n) with the capacities that follow, (d, n)."""
+    """Seconds to drain an excess (d, n) with the capacities that follow, (d, n)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = ce / rows[0]
     for i in np.flatnonzero((rows != rows[0]).any(axis=0)):
@@ -289,7 +289,7 @@ def drain_times(ce: FloatArray, rows: FloatArray, w: float) -> FloatArray:
 
 @compiled
 def _drain(ce: FloatArray, capacity: FloatArray, w: float) -> FloatArray:
-    """Seconds to work off ce_p with the capacities of p+1, p+2 ..., the last of which holds for ever."""
+    """Seconds to drain ce_p with the capacities of p+1, p+2 ..., the last of which holds for ever."""
     d = len(ce)
     done = np.cumsum(capacity) * w
     seconds = np.zeros(d)

@@ -10,7 +10,7 @@ from engine.document.deployment import Deployment
 from engine.estimation.estimate import Estimate, is_large
 from engine.estimation.intervals import Z, jackknife, standard_error
 from engine.estimation.loads import loads_of
-from engine.estimation.reports import QueryEstimate
+from engine.estimation.reports import QueryReport
 
 __all__ = ["BoolArray", "Margins", "busy_stretches", "only_in", "sink_events"]
 
@@ -76,7 +76,7 @@ def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: fl
     return kept
 
 
-def _least_that_counts(report: QueryEstimate, latency: FloatArray, weights: FloatArray, near: float) -> float:
+def _least_that_counts(report: QueryReport, latency: FloatArray, weights: FloatArray, near: float) -> float:
     """Least latency at which a slice takes part in deciding a query's statistic."""
     if report.statistic != "mean":
         return near * report.estimate_s

@@ -17,7 +17,7 @@ from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.estimation.loads import loads_of
 from engine.estimation.mace import Mace
 
-__all__ = ["Bottleneck", "QueryEstimate", "QueryReporter"]
+__all__ = ["Bottleneck", "QueryReport", "QueryReporter"]
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
@@ -38,7 +38,7 @@ class Bottleneck:
 
 
 @dataclass(frozen=True, eq=False)
-class QueryEstimate:
+class QueryReport:
     """Latency of one query; `estimate_s` is the objective's statistic of Flow by input. Times in seconds."""
 
     statistic: str
@@ -100,7 +100,7 @@ class QueryReporter:
         self._weights = self._sink_events()
         self._shares = mace.load_share
 
-    def reports(self) -> dict[str, QueryEstimate]:
+    def reports(self) -> dict[str, QueryReport]:
         """The report of every query."""
         return {query: self.report(query) for query in self._deployment.queries}
 
@@ -113,7 +113,7 @@ class QueryReporter:
         loads = self._mace.loads if self._mace.deployment is deployment else loads_of(deployment)
         return np.repeat(loads.outputs(sinks), self._flow.slices, axis=1) / self._flow.slices
 
-    def report(self, query: str) -> QueryEstimate:
+    def report(self, query: str) -> QueryReport:
         """The report of one query."""
         i = self._deployment.queries.index(query)
         latency, weights = self._flow.by_query[query], self._weights[i]
@@ -126,7 +126,7 @@ class QueryReporter:
         high = None if margin is None else estimate + margin
         worst_p = int(latency.argmax()) // self._group
         servers = servers_above(self._deployment.layout, replicas)
-        return QueryEstimate(
+        return QueryReport(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
             estimate_s=estimate,

@@ -16,10 +16,10 @@ __all__ = [
     "MIN_EVENTS",
     "MIN_SUBINTERVALS",
     "InputStatistic",
-    "OperatorEvidence",
     "OperatorSample",
     "Readiness",
     "SampleRatio",
+    "StatisticEvidence",
     "describe_evidence",
     "estimate_ratio",
     "estimate_statistic",
@@ -204,7 +204,7 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorEvidence:
+class StatisticEvidence:
     """Evidence of a statistic: events, span and age in seconds, and subintervals by how they are known.
 
     `extrapolated` ones hold CPU time that was apportioned and not taken; `missing` ones lie within the span unheard of.
@@ -267,12 +267,12 @@ def _reason(measured: InputStatistic, relative: float | None, unit: str) -> str:
 
 def describe_evidence(
     times_s: list[float], measured: list[bool], *, events: float, width_s: float, now_s: float
-) -> OperatorEvidence:
+) -> StatisticEvidence:
     """Describe subintervals by their beginnings; `measured` marks those whose CPU time was taken by operator."""
     if not times_s:
-        return OperatorEvidence(0, 0.0, None, 0, 0, 0)
+        return StatisticEvidence(0, 0.0, None, 0, 0, 0)
     span_s = max(times_s) - min(times_s) + width_s
-    return OperatorEvidence(
+    return StatisticEvidence(
         events=round(events),
         span_s=span_s,
         age_s=max(0.0, now_s - max(times_s) - width_s),

@@ -14,7 +14,7 @@ from engine.estimation.flow import flow
 from engine.estimation.intervals import Jackknife, covered_inputs
 from engine.estimation.mace import mace
 from engine.estimation.margins import sink_events
-from engine.estimation.reports import QueryEstimate, QueryReporter
+from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import lose
 from engine.provisioning.pool.problem import Placement
 
@@ -33,7 +33,7 @@ class ObjectiveMiss:
     value_s: float
     by: str
     lost: str | None
-    report: QueryEstimate | None
+    report: QueryReport | None
     over: dict[str, float] = field(default_factory=dict)  # every query beyond its bound, and how many times
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from engine.arrays import IntArray
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation.estimate import Progress
-from engine.estimation.reports import QueryEstimate
+from engine.estimation.reports import QueryReport
 from engine.provisioning.scenario import placed, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
 
@@ -173,7 +173,7 @@ class _Quick:
         ]
         return max(shares, default=0.0)
 
-    def _unaffected(self, touched: set[str]) -> dict[str, QueryEstimate]:
+    def _unaffected(self, touched: set[str]) -> dict[str, QueryReport]:
         """Reports of the queries that wait for no server on the touched nodes."""
         index = self.deployment.node_index
         hit = np.isin(self._nodes, [index[name] for name in touched])

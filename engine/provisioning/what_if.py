@@ -20,7 +20,7 @@ from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import LEVEL, Jackknife, covered_inputs
 from engine.estimation.loads import Loads, loads_of
 from engine.estimation.mace import Mace, mace
-from engine.estimation.reports import QueryEstimate, QueryReporter
+from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, placed, read_scenarios
 
@@ -159,7 +159,7 @@ class ScenarioOutcome:
     mace: Mace | None = None
     flow_s: float | None = None
     alarm: str = ""
-    queries: dict[str, QueryEstimate] | None = None
+    queries: dict[str, QueryReport] | None = None
     probability: dict[str, ObjectiveProbability] | None = None
     moves: tuple[dict[str, Any], ...] = ()
     node_rows: tuple[dict[str, Any], ...] | None = None
@@ -317,7 +317,7 @@ def by_mace(
     whole: Deployment,
     moves: tuple[dict[str, Any], ...],
     mace_every: int,
-    known: Mapping[str, QueryEstimate] | None = None,
+    known: Mapping[str, QueryReport] | None = None,
 ) -> ScenarioOutcome:
     """An outcome by Mace alone; `known` are reports of queries that are not affected by what moved."""
     coarse = whole.coarsened(mace_every)

@@ -355,18 +355,18 @@ class TestDecision:
         )
         expected = estimate(joined)
         for query in ("p", "c"):
-            found = effect(decision, query)
-            assert found["after_s"] == pytest.approx(expected.queries[query].estimate_s)
-            assert found["low_s"] == pytest.approx(expected.queries[query].low_s)
-            assert found["high_s"] == pytest.approx(expected.queries[query].high_s)
+            result = effect(decision, query)
+            assert result["after_s"] == pytest.approx(expected.queries[query].estimate_s)
+            assert result["low_s"] == pytest.approx(expected.queries[query].low_s)
+            assert result["high_s"] == pytest.approx(expected.queries[query].high_s)
 
     def test_progress_rises_and_an_exception_from_it_ends_the_decision(self) -> None:
-        told: list[tuple[float, str]] = []
-        decide(running(1.2), candidate(), progress=lambda share, step: told.append((share, step)))
-        shares = [share for share, _ in told]
+        reports: list[tuple[float, str]] = []
+        decide(running(1.2), candidate(), progress=lambda share, step: reports.append((share, step)))
+        shares = [share for share, _ in reports]
         assert shares == sorted(shares)
         assert (shares[0], shares[-1]) == (0.0, 1.0)
-        assert len({step for _, step in told}) > 5
+        assert len({step for _, step in reports}) > 5
 
         class Cancelled(Exception):
             pass

@@ -39,8 +39,8 @@ class TestCandidates:
             "sources": [{"id": "a", "arrivals": [1.0] * 8}, {"id": "b", "arrivals": [1.0] * 7}],
             "objective": {"statistic": "q2", "bound_s": 0},
         }
-        found = candidate_faults(document)
-        assert set(found) == {
+        result = candidate_faults(document)
+        assert set(result) == {
             "candidate.query",
             "candidate.operators[0].id",
             "candidate.operators[0].node",
@@ -51,7 +51,7 @@ class TestCandidates:
             "candidate.objective.statistic",
             "candidate.objective.bound_s",
         }
-        assert "not those of the running source" in found["candidate.sources[0].arrivals"]
+        assert "not those of the running source" in result["candidate.sources[0].arrivals"]
 
     def test_candidate_may_repeat_a_running_source_unchanged(self) -> None:
         document = candidate(sources=[{"id": "a", "arrivals": ARRIVALS}])
@@ -68,7 +68,7 @@ class TestCandidates:
 
 class TestChanges:
     def test_changes_that_name_unknown_things_are_refused(self) -> None:
-        found = changes_faults(
+        result = changes_faults(
             {"kind": "scale_rate", "query": "p", "share": 0.5},
             {"kind": "move", "operator": "p/opp", "node": "n3"},
             {"kind": "move", "operator": "c/op", "node": "n2", "core": 1},
@@ -77,7 +77,7 @@ class TestChanges:
             {"kind": "start_at", "p": 9},
             {"kind": "objective", "query": "d", "statistic": "worst", "bound_s": 1.0},
         )
-        assert set(found) == {
+        assert set(result) == {
             "changes[0].query",
             "changes[1].operator",
             "changes[1].node",
@@ -87,10 +87,10 @@ class TestChanges:
             "changes[5].p",
             "changes[6].query",
         }
-        assert "did you mean 'p/op'?" in found["changes[1].operator"]
+        assert "did you mean 'p/op'?" in result["changes[1].operator"]
 
     def test_malformed_changes_are_refused(self) -> None:
-        found = changes_faults(
+        result = changes_faults(
             7,
             {"kind": "stop"},
             {"kind": "scale_rate", "query": "c", "share": 0},
@@ -99,7 +99,7 @@ class TestChanges:
             {"kind": "move", "operator": "c/op"},
             {"kind": "objective", "query": "c", "statistic": "worst", "bound_s": 1.0, "by": "me"},
         )
-        assert set(found) == {
+        assert set(result) == {
             "changes[0].kind",
             "changes[1].kind",
             "changes[2].share",

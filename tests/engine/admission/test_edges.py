@@ -28,9 +28,9 @@ class TestUsefulAlternatives:
     def test_new_node_is_not_offered_where_a_move_is_enough(self) -> None:
         # of its two operators the second alone has to leave n1; it would go to a sliver of a node as well
         asked = candidate() | {"operators": [operator("c/a", 0.1, node="n1"), operator("c/b", 2.0, "c/a", node="n1")]}
-        found = {alternative.kind for alternative in decide(running(bound_s=1.0), asked).alternatives}
-        assert "move" in found
-        assert "add_node" not in found
+        result = {alternative.kind for alternative in decide(running(bound_s=1.0), asked).alternatives}
+        assert "move" in result
+        assert "add_node" not in result
 
     def test_candidate_is_placed_on_the_new_node_it_was_offered(self) -> None:
         full = running(bound_s=1.0, nodes=("n1",))
@@ -113,8 +113,8 @@ class TestStates:
         operators = [operator("lone", 0.6, node="n1"), operator("p/op", 5.0, node="n1", query="p", spread=0.05)]
         crowded = running(bound_s=1.05, operators=operators)
         decision = decide(crowded, candidate(node="n1", cost=0.001), changes=[moved("p/op", "n2")])
-        found = effect(decision, "p")
-        assert (found["before_state"], found["after_state"]) == ("breached", "at_risk")
+        result = effect(decision, "p")
+        assert (result["before_state"], result["after_state"]) == ("breached", "at_risk")
         assert "neighbour_at_risk" in codes(decision, "info")
 
     def test_move_of_an_operator_without_a_query_affects_queries_on_its_new_node(self) -> None:

@@ -12,7 +12,7 @@ from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
-from engine.admission.scenario import AdmissionQuestion, scenario_of
+from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.document.deployment import Deployment
 from engine.errors import InfeasibleError
@@ -92,10 +92,10 @@ def test_extended_placement_is_no_worse_than_greedy_and_near_the_best(seed: int,
     deployment = replace(
         deployment, objectives=tuple(replace(objective, bound_s=1.0) for objective in deployment.objectives)
     )
-    found = extend_placement(deployment)
-    assert found == extend_placement(deployment)
-    assert set(found) == new
-    whole = {op.id: op.replicas for op in deployment.operators} | found
+    result = extend_placement(deployment)
+    assert result == extend_placement(deployment)
+    assert set(result) == new
+    whole = {op.id: op.replicas for op in deployment.operators} | result
     assert not broken(deployment, whole)
     reached = goal(deployment, whole)
     assert reached <= goal(deployment, place(deployment)) * (1 + 1e-9)
@@ -128,14 +128,14 @@ def test_extended_placement_keeps_the_constraints() -> None:
 def test_candidates_placement_does_not_depend_on_its_objective() -> None:
     deployment = packed()
     free = {"query": "c", "operators": [burst("c/op", 200.0)], "objective": {"statistic": "worst", "bound_s": 9.3}}
-    question = AdmissionQuestion(deployment, read_candidate(free, deployment), AdmissionPolicy())
+    question = CandidateQuestion(deployment, read_candidate(free, deployment), AdmissionPolicy())
     change = {"kind": "objective", "query": "c", "statistic": "worst", "bound_s": 0.5}
     assert scenario_of(question).replicas_of("c") == scenario_of(question, [change]).replicas_of("c")
 
 
 def test_screen_rejects_moves_that_failed_a_full_evaluation() -> None:
     deployment = story_running(1.2)
-    question = AdmissionQuestion(deployment, read_candidate(story_candidate(), deployment), AdmissionPolicy())
+    question = CandidateQuestion(deployment, read_candidate(story_candidate(), deployment), AdmissionPolicy())
     evaluator = Evaluator(question)
     base = scenario_of(question)
     after = evaluator.full(base)

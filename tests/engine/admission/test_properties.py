@@ -14,7 +14,7 @@ from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.evaluation import related_queries, restricted
 from engine.admission.policy import AdmissionPolicy
-from engine.admission.scenario import AdmissionQuestion, AdmissionScenario, scenario_of
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.estimation.mace import mace
@@ -111,12 +111,12 @@ def test_equal_input_gives_equal_decisions(seed: int) -> None:
     assert first == second
 
 
-def question_of(seed: int) -> AdmissionQuestion:
+def question_of(seed: int) -> CandidateQuestion:
     running, candidate = story(seed)
-    return AdmissionQuestion(running, read_candidate(candidate, running), AdmissionPolicy(), 2)
+    return CandidateQuestion(running, read_candidate(candidate, running), AdmissionPolicy(), 2)
 
 
-def with_share(question: AdmissionQuestion, base: AdmissionScenario, share: float) -> float:
+def with_share(question: CandidateQuestion, base: AdmissionScenario, share: float) -> float:
     """Mace of the candidate at a share of its rate, everything placed as in `base`."""
     changes = [{"kind": "scale_rate", "query": "c", "share": share}]
     scaled = scenario_of(question, changes).deployment.with_placement(base.replicas_of("c"))
@@ -154,10 +154,10 @@ def test_effects_agree_with_the_estimate_of_the_scenario(seed: int) -> None:
     running, candidate = story(seed)
     decision = decide(running, candidate, mace_every=2, policy=AdmissionPolicy(choices=False))
     placed = scenario_of(
-        AdmissionQuestion(running, read_candidate(candidate, running), AdmissionPolicy(), 2)
+        CandidateQuestion(running, read_candidate(candidate, running), AdmissionPolicy(), 2)
     ).deployment
     assert place(placed) == {}
     expected = estimate(placed, mace_every=2).queries
-    for found in decision.effects:
-        assert found["after_s"] == pytest.approx(expected[found["query"]].estimate_s)
-        assert (found["high_s"] is None) == (expected[found["query"]].high_s is None)
+    for result in decision.effects:
+        assert result["after_s"] == pytest.approx(expected[result["query"]].estimate_s)
+        assert (result["high_s"] is None) == (expected[result["query"]].high_s is None)

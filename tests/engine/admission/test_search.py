@@ -15,7 +15,7 @@ from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.reasons import list_words, load_words, seconds_words, statistic_words
-from engine.admission.scenario import AdmissionQuestion, scenario_of
+from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import gallop, largest
 from engine.document.deployment import Deployment
@@ -58,7 +58,7 @@ def test_numbers_are_written_with_as_few_digits_as_needed() -> None:
 
 def test_screens_are_exact_for_the_scenario_they_were_calibrated_on() -> None:
     deployment = running(1.2)
-    question = AdmissionQuestion(deployment, read_candidate(candidate(), deployment), AdmissionPolicy())
+    question = CandidateQuestion(deployment, read_candidate(candidate(), deployment), AdmissionPolicy())
     evaluator = Evaluator(question)
     base = scenario_of(question)
     after = evaluator.full(base)

@@ -26,12 +26,14 @@ def late(part: dict[str, Any], query: str) -> list[float | None]:
 
 
 def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() -> None:
-    found = replayed(recorded_period(asks()), admission="everything")
-    tested, recorded = found["tested"], found["recorded"]
+    result = replayed(recorded_period(asks()), admission="everything")
+    tested, recorded = result["tested"], result["recorded"]
     assert late(tested, "c") == late(tested, "p") == pytest.approx([0.8, 0.8, 9.6, 0.8])
     assert late(recorded, "p") == [0.0] * 4 and "c" not in recorded["queries"]
     assert (tested["admitted"], recorded["admitted"], tested["asked"]) == (1, 0, 1)
-    assert [(one["query"], one["segments"], one["seconds_over"]) for one in tested["violations"]] == [
+    assert [
+        (violation["query"], violation["segments"], violation["seconds_over"]) for violation in tested["violations"]
+    ] == [
         ("c", [2], HOUR_S),
         ("p", [2], HOUR_S),
     ]
@@ -40,29 +42,29 @@ def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() ->
     assert recorded["violations"] == [] and (tested["moves"], recorded["moves"]) == (0, 0)
     assert tested["loads"]["n1"] == pytest.approx({"mean": 1.375, "peak": 2.2})
     assert recorded["loads"]["n1"] == pytest.approx({"mean": 0.625, "peak": 1.0})
-    (request,) = found["requests"]
+    (request,) = result["requests"]
     assert request["differs"] and (request["outcome"], request["recorded"]) == ("admitted", "rejected")
-    assert found["headline"].replace("\u00a0", " ") == (
+    assert result["headline"].replace("\u00a0", " ") == (
         "It would have admitted 1 of 1, one more than was; c and p over their objectives, c for 1 h; "
         "as recorded every objective held"
     )
-    assert found["sources"] == {"a": {"measured": 1, "history": 3, "filled": 0}}
-    json.dumps(found, allow_nan=False)
+    assert result["sources"] == {"a": {"measured": 1, "history": 3, "filled": 0}}
+    json.dumps(result, allow_nan=False)
 
 
 def test_mace_policy_rejects_a_request_that_would_break_objectives() -> None:
-    found = replayed(recorded_period(asks()), admission="mace")
-    assert found["tested"]["violations"] == []
-    (request,) = found["requests"]
+    result = replayed(recorded_period(asks()), admission="mace")
+    assert result["tested"]["violations"] == []
+    (request,) = result["requests"]
     assert (request["outcome"], request["verdict"]) == ("rejected", "reject")
     assert "0.50 to 1.10 of its capacity" in request["reason"]
 
 
 def test_mace_policy_admits_a_request_on_a_free_node() -> None:
-    found = replayed(recorded_period(asks(placed=False), nodes=("n1", "n2")), admission="mace")
-    assert found["requests"][0]["outcome"] == "admitted"
-    assert late(found["tested"], "c") == pytest.approx([0.0, 0.0, 1.6, 0.0])  # 1.2 of n2 for 8 s
-    assert late(found["tested"], "p") == [0.0] * 4
+    result = replayed(recorded_period(asks(placed=False), nodes=("n1", "n2")), admission="mace")
+    assert result["requests"][0]["outcome"] == "admitted"
+    assert late(result["tested"], "c") == pytest.approx([0.0, 0.0, 1.6, 0.0])  # 1.2 of n2 for 8 s
+    assert late(result["tested"], "p") == [0.0] * 4
 
 
 def test_decision_uses_the_load_of_its_segment() -> None:
@@ -89,9 +91,9 @@ def test_request_at_risk_is_reviewed_or_admitted_as_the_policy_says() -> None:
 
 
 def test_recorded_admission_starts_the_query_in_its_segment() -> None:
-    found = replayed(recorded_period(asks(at=1.5, outcome="admitted")), admission="recorded")
-    assert late(found["recorded"], "c") == pytest.approx([None, 0.8, 9.6, 0.8])
-    assert found["tested"] == found["recorded"] and not found["requests"][0]["differs"]
+    result = replayed(recorded_period(asks(at=1.5, outcome="admitted")), admission="recorded")
+    assert late(result["recorded"], "c") == pytest.approx([None, 0.8, 9.6, 0.8])
+    assert result["tested"] == result["recorded"] and not result["requests"][0]["differs"]
 
 
 def test_query_recorded_on_a_removed_node_is_placed_again() -> None:
@@ -118,9 +120,9 @@ def test_search_moves_operators_of_a_threatened_objective_up_to_the_limit() -> N
 
 def test_live_waits_are_added_and_measured_latencies_reported() -> None:
     measured = {"p": np.array([0.4, np.nan, 2.0, 0.4])}
-    found = replayed(recorded_period(added_s={"p": 1.0}, measured_s=measured), admission="recorded")
-    assert late(found["recorded"], "p") == [1.0] * 4
-    assert found["measured"] == [
+    result = replayed(recorded_period(added_s={"p": 1.0}, measured_s=measured), admission="recorded")
+    assert late(result["recorded"], "p") == [1.0] * 4
+    assert result["measured"] == [
         {
             "query": "p",
             "segments": 3,
@@ -134,9 +136,9 @@ def test_live_waits_are_added_and_measured_latencies_reported() -> None:
 
 def test_gaps_are_filled_with_the_last_known_rate_and_noted() -> None:
     nan = float("nan")
-    found = replayed(recorded_period(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
-    assert late(found["tested"], "p") == pytest.approx([9.6, 9.6, 9.6, 0.8])
-    assert any("Gaps were filled" in note for note in found["notes"])
+    result = replayed(recorded_period(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
+    assert late(result["tested"], "p") == pytest.approx([9.6, 9.6, 9.6, 0.8])
+    assert any("Gaps were filled" in note for note in result["notes"])
 
 
 def test_period_without_records_or_with_too_many_segments_is_refused() -> None:

@@ -79,8 +79,8 @@ def test_every_fault_of_a_document_is_reported_at_once() -> None:
     document["nodes"][1] |= {"capacity_series_cps": [1, 1, 1, 1]}
     document["operators"][0]["inputs"][0]["selectivity"] = float("nan")
     document["operators"][1]["node"] = "C"
-    found = faults_of(document)
-    assert set(found) == {
+    result = faults_of(document)
+    assert set(result) == {
         "subinterval_s",
         "colour",
         "sources[0].arrivals[1]",
@@ -92,8 +92,8 @@ def test_every_fault_of_a_document_is_reported_at_once() -> None:
         "operators[1].node",
         "objectives[0].statistic",
     }
-    assert "did you mean 'cores'" in found["nodes[0].coress"]
-    assert found["sources[0].arrivals[2]"] == "item 2 is -2; allowed: a finite number of at least 0"
+    assert "did you mean 'cores'" in result["nodes[0].coress"]
+    assert result["sources[0].arrivals[2]"] == "item 2 is -2; allowed: a finite number of at least 0"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_references_of_a_faulty_element_are_checked() -> None:
         {"query": "q", "statistic": "worst", "bound_s": 1},
         {"query": "r", "statistic": "worst", "bound_s": 1},
     ]
-    found = faults_of(document)
-    assert set(found) == {
+    result = faults_of(document)
+    assert set(result) == {
         "links[0].delay_s",
         "links[0].to",
         "operators[0].inputs[0].selectivity",
@@ -164,7 +164,7 @@ def test_references_of_a_faulty_element_are_checked() -> None:
         "operators[1].inputs",
         "objectives[1].query",
     }
-    assert "g -> f -> g" in found["operators[1].inputs"] or "f -> g -> f" in found["operators[1].inputs"]
+    assert "g -> f -> g" in result["operators[1].inputs"] or "f -> g -> f" in result["operators[1].inputs"]
 
 
 def test_cycle_is_reported_with_its_operators() -> None:

@@ -37,11 +37,11 @@ def document(bound_s: float = 10.0, statistic: str = "worst", spread: float = 0.
 def test_report_names_the_bottleneck_and_its_operators() -> None:
     report = estimate(Deployment.parse(document())).queries["q"]
     assert report.bottleneck is not None
-    found = report.bottleneck
-    assert (found.server, found.node, found.from_p, found.to_p, found.at_p) == ("A", "A", 2, 2, 2)
-    assert found.excess_s == pytest.approx(1.0)
-    assert found.load_peak == pytest.approx(2.0)
-    assert found.operators == ({"operator": "f", "share": 0.75}, {"operator": "h", "share": 0.25})
+    result = report.bottleneck
+    assert (result.server, result.node, result.from_p, result.to_p, result.at_p) == ("A", "A", 2, 2, 2)
+    assert result.excess_s == pytest.approx(1.0)
+    assert result.load_peak == pytest.approx(2.0)
+    assert result.operators == ({"operator": "f", "share": 0.75}, {"operator": "h", "share": 0.25})
     assert report.estimate_s == pytest.approx(1.0)
     assert report.headroom_s == pytest.approx(9.0)
     assert report.worst_p == 2
@@ -73,9 +73,9 @@ def test_errors_of_a_large_deployment_come_from_coarser_slices(monkeypatch: pyte
     deployment = Deployment.parse(document(spread=0.2) | {"subinterval_s": 0.25})
     fine = estimate(deployment, mace_every=4).queries["q"]
     monkeypatch.setattr("engine.estimation.estimate._LARGE", 0)
-    told: list[str] = []
-    coarse = estimate(deployment, mace_every=4, progress=lambda share, step: told.append(step)).queries["q"]
-    assert any(step.startswith("Interval") for step in told)
+    steps: list[str] = []
+    coarse = estimate(deployment, mace_every=4, progress=lambda share, step: steps.append(step)).queries["q"]
+    assert any(step.startswith("Interval") for step in steps)
     assert coarse.estimate_s == fine.estimate_s
     assert fine.high_s is not None and coarse.high_s is not None
     assert coarse.high_s - coarse.estimate_s == pytest.approx(fine.high_s - fine.estimate_s, abs=0.05)
@@ -91,12 +91,12 @@ def test_jackknife_error_of_a_mean_is_the_usual_standard_error() -> None:
 
 
 def test_estimate_at_quarter_subintervals() -> None:
-    found = estimate(Deployment.parse(document()), mace_every=4)
-    assert found.coarse.subintervals == 2
-    assert found.mace.load[0].tolist() == [300, 0]
-    assert found.resolution_s == 1.0
-    assert len(found.to_dict()["flow"]) == 2
-    assert len(found.queries["q"].to_dict()["series"]["estimate"]) == 2
+    result = estimate(Deployment.parse(document()), mace_every=4)
+    assert result.coarse.subintervals == 2
+    assert result.mace.load[0].tolist() == [300, 0]
+    assert result.resolution_s == 1.0
+    assert len(result.to_dict()["flow"]) == 2
+    assert len(result.queries["q"].to_dict()["series"]["estimate"]) == 2
 
 
 def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> None:
@@ -108,11 +108,11 @@ def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> Non
             operator("g", "B", entry("s", 1.0, 0.1), entry("f", 1.0, 2.0), query="q"),
         ],
     )
-    found = estimate(Deployment.parse(held_up)).to_dict()
-    assert found["flow"] == pytest.approx([2, 2, 0, 0])
-    assert found["flow_by_input"] == pytest.approx([2, 3, 0, 0])
-    assert (found["flow_wc"], found["flow_by_input_wc"]) == (pytest.approx(2), pytest.approx(3))
-    report = found["queries"]["q"]
+    result = estimate(Deployment.parse(held_up)).to_dict()
+    assert result["flow"] == pytest.approx([2, 2, 0, 0])
+    assert result["flow_by_input"] == pytest.approx([2, 3, 0, 0])
+    assert (result["flow_wc"], result["flow_by_input_wc"]) == (pytest.approx(2), pytest.approx(3))
+    report = result["queries"]["q"]
     assert report["estimate_s"] == report["worst_s"] == pytest.approx(3)
     assert sum(hop["wait_s"] for hop in report["hops"]) == pytest.approx(3)
 
@@ -142,10 +142,10 @@ def test_quantiles_by_rank_and_by_events() -> None:
 
 
 def test_progress_rises_and_an_exception_from_it_ends_the_estimate() -> None:
-    told: list[float] = []
-    estimate(Deployment.parse(document()), progress=lambda share, step: told.append(share))
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    shares: list[float] = []
+    estimate(Deployment.parse(document()), progress=lambda share, step: shares.append(share))
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
     def stop(share: float, step: str) -> None:
         raise InterruptedError

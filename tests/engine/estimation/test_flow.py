@@ -36,11 +36,11 @@ def test_hops_add_up_to_the_worst_latency() -> None:
         operator("g", "B", entry("f"), query="q"),
     ]
     links = [{"from": "A", "to": "B", "bandwidth_bytes_s": 300.0, "delay_s": 0.25}]
-    found = flow(Deployment.parse(deployment(operators=operators, links=links)), trace=True)
-    hops = found.hops["q"]
+    result = flow(Deployment.parse(deployment(operators=operators, links=links)), trace=True)
+    hops = result.hops["q"]
     assert [hop.server for hop in hops] == ["A", "A->B", "B"]
-    assert sum(hop.wait_s for hop in hops) == pytest.approx(found.by_query["q"].max())
-    assert found.by_query["q"].max() == pytest.approx(found.wc)
+    assert sum(hop.wait_s for hop in hops) == pytest.approx(result.by_query["q"].max())
+    assert result.by_query["q"].max() == pytest.approx(result.wc)
 
 
 def test_pause_in_capacity_delays_the_slice() -> None:
@@ -63,8 +63,8 @@ def test_lasting_overload_stays_close_to_mace() -> None:
     rng = np.random.default_rng(5)
     operators = [operator(f"f{i}", "AB"[i % 2], entry(f"f{i - 1}" if i % 5 else "s")) for i in range(40)]
     sources = [{"id": "s", "arrivals": rng.poisson(20, 500)}]
-    found = Deployment.parse(deployment(sources=sources, operators=operators))
-    assert flow(found).wc == pytest.approx(mace(found).worst, rel=0.05)
+    result = Deployment.parse(deployment(sources=sources, operators=operators))
+    assert flow(result).wc == pytest.approx(mace(result).worst, rel=0.05)
 
 
 @QUIET
@@ -77,9 +77,9 @@ def test_latency_is_never_negative_and_deterministic(first: list[float], second:
         operator("h", "A", entry("g", 1.0, 0.1)),
     ]
     built = Deployment.parse(deployment(sources=sources, operators=operators))
-    found = flow(built, slices=slices)
-    assert np.all(found.latency_s >= 0)
-    assert np.array_equal(found.latency_s, flow(Deployment.parse(built.to_document()), slices=slices).latency_s)
+    result = flow(built, slices=slices)
+    assert np.all(result.latency_s >= 0)
+    assert np.array_equal(result.latency_s, flow(Deployment.parse(built.to_document()), slices=slices).latency_s)
 
 
 @QUIET
@@ -114,10 +114,13 @@ def held_up(selectivity: float) -> Deployment:
 
 def test_by_input_work_begins_when_it_arrives() -> None:
     # f is done from 3 s to 4 s; g's work for it takes 2 s. Plain Flow begins with it at 1 s, when s arrives.
-    plain, found = flow(held_up(1.0)), flow(held_up(1.0), by_input=True, trace=True)
+    plain, result = flow(held_up(1.0)), flow(held_up(1.0), by_input=True, trace=True)
     assert plain.by_query["q"].tolist() == pytest.approx([0, 2, 0, 0])
-    assert found.by_query["q"].tolist() == pytest.approx([0, 3, 0, 0])
-    assert [(hop.operator, hop.wait_s) for hop in found.hops["q"]] == [("f", pytest.approx(2)), ("g", pytest.approx(1))]
+    assert result.by_query["q"].tolist() == pytest.approx([0, 3, 0, 0])
+    assert [(hop.operator, hop.wait_s) for hop in result.hops["q"]] == [
+        ("f", pytest.approx(2)),
+        ("g", pytest.approx(1)),
+    ]
 
 
 def test_by_input_an_input_without_output_delays_nothing() -> None:

@@ -131,15 +131,15 @@ def test_flow_equals_its_plain_definition(seed: int, by_input: bool) -> None:
     rng = np.random.default_rng(seed)
     deployment = Deployment.parse(random_document(rng))
     slices = int(rng.integers(1, 4))
-    found = flow(deployment, slices=slices, by_input=by_input)
-    np.testing.assert_allclose(found.latency_s, plain_flow(deployment, slices, by_input), atol=1e-9)
+    result = flow(deployment, slices=slices, by_input=by_input)
+    np.testing.assert_allclose(result.latency_s, plain_flow(deployment, slices, by_input), atol=1e-9)
 
 
 @pytest.mark.parametrize("by_input", [False, True], ids=["plain", "by input"])
 @pytest.mark.parametrize("seed", range(10))
 def test_hops_add_up_to_the_worst_latency(seed: int, by_input: bool) -> None:
     deployment = Deployment.parse(random_document(np.random.default_rng(seed)))
-    found = flow(deployment, by_input=by_input, trace=True)
-    assert found.by_query["q"].max() == pytest.approx(found.wc)
-    assert sum(hop.wait_s for hop in found.hops["q"]) == pytest.approx(found.wc)
-    assert all(hop.wait_s >= 0 for hop in found.hops["q"])
+    result = flow(deployment, by_input=by_input, trace=True)
+    assert result.by_query["q"].max() == pytest.approx(result.wc)
+    assert sum(hop.wait_s for hop in result.hops["q"]) == pytest.approx(result.wc)
+    assert all(hop.wait_s >= 0 for hop in result.hops["q"])

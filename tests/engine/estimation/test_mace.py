@@ -17,13 +17,13 @@ ARRIVALS = st.lists(st.floats(0, 500), min_size=6, max_size=6)
 
 
 def test_mace_of_the_papers_figure_3() -> None:
-    found = mace(Deployment.parse(figure3()))
-    assert found.load[1, :2].tolist() == [3, 6]
-    assert found.ce[1, :2].tolist() == [1, 5]
-    assert found.ce[[0, 2], 1].tolist() == [2, 3]
-    assert found.total_s.tolist() == [1, 5, 3, 2, 4]
-    assert found.worst == 5
-    assert found.bottleneck == (1, 1)
+    result = mace(Deployment.parse(figure3()))
+    assert result.load[1, :2].tolist() == [3, 6]
+    assert result.ce[1, :2].tolist() == [1, 5]
+    assert result.ce[[0, 2], 1].tolist() == [2, 3]
+    assert result.total_s.tolist() == [1, 5, 3, 2, 4]
+    assert result.worst == 5
+    assert result.bottleneck == (1, 1)
 
 
 def test_excess_drains_with_the_capacities_that_follow() -> None:
@@ -32,9 +32,9 @@ def test_excess_drains_with_the_capacities_that_follow() -> None:
         nodes=[{"id": "A", "capacity_series_cps": [5, 5, 2, 20]}],
         operators=[operator("f", "A", entry("s"))],
     )
-    found = mace(Deployment.parse(document))
+    result = mace(Deployment.parse(document))
     # 5 left after p=1: one second at 5/s; 10 left after p=2: one second at 2/s, then 8 at 20/s.
-    np.testing.assert_allclose(found.total_s, [1.0, 1.4, 0.4, 0.0], atol=1e-12)
+    np.testing.assert_allclose(result.total_s, [1.0, 1.4, 0.4, 0.0], atol=1e-12)
 
 
 def test_pause_in_capacity_delays_the_drain() -> None:
@@ -52,17 +52,17 @@ def test_pause_in_capacity_delays_the_drain() -> None:
 )
 def test_loads_of_a_server_combine_as_configured(combine: dict[str, object], expected: float) -> None:
     operators = [operator("f", "A", entry("s", 0.5)), operator("g", "A", entry("f"))]
-    found = mace(Deployment.parse(deployment(operators=operators, combine=combine)))
-    assert found.load[0, 0] == pytest.approx(expected)
+    result = mace(Deployment.parse(deployment(operators=operators, combine=combine)))
+    assert result.load[0, 0] == pytest.approx(expected)
 
 
 def test_model_replaces_selectivity_and_cost() -> None:
     model = {"output": [0, 0, 0.01], "cycles": [5, 1, 0.5]}
     operators = [operator("f", "A", {"from": "s", "model": model}), operator("g", "B", entry("f"))]
-    found = mace(Deployment.parse(deployment(operators=operators)), materialise=True)
-    assert found.series is not None
-    assert found.series.output[0].tolist() == [100, 900, 0, 0]
-    assert found.series.load[0].tolist() == [5 + 100 + 5000, 5 + 300 + 45000, 0, 0]
+    result = mace(Deployment.parse(deployment(operators=operators)), materialise=True)
+    assert result.series is not None
+    assert result.series.output[0].tolist() == [100, 900, 0, 0]
+    assert result.series.load[0].tolist() == [5 + 100 + 5000, 5 + 300 + 45000, 0, 0]
 
 
 def test_linear_model_equals_a_linear_operator() -> None:

@@ -34,22 +34,22 @@ def queried() -> dict[str, Any]:
 
 @pytest.mark.parametrize("extra", [{}, {"scheduling": "stimulus-time"}, {"scheduling": None}])
 def test_stimulus_time_keeps_the_usual_bound(extra):
-    plain, found = command(figure3(), {}), command(figure3() | extra, {})
-    assert found == plain
-    assert "scheduling" not in found
+    plain, result = command(figure3(), {}), command(figure3() | extra, {})
+    assert result == plain
+    assert "scheduling" not in result
 
 
 def test_other_policy_on_one_node_gives_the_looser_bound_and_says_so():
-    found = command(told(figure3(), N2="klink"), {})
-    assert found["upper"] == found["loose_upper"]
-    assert found["upper"] != command(figure3(), {})["upper"]
-    assert np.subtract(found["pd_upper"], found["upper"]) == pytest.approx(0)
-    assert found["scheduling"]["nodes"] == {"N2": "klink"}
-    assert found["scheduling"]["words"] == (
+    result = command(told(figure3(), N2="klink"), {})
+    assert result["upper"] == result["loose_upper"]
+    assert result["upper"] != command(figure3(), {})["upper"]
+    assert np.subtract(result["pd_upper"], result["upper"]) == pytest.approx(0)
+    assert result["scheduling"]["nodes"] == {"N2": "klink"}
+    assert result["scheduling"]["words"] == (
         "N2 runs klink, not stimulus time: the upper bound is the looser one, for any order within a subinterval."
     )
     same = ("mace", "flow", "loose_upper", "pd_lower", "epsilon", "queries")
-    assert all(found[key] == command(figure3(), {})[key] for key in same)
+    assert all(result[key] == command(figure3(), {})[key] for key in same)
 
 
 def test_policy_of_a_node_overrides_that_of_the_deployment():
@@ -63,17 +63,17 @@ def test_policy_of_a_node_overrides_that_of_the_deployment():
 
 def test_bound_of_a_query_is_that_of_its_own_servers():
     """Of O1 that of N1: its excess, a subinterval, and all work of one."""
-    found = estimate(Deployment.parse(queried() | {"scheduling": "klink"}), intervals=False).to_dict()
-    one, other = (found["queries"][name]["scheduling"]["upper_s"] for name in "ab")
-    servers = found["servers"]["N1"]
+    result = estimate(Deployment.parse(queried() | {"scheduling": "klink"}), intervals=False).to_dict()
+    one, other = (result["queries"][name]["scheduling"]["upper_s"] for name in "ab")
+    servers = result["servers"]["N1"]
     assert one == max(mace_s + 2.0 + load for mace_s, load in zip(servers["mace"], servers["load"], strict=True))
-    assert one < other < found["upper_wc"]
+    assert one < other < result["upper_wc"]
 
 
 def test_query_on_stimulus_time_nodes_has_no_scheduling_note():
-    found = command(told(queried(), N1="klink"), {})["queries"]
-    assert found["a"]["scheduling"]["nodes"] == {"N1": "klink"}
-    assert "scheduling" not in found["b"]
+    result = command(told(queried(), N1="klink"), {})["queries"]
+    assert result["a"]["scheduling"]["nodes"] == {"N1": "klink"}
+    assert "scheduling" not in result["b"]
 
 
 def test_document_keeps_its_policy_and_refuses_an_unknown_one():
@@ -89,11 +89,11 @@ def test_document_keeps_its_policy_and_refuses_an_unknown_one():
 
 
 def test_bound_covers_micro_batches_beside_another_policy():
-    found = mace(Deployment.parse(told(figure3(), N1="klink")))
-    w = found.deployment.subinterval_s
-    assert batch_upper_s(found, {}) == pytest.approx(found.loose_upper_s)
-    assert batch_upper_s(found, {1: w}) == pytest.approx(found.loose_upper_s)
-    assert (batch_upper_s(found, {1: 3 * w}) >= found.loose_upper_s - 1e-12).all()
+    result = mace(Deployment.parse(told(figure3(), N1="klink")))
+    w = result.deployment.subinterval_s
+    assert batch_upper_s(result, {}) == pytest.approx(result.loose_upper_s)
+    assert batch_upper_s(result, {1: w}) == pytest.approx(result.loose_upper_s)
+    assert (batch_upper_s(result, {1: 3 * w}) >= result.loose_upper_s - 1e-12).all()
 
 
 @pytest.mark.parametrize("policy", ["fifo", "longest-queue"])

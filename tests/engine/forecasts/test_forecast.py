@@ -27,12 +27,12 @@ def load(weeks: int, *, growth: float = 0.02, noise: float = 0.05, seed: int = 1
 
 def test_seasonal_load_is_forecast_and_its_band_keeps_its_coverage() -> None:
     whole = load(8, ahead=4)
-    found = forecast(whole[:1344], bucket_s=HOUR_S, horizon=672)
+    result = forecast(whole[:1344], bucket_s=HOUR_S, horizon=672)
     future = whole[1344:]
-    assert np.mean(np.abs(found.mean - future) / future) < 0.08
-    inside = np.mean((found.low <= future) & (future <= found.high))
+    assert np.mean(np.abs(result.mean - future) / future) < 0.08
+    inside = np.mean((result.low <= future) & (future <= result.high))
     assert 0.84 <= inside <= 0.97
-    assert "24 and 168" in found.model
+    assert "24 and 168" in result.model
 
 
 def test_the_backtest_reports_errors_and_coverage_against_repeating_the_last_week() -> None:
@@ -72,17 +72,17 @@ def test_gaps_are_filled_reported_and_hardly_move_the_forecast() -> None:
 
 
 def test_less_than_two_weeks_give_a_simpler_model_that_says_so() -> None:
-    found = forecast(load(8)[:240], bucket_s=HOUR_S, horizon=48)
-    assert "24 buckets" in found.model
-    assert "168" not in found.model
-    assert any("no week more than twice" in note for note in found.notes)
+    result = forecast(load(8)[:240], bucket_s=HOUR_S, horizon=48)
+    assert "24 buckets" in result.model
+    assert "168" not in result.model
+    assert any("no week more than twice" in note for note in result.notes)
 
 
 def test_less_than_two_days_give_a_level() -> None:
-    found = forecast(load(1)[:30], bucket_s=HOUR_S, horizon=12)
-    assert found.model.startswith("ETS")
-    assert any("neither a day nor a week" in note for note in found.notes)
-    assert np.isfinite(found.high).all()
+    result = forecast(load(1)[:30], bucket_s=HOUR_S, horizon=12)
+    assert result.model.startswith("ETS")
+    assert any("neither a day nor a week" in note for note in result.notes)
+    assert np.isfinite(result.high).all()
 
 
 def test_noise_without_a_day_has_no_season() -> None:
@@ -109,9 +109,9 @@ def test_unusable_history_is_refused_with_the_reason(history: list[float], said:
 def test_a_source_with_quiet_hours_stays_above_zero() -> None:
     history = load(4)
     history[np.arange(len(history)) % 24 < 6] = 0.0
-    found = forecast(history, bucket_s=HOUR_S, horizon=72)
-    assert (found.low >= 0.0).all()
-    assert found.mean[np.arange(72) % 24 < 6].max() < 0.02 * found.mean.max()
+    result = forecast(history, bucket_s=HOUR_S, horizon=72)
+    assert (result.low >= 0.0).all()
+    assert result.mean[np.arange(72) % 24 < 6].max() < 0.02 * result.mean.max()
 
 
 def test_clock_set_back_keeps_the_peak_at_its_hour() -> None:

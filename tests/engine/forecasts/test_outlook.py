@@ -66,11 +66,11 @@ def test_scaled_latencies_are_those_of_mace(statistic: str) -> None:
     objectives = [{"query": name, "statistic": statistic, "bound_s": 1.0} for name in ("a", "b")]
     base = deployment(objectives=objectives)
     rows = [[1.0, 1.0], [1.2, 0.4], [0.3, 9.0], [0.0, 0.0], [1.5, 7.3]]
-    found = ScaledMace(base).latencies(np.array(rows))
-    for row, latencies in zip(rows, found, strict=True):
-        one = scaled(base, row)
-        seconds = mace(one).mace_s
-        events = loads_of(one).outputs(np.eye(2))
+    result = ScaledMace(base).latencies(np.array(rows))
+    for row, latencies in zip(rows, result, strict=True):
+        single = scaled(base, row)
+        seconds = mace(single).mace_s
+        events = loads_of(single).outputs(np.eye(2))
         expected = [statistic_of(seconds[i], events[i], statistic) for i in (0, 1)]
         np.testing.assert_allclose(latencies, expected, rtol=1e-9, atol=1e-9)
 
@@ -79,8 +79,8 @@ def test_first_violation_is_confirmed_by_flow() -> None:
     base = deployment()
     growth = np.linspace(0.5, 1.4, 60)
     mean, high = (np.stack([growth * by, np.ones(60)], axis=1) for by in (1.0, 1.15))
-    found = violations(base, mean, high)
-    outlook_a, outlook_b = found.outlooks
+    result = violations(base, mean, high)
+    outlook_a, outlook_b = result.outlooks
     assert outlook_b.first_mean is None
     assert outlook_b.first_high is None
     assert outlook_a.first_mean is not None
@@ -95,19 +95,19 @@ def test_first_violation_is_confirmed_by_flow() -> None:
 
 def test_violations_without_flow_runs_are_unconfirmed() -> None:
     mean = np.full((4, 2), 2.0)
-    found = violations(deployment(), mean, mean, flow_runs=0)
-    assert found.flow_runs == 0
-    assert found.outlooks[0].first_mean is not None
-    assert not found.outlooks[0].first_mean.confirmed
+    result = violations(deployment(), mean, mean, flow_runs=0)
+    assert result.flow_runs == 0
+    assert result.outlooks[0].first_mean is not None
+    assert not result.outlooks[0].first_mean.confirmed
 
 
 def test_calibration_rises_through_its_points_and_never_falls_below_mace() -> None:
     lines = FlowCalibration(("a",))
     for m, f in ((0.0, 0.5), (2.0, 2.4), (1.0, 2.6)):
         lines.add(np.array([m]), np.array([f]))
-    found = lines(np.array([[0.0], [0.5], [1.0], [1.5], [2.0], [5.0]]))[:, 0]
-    assert found.tolist() == pytest.approx([0.5, 1.55, 2.6, 2.6, 2.6, 5.6])
-    assert (np.diff(found) >= 0).all()
+    result = lines(np.array([[0.0], [0.5], [1.0], [1.5], [2.0], [5.0]]))[:, 0]
+    assert result.tolist() == pytest.approx([0.5, 1.55, 2.6, 2.6, 2.6, 5.6])
+    assert (np.diff(result) >= 0).all()
 
 
 def test_probabilities_follow_loads_and_statistics() -> None:
@@ -121,9 +121,9 @@ def test_probabilities_follow_loads_and_statistics() -> None:
     assert holds[0.9] == 1.0
     assert 0.05 < holds[1.0] < 0.95  # the statistics alone decide
     assert holds[1.1] == 0.0
-    found = probability(base, draws[1.0])
-    assert found.to_dict()["queries"]["a"]["error"] < 0.12
-    assert np.array_equal(found.violated, probability(base, draws[1.0]).violated)
+    result = probability(base, draws[1.0])
+    assert result.to_dict()["queries"]["a"]["error"] < 0.12
+    assert np.array_equal(result.violated, probability(base, draws[1.0]).violated)
 
 
 def test_resampled_statistics_scatter_around_the_sample() -> None:
@@ -172,24 +172,24 @@ def test_outlook_of_a_cluster_is_complete_and_repeatable() -> None:
         "old": SourceHistory(load(2), -4 * 604_800.0, 1.0),
     }
     asked = {"bucket_s": 3600.0, "horizon": 14 * 24, "extra_nodes": (-1, 0, 1), "paths": 30, "seed": 4}
-    one, two = (outlook(base, histories, **asked) for _ in range(2))
-    assert one.to_dict() == two.to_dict()
-    assert one.series() == two.series()
-    assert set(one.sources) == {"s", "r"}
-    assert "ends 42 days before the newest" in one.refused["old"]
-    queries = {entry["query"]: entry for entry in one.to_dict()["queries"]}
+    first, two = (outlook(base, histories, **asked) for _ in range(2))
+    assert first.to_dict() == two.to_dict()
+    assert first.series() == two.series()
+    assert set(first.sources) == {"s", "r"}
+    assert "ends 42 days before the newest" in first.refused["old"]
+    queries = {entry["query"]: entry for entry in first.to_dict()["queries"]}
     assert queries["a"]["first_high"]["confirmed"]
     assert queries["a"]["bottleneck"]["node"] == "x"
     assert queries["b"]["first_high"] is None
-    assert [pool.size for pool in one.pools] == [1, 2, 3]
-    curves = one.series()
+    assert [pool.size for pool in first.pools] == [1, 2, 3]
+    curves = first.series()
     assert len(curves["total"]["mean"]) == 14 * 24
     assert np.shape(curves["pools"]["2"]) == (30, 14)
-    chances = [pool.probability.all_hold for pool in one.pools if pool.probability]
+    chances = [pool.probability.all_hold for pool in first.pools if pool.probability]
     assert chances == sorted(chances)  # more nodes are never worse
 
 
 def test_loads_are_forecast_without_running_queries() -> None:
-    found = outlook(None, {"s": SourceHistory(load(3), 0.0, 0.0)}, bucket_s=3600.0, horizon=24)
-    assert found.violations is None
-    assert len(found.series()["sources"]["s"]["mean"]) == 24
+    result = outlook(None, {"s": SourceHistory(load(3), 0.0, 0.0)}, bucket_s=3600.0, horizon=24)
+    assert result.violations is None
+    assert len(result.series()["sources"]["s"]["mean"]) == 24

@@ -39,19 +39,19 @@ def summed(epochs: Sequence[Epoch], relay: float = 0.5) -> EpochSums:
 
 def epochs_of(count: int, a: float, b: float, keys: float, noise: float, seed: int = 0) -> list[Epoch]:
     rng = np.random.default_rng(seed)
-    made = []
+    epochs = []
     for n in rng.uniform(50, 4000, count).tolist():
         g = distinct(n, keys)
-        made.append((n, g, (a * n + b * g) * (1.0 + noise * float(rng.standard_normal()))))
-    return made
+        epochs.append((n, g, (a * n + b * g) * (1.0 + noise * float(rng.standard_normal()))))
+    return epochs
 
 
 @pytest.mark.parametrize("b", [0.0, 60e-6])
 def test_standard_error_equals_the_spread_of_repeated_fits(b: float) -> None:
     keys = 300.0 if b else 0.0
-    found = [fit_operator(summed(epochs_of(60, 20e-6, b, keys, 0.1, seed))) for seed in range(400)]
-    costs = [one.cost_s for one in found if one]
-    errors = [one.standard_error for one in found if one and one.standard_error is not None]
+    result = [fit_operator(summed(epochs_of(60, 20e-6, b, keys, 0.1, seed))) for seed in range(400)]
+    costs = [fit.cost_s for fit in result if fit]
+    errors = [fit.standard_error for fit in result if fit and fit.standard_error is not None]
     assert len(errors) == len(costs) == 400
     assert float(np.mean(costs)) == pytest.approx(20e-6, rel=0.02)
     # the noise is relative to the whole cost of an epoch, which the weights 1 / n^2 reckon with but for its groups
@@ -82,18 +82,18 @@ def test_group_keys_are_unknown_without_collisions() -> None:
 def test_relay_falls_with_the_records_of_a_window() -> None:
     keys, epochs = 200.0, 10.0
     seen = WindowSums(4.0, 4 * epochs, 4 * 500.0, 4 * distinct(500.0, keys), 1.0)
-    one = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True, windows=seen))
-    assert one is not None
-    assert one.relay == pytest.approx(distinct(500.0, keys) / 500.0)
+    fit = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True, windows=seen))
+    assert fit is not None
+    assert fit.relay == pytest.approx(distinct(500.0, keys) / 500.0)
     for records in (5.0, 50.0, 2000.0):
         window = records * epochs
-        assert one.relay_at(records) == pytest.approx(distinct(window, keys) / window, rel=1e-6)
+        assert fit.relay_at(records) == pytest.approx(distinct(window, keys) / window, rel=1e-6)
 
 
 def test_windowed_aggregate_without_a_whole_window_has_no_relay_and_no_plan() -> None:
-    one = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True))
-    assert one is not None and one.relay is None
-    assert plan_partition([one], bytes_in=80.0, input_records=1000.0, budget_s=1.0) is None
+    fit = fit_operator(replace(summed(epochs_of(50, 1e-6, 0.0, 0.0, 0.0)), is_windowed=True))
+    assert fit is not None and fit.relay is None
+    assert plan_partition([fit], bytes_in=80.0, input_records=1000.0, budget_s=1.0) is None
 
 
 def known(cost_s: float, relay: float, bytes_out: float) -> OperatorFit:
@@ -104,9 +104,9 @@ def test_plan_keeps_its_budget_and_sends_less_with_a_larger_one() -> None:
     fits = [known(1e-6, 1.0, 86.0), known(4e-6, 0.4, 86.0), known(30e-6, 0.05, 40.0)]
     sent = []
     for budget_s in (0.0, 0.001, 0.005, 0.01, 0.02, 1.0):
-        found = plan_partition(fits, bytes_in=86.0, input_records=1000.0, budget_s=budget_s)
-        assert found is not None and found.cpu_s <= budget_s * (1 + 1e-9)
-        sent.append(found.objective)
+        result = plan_partition(fits, bytes_in=86.0, input_records=1000.0, budget_s=budget_s)
+        assert result is not None and result.cpu_s <= budget_s * (1 + 1e-9)
+        sent.append(result.objective)
     assert sent == sorted(sent, reverse=True) and sent[0] == 86_000.0 and sent[-1] == pytest.approx(800.0)
 
 

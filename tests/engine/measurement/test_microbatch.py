@@ -14,28 +14,28 @@ from tests.engine.samples import figure3
 
 
 def test_trigger_of_one_subinterval_gives_the_papers_bound() -> None:
-    found = mace(Deployment.parse(figure3()))
-    w = found.deployment.subinterval_s
-    every = dict.fromkeys(range(len(found.deployment.servers)), w)
-    assert batch_upper_s(found, every) == pytest.approx(found.loose_upper_s)
-    assert batch_upper_s(found, {}) == pytest.approx(found.upper_s)
+    result = mace(Deployment.parse(figure3()))
+    w = result.deployment.subinterval_s
+    every = dict.fromkeys(range(len(result.deployment.servers)), w)
+    assert batch_upper_s(result, every) == pytest.approx(result.loose_upper_s)
+    assert batch_upper_s(result, {}) == pytest.approx(result.upper_s)
 
 
 def test_work_of_figure_3_is_the_load_of_the_interval() -> None:
     """N2 has L_2,1 = 3 and L_2,2 = 6 cycles at C = 1 cycle/s, w = 2 s."""
-    found = mace(Deployment.parse(figure3()))
-    assert batch_work_s(found, [1], 2.0)[:2] == pytest.approx([3.0, 6.0])
-    assert batch_work_s(found, [1], 4.0)[:2] == pytest.approx([3.0, 9.0])
-    assert batch_work_s(found, [1], 1.0)[:2] == pytest.approx([1.5, 3.0])
-    assert batch_work_s(found, [1], 3.0)[1] == pytest.approx(6.0 + 0.5 * 3.0)
-    assert batch_work_s(found, [], 2.0) == pytest.approx(np.zeros(found.deployment.subintervals))
+    result = mace(Deployment.parse(figure3()))
+    assert batch_work_s(result, [1], 2.0)[:2] == pytest.approx([3.0, 6.0])
+    assert batch_work_s(result, [1], 4.0)[:2] == pytest.approx([3.0, 9.0])
+    assert batch_work_s(result, [1], 1.0)[:2] == pytest.approx([1.5, 3.0])
+    assert batch_work_s(result, [1], 3.0)[1] == pytest.approx(6.0 + 0.5 * 3.0)
+    assert batch_work_s(result, [], 2.0) == pytest.approx(np.zeros(result.deployment.subintervals))
 
 
 def test_a_longer_trigger_never_lowers_the_bound() -> None:
-    found = mace(Deployment.parse(figure3()))
-    bounds = [batch_upper_s(found, {1: width}) for width in (2.0, 3.0, 4.0, 7.0)]
+    result = mace(Deployment.parse(figure3()))
+    bounds = [batch_upper_s(result, {1: width}) for width in (2.0, 3.0, 4.0, 7.0)]
     assert all((later >= earlier - 1e-12).all() for earlier, later in pairwise(bounds))
-    assert (bounds[0] >= found.total_s).all()
+    assert (bounds[0] >= result.total_s).all()
 
 
 @pytest.mark.parametrize("statistic", ["mean", "q0.9", "worst"])
@@ -48,9 +48,9 @@ def test_waits_equal_those_of_simulated_epochs_and_batches(statistic: str, trigg
     taken = np.ceil(sent / interval) * interval
     latency = epoch_s + taken - sent + batch_s
     simulated = {"mean": latency.mean(), "q0.9": np.quantile(latency, 0.9), "worst": latency.max()}[statistic]
-    found = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic=statistic)
-    assert found.total_s == pytest.approx(simulated, rel=0.01)
-    assert found.total_s == pytest.approx(found.flow_s + found.added_s)
+    result = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic=statistic)
+    assert result.total_s == pytest.approx(simulated, rel=0.01)
+    assert result.total_s == pytest.approx(result.flow_s + result.added_s)
     middle = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic="mean")
     inside = np.abs(latency - middle.total_s) <= middle.margin_s
     assert inside.mean() >= 0.9
@@ -59,13 +59,13 @@ def test_waits_equal_those_of_simulated_epochs_and_batches(statistic: str, trigg
 def test_extra_work_lengthens_a_batch() -> None:
     timing = StageTiming(1.0, 2.0, (0.6, 0.6, 0.6))
     work = np.array([0.1, 0.1, 0.1, 0.5])
-    found = live_latency(0.2, work, timing, statistic="worst", mean_work_s=0.2)
-    assert (found.overhead_s, found.work_s) == (pytest.approx(0.4), pytest.approx(0.5))
-    assert found.total_s == pytest.approx(0.2 + 1.0 + 2.0 + 0.9)
-    assert found.to_dict()["total_s"] == pytest.approx(found.total_s)
+    result = live_latency(0.2, work, timing, statistic="worst", mean_work_s=0.2)
+    assert (result.overhead_s, result.work_s) == (pytest.approx(0.4), pytest.approx(0.5))
+    assert result.total_s == pytest.approx(0.2 + 1.0 + 2.0 + 0.9)
+    assert result.to_dict()["total_s"] == pytest.approx(result.total_s)
 
 
 def test_batch_length_comes_from_the_model_where_none_was_measured() -> None:
-    found = live_latency(0.0, np.array([0.25, 0.75]), StageTiming(1.0, 2.0), statistic="mean")
-    assert (found.overhead_s, found.work_s, found.trigger_s) == (0.0, 0.5, 1.0)
+    result = live_latency(0.0, np.array([0.25, 0.75]), StageTiming(1.0, 2.0), statistic="mean")
+    assert (result.overhead_s, result.work_s, result.trigger_s) == (0.0, 0.5, 1.0)
     assert wait_share("q0.99") == 0.99

@@ -68,8 +68,8 @@ def test_incomplete_blocks_are_left_out() -> None:
 
 
 def test_less_than_one_block_gives_one_sample_without_error() -> None:
-    found = estimate_statistic(of_blocks(probes(4)), reference_s=0.0)
-    assert found.subintervals == 1 and found.selectivity.error is None and found.events == pytest.approx(960.0)
+    result = estimate_statistic(of_blocks(probes(4)), reference_s=0.0)
+    assert result.subintervals == 1 and result.selectivity.error is None and result.events == pytest.approx(960.0)
 
 
 def test_blocks_of_a_disturbed_period_are_left_out() -> None:

@@ -91,16 +91,16 @@ def test_ratio_is_of_sums_and_not_a_mean_of_ratios() -> None:
 def test_error_of_a_ratio_equals_the_spread_of_repeated_samples() -> None:
     """2,000 samples of 40 subintervals each: their spread is what each of them says of itself."""
     rng = np.random.default_rng(3)
-    found = []
+    result = []
     for _ in range(2000):
         under = rng.poisson(200, 40).astype(float)
         over = rng.binomial(under.astype(int), 0.3) * rng.lognormal(0.0, 0.2, 40)
-        found.append(estimate_ratio(over.tolist(), under.tolist()))
-    spread = float(np.std([one.value for one in found]))
-    told = float(np.mean([one.error for one in found]))
-    assert told == pytest.approx(spread, rel=0.05)
+        result.append(estimate_ratio(over.tolist(), under.tolist()))
+    spread = float(np.std([ratio.value for ratio in result]))
+    stated = float(np.mean([ratio.error for ratio in result]))
+    assert stated == pytest.approx(spread, rel=0.05)
     truth = 0.3 * math.exp(0.02)
-    covered = np.mean([abs(one.value - truth) <= one.half_width for one in found])
+    covered = np.mean([abs(ratio.value - truth) <= ratio.half_width for ratio in result])
     assert 0.87 <= covered <= 0.92
 
 
@@ -119,10 +119,10 @@ def test_batches_hold_the_whole_sample_in_order() -> None:
     samples = [OperatorSample(float(i), 10.0 + i, 5.0, 100.0 * i) for i in range(100)] + [
         OperatorSample(100.0, 0.0, 0.0, 0.0)
     ]
-    found = group_batches(samples)
-    assert len(found) == BATCHES
-    assert sum(one.events for one in found) == pytest.approx(sum(sample.events for sample in samples))
-    costs = [one.cycles / one.events for one in found]
+    result = group_batches(samples)
+    assert len(result) == BATCHES
+    assert sum(batch.events for batch in result) == pytest.approx(sum(sample.events for sample in samples))
+    costs = [batch.cycles / batch.events for batch in result]
     assert costs == sorted(costs)
 
 
@@ -143,11 +143,11 @@ def test_apportioned_cpu_time_counts_only_without_measured_time() -> None:
         PlaceWindow("stream", at, OperatorSums(events=50.0, cpu_s=0.5), measured=False) for at in (0.0, 10.0)
     ]
     speed = {"a": 1e6, "stream": 1e6}
-    found = merge_places([taken, *apportioned], speed)
-    assert [(one.events, one.costed) for one in found] == [(150.0, 100.0), (50.0, 0.0)]
-    assert estimate_statistic(found, reference_s=0.0).cycles_per_event.value == pytest.approx(1000.0)
+    result = merge_places([taken, *apportioned], speed)
+    assert [(sample.events, sample.costed) for sample in result] == [(150.0, 100.0), (50.0, 0.0)]
+    assert estimate_statistic(result, reference_s=0.0).cycles_per_event.value == pytest.approx(1000.0)
     alone = merge_places(apportioned, speed)
-    assert [one.cycles / one.events for one in alone] == pytest.approx([1e4, 1e4])
+    assert [sample.cycles / sample.events for sample in alone] == pytest.approx([1e4, 1e4])
 
 
 def test_partial_aggregates_are_neither_output_nor_events() -> None:
@@ -155,8 +155,8 @@ def test_partial_aggregates_are_neither_output_nor_events() -> None:
         PlaceWindow("a", 0.0, OperatorSums(events=90.0, outputs=9.0)),
         PlaceWindow("stream", 0.0, OperatorSums(events=10.0, outputs=4.0)),
     ]
-    found = merge_places(windows, {"a": 1.0, "stream": 1.0}, stateful=True)[0]
-    assert (found.events, found.outputs) == (91.0, 4.0)  # 9 of the stream processor's 10 are the agent's partials
+    result = merge_places(windows, {"a": 1.0, "stream": 1.0}, stateful=True)[0]
+    assert (result.events, result.outputs) == (91.0, 4.0)  # 9 of the stream processor's 10 are the agent's partials
     assert place_shares(windows) == {"a": 0.9, "stream": 0.1}
     assert place_shares([PlaceWindow("a", 0.0, OperatorSums())]) == {}
 
@@ -170,8 +170,8 @@ def test_cost_is_separated_into_records_and_groups() -> None:
         wn2=float((w * n * n).sum()), wng=float((w * n * g).sum()), wg2=float((w * g * g).sum()),
         wnt=float((w * n * t).sum()), wgt=float((w * g * t).sum()), cost_count=50,
     )  # fmt: skip
-    found = fit_group_cost(sums)
-    assert (found.per_record_s, found.per_group_s) == (pytest.approx(2e-6), pytest.approx(5e-5))
+    result = fit_group_cost(sums)
+    assert (result.per_record_s, result.per_group_s) == (pytest.approx(2e-6), pytest.approx(5e-5))
 
 
 def test_cost_in_fixed_proportion_is_attributed_to_records() -> None:
@@ -184,16 +184,16 @@ def test_cost_in_fixed_proportion_is_attributed_to_records() -> None:
 
 def _steady(count: int, events: float, noise: float = 0.0) -> list[OperatorSample]:
     rng = np.random.default_rng(5)
-    made = []
+    samples = []
     for i in range(count):
         factor = 1.0 + noise * float(rng.standard_normal())
-        made.append(OperatorSample(10.0 * i, events, 0.5 * events * factor, 1000.0 * events * factor))
-    return made
+        samples.append(OperatorSample(10.0 * i, events, 0.5 * events * factor, 1000.0 * events * factor))
+    return samples
 
 
 def test_steady_statistics_are_ready_after_three_subintervals() -> None:
-    found = judge_readiness(estimate_statistic(_steady(3, 10.0), reference_s=30.0), span_s=30.0, width_s=10.0)
-    assert found.ready and found.events == 0
+    result = judge_readiness(estimate_statistic(_steady(3, 10.0), reference_s=30.0), span_s=30.0, width_s=10.0)
+    assert result.ready and result.events == 0
     early = judge_readiness(estimate_statistic(_steady(2, 10.0), reference_s=20.0), span_s=20.0, width_s=10.0)
     assert not early.ready and early.reason == "20 of 30 events"
     assert (early.events, early.seconds) == (10, 10.0)
@@ -202,24 +202,24 @@ def test_steady_statistics_are_ready_after_three_subintervals() -> None:
 def test_noisy_statistics_state_how_many_more_events_they_need() -> None:
     """What is asked for is about enough: with so many more subintervals the same noise is ready."""
     sample = _steady(10, 50.0, noise=0.4)
-    found = judge_readiness(estimate_statistic(sample, reference_s=100.0), span_s=100.0, width_s=10.0)
-    assert not found.ready and found.relative > 0.1
-    needed = 10 + math.ceil(found.events / 50)
+    result = judge_readiness(estimate_statistic(sample, reference_s=100.0), span_s=100.0, width_s=10.0)
+    assert not result.ready and result.relative > 0.1
+    needed = 10 + math.ceil(result.events / 50)
     later = judge_readiness(
         estimate_statistic(_steady(needed, 50.0, noise=0.4), reference_s=0.0), span_s=10.0 * needed, width_s=10.0
     )
     assert later.relative == pytest.approx(0.1, rel=0.5)
-    assert found.seconds == pytest.approx(found.events / 5.0)
+    assert result.seconds == pytest.approx(result.events / 5.0)
 
 
 def test_readiness_without_arrivals_has_no_time_left() -> None:
-    found = judge_readiness(estimate_statistic([], reference_s=0.0), span_s=0.0, width_s=10.0)
-    assert (found.ready, found.events, found.seconds) == (False, 30, None)
+    result = judge_readiness(estimate_statistic([], reference_s=0.0), span_s=0.0, width_s=10.0)
+    assert (result.ready, result.events, result.seconds) == (False, 30, None)
 
 
 def test_evidence_counts_missing_subintervals() -> None:
-    found = describe_evidence([100.0, 110.0, 140.0], [True, True, False], events=12, width_s=10.0, now_s=160.0)
-    assert (found.span_s, found.age_s, found.whole, found.extrapolated, found.missing) == (50.0, 10.0, 2, 1, 2)
+    result = describe_evidence([100.0, 110.0, 140.0], [True, True, False], events=12, width_s=10.0, now_s=160.0)
+    assert (result.span_s, result.age_s, result.whole, result.extrapolated, result.missing) == (50.0, 10.0, 2, 1, 2)
     assert describe_evidence([], [], events=0, width_s=1.0, now_s=5.0).age_s is None
 
 
@@ -264,12 +264,12 @@ def learned(windows: list[PlaceWindow]) -> InputStatistic:
 @pytest.mark.parametrize("factor", [everywhere, jumping, drawn])
 def test_selectivity_and_cost_are_ratios_of_sums_under_moving_load_factors(factor: Factors) -> None:
     windows = filtered(120, factor)
-    found = learned(windows)
+    result = learned(windows)
     near = [window.sums for window in windows if window.place == "a"]
     spent, worked = (math.fsum(getattr(one, name) for one in near) for name in ("cpu_s", "events"))
-    assert found.cycles_per_event.value == pytest.approx(1e9 * spent / worked)
-    assert found.selectivity.value == pytest.approx(SELECTIVITY, rel=0.01)
-    assert found.events == 120 * N
+    assert result.cycles_per_event.value == pytest.approx(1e9 * spent / worked)
+    assert result.selectivity.value == pytest.approx(SELECTIVITY, rel=0.01)
+    assert result.events == 120 * N
 
 
 def test_subintervals_with_few_records_do_not_inflate_the_cost() -> None:
@@ -280,8 +280,8 @@ def test_subintervals_with_few_records_do_not_inflate_the_cost() -> None:
 
 @pytest.mark.parametrize("factor", [jumping, drawn])
 def test_moving_load_factors_do_not_reduce_readiness(factor: Factors) -> None:
-    found = learned(filtered(60, factor))
-    judged = judge_readiness(found, span_s=240.0, width_s=WIDTH_S)
+    result = learned(filtered(60, factor))
+    judged = judge_readiness(result, span_s=240.0, width_s=WIDTH_S)
     assert judged.ready, judged.reason
 
 
@@ -293,20 +293,20 @@ def test_interval_covers_the_truth_at_its_level(factor: Factors) -> None:
         worked = np.array([max(1.0, N * factor(k)) for k in range(30)])
         cycles = 2000.0 * worked * rng.lognormal(-0.02, 0.2, 30)
         samples = [OperatorSample(float(k), N, 0.0, c, n) for k, (c, n) in enumerate(zip(cycles, worked, strict=True))]
-        one = estimate_statistic(samples, reference_s=0.0).cycles_per_event
-        assert one.half_width is not None
-        covered += abs(one.value - 2000.0) <= one.half_width
+        statistic = estimate_statistic(samples, reference_s=0.0).cycles_per_event
+        assert statistic.half_width is not None
+        covered += abs(statistic.value - 2000.0) <= statistic.half_width
     assert 0.82 <= covered / 300 <= 0.95
 
 
 def test_batches_keep_the_ratio_of_sums_and_its_error() -> None:
     samples = merge_places(filtered(32, drawn), SPEED)
-    found, batches = estimate_statistic(samples, reference_s=0.0), group_batches(samples)
+    result, batches = estimate_statistic(samples, reference_s=0.0), group_batches(samples)
     events, cycles = (math.fsum(getattr(batch, name) for batch in batches) for name in ("events", "cycles"))
-    assert (events, cycles / events) == (32 * N, pytest.approx(found.cycles_per_event.value))
-    deviations = [batch.cycles - found.cycles_per_event.value * batch.events for batch in batches]
+    assert (events, cycles / events) == (32 * N, pytest.approx(result.cycles_per_event.value))
+    deviations = [batch.cycles - result.cycles_per_event.value * batch.events for batch in batches]
     error = math.sqrt(32 / 31 * math.fsum(deviation**2 for deviation in deviations)) / events
-    assert error == pytest.approx(found.cycles_per_event.error, rel=1e-9)
+    assert error == pytest.approx(result.cycles_per_event.error, rel=1e-9)
 
 
 def aggregated(count: int, factor: Factors, groups: int = 200) -> list[PlaceWindow]:
@@ -330,9 +330,9 @@ def aggregated(count: int, factor: Factors, groups: int = 200) -> list[PlaceWind
 def test_partial_aggregates_are_not_counted_in_any_subinterval(factor: Factors) -> None:
     samples = merge_places(aggregated(125, factor), SPEED, stateful=True)
     blocks = gather_blocks(samples, width_s=WIDTH_S, block=block_s(WINDOW_S, WIDTH_S))
-    found = estimate_statistic(blocks[1:], reference_s=0.0)
-    assert found.events == pytest.approx((len(blocks) - 1) * 5 * N, rel=1e-9)
-    assert found.selectivity.value == pytest.approx(2 * 200 / (5 * N), rel=0.01)
+    result = estimate_statistic(blocks[1:], reference_s=0.0)
+    assert result.events == pytest.approx((len(blocks) - 1) * 5 * N, rel=1e-9)
+    assert result.selectivity.value == pytest.approx(2 * 200 / (5 * N), rel=0.01)
 
 
 def test_shares_are_of_all_records() -> None:

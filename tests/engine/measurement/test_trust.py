@@ -21,31 +21,33 @@ def test_widened_intervals_cover_nine_tenths(claimed: float, real: float, bias: 
         past, after = (
             _outcomes(n, claimed=claimed, real=real, bias=bias, seed=100 * k + seed) for k, n in enumerate((200, 500))
         )
-        found = judge_trust(past)
-        inside = [widen_interval(one.expected_s, one.half_s, found) for one in after]
-        shares.append(np.mean([low <= one.observed_s <= high for (low, high), one in zip(inside, after, strict=True)]))
-        stated.append(np.mean([abs(one.error_s) <= one.half_s for one in after]))
+        result = judge_trust(past)
+        inside = [widen_interval(outcome.expected_s, outcome.half_s, result) for outcome in after]
+        shares.append(
+            np.mean([low <= outcome.observed_s <= high for (low, high), outcome in zip(inside, after, strict=True)])
+        )
+        stated.append(np.mean([abs(outcome.error_s) <= outcome.half_s for outcome in after]))
     assert np.mean(stated) < 0.8
     assert np.mean(shares) == pytest.approx(0.9, abs=0.015)
 
 
 def test_honest_intervals_keep_their_width() -> None:
-    found = judge_trust(_outcomes(200, claimed=0.6, real=0.3))
-    assert (found.factor, found.score) == (1.0, 1.0)
-    assert widen_interval(5.0, 0.5, found) == (4.5, 5.5)
+    result = judge_trust(_outcomes(200, claimed=0.6, real=0.3))
+    assert (result.factor, result.score) == (1.0, 1.0)
+    assert widen_interval(5.0, 0.5, result) == (4.5, 5.5)
 
 
 def test_factor_is_a_rank_of_past_errors() -> None:
     past = [PredictionOutcome(float(i), 0.0, 1.0) for i in range(1, 100)]
-    found = judge_trust(past)
-    assert found.factor == 90.0 and found.score == pytest.approx(1 / 90)
+    result = judge_trust(past)
+    assert result.factor == 90.0 and result.score == pytest.approx(1 / 90)
     assert judge_trust(past[::-1]).factor == 90.0
 
 
 def test_few_outcomes_leave_the_factor_at_one() -> None:
-    found = judge_trust(_outcomes(MIN_OUTCOMES - 1, claimed=0.01, real=1.0))
-    assert not found.concluded and found.factor == 1.0 and found.half_s is None
-    assert widen_interval(3.0, None, found) is None
+    result = judge_trust(_outcomes(MIN_OUTCOMES - 1, claimed=0.01, real=1.0))
+    assert not result.concluded and result.factor == 1.0 and result.half_s is None
+    assert widen_interval(3.0, None, result) is None
 
 
 def test_only_the_newest_outcomes_count() -> None:
@@ -55,20 +57,20 @@ def test_only_the_newest_outcomes_count() -> None:
 
 def test_estimate_without_interval_gets_the_interval_of_past_errors() -> None:
     past = [PredictionOutcome(2.0 + 0.01 * i, 2.0, None) for i in range(100)]
-    found = judge_trust(past)
-    assert not found.concluded and found.half_s == pytest.approx(0.9)
-    assert widen_interval(0.5, None, found) == (0.0, pytest.approx(1.4))
+    result = judge_trust(past)
+    assert not result.concluded and result.half_s == pytest.approx(0.9)
+    assert widen_interval(0.5, None, result) == (0.0, pytest.approx(1.4))
 
 
 def test_bias_and_coverage_are_ratios_of_sums() -> None:
-    found = judge_predictions(
+    result = judge_predictions(
         [
             PredictionOutcome(3.0, 2.0, 1.0, True),
             PredictionOutcome(1.0, 4.0, 1.0, False),
             PredictionOutcome(1.0, 1.0, None),
         ]
     )
-    assert (found.outcomes, found.coverage) == (3, 0.5)
-    assert found.bias == pytest.approx((5 - 7) / 7)
-    assert found.median_error == 0.5
+    assert (result.outcomes, result.coverage) == (3, 0.5)
+    assert result.bias == pytest.approx((5 - 7) / 7)
+    assert result.median_error == 0.5
     assert judge_predictions([]).bias is None and judge_predictions([]).coverage is None

@@ -18,11 +18,11 @@ def plain(load: Any, budget: Any, **more: Any) -> PlacementProblem:
     load = np.array(load, dtype=float)
     rows = np.array(budget, dtype=float)
     rows = rows[:, None] if rows.ndim == 1 else rows
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "core_node": np.arange(len(rows)),
         "allowed": np.ones((len(load), len(rows)), dtype=bool),
     }
-    return PlacementProblem(load=load, budget=rows, **(given | more))
+    return PlacementProblem(load=load, budget=rows, **(arguments | more))
 
 
 def random_problem(seed: int, **fixed: Any) -> PlacementProblem:
@@ -37,7 +37,7 @@ def random_problem(seed: int, **fixed: Any) -> PlacementProblem:
     )
     start = rng.integers(-1 if some() else 0, cores, items) if some(0.6) else None
     series = some()
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "load": rng.gamma(0.7, 1.0, (items, d)) * (rng.random((items, 1)) * 2.0),
         "budget": rng.uniform(0.3, 1.5, (cores, d if series else 1)),
         "core_node": nodes,
@@ -49,7 +49,7 @@ def random_problem(seed: int, **fixed: Any) -> PlacementProblem:
         "base": rng.gamma(0.5, 0.5, (cores, d)) if some() else None,
         "width_s": float(rng.choice([1.0, 0.25])),
     }
-    return PlacementProblem(**(given | fixed))
+    return PlacementProblem(**(arguments | fixed))
 
 
 def best_by_brute_force(problem: PlacementProblem) -> tuple[float, IntArray] | None:

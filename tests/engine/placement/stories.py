@@ -93,45 +93,45 @@ def broken(
     deployment: Deployment, places: Places, closed: tuple[str, ...] = (), fixed: tuple[str, ...] = ()
 ) -> list[str]:
     """Everything that a placement does not respect; written without any code of the search."""
-    limits, found = deployment.constraints, []
-    cores = {one.id: one.cores for one in deployment.nodes}
+    limits, result = deployment.constraints, []
+    cores = {placed.id: placed.cores for placed in deployment.nodes}
     moves = 0
-    for one in deployment.operators:
-        parts = places.get(one.id, ())
+    for placed in deployment.operators:
+        parts = places.get(placed.id, ())
         if abs(sum(part.fraction for part in parts) - 1.0) > 1e-9:
-            found.append(f"{one.id} is not whole")
+            result.append(f"{placed.id} is not whole")
         if len({(part.node, part.core) for part in parts}) < len(parts):
-            found.append(f"{one.id} is twice on a core")
-        old = {(part.node, part.core): part.fraction for part in one.replicas}
-        if len(parts) > max(1, len(old)) and one.id not in (limits.may_split or ()):
-            found.append(f"{one.id} may not be split")
+            result.append(f"{placed.id} is twice on a core")
+        old = {(part.node, part.core): part.fraction for part in placed.replicas}
+        if len(parts) > max(1, len(old)) and placed.id not in (limits.may_split or ()):
+            result.append(f"{placed.id} may not be split")
         for part in parts:
             if part.core >= cores[part.node]:
-                found.append(f"{one.id} on no core")
-            if limits.pin.get(one.id, part.node) != part.node:
-                found.append(f"{one.id} is not where it is pinned")
-            if part.node in limits.forbid.get(one.id, ()):
-                found.append(f"{one.id} is on a forbidden node")
+                result.append(f"{placed.id} on no core")
+            if limits.pin.get(placed.id, part.node) != part.node:
+                result.append(f"{placed.id} is not where it is pinned")
+            if part.node in limits.forbid.get(placed.id, ()):
+                result.append(f"{placed.id} is on a forbidden node")
             if part.node in closed and (part.node, part.core) not in old:
-                found.append(f"{one.id} came to a closed node")
+                result.append(f"{placed.id} came to a closed node")
         changed = {(part.node, part.core): part.fraction for part in parts} != old
-        if one.id in fixed and changed:
-            found.append(f"{one.id} was to stay")
+        if placed.id in fixed and changed:
+            result.append(f"{placed.id} was to stay")
         moves += bool(old) and changed
     for group in limits.apart:
         for a, b in itertools.combinations(group, 2):
             if {part.node for part in places[a]} & {part.node for part in places[b]}:
-                found.append(f"{a} and {b} share a node")
+                result.append(f"{a} and {b} share a node")
     if limits.max_moves is not None and moves > limits.max_moves:
-        found.append(f"{moves} moves")
-    return found
+        result.append(f"{moves} moves")
+    return result
 
 
 def goal(deployment: Deployment, places: Places, objective: str = "worst") -> float:
     """The largest, over the queries, of the slowest server plus the longest delay; weighted by 1 over the bound."""
     whole = deployment.with_placement(places)
-    found = mace(whole)
-    worst = dict(zip((server.name for server in whole.servers), found.worst_s, strict=True))
+    result = mace(whole)
+    worst = dict(zip((server.name for server in whole.servers), result.worst_s, strict=True))
     delay = {(link.source, link.target): link.delay_s for link in whole.links}
     bounds = {objective.query: objective.bound_s for objective in whole.objectives}
 
@@ -166,8 +166,8 @@ def goal(deployment: Deployment, places: Places, objective: str = "worst") -> fl
 
 def every_placement(deployment: Deployment) -> Iterator[Places]:
     """All placements in one piece."""
-    cores = [Replica(one.id, core) for one in deployment.nodes for core in range(one.cores)]
-    names = [one.id for one in deployment.operators]
+    cores = [Replica(home.id, core) for home in deployment.nodes for core in range(home.cores)]
+    names = [home.id for home in deployment.operators]
     for chosen in itertools.product(cores, repeat=len(names)):
         yield {name: (place,) for name, place in zip(names, chosen, strict=True)}
 

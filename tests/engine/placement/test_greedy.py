@@ -52,10 +52,10 @@ class TestPlace:
             [operator("a", 10.0), operator("b", 10.0, "s"), operator("c", 9.0, "t")], [node("n"), node("m", 99.0)]
         )
         # a fills n whenever s arrives, b overfills m a little; c works only when both idle, so no excess comes of it.
-        found = homes(deployment)
-        assert found["a"] == "n"
-        assert found["b"] == "m"
-        assert found["c"] == "n"
+        result = homes(deployment)
+        assert result["a"] == "n"
+        assert result["b"] == "m"
+        assert result["c"] == "n"
 
     def test_cores_of_a_node_are_filled_separately(self) -> None:
         deployment = fleet([operator("a", 10.0), operator("b", 9.0)], [node("n", cores=2)])
@@ -150,13 +150,13 @@ def deployments(draw: st.DrawFn) -> Deployment:
 @settings(max_examples=40, deadline=None)
 @given(deployments())
 def test_greedy_keeps_constraints_and_is_deterministic(deployment: Deployment) -> None:
-    found = place(deployment)
+    result = place(deployment)
     missing = {op.id for op in deployment.operators if not op.replicas}
-    assert set(found) == missing
-    assert place(deployment) == found
-    for name, parts in found.items():
+    assert set(result) == missing
+    assert place(deployment) == result
+    for name, parts in result.items():
         assert parts[0].node not in deployment.constraints.forbid.get(name, ())
-    mace(deployment.with_placement(found))  # complete and valid
+    mace(deployment.with_placement(result))  # complete and valid
 
 
 def test_greedy_scans_each_operator_of_a_large_fleet_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +180,6 @@ def test_greedy_scans_each_operator_of_a_large_fleet_once(monkeypatch: pytest.Mo
         ],
     }
     deployment = Deployment.parse(document, placed=False)
-    found = place(deployment)
+    result = place(deployment)
     assert looks == [50] * 200
-    assert mace(deployment.with_placement(found)).worst == 0.0
+    assert mace(deployment.with_placement(result)).worst == 0.0

@@ -63,8 +63,8 @@ def test_order_of_moves_keeps_anti_affinity() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_moves_in_order_end_in_the_proposed_placement(seed: int) -> None:
     deployment = drawn(seed + 300)
-    target = {one.id: deployment.nodes[k % len(deployment.nodes)].id for k, one in enumerate(deployment.operators)}
-    at = {one.id: one.replicas for one in deployment.operators}
+    target = {op.id: deployment.nodes[k % len(deployment.nodes)].id for k, op in enumerate(deployment.operators)}
+    at = {op.id: op.replicas for op in deployment.operators}
     for step in steps_of(deployment, target):
         assert at[step.operator.id] == step.old
         at[step.operator.id] = step.new

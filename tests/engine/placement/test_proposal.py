@@ -19,12 +19,12 @@ QUICK = STEADY | {"flow": False}
 
 
 def placed(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], Proposal]:
-    found = place(deployment, **(QUICK | options))
-    return json.loads(json.dumps(found.to_dict(), allow_nan=False)), found
+    result = place(deployment, **(QUICK | options))
+    return json.loads(json.dumps(result.to_dict(), allow_nan=False)), result
 
 
 def start_of(deployment: Deployment) -> dict[str, Any]:
-    return {one.id: one.replicas for one in deployment.operators}
+    return {op.id: op.replicas for op in deployment.operators}
 
 
 @pytest.mark.parametrize("objective", ["worst", "objectives"])
@@ -63,14 +63,14 @@ def test_every_algorithm_is_no_worse_than_the_start_and_keeps_constraints(seed: 
 @pytest.mark.parametrize("seed", range(6))
 def test_unplaced_operators_are_placed(seed: int) -> None:
     deployment = drawn(seed + 200, placed=False)
-    report, found = placed(deployment)
+    report, result = placed(deployment)
     assert not broken(deployment, places_of(report))
     assert report["value_after"] == pytest.approx(least(deployment), abs=1e-9)
-    new = {one.id for one in deployment.operators if not one.replicas}
+    new = {op.id for op in deployment.operators if not op.replicas}
     assert {move["operator"] for move in report["moves"] if move["kind"] == "place"} == new
     assert all(move["duration_s"] == 0.0 for move in report["moves"] if move["kind"] == "place")
     assert report["value_before"] is None or not new
-    assert found.placed().layout is not None
+    assert result.placed().layout is not None
 
 
 def test_equal_seeds_give_equal_proposals() -> None:
@@ -101,8 +101,12 @@ def test_no_more_moves_than_needed_are_proposed() -> None:
 
 def startable(links: bool) -> list[Deployment]:
     """Drawn deployments whose start respects their constraints: there is something to stay at."""
-    found = (drawn(seed, links=links, constraints=True) for seed in range(40))
-    kept = [one for one in found if least(one) is not None and not broken(one, start_of(one))]
+    result = (drawn(seed, links=links, constraints=True) for seed in range(40))
+    kept = [
+        deployment
+        for deployment in result
+        if least(deployment) is not None and not broken(deployment, start_of(deployment))
+    ]
     return kept[:4]
 
 
@@ -121,8 +125,8 @@ def test_tolerance_spares_moves_within_its_cost(which: int, links: bool) -> None
 
 def test_gain_within_the_tolerance_moves_nothing() -> None:
     deployment = drawn(0)
-    report, found = placed(deployment, tolerance=1e9)
-    assert found.changed == frozenset() and report["moves"] == []
+    report, result = placed(deployment, tolerance=1e9)
+    assert result.changed == frozenset() and report["moves"] == []
     assert report["value_after"] == report["value_before"]
     with pytest.raises(OptionError, match="tolerance is -1"):
         placed(deployment, tolerance=-1)
@@ -194,13 +198,13 @@ def test_latencies_before_and_after_equal_the_estimates() -> None:
 
 def test_progress_rises_and_an_exception_or_stop_ends_the_search() -> None:
     heard: list[tuple[float, str, dict[str, Any]]] = []
-    place(drawn(5), progress=lambda *told: heard.append(told), **STEADY)
+    place(drawn(5), progress=lambda *report: heard.append(report), **STEADY)
     shares = [share for share, _, _ in heard]
     assert shares[-1] == 1.0
     assert set(heard[-1][2]) == {"value_s", "bound_s", "elapsed_s"}
 
     heard.clear()
-    place(drawn(5, links=True), progress=lambda *told: heard.append(told), **(STEADY | {"algorithm": "mace-hc"}))
+    place(drawn(5, links=True), progress=lambda *report: heard.append(report), **(STEADY | {"algorithm": "mace-hc"}))
     assert any(detail.get("cores_s") is not None for _, _, detail in heard)  # before links are counted
     values = [detail["value_s"] for _, _, detail in heard if detail["value_s"] is not None]
     assert values == sorted(values, reverse=True)
@@ -239,8 +243,8 @@ class TestRefusals:
             "max_moves": 1,
         }
         deployment = fleet(operators, [node("n"), node("m"), node("closed")], constraints=limits)
-        found = self.faults(deployment, closed=("closed",), fixed=("p/5",))
-        assert found == {
+        result = self.faults(deployment, closed=("closed",), fixed=("p/5",))
+        assert result == {
             "operators[0].node": "operator 'p/0' fits no node: it is pinned to closed; closed takes nothing new",
             "operators[3].node": (
                 "operator 'p/3' fits no node: n is forbidden to it; m is forbidden to it; closed takes nothing new"
@@ -259,8 +263,8 @@ class TestRefusals:
         """Each pair has room, all four together have not: a ring of three on two nodes."""
         operators = [operator(f"p/{k}", 1.0) for k in range(3)]
         pairs = [["p/0", "p/1"], ["p/1", "p/2"], ["p/0", "p/2"]]
-        found = self.faults(fleet(operators, [node("n"), node("m")], constraints={"apart": pairs}))
-        assert found == {
+        result = self.faults(fleet(operators, [node("n"), node("m")], constraints={"apart": pairs}))
+        assert result == {
             "constraints": "no placement was found that respects all constraints together: "
             "apart p/0, p/1; apart p/1, p/2; apart p/0, p/2"
         }
@@ -269,8 +273,8 @@ class TestRefusals:
         """Four that must all be apart, said pair by pair, on three nodes; too many operators to try every placement."""
         operators = [operator(f"p/{k}", 1.0) for k in range(12)]
         pairs = [[f"p/{a}", f"p/{b}"] for a in range(4) for b in range(a)]
-        found = self.faults(fleet(operators, [node("n"), node("m"), node("k")], constraints={"apart": pairs}))
-        assert found == {"constraints": "operators p/0, p/1, p/2, p/3 cannot be kept apart as demanded"}
+        result = self.faults(fleet(operators, [node("n"), node("m"), node("k")], constraints={"apart": pairs}))
+        assert result == {"constraints": "operators p/0, p/1, p/2, p/3 cannot be kept apart as demanded"}
 
     def test_fixed_operator_on_a_forbidden_place_is_infeasible(self) -> None:
         operators = [operator("p/a", 1.0, node="n"), operator("p/b", 1.0)]

@@ -18,8 +18,8 @@ SEEDS = range(120)
 @pytest.fixture(scope="module")
 def answers() -> dict[int, float | None]:
     """Value of the best placement by seed of the problem."""
-    found = {seed: best_by_brute_force(random_problem(seed)) for seed in SEEDS}
-    return {seed: None if best is None else best[0] for seed, best in found.items()}
+    result = {seed: best_by_brute_force(random_problem(seed)) for seed in SEEDS}
+    return {seed: None if best is None else best[0] for seed, best in result.items()}
 
 
 def bursts(items: int, d: int, seed: int = 0) -> np.ndarray:
@@ -44,8 +44,8 @@ class TestAgainstAllPlacements:
     def test_search_finds_the_optimum_of_small_problems(self, answers: dict[int, float | None]) -> None:
         for seed, best in answers.items():
             if best is not None:
-                found = search(random_problem(seed), rounds=400, seed=seed)
-                assert found.value_s == pytest.approx(best, rel=1e-9, abs=1e-12), seed
+                result = search(random_problem(seed), rounds=400, seed=seed)
+                assert result.value_s == pytest.approx(best, rel=1e-9, abs=1e-12), seed
 
     def test_infeasible_exactly_where_no_placement_fits(self, answers: dict[int, float | None]) -> None:
         for seed, best in answers.items():
@@ -69,11 +69,11 @@ class TestAgainstAllPlacements:
             if best is None:
                 continue
             problem = random_problem(seed)
-            found = search(problem, algorithm=algorithm, rounds=6, seed=seed)
-            for assignment in found.finalists:
+            result = search(problem, algorithm=algorithm, rounds=6, seed=seed)
+            for assignment in result.finalists:
                 assert not faults_of(problem, assignment)
-            assert found.value_s == value_of(problem, found.assignment) >= best * (1.0 - 1e-9)
-            values = [value_of(problem, assignment) for assignment in found.finalists]
+            assert result.value_s == value_of(problem, result.assignment) >= best * (1.0 - 1e-9)
+            values = [value_of(problem, assignment) for assignment in result.finalists]
             assert values == pytest.approx(sorted(values), rel=1e-9, abs=1e-12)
 
     def test_result_is_never_worse_than_the_start(self) -> None:
@@ -81,9 +81,9 @@ class TestAgainstAllPlacements:
             problem = random_problem(seed, allowed=np.ones_like(random_problem(seed).allowed), apart=())
             if (problem.origin >= 0).all():
                 for algorithm in ("search", "greedy"):
-                    found = search(problem, algorithm=algorithm, rounds=2)
-                    assert found.start_value_s is not None
-                    assert found.value_s <= found.start_value_s
+                    result = search(problem, algorithm=algorithm, rounds=2)
+                    assert result.start_value_s is not None
+                    assert result.value_s <= result.start_value_s
 
 
 class TestValue:
@@ -94,9 +94,9 @@ class TestValue:
             [operator("a", 9.0, node="n"), operator("b", 30.0, "t", node="m"), operator("c", 4.0, node="n")],
             [varying, node("m", 80.0)],
         )
-        found = mace(deployment)
-        problem = plain(found.loads.operators().load, np.array([[100.0, 20.0, 50.0], [80.0] * 3]))
-        assert core_costs(problem, np.array([0, 1, 0])) == pytest.approx(found.worst_s)
+        result = mace(deployment)
+        problem = plain(result.loads.operators().load, np.array([[100.0, 20.0, 50.0], [80.0] * 3]))
+        assert core_costs(problem, np.array([0, 1, 0])) == pytest.approx(result.worst_s)
 
     def test_value_of_a_core_is_weighted_by_its_heaviest_item(self) -> None:
         problem = plain([[3.0, 0.0], [1.0, 0.0], [1.0, 0.0]], [1.0, 1.0], weight=np.array([0.5, 4.0, 1.0]))
@@ -117,9 +117,9 @@ class TestValue:
         budget = np.array([[1.0, 0.1, 0.1, 1.0], [1.0, 1.0, 1.0, 1.0]])
         problem = plain([[3.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]], budget)
         assert core_costs(problem, np.array([0, 1]))[0] == pytest.approx(3.8)
-        found = search(problem, rounds=10)
-        assert found.assignment.tolist() == [1, 0]
-        assert found.value_s == 2.0
+        result = search(problem, rounds=10)
+        assert result.assignment.tolist() == [1, 0]
+        assert result.value_s == 2.0
 
     def test_core_without_capacity_costs_infinity(self) -> None:
         problem = plain([[1.0, 1.0]], [0.0, 0.5])
@@ -138,27 +138,27 @@ class TestValue:
         ],
     )
     def test_arrays_that_do_not_fit_are_refused(self, wrong: dict[str, object], message: str) -> None:
-        given: dict[str, object] = {"load": np.ones((1, 1)), "budget": np.ones((1, 1))} | wrong
-        items = len(given["load"])  # type: ignore[arg-type]
-        cores = len(given["budget"])  # type: ignore[arg-type]
+        arguments: dict[str, object] = {"load": np.ones((1, 1)), "budget": np.ones((1, 1))} | wrong
+        items = len(arguments["load"])  # type: ignore[arg-type]
+        cores = len(arguments["budget"])  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=message):
-            PlacementProblem(core_node=np.arange(cores), allowed=np.ones((items, cores), dtype=bool), **given)  # type: ignore[arg-type]
+            PlacementProblem(core_node=np.arange(cores), allowed=np.ones((items, cores), dtype=bool), **arguments)  # type: ignore[arg-type]
 
 
 class TestBounds:
     def test_item_larger_than_any_core_sets_the_bound(self) -> None:
-        found = search(plain([[9.0, 0.0], [0.5, 0.5]], [2.0, 3.0]))
-        assert found.stopped == "optimal"
-        assert (found.bound.value_s, found.bound.kind) == (pytest.approx(2.0), "largest operator")
+        result = search(plain([[9.0, 0.0], [0.5, 0.5]], [2.0, 3.0]))
+        assert result.stopped == "optimal"
+        assert (result.bound.value_s, result.bound.kind) == (pytest.approx(2.0), "largest operator")
 
     def test_pigeonhole_bound_proves_the_optimum(self) -> None:
-        found = search(plain([[1.0, 0.0]] * 3, [1.0, 1.0]))
-        assert (found.bound.kind, found.stopped) == ("pigeonhole", "optimal")
-        assert found.value_s == 1.0
+        result = search(plain([[1.0, 0.0]] * 3, [1.0, 1.0]))
+        assert (result.bound.kind, result.stopped) == ("pigeonhole", "optimal")
+        assert result.value_s == 1.0
 
     def test_problem_without_items_is_solved(self) -> None:
-        found = search(plain(np.zeros((0, 3)), [1.0]))
-        assert (found.value_s, found.stopped, len(found.assignment)) == (0.0, "optimal", 0)
+        result = search(plain(np.zeros((0, 3)), [1.0]))
+        assert (result.value_s, result.stopped, len(result.assignment)) == (0.0, "optimal", 0)
 
 
 class TestImpossible:
@@ -225,10 +225,10 @@ class TestBudgets:
         assert whole.value_s <= cut.value_s <= search(crowd, rounds=max(0, cut.rounds - 1)).value_s
 
     def test_the_trace_falls_and_ends_at_the_value(self, crowd: PlacementProblem) -> None:
-        found = search(crowd, rounds=50)
-        values = [value for _, value, _ in found.trace]
+        result = search(crowd, rounds=50)
+        values = [value for _, value, _ in result.trace]
         assert values == sorted(set(values), reverse=True)
-        assert values[-1] == pytest.approx(found.value_s, rel=1e-9)
+        assert values[-1] == pytest.approx(result.value_s, rel=1e-9)
 
     def test_stop_ends_the_search_with_its_best_result(self, crowd: PlacementProblem) -> None:
         asked: list[float] = []
@@ -237,16 +237,16 @@ class TestBudgets:
             asked.append(1.0)
             return len(asked) > 2
 
-        found = search(crowd, budget_s=60.0, stop=stop)
-        assert (found.stopped, len(asked)) == ("stopped", 3)
-        assert not faults_of(crowd, found.assignment)
+        result = search(crowd, budget_s=60.0, stop=stop)
+        assert (result.stopped, len(asked)) == ("stopped", 3)
+        assert not faults_of(crowd, result.assignment)
 
     def test_progress_is_reported_and_an_exception_from_it_ends_the_search(self, crowd: PlacementProblem) -> None:
-        told: list[tuple[float, float, float, int]] = []
-        found = search(crowd, rounds=300, progress=lambda *values: told.append(values))
-        assert told[-1][1] == pytest.approx(found.value_s, rel=1e-9)
-        assert told[-1][2] == found.bound.value_s
-        assert [entry[0] for entry in told] == sorted(entry[0] for entry in told)
+        reports: list[tuple[float, float, float, int]] = []
+        result = search(crowd, rounds=300, progress=lambda *values: reports.append(values))
+        assert reports[-1][1] == pytest.approx(result.value_s, rel=1e-9)
+        assert reports[-1][2] == result.bound.value_s
+        assert [entry[0] for entry in reports] == sorted(entry[0] for entry in reports)
 
         def cancelled(*_: float) -> None:
             raise RuntimeError("cancelled")
@@ -262,10 +262,10 @@ class TestBudgets:
         assert both.assignment.tolist() == search(crowd, rounds=10, workers=2).assignment.tolist()
 
     def test_finalists_are_different(self, crowd: PlacementProblem) -> None:
-        found = search(crowd, rounds=60, finalists=5)
-        assert 2 <= len(found.finalists) <= 5
-        assert len({assignment.tobytes() for assignment in found.finalists}) == len(found.finalists)
-        assert found.finalists[0] is found.assignment
+        result = search(crowd, rounds=60, finalists=5)
+        assert 2 <= len(result.finalists) <= 5
+        assert len({assignment.tobytes() for assignment in result.finalists}) == len(result.finalists)
+        assert result.finalists[0] is result.assignment
 
     def test_moves_are_counted(self, crowd: PlacementProblem) -> None:
         start = search(crowd, algorithm="baseline").assignment
@@ -274,10 +274,10 @@ class TestBudgets:
             limited = PlacementProblem(
                 crowd.load, crowd.budget, crowd.core_node, crowd.allowed, start=start, max_moves=most
             )
-            found = search(limited, rounds=40)
-            assert (found.assignment != start).sum() <= most
-            values.append(found.value_s)
-        assert values[0] == found.start_value_s
+            result = search(limited, rounds=40)
+            assert (result.assignment != start).sum() <= most
+            values.append(result.value_s)
+        assert values[0] == result.start_value_s
         assert values == sorted(values, reverse=True)
         assert values[1] < values[0]
 

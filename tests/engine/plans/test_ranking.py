@@ -101,8 +101,8 @@ def test_common_operators_do_not_widen_the_interval_of_a_difference() -> None:
     ranking = rank(
         deployment, "q", [QueryPlan("v1", plan_of(deployment)), QueryPlan("v2", wider(deployment, 1.15))], running="v1"
     )
-    one, two = ranking.plans
-    assert one.high_s > two.low_s
+    first, two = ranking.plans
+    assert first.high_s > two.low_s
     apart = ranking.against_running["v2"]
     assert apart.told_apart and apart.seconds > 0
     alone = float(np.hypot(*(np.std(plan.replicates) for plan in ranking.plans)))
@@ -176,7 +176,7 @@ def test_plan_that_fits_no_node_is_reported() -> None:
 def test_sample_counts_input_and_output_of_operators() -> None:
     plan = plan_of(running())
     ticks = count(step=7)
-    found = sample(
+    result = sample(
         plan,
         {
             "parse": lambda event, position: [event, event],
@@ -185,21 +185,21 @@ def test_sample_counts_input_and_output_of_operators() -> None:
         [("s", i) for i in range(1000)],
         clock=lambda: next(ticks),
     )
-    assert found.events == {"s": 500}
-    assert len(found.batches["parse", 0]) == len(found.batches["hot", 0]) == 8
-    parse, hot = with_sample(plan, found)
+    assert result.events == {"s": 500}
+    assert len(result.batches["parse", 0]) == len(result.batches["hot", 0]) == 8
+    parse, hot = with_sample(plan, result)
     assert (parse.inputs[0].selectivity, parse.inputs[0].cycles_per_event) == (2.0, 7.0)
     assert hot.inputs[0].selectivity == 0.25
     assert (hot.evidence.kind, hot.evidence.events) == ("measured", 1000)
-    assert not found.unseen
+    assert not result.unseen
 
 
 def test_operator_without_a_function_is_refused_by_name() -> None:
     with pytest.raises(DocumentError, match="'hot' has no function"):
         sample(plan_of(running()), {"parse": lambda event, position: []}, [])
-    found = sample(plan_of(running()), {"parse": lambda e, p: [], "hot": lambda e, p: [e]}, [("s", 1), ("s", 2)])
-    assert found.unseen == (("hot", 0),)
-    assert with_sample(plan_of(running()), found)[1] == plan_of(running())[1]
+    result = sample(plan_of(running()), {"parse": lambda e, p: [], "hot": lambda e, p: [e]}, [("s", 1), ("s", 2)])
+    assert result.unseen == (("hot", 0),)
+    assert with_sample(plan_of(running()), result)[1] == plan_of(running())[1]
 
 
 # -- drift
@@ -223,14 +223,14 @@ def test_drift_test_has_less_than_one_percent_false_alarms(selectivity: float) -
 
 def test_drift_is_detected_and_named() -> None:
     rng = np.random.default_rng(6)
-    found = 0
+    result = 0
     for _ in range(50):
         new = drawn(rng, 0.3)
         new["o2", "s"] = drawn(rng, 0.5, 1400.0)["o2", "s"]
         answer = drift(drawn(rng, 0.3), new)
-        found += {c.what for c in answer.changes if c.significant} == {"selectivity", "cycles_per_event"}
+        result += {c.what for c in answer.changes if c.significant} == {"selectivity", "cycles_per_event"}
         assert all(change.operator == "o2" for change in answer.changes[:1])
-    assert found >= 45
+    assert result >= 45
 
 
 def test_equal_or_missing_sample_is_no_drift() -> None:

@@ -73,8 +73,8 @@ def joining(keys: Iterable[str], window_s: float) -> Function:
 
 def results(operators: Iterable[Operator], make: Callable[[], dict[str, Function]], events: list[Any]) -> Counter[Any]:
     runner = PlanRunner(tuple(operators), make())
-    found = [item for source, event in events for _, item in runner.push(source, event)]
-    return Counter(tuple(sorted(item.items())) for item in found)
+    result = [item for source, event in events for _, item in runner.push(source, event)]
+    return Counter(tuple(sorted(item.items())) for item in result)
 
 
 def check(
@@ -141,10 +141,10 @@ def test_filter_below_a_join_gives_the_same_results(drawn: list[tuple[int, int, 
         return {"left": keep, "right": keep, "match": joining("k", 4), "on-both": predicate("xy", 3), **filters}
 
     events = [("lr"[side], {"t": i // 3, "k": key, "xy"[side]: value}) for i, (side, key, value) in enumerate(drawn)]
-    found = check(operators, functions, events)
-    below = {step.words for one in found.plans for step in one.steps if "below join" in step.words}
+    result = check(operators, functions, events)
+    below = {step.words for one in result.plans for step in one.steps if "below join" in step.words}
     assert {"filter `on-x` moved below join `match`", "filter `on-y` moved below join `match`"} <= below
-    assert any("may come from either side" in refusal.why for refusal in found.refused)
+    assert any("may come from either side" in refusal.why for refusal in result.refused)
 
 
 @settings(max_examples=60, deadline=None)
@@ -174,10 +174,10 @@ def test_exchanged_joins_give_the_same_results(drawn: list[tuple[int, int, int]]
         names = {name: (lambda event, position: [event]) for name in "abc"}
         return {**names, "ab": joining("k", 4), "abc": joining([second], 4)}
 
-    found = check(operators, functions, events, rates={"sa": 2.0, "sb": 5.0, "sc": 1.0})
-    assert [step.rule for one in found.plans for step in one.steps]
-    assert all("independence" in words for one in found.plans for words in one.assumed)
-    assert all(operator.evidence and operator.evidence.kind == "assumed" for operator in found.plans[0].operators[-2:])
+    result = check(operators, functions, events, rates={"sa": 2.0, "sb": 5.0, "sc": 1.0})
+    assert [step.rule for one in result.plans for step in one.steps]
+    assert all("independence" in words for one in result.plans for words in one.assumed)
+    assert all(operator.evidence and operator.evidence.kind == "assumed" for operator in result.plans[0].operators[-2:])
 
 
 # -- the cheapest order is the cheapest
@@ -217,10 +217,10 @@ def test_order_of_a_chain_is_optimal(drawn: list[tuple[str, float, float]]) -> N
         for o in itertools.permutations(range(len(chain)))
         if all(o.index(i) < o.index(j) for j in range(len(chain)) for i in after[j])
     ]
-    found = find_cheapest_order(chain)
-    order = tuple(next(i for i, one in enumerate(chain) if one is operator) for operator in found.operators)
+    result = find_cheapest_order(chain)
+    order = tuple(next(i for i, one in enumerate(chain) if one is operator) for operator in result.operators)
     assert cost(order) == pytest.approx(min(map(cost, legal)))
-    assert not found.capped
+    assert not result.capped
 
 
 # -- what is not stated is not guessed
@@ -240,10 +240,10 @@ def refusals(operators: tuple[Operator, ...], **more: Any) -> str:
 
 
 def test_filter_moves_before_maps_that_it_does_not_depend_on() -> None:
-    (found,) = rewrite(plan(*CHAIN)).plans
-    assert [operator.id for operator in found.operators] == ["in", "rules", "parse"]
-    assert found.steps[0].words == "filter `rules` moved before `parse`"
-    assert found.cost_cps == pytest.approx(1 + 1 + 0.1 * 10)
+    (result,) = rewrite(plan(*CHAIN)).plans
+    assert [operator.id for operator in result.operators] == ["in", "rules", "parse"]
+    assert result.steps[0].words == "filter `rules` moved before `parse`"
+    assert result.cost_cps == pytest.approx(1 + 1 + 0.1 * 10)
     assert rewrite(plan(*CHAIN)).cost_cps == pytest.approx(12)
 
 
@@ -265,8 +265,8 @@ def test_operators_of_unknown_meaning_are_not_rewritten(name: str, fields: dict[
     operators = changed(name, **{key: value for key, value in fields.items() if value is not None})
     gone = {key for key, value in fields.items() if value is None}
     operators = tuple(_without(operator, gone) if operator.id == name else operator for operator in operators)
-    found = rewrite(operators)
-    assert not found.plans
+    result = rewrite(operators)
+    assert not result.plans
     assert why in refusals(operators)
 
 
@@ -285,11 +285,11 @@ def test_stream_read_by_others_is_not_fused_away() -> None:
 def test_fusion_needs_the_cost_of_a_queue_and_one_core() -> None:
     operators = changed("rules", reads=["c"])
     assert "the cycles that a queue between two operators costs are not stated" in refusals(operators)
-    (found,) = rewrite(operators, hop_cycles=0.4).plans
-    assert [operator.id for operator in found.operators] == ["in", "parse+rules"]
-    one = found.operators[-1]
-    assert one.inputs[0].cycles_per_event == pytest.approx(10.6)
-    assert (one.inputs[0].selectivity, one.kind, one.reads) == (0.1, "map", ("a", "c"))
+    (result,) = rewrite(operators, hop_cycles=0.4).plans
+    assert [operator.id for operator in result.operators] == ["in", "parse+rules"]
+    fused = result.operators[-1]
+    assert fused.inputs[0].cycles_per_event == pytest.approx(10.6)
+    assert (fused.inputs[0].selectivity, fused.kind, fused.reads) == (0.1, "map", ("a", "c"))
     apart = plan(
         *({**item, "node": name} for item, name in zip(({**i} for i in _plain(operators)), "xyz", strict=True))
     )
@@ -322,7 +322,7 @@ def test_limit_of_rewritten_plans_is_reported() -> None:
     one = {"window": WINDOW, "reads": ["k"], "writes": []}
     pairs = [("s0", "s1"), ("j1", "s2"), ("j2", "s3")]
     operators = plan(*sources, *(op(f"j{i}", "join", *pair, sel=0.5, **one) for i, pair in enumerate(pairs, 1)))
-    found = rewrite(operators, cap=5)
-    assert found.capped and found.examined <= 6
+    result = rewrite(operators, cap=5)
+    assert result.capped and result.examined <= 6
     whole = rewrite(operators)
     assert not whole.capped and whole.examined >= 15  # the trees of four streams

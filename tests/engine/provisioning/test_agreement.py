@@ -56,13 +56,13 @@ def test_a_pool_and_a_mix_of_one_type_agree(seed: int, lose: int, bound_s: float
 
 class TestSplits:
     def test_stateless_operator_is_split_to_keep_its_objective(self) -> None:
-        found = smallest_pool(alone(True), most=6)
-        assert found.nodes is not None
-        assert found.confirmed
-        assert found.splits == {"f0": len(found.placement["f0"])}
-        assert 2 <= found.splits["f0"] <= 8
-        assert "Split: f0 in" in found.message
-        assert sum(replica.fraction for replica in found.placement["f0"]) == pytest.approx(1.0)
+        result = smallest_pool(alone(True), most=6)
+        assert result.nodes is not None
+        assert result.confirmed
+        assert result.splits == {"f0": len(result.placement["f0"])}
+        assert 2 <= result.splits["f0"] <= 8
+        assert "Split: f0 in" in result.message
+        assert sum(replica.fraction for replica in result.placement["f0"]) == pytest.approx(1.0)
 
     @pytest.mark.parametrize(
         ("stateless", "may_split", "why"),
@@ -75,16 +75,16 @@ class TestSplits:
     def test_operator_that_cannot_be_split_proves_the_pool_impossible(
         self, stateless: bool | None, may_split: list[str] | None, why: str
     ) -> None:
-        found = smallest_pool(alone(stateless, may_split), most=6)
-        assert found.nodes is None
-        assert found.proof is not None
-        assert found.proof.refutation is not None
-        assert why in found.message
+        result = smallest_pool(alone(stateless, may_split), most=6)
+        assert result.nodes is None
+        assert result.proof is not None
+        assert result.proof.refutation is not None
+        assert why in result.message
 
     def test_splitting_can_be_switched_off(self) -> None:
-        found = smallest_pool(alone(True), PoolQuestion(split=False), most=6)
-        assert found.nodes is None
-        assert "splitting was not asked for" in found.message
+        result = smallest_pool(alone(True), PoolQuestion(split=False), most=6)
+        assert result.nodes is None
+        assert "splitting was not asked for" in result.message
 
     def test_mixes_and_pool_curve_split_operators(self) -> None:
         mix = cheapest_mix(alone(True), [TYPE | {"max": 5}])
@@ -98,11 +98,11 @@ class TestSplits:
         assert sizes[1].as_placed is None
 
     def test_objectives_that_no_pool_keeps_may_be_left_out(self) -> None:
-        found = smallest_pool(alone(False), PoolQuestion(leave_out=True), most=6)
-        assert found.nodes is not None
-        assert [one.query for one in found.beyond] == ["q0"]
-        assert found.message.startswith("1 objective is kept by no number of such nodes")
-        assert found.to_dict()["beyond"][0]["operator"] == "f0"
+        result = smallest_pool(alone(False), PoolQuestion(leave_out=True), most=6)
+        assert result.nodes is not None
+        assert [miss.query for miss in result.beyond] == ["q0"]
+        assert result.message.startswith("1 objective is kept by no number of such nodes")
+        assert result.to_dict()["beyond"][0]["operator"] == "f0"
 
 
 class TestLarge:
@@ -114,19 +114,19 @@ class TestLarge:
         return Deployment.parse(make_fleet(FleetPlan(nodes=12, operators=60, subintervals=120, seed=3)))
 
     def test_spare_node_survives_every_loss(self, fleet: Deployment) -> None:
-        told: list[float] = []
-        found = smallest_pool(
+        shares: list[float] = []
+        result = smallest_pool(
             fleet,
             PoolQuestion(lose=1, factor=1.1, mace_every=4, leave_out=True),
             most=40,
-            progress=lambda share, _: told.append(share),
+            progress=lambda share, _: shares.append(share),
         )
-        assert found.nodes is not None
-        assert found.best is not None
-        assert told == sorted(told)
-        assert "Flow in steps of 1 s" in found.confirmation
+        assert result.nodes is not None
+        assert result.best is not None
+        assert shares == sorted(shares)
+        assert "Flow in steps of 1 s" in result.confirmation
         whole = fleet.with_placement({})
-        assert splits_of(whole, found.placement) == found.splits
+        assert splits_of(whole, result.placement) == result.splits
 
     def test_losses_equal_those_of_a_full_enumeration(self, fleet: Deployment) -> None:
         coarse = fleet.coarsened(4)
@@ -145,6 +145,6 @@ class TestLarge:
             assert max(row.max() for row in series.values()) <= best.lost.worst_s + 1e-9
 
     def test_exhausted_budget_returns_a_bracket(self, fleet: Deployment) -> None:
-        found = smallest_pool(fleet, PoolQuestion(factor=1.6, mace_every=4, leave_out=True, budget_s=1e-9), most=60)
-        assert not found.complete
-        assert found.nodes is None or found.least <= found.nodes
+        result = smallest_pool(fleet, PoolQuestion(factor=1.6, mace_every=4, leave_out=True, budget_s=1e-9), most=60)
+        assert not result.complete
+        assert result.nodes is None or result.least <= result.nodes

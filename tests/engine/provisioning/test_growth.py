@@ -82,10 +82,10 @@ def test_growth_by_differences_equals_full_evaluation(statistic: str, varying: b
 
 def test_flow_confirms_the_tightest_growth() -> None:
     deployment = next(d for d in (woven(seed, "worst") for seed in range(40)) if LoadGrowth(d).kept_now)
-    found = headroom_by_query(deployment, tightest=1, most=64.0)
-    assert found.together.factor is not None, "Flow keeps every objective as it is"
-    tight = min(found.queries.values(), key=lambda entry: entry.factor or 0.0)
-    others = [entry for entry in found.queries.values() if entry is not tight]
+    result = headroom_by_query(deployment, tightest=1, most=64.0)
+    assert result.together.factor is not None, "Flow keeps every objective as it is"
+    tight = min(result.queries.values(), key=lambda entry: entry.factor or 0.0)
+    others = [entry for entry in result.queries.values() if entry is not tight]
     assert tight.note == ""
     assert all(not entry.confirmed and "by Mace alone" in entry.note for entry in others)
 
@@ -93,7 +93,7 @@ def test_flow_confirms_the_tightest_growth() -> None:
 def test_loads_that_do_not_add_are_evaluated_in_full() -> None:
     deployment = replace(woven(1, "worst"), combine=Combine("max"))
     assert not is_linear(deployment)
-    found = headroom_by_query(deployment, flow=False, most=64.0).together
-    assert found.factor is not None
-    assert kept_in_full(deployment, {"scale_source": "*"}, found.factor)
-    assert not kept_in_full(deployment, {"scale_source": "*"}, found.factor * 1.02)
+    result = headroom_by_query(deployment, flow=False, most=64.0).together
+    assert result.factor is not None
+    assert kept_in_full(deployment, {"scale_source": "*"}, result.factor)
+    assert not kept_in_full(deployment, {"scale_source": "*"}, result.factor * 1.02)

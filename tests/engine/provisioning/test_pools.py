@@ -62,10 +62,10 @@ class TestPoolCurve:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_curve_is_no_worse_than_any_placement(self, seed: int) -> None:
         deployment = parsed(seed, operators=4)
-        for found in PoolCurve(deployment).sweep(1.0, [1, 2, 3], rounds=10):
-            pool = pool_of(deployment, found.nodes).deployment
-            left = lose(pool, {node.id for node in pool.nodes[found.nodes :]})
-            assert found.worst_s == pytest.approx(worst(left), abs=1e-9)
+        for result in PoolCurve(deployment).sweep(1.0, [1, 2, 3], rounds=10):
+            pool = pool_of(deployment, result.nodes).deployment
+            left = lose(pool, {node.id for node in pool.nodes[result.nodes :]})
+            assert result.worst_s == pytest.approx(worst(left), abs=1e-9)
 
     @pytest.mark.parametrize("bytes_per_event", [0.0, 3.0])
     @pytest.mark.parametrize("seed", SEEDS)
@@ -73,14 +73,14 @@ class TestPoolCurve:
         """Links and upstream operators count as they do in a full estimate, with all nodes up and with each lost."""
         deployment = chained(seed, bytes_per_event)
         bench = PoolCurve(deployment)
-        found = bench.sweep(1.0, [3])[0]
+        result = bench.sweep(1.0, [3])[0]
         problem = bench._problems[None][1]
-        whole = problem.deployment.with_placement(problem.placement(found.assignment))
-        assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
+        whole = problem.deployment.with_placement(problem.placement(result.assignment))
+        assert result.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
         reports = estimate(whole, intervals=False).queries
-        assert found.queries == pytest.approx({query: report.mace_s for query, report in reports.items()}, abs=1e-9)
-        assert found.lost is not None
-        assert found.lost.worst_s >= found.worst_s - 1e-9
+        assert result.queries == pytest.approx({query: report.mace_s for query, report in reports.items()}, abs=1e-9)
+        assert result.lost is not None
+        assert result.lost.worst_s >= result.worst_s - 1e-9
 
     @settings(max_examples=25, deadline=None)
     @given(st.integers(0, 10_000), st.floats(0.3, 2.0))
@@ -102,26 +102,26 @@ class TestPoolCurve:
 
     def test_sizes_asked_one_at_a_time_equal_a_sweep(self) -> None:
         bench = PoolCurve(parsed(4, operators=8))
-        found = [bench.sweep(1.0, [size], rounds=0)[0].worst_s for size in range(1, 6)]
-        assert found == sorted(found, reverse=True)
+        result = [bench.sweep(1.0, [size], rounds=0)[0].worst_s for size in range(1, 6)]
+        assert result == sorted(result, reverse=True)
 
     def test_loss_of_a_node_equals_filling_the_rest_again(self) -> None:
         deployment = parsed(2, operators=4, nodes=3)
         bench = PoolCurve(deployment)
-        found = bench.sweep(1.0, [3], rounds=10)[0]
+        result = bench.sweep(1.0, [3], rounds=10)[0]
         problem = bench._problems[None][1]
-        whole = problem.deployment.with_placement(problem.placement(found.assignment))
+        whole = problem.deployment.with_placement(problem.placement(result.assignment))
         after = []
         for node in whole.nodes:
             left = lose(whole, {node.id})
             after.append(mace(left.with_placement(place(left))).worst)
-        assert found.lost is not None
-        assert found.lost.worst_s == pytest.approx(max(after), rel=1e-9)
+        assert result.lost is not None
+        assert result.lost.worst_s == pytest.approx(max(after), rel=1e-9)
 
     def test_curve_handles_loads_by_source(self) -> None:
-        found = PoolCurve(parsed(1)).sweep({"s0": 3.0}, [2])[0]
+        result = PoolCurve(parsed(1)).sweep({"s0": 3.0}, [2])[0]
         more = apply_changes(parsed(1), [{"scale_source": "s0", "by": 3.0}])
-        assert found.worst_s == PoolCurve(more).sweep(1.0, [2])[0].worst_s
+        assert result.worst_s == PoolCurve(more).sweep(1.0, [2])[0].worst_s
 
     def test_curve_handles_other_statistics_than_the_worst_case(self) -> None:
         base = bursty(1)
@@ -129,22 +129,22 @@ class TestPoolCurve:
             objective |= {"statistic": "mean", "bound_s": 0.01}
         deployment = Deployment.parse(base)
         bench = PoolCurve(deployment)
-        found = bench.sweep(1.0, [2])[0]
+        result = bench.sweep(1.0, [2])[0]
         problem = bench._problems[None][1]
-        whole = problem.deployment.with_placement(problem.placement(found.assignment))
+        whole = problem.deployment.with_placement(problem.placement(result.assignment))
         series, weights = mace_by_query(mace(whole)), sink_events(whole)
         expected = {query: event_mean(series[query], weights[query]) for query in series if series[query].max() > 0.01}
         assert expected
-        assert {query: found.queries[query] for query in expected} == pytest.approx(expected, abs=1e-9)
+        assert {query: result.queries[query] for query in expected} == pytest.approx(expected, abs=1e-9)
 
     def test_curve_handles_varying_capacity(self) -> None:
         base = bursty(1)
         base["nodes"][0] = {"id": "n0", "capacity_series_cps": [10.0, 4.0] * 6}
         bench = PoolCurve(Deployment.parse(base))
-        found = bench.sweep(1.0, [2], like="n1")[0]
+        result = bench.sweep(1.0, [2], like="n1")[0]
         problem = bench._problems["n1"][1]
-        whole = problem.deployment.with_placement(problem.placement(found.assignment))
-        assert found.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
+        whole = problem.deployment.with_placement(problem.placement(result.assignment))
+        assert result.worst_s == pytest.approx(mace(whole).worst, abs=1e-9)
 
     def test_pool_size_that_breaks_a_constraint_is_reported_as_stuck(self) -> None:
         pinned = Deployment.parse(bursty(1) | {"constraints": {"apart": [["f0", "f1", "f2"]]}})
@@ -165,8 +165,8 @@ class TestPoolCurve:
         base = document([[4.0, 30.0]], 1) | {"objectives": []}
         base["nodes"][0]["price_per_hour"] = None
         del base["operators"][0]["query"]
-        one = PoolCurve(Deployment.parse(base)).sweep(1.0, [1])[0]
-        assert (one.worst_s, one.over_bound, one.cost_per_hour, one.queries) == (2.0, 0.0, None, {})
+        size = PoolCurve(Deployment.parse(base)).sweep(1.0, [1])[0]
+        assert (size.worst_s, size.over_bound, size.cost_per_hour, size.queries) == (2.0, 0.0, None, {})
 
 
 def smallest(deployment: Deployment, most: int, bound_s: float, *, lost: bool = False) -> int | None:
@@ -183,31 +183,31 @@ class TestSmallestPool:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_smallest_pool_equals_brute_force(self, seed: int, bound_s: float) -> None:
         deployment = parsed(seed, operators=4, nodes=1, bound_s=bound_s)
-        found = smallest_pool(deployment, PoolQuestion(rounds=20), most=4)
-        assert found.nodes == smallest(deployment, 4, bound_s)
-        if found.nodes is not None:
-            assert found.confirmed
-            assert (found.proof is None) == (found.nodes == 1)
+        result = smallest_pool(deployment, PoolQuestion(rounds=20), most=4)
+        assert result.nodes == smallest(deployment, 4, bound_s)
+        if result.nodes is not None:
+            assert result.confirmed
+            assert (result.proof is None) == (result.nodes == 1)
 
     @pytest.mark.parametrize("seed", [0, 1, 2])
     def test_smallest_pool_survives_the_loss_of_any_node(self, seed: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=1, bound_s=0.85)
-        found = smallest_pool(deployment, PoolQuestion(rounds=20, lose=1), most=4)
+        result = smallest_pool(deployment, PoolQuestion(rounds=20, lose=1), most=4)
         exact = smallest(deployment, 4, 0.85, lost=True)
         assert exact is not None
-        assert found.nodes is not None
+        assert result.nodes is not None
         # What is moved after a loss is placed one by one, which may take a node more than the best there is.
-        assert exact <= found.nodes <= exact + 1
+        assert exact <= result.nodes <= exact + 1
 
     def test_proof_names_the_objective_broken_with_one_node_less(self) -> None:
-        found = smallest_pool(parsed(1, nodes=1, bound_s=0.85), most=8)
-        assert found.proof is not None
-        assert found.nodes is not None
-        assert found.proof.nodes == found.nodes - 1
-        miss = found.proof.miss
+        result = smallest_pool(parsed(1, nodes=1, bound_s=0.85), most=8)
+        assert result.proof is not None
+        assert result.nodes is not None
+        assert result.proof.nodes == result.nodes - 1
+        miss = result.proof.miss
         assert miss is not None
         assert miss.value_s > miss.bound_s
-        assert found.to_dict()["proof"]["counterexample"]["node"] is not None
+        assert result.to_dict()["proof"]["counterexample"]["node"] is not None
 
     @settings(max_examples=15, deadline=None)
     @given(st.integers(0, 10_000), st.floats(1.01, 2.0))
@@ -220,12 +220,12 @@ class TestSmallestPool:
 
     def test_operator_too_large_for_any_node_refutes_every_pool(self) -> None:
         deployment = Deployment.parse(document([[5.0, 35.0, 0.0], [1.0, 1.0, 1.0]], 1))
-        found = smallest_pool(deployment, most=6)
-        assert found.nodes is None
-        assert found.proof is not None
-        assert found.proof.refutation is not None
-        assert (found.proof.refutation.kind, found.proof.refutation.operator) == ("largest operator", "f0")
-        assert "no number of such nodes helps" in found.message
+        result = smallest_pool(deployment, most=6)
+        assert result.nodes is None
+        assert result.proof is not None
+        assert result.proof.refutation is not None
+        assert (result.proof.refutation.kind, result.proof.refutation.operator) == ("largest operator", "f0")
+        assert "no number of such nodes helps" in result.message
         larger = smallest_pool(deployment, most=6, like={"capacity_cps": 40.0})
         assert larger.added == 1
 
@@ -239,12 +239,12 @@ class TestSmallestPool:
 
     def test_pool_can_replace_the_present_nodes(self) -> None:
         deployment = parsed(1, nodes=2, bound_s=0.85)
-        found = smallest_pool(
+        result = smallest_pool(
             deployment, PoolQuestion(keep_present=False), like={"capacity_cps": 20.0, "price_per_hour": 3.0}, most=6
         )
-        assert found.present == 0
-        assert found.best is not None
-        assert found.best.cost_per_hour == 3.0 * (found.nodes or 0)
+        assert result.present == 0
+        assert result.best is not None
+        assert result.best.cost_per_hour == 3.0 * (result.nodes or 0)
 
     def test_headroom_needs_a_larger_pool(self) -> None:
         deployment = parsed(5, nodes=1, bound_s=1.2)
@@ -267,16 +267,16 @@ class TestSmallestPool:
             smallest_pool(parsed(1), PoolQuestion(lose=2))
 
     def test_exception_from_progress_ends_the_search(self) -> None:
-        told: list[float] = []
+        shares: list[float] = []
 
         def stop(share: float, step: str) -> None:
-            told.append(share)
+            shares.append(share)
             if "Flow" in step:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             smallest_pool(parsed(1), progress=stop)
-        assert told == sorted(told)
+        assert shares == sorted(shares)
 
 
 TYPES = [
@@ -310,12 +310,12 @@ class TestCheapestMix:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_cheapest_mix_equals_brute_force(self, seed: int) -> None:
         deployment = parsed(seed, operators=3, d=8, bound_s=0.8)
-        found = cheapest_mix(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
-        assert found.cost_per_hour == pytest.approx(cheapest(deployment, 0.8))
-        if found.cost_per_hour is not None:
-            assert found.least_cost_per_hour is not None
-            assert found.least_cost_per_hour <= found.cost_per_hour
-            assert all(proof.refutation or proof.miss or proof.stuck for proof in found.proofs)
+        result = cheapest_mix(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
+        assert result.cost_per_hour == pytest.approx(cheapest(deployment, 0.8))
+        if result.cost_per_hour is not None:
+            assert result.least_cost_per_hour is not None
+            assert result.least_cost_per_hour <= result.cost_per_hour
+            assert all(proof.refutation or proof.miss or proof.stuck for proof in result.proofs)
 
     def test_combinations_come_once_in_order_of_cost(self) -> None:
         mixes = MixCombinations(parsed(1), read_types(TYPES), PoolQuestion(rounds=0, split=False))
@@ -324,13 +324,13 @@ class TestCheapestMix:
         assert [cost for cost, _ in listed] == sorted(cost for cost, _ in listed)
 
     def test_sufficient_present_nodes_need_no_mix(self) -> None:
-        found = cheapest_mix(parsed(1, nodes=6, bound_s=5.0), TYPES)
-        assert (found.cost_per_hour, found.proven, sum((found.counts or {}).values())) == (0.0, True, 0)
+        result = cheapest_mix(parsed(1, nodes=6, bound_s=5.0), TYPES)
+        assert (result.cost_per_hour, result.proven, sum((result.counts or {}).values())) == (0.0, True, 0)
 
     def test_exhausted_search_has_a_message(self) -> None:
-        found = cheapest_mix(parsed(1, bound_s=0.001), TYPES, PoolQuestion(keep_present=False, rounds=0), most_tried=1)
-        assert found.counts is None or found.complete
-        assert found.message
+        result = cheapest_mix(parsed(1, bound_s=0.001), TYPES, PoolQuestion(keep_present=False, rounds=0), most_tried=1)
+        assert result.counts is None or result.complete
+        assert result.message
 
     @pytest.mark.parametrize(
         ("types", "path"),
@@ -348,22 +348,22 @@ class TestCheapestMix:
         ],
     )
     def test_invalid_node_types_are_refused_with_their_path(self, types: Any, path: str) -> None:
-        with pytest.raises(DocumentError) as found:
+        with pytest.raises(DocumentError) as result:
             cheapest_mix(parsed(1), types)
-        assert path in {fault.path for fault in found.value.faults}
+        assert path in {fault.path for fault in result.value.faults}
 
 
 class TestFront:
     def test_front_has_only_undominated_points(self) -> None:
         deployment = parsed(2, operators=3, d=8)
-        found = front(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
+        result = front(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
         exact = {
             counts: (counts[0] * 1.0 + counts[1] * 1.9, worst(mixed(deployment, counts)))
             for counts in itertools.product(range(4), range(3))
             if any(counts)
         }
         points = [
-            (point.cost_per_hour, point.size.worst_s) for point in found.points if np.isfinite(point.size.worst_s)
+            (point.cost_per_hour, point.size.worst_s) for point in result.points if np.isfinite(point.size.worst_s)
         ]
         best = [(c, s) for c, s in exact.values() if not any(x <= c and y < s - 1e-9 for x, y in exact.values())]
         for cost, latency in points:
@@ -374,25 +374,25 @@ class TestFront:
 class TestSurvival:
     def test_latency_after_each_loss_equals_its_estimate(self) -> None:
         deployment = chained(2)
-        found = lose_each(deployment)
-        for node, outcome in found.losses.items():
+        result = lose_each(deployment)
+        for node, outcome in result.losses.items():
             left = lose(deployment, {node})
             again = estimate(left.with_placement(place(left)), intervals=False)
             assert outcome.flow_s == again.flow.wc
 
     def test_survival_names_the_loss_and_the_broken_objective(self) -> None:
         deployment = Deployment.parse(document([[9.0, 9.0], [9.0, 9.0], [3.0, 3.0]], 3, bound_s=0.3))
-        found = lose_each(deployment)
+        result = lose_each(deployment)
         # f2 shares a node then, where 12 cycles come every second and 10 can be done; it comes last in a slice.
-        assert [found.breaks(node) for node in ("n0", "n1", "n2")] == [("q2",)] * 3
-        assert not found.survives
-        assert found.message == "the loss of n0, n1, n2 breaks q2"
+        assert [result.breaks(node) for node in ("n0", "n1", "n2")] == [("q2",)] * 3
+        assert not result.survives
+        assert result.message == "the loss of n0, n1, n2 breaks q2"
 
     def test_loss_of_the_only_node_breaks_every_query(self) -> None:
-        found = lose_each(parsed(1, nodes=1, bound_s=99.0))
-        assert found.losses["n0"].refusal is not None
-        assert len(found.breaks("n0")) == 5
-        assert not found.survives
+        result = lose_each(parsed(1, nodes=1, bound_s=99.0))
+        assert result.losses["n0"].refusal is not None
+        assert len(result.breaks("n0")) == 5
+        assert not result.survives
 
     def test_survival_of_an_empty_fleet_holds_and_unknown_nodes_are_refused(self) -> None:
         empty = Deployment.parse({"subinterval_s": 1.0, "subintervals": 2})
@@ -405,21 +405,21 @@ class TestGrowth:
     def test_operator_grows_until_its_objective(self) -> None:
         # 8 events at 10 cycles/s: the excess of 8 x is 8 x - 10, and 1 s is reached at 8 x = 20.
         deployment = Deployment.parse(document([[8.0, 0.0, 0.0], [1.0, 0.0, 0.0]], 2))
-        found = headroom_by_query(deployment)
-        assert found.queries["q0"].factor == pytest.approx(2.5, rel=0.011)
-        assert found.together.factor == pytest.approx(2.5, rel=0.011)
-        assert found.queries["q0"].confirmed
-        assert found.queries["q0"].miss is not None
-        assert found.queries["q1"].unlimited
+        result = headroom_by_query(deployment)
+        assert result.queries["q0"].factor == pytest.approx(2.5, rel=0.011)
+        assert result.together.factor == pytest.approx(2.5, rel=0.011)
+        assert result.queries["q0"].confirmed
+        assert result.queries["q0"].miss is not None
+        assert result.queries["q1"].unlimited
 
     @pytest.mark.parametrize("seed", SEEDS)
     def test_joint_growth_is_never_more_than_single_growth(self, seed: int) -> None:
         deployment = parsed(seed, operators=4, nodes=4, bound_s=3.0)
-        found = headroom_by_query(deployment, flow=False)
-        assert found.together.factor is not None
-        for entry in found.queries.values():
+        result = headroom_by_query(deployment, flow=False)
+        assert result.together.factor is not None
+        for entry in result.queries.values():
             assert entry.factor is not None
-            assert found.together.factor <= entry.factor * 1.011
+            assert result.together.factor <= entry.factor * 1.011
 
     def test_growth_without_headroom_is_none(self) -> None:
         broken = headroom_by_query(parsed(1, nodes=1, bound_s=0.1))
@@ -431,14 +431,14 @@ class TestGrowth:
     def test_growth_of_a_query_without_source_has_a_note(self) -> None:
         base = document([[1.0, 2.0], [1.0, 2.0]], 2)
         base["operators"][1]["inputs"][0]["from"] = "f0"
-        found = headroom_by_query(Deployment.parse(base))
-        assert "reads no source of its own" in found.queries["q1"].note
+        result = headroom_by_query(Deployment.parse(base))
+        assert "reads no source of its own" in result.queries["q1"].note
 
 
 def test_empty_pool_grows_but_takes_no_placement() -> None:
     bare = apply_changes(parsed(1), [{"resize_pool": "p", "nodes": 0}])
-    found = smallest_pool(bare, like={"capacity_cps": 20.0}, most=4)
-    assert found.nodes is not None
+    result = smallest_pool(bare, like={"capacity_cps": 20.0}, most=4)
+    assert result.nodes is not None
     with pytest.raises(InfeasibleError):
         place(bare)
 
@@ -457,9 +457,9 @@ class TestAnswersAsJson:
         json.dumps(answer, allow_nan=False)
 
     def test_answer_of_the_cheapest_mix_with_a_loss_serialises_to_json(self) -> None:
-        found = cheapest_mix(self.small, list(self.types), PoolQuestion(lose=1, keep_present=False))
-        assert found.counts == {"t": 2}
-        json.dumps(found.to_dict(), allow_nan=False)
+        result = cheapest_mix(self.small, list(self.types), PoolQuestion(lose=1, keep_present=False))
+        assert result.counts == {"t": 2}
+        json.dumps(result.to_dict(), allow_nan=False)
 
     def test_answer_without_a_mix_serialises_to_json(self) -> None:
         few = [{**self.types[0], "max": 1}]

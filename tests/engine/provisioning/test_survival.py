@@ -26,8 +26,8 @@ def test_flow_runs_only_for_losses_that_threaten_an_objective() -> None:
     # Any loss puts 12 cycles a second on a node that does 10.
     deployment = Deployment.parse(document([[9.0, 9.0], [9.0, 9.0], [3.0, 3.0]], 3, bound_s=0.3))
     every = lose_each(deployment)
-    one = lose_each(deployment, flows=1)
-    asked = [node for node, outcome in one.losses.items() if outcome.flow_s is not None]
+    survival = lose_each(deployment, flows=1)
+    asked = [node for node, outcome in survival.losses.items() if outcome.flow_s is not None]
     assert len(asked) == 1
-    assert one.losses[asked[0]].flow_s == every.losses[asked[0]].flow_s
-    assert list(one.losses) == list(every.losses)
+    assert survival.losses[asked[0]].flow_s == every.losses[asked[0]].flow_s
+    assert list(survival.losses) == list(every.losses)

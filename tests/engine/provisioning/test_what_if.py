@@ -34,9 +34,9 @@ def shared() -> Deployment:
 
 
 def faults_of(changes: Any, deployment: Deployment | None = None) -> dict[str, str]:
-    with pytest.raises(DocumentError) as found:
+    with pytest.raises(DocumentError) as result:
         apply_changes(deployment or small(), changes)
-    return {fault.path: fault.message for fault in found.value.faults}
+    return {fault.path: fault.message for fault in result.value.faults}
 
 
 class TestLoads:
@@ -117,10 +117,10 @@ class TestNodes:
 
     def test_placement_without_any_node_left_is_infeasible(self) -> None:
         done = apply_changes(small(), [{"lose_node": "n0"}, {"lose_node": "n1"}])
-        with pytest.raises(InfeasibleError) as found:
+        with pytest.raises(InfeasibleError) as result:
             placed(done, "fill")
-        assert len(found.value.faults) == 2
-        assert "there is no node" in found.value.faults[0].message
+        assert len(result.value.faults) == 2
+        assert "there is no node" in result.value.faults[0].message
 
 
 class TestQueries:
@@ -149,9 +149,9 @@ class TestQueries:
     def test_query_read_by_others_cannot_be_removed(self) -> None:
         base = document(LOADS, 2)
         base["operators"][1]["inputs"][0]["from"] = "f0"
-        found = faults_of([{"remove_query": "q0"}, {"scale_query": "q1", "by": 2}], Deployment.parse(base))
-        assert "is read by f1" in found["changes[0].remove_query"]
-        assert "reads no source of its own" in found["changes[1].scale_query"]
+        result = faults_of([{"remove_query": "q0"}, {"scale_query": "q1", "by": 2}], Deployment.parse(base))
+        assert "is read by f1" in result["changes[0].remove_query"]
+        assert "reads no source of its own" in result["changes[1].scale_query"]
 
     def test_pinned_query_can_be_removed_after_its_node_is_lost(self) -> None:
         base = document(LOADS, 2) | {"constraints": {"pin": {"f0": "n0", "f1": "n0"}}}
@@ -195,9 +195,9 @@ FAULTS: list[tuple[Any, dict[str, str]]] = [
     ("changes", "expected"), FAULTS, ids=[next(iter(e)) + f"-{i}" for i, (_, e) in enumerate(FAULTS)]
 )
 def test_fault_names_its_path_and_what_is_allowed(changes: Any, expected: dict[str, str]) -> None:
-    found = faults_of(changes)
+    result = faults_of(changes)
     for path, words in expected.items():
-        assert words in found[path]
+        assert words in result[path]
 
 
 def test_loads_beyond_floating_point_are_refused() -> None:
@@ -237,9 +237,9 @@ def test_changes_round_trip() -> None:
 class TestWhatIf:
     def test_scenario_is_estimated_like_a_running_deployment(self) -> None:
         deployment = Deployment.parse(bursty(1))
-        found = what_if(deployment, [{"name": "now"}, {"name": "more", "changes": [{"scale_source": "*", "by": 1.3}]}])
+        result = what_if(deployment, [{"name": "now"}, {"name": "more", "changes": [{"scale_source": "*", "by": 1.3}]}])
         more = deployment.with_arrivals({s.id: s.arrivals * 1.3 for s in deployment.sources})
-        for outcome, expected in zip(found, (estimate(deployment), estimate(more)), strict=True):
+        for outcome, expected in zip(result, (estimate(deployment), estimate(more)), strict=True):
             assert outcome.flow_s == expected.flow.wc
             assert outcome.queries is not None
             assert {q: r.estimate_s for q, r in outcome.queries.items()} == {
@@ -272,18 +272,18 @@ class TestWhatIf:
         assert keep.to_dict()["infeasible"]["code"] == "infeasible"
 
     def test_cost_is_null_where_a_price_is_missing(self) -> None:
-        found = what_if(small(), [{"name": "a"}, {"name": "b", "changes": [{"add_nodes": 1, "capacity_cps": 5}]}])
-        assert [one.to_dict()["cost_per_hour"] for one in found] == [4.0, None]
-        assert found[1].to_dict()["unpriced_nodes"] == ["new-1"]
+        result = what_if(small(), [{"name": "a"}, {"name": "b", "changes": [{"add_nodes": 1, "capacity_cps": 5}]}])
+        assert [outcome.to_dict()["cost_per_hour"] for outcome in result] == [4.0, None]
+        assert result[1].to_dict()["unpriced_nodes"] == ["new-1"]
 
     def test_scenario_without_queries_and_nodes(self) -> None:
         changes = [{"remove_query": "q0"}, {"remove_query": "q1"}]
-        found = what_if(
+        result = what_if(
             small(),
             [{"name": "a", "changes": changes}, {"name": "b", "changes": [*changes, {"resize_pool": "p", "nodes": 0}]}],
         )
-        assert [one.to_dict()["queries"] for one in found] == [{}, {}]
-        assert [one.to_dict()["node_count"] for one in found] == [2, 0]
+        assert [outcome.to_dict()["queries"] for outcome in result] == [{}, {}]
+        assert [outcome.to_dict()["node_count"] for outcome in result] == [2, 0]
 
     def test_faults_of_all_scenarios_are_reported_at_once(self) -> None:
         scenarios = [
@@ -291,9 +291,9 @@ class TestWhatIf:
             {"name": "a", "place": "anywhere"},
             {"changes": [], "max_moves": -1},
         ]
-        with pytest.raises(DocumentError) as found:
+        with pytest.raises(DocumentError) as result:
             what_if(small(), scenarios)
-        assert {fault.path for fault in found.value.faults} == {
+        assert {fault.path for fault in result.value.faults} == {
             "scenarios[0].changes[0].lose_node",
             "scenarios[1].name",
             "scenarios[1].place",
@@ -325,8 +325,8 @@ class TestCommonRandomNumbers:
     def test_unchanged_scenarios_have_the_same_probability(self) -> None:
         deployment = sampled(4)
         objective = {"objective": "q0", "bound_s": 0.9}
-        found = what_if(deployment, [{"name": "a"}, {"name": "b", "changes": [objective]}, {"name": "c"}], draws=30)
-        first, tighter, last = (one.probability or {} for one in found)
+        result = what_if(deployment, [{"name": "a"}, {"name": "b", "changes": [objective]}, {"name": "c"}], draws=30)
+        first, tighter, last = (outcome.probability or {} for outcome in result)
         assert first == last
         assert all(first[query] == tighter[query] for query in first if query != "q0")
         assert tighter["q0"].held <= first["q0"].held
@@ -334,14 +334,18 @@ class TestCommonRandomNumbers:
     def test_less_load_never_lowers_a_probability(self) -> None:
         """With draws of their own, two scenarios this near would be out of order now and then."""
         steps = [{"name": str(by), "changes": [{"scale_source": "*", "by": by}]} for by in (1.0, 0.99, 0.98, 0.97)]
-        shares = [[p.share for p in (one.probability or {}).values()] for one in what_if(sampled(5), steps, draws=25)]
+        shares = [
+            [p.share for p in (outcome.probability or {}).values()] for outcome in what_if(sampled(5), steps, draws=25)
+        ]
         assert all(a <= b for less, more in itertools.pairwise(shares) for a, b in zip(less, more, strict=True))
         assert any(0.0 < share < 1.0 for share in shares[0])
 
     def test_the_same_seed_gives_the_same_answer(self) -> None:
         asked = [{"name": "now"}, {"name": "b", "changes": [{"add_nodes": 1, "like": "n0"}], "place": "search"}]
         answers = [
-            json.dumps([one.to_dict() for one in what_if(sampled(5), asked, draws=20, seed=seed, intervals=True)])
+            json.dumps(
+                [outcome.to_dict() for outcome in what_if(sampled(5), asked, draws=20, seed=seed, intervals=True)]
+            )
             for seed in (3, 3, 4)
         ]
         assert answers[0] == answers[1]
@@ -360,8 +364,8 @@ class TestCommand:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         content = bursty(1) | {"changes": [{"lose_node": "n0"}]}
-        found = self.run(tmp_path, capsys, content)["result"]["scenarios"]
-        assert [one["name"] for one in found] == ["now", "changed"]
+        result = self.run(tmp_path, capsys, content)["result"]["scenarios"]
+        assert [scenario["name"] for scenario in result] == ["now", "changed"]
         kept = self.run(tmp_path, capsys, content, "--place", "keep")["result"]["scenarios"]
         assert kept[1]["infeasible"]["code"] == "infeasible"
 
@@ -373,14 +377,14 @@ class TestCommand:
     def test_command_answers_each_question(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], question: str
     ) -> None:
-        found = self.run(tmp_path, capsys, bursty(1), "--find", question)["result"]
-        assert found["find"] == question
-        assert found["answer"]
+        result = self.run(tmp_path, capsys, bursty(1), "--find", question)["result"]
+        assert result["find"] == question
+        assert result["answer"]
 
     def test_parameters_are_read_strictly(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         given = json.dumps({"lose": 2, "like": "n9", "factor": {"s9": -1}, "mos": 3})
-        found = self.run(tmp_path, capsys, bursty(1), "--find", "smallest_pool", "--parameters", given)
-        paths = {fault["path"] for fault in found["error"]["faults"]}
+        result = self.run(tmp_path, capsys, bursty(1), "--find", "smallest_pool", "--parameters", given)
+        paths = {fault["path"] for fault in result["error"]["faults"]}
         assert paths == {"parameters.lose", "parameters.like", "parameters.factor.s9", "parameters.mos"}
         assert "did you mean" in self.run(tmp_path, capsys, bursty(1), "--find", "survivl")["error"]["message"]
         assert self.run(tmp_path, capsys, bursty(1), "--parameters", "{}")["error"]["code"] == "wrong-option"

@@ -29,15 +29,15 @@ def test_systems_are_those_of_section_8(system, simulation):
 def test_statistics_are_learned_in_batches_near_the_true_ones(system, simulation):
     trained = with_sampled_statistics(system.deployment, simulation.sampled)
     pairs = [
-        (true, found)
+        (true, result)
         for operator, other in zip(system.deployment.operators, trained.operators, strict=True)
-        for true, found in zip(operator.inputs, other.inputs, strict=True)
+        for true, result in zip(operator.inputs, other.inputs, strict=True)
     ]
-    assert all(len(found.batches) == BATCHES for _, found in pairs)
-    for true, found in pairs:
-        seen = sum(batch.events for batch in found.batches)
-        assert found.cycles_per_event == pytest.approx(true.cycles_per_event, rel=5 * 0.5 / np.sqrt(seen))
-        assert found.selectivity == pytest.approx(true.selectivity, abs=5 * 0.5 / np.sqrt(seen))
+    assert all(len(result.batches) == BATCHES for _, result in pairs)
+    for true, result in pairs:
+        seen = sum(batch.events for batch in result.batches)
+        assert result.cycles_per_event == pytest.approx(true.cycles_per_event, rel=5 * 0.5 / np.sqrt(seen))
+        assert result.selectivity == pytest.approx(true.selectivity, abs=5 * 0.5 / np.sqrt(seen))
 
 
 def test_flow_by_input_is_within_3_percent(system, simulation):
