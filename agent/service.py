@@ -212,7 +212,7 @@ class AgentService:
                 self._spool.limit_bytes = config.spool_max_bytes
             if before is not None and self._role is not None:
                 if (before.relay is None, before.parent) != (config.relay is None, config.parent):
-                    self._changed.set()  # the work begins anew, as what it is now
+                    self._changed.set()  # restart in the new role
                 else:
                     self._role.apply(config)
                     if before.version != config.version:

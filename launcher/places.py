@@ -29,7 +29,7 @@ _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def var_dir() -> Path:
     """The folder of data, logs and run files, made when missing."""
     folder = Path(os.environ.get("SLUICE_VAR_DIR") or ROOT / "var").absolute()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # sessions and uploads are nobody else's business
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # sessions and uploads are private
     return folder
 
 

@@ -70,7 +70,7 @@ class ProcessRunner:
         Stopped
             A signal came in.
         """
-        run = self.launch(service, loud=False)  # should it fail, its last words are shown; else nobody needs them
+        run = self.launch(service, loud=False)  # its last output is shown on failure only
         while not run.ready:
             waited = time.monotonic() - run.started_at
             if run.exit_code is not None:

@@ -78,7 +78,7 @@ def redis_url_answers(url: str, timeout_s: float = 2.0) -> bool:
         return False
 
 
-# a server that lives for one test run has nothing to lose
+# a server of one test run has nothing to lose
 _FAST = {
     "fsync": "off",
     "synchronous_commit": "off",

@@ -97,7 +97,7 @@ class ServiceRun:
 # requests that went well, and sockets that open and close, fill the log file but not the screen
 _QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
 _QUIET_REDIS = r"signal-handler|ready to exit"
-# housekeeping that comes round every few seconds, and what Celery says while it stops
+# housekeeping that comes round every few seconds, and Celery's messages while it stops
 _QUIET_WORKER = (
     r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
     r"|renew_forecasts|refine_measurements|observe_accuracy|purge)\[|^$|^worker: "

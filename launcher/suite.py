@@ -44,7 +44,7 @@ def _start_postgres(console: Terminal) -> PostgresServer | None:
         console.failure(f"PostgreSQL is installed but does not start: {error}")
         server.stop()
         return None
-    # it comes up while the tests are collected; those that need it wait for it, and should it fail this says why
+    # it comes up while the tests are collected; tests that need it wait for it, and a failure is printed here
     threading.Thread(target=_watch_start, args=(server, console), daemon=True).start()
     return server
 
@@ -76,7 +76,7 @@ def _pytest(arguments: list[str], env: dict[str, str]) -> int:
 
     signal.signal(signal.SIGTERM, pass_on)
     signal.signal(signal.SIGHUP, pass_on)
-    signal.signal(signal.SIGINT, lambda number, frame: None)  # the terminal tells pytest itself
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # the terminal signals pytest itself
     return process.wait()
 
 

@@ -94,7 +94,7 @@ class LiveLoop:
         try:
             publish_committed(self._parts.redis, changed)
         except redis.RedisError:
-            return  # said again with the next batch
+            return  # published again with the next batch
         self._published |= changed
 
     def _forget_outlived(self) -> None:
@@ -232,7 +232,7 @@ class Driver:
                 .queryName("live")
                 .start()
             )
-        except Exception as error:  # Spark says in many classes that it cannot start
+        except Exception as error:  # Spark reports a failed start in many classes
             return _first_line(error)
         while query.isActive and not self._stopping.wait(_ASK_S / 4):
             if query.lastProgress is not None or loop.state.batch >= 0:
@@ -318,7 +318,7 @@ def _say_no_traces() -> None:
     """Silence the stack traces of Py4j and of Spark's servers when the Java process ends; one sentence of ours
     reports it.
     """
-    logging.disable(logging.ERROR)  # py4j says it to the root logger; nothing here logs
+    logging.disable(logging.ERROR)  # py4j logs to the root logger; nothing here logs
     socketserver.BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 

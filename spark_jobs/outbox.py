@@ -140,7 +140,7 @@ class Outbox:
                 if not isinstance(away, ConsoleFailed):
                     self._failing = None
                 self._bound(ready)
-            except Exception as error:  # such as a full disk: seen, and tried again, for nobody else posts
+            except Exception as error:  # such as a full disk: reported and tried again, since nothing else posts
                 self.fault = f"results cannot be posted: {error}"
             else:
                 self.fault = None

@@ -106,7 +106,7 @@ class StatusReport:
         try:
             write_state(self._client, said)
         except redis.RedisError:
-            return  # whoever looks finds out from Redis itself
+            return  # readers see from Redis itself that it is down
 
 
 def _failure(duty: Callable[[], None]) -> str:

@@ -96,7 +96,7 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # as many rows in one Arrow batch as a trigger brings: a batch a few rows long costs as much as a full one
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # a batch that is kept for a second job holds bodies of frames: large rows, and compressed by whoever wanted it
+        # a batch kept for a second job holds bodies of frames: large rows, compressed by their senders where it pays
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.inMemoryColumnarStorage.batchSize": "100",
         "spark.sql.streaming.minBatchesToRetain": "10",

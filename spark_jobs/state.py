@@ -48,7 +48,7 @@ class AgentMarks:
     since_ms: int  #: since when it is waited for
     seen_ms: int | None = None  #: arrival of its last mark
     watermark_us: int | None = None  #: minimum over its paths
-    final: bool = False  #: it has said that nothing follows
+    final: bool = False  #: it has ended: no frames follow
     left_out: list[str] = field(default_factory=list)  #: agents below a relay that it does not wait for
     closings: list[tuple[int, int]] = field(default_factory=list)  #: (watermark, epoch) of marks not yet passed by all
 
@@ -114,7 +114,7 @@ class FlowState:
     late: int = 0
     early: int = 0  #: records of windows too far ahead of their arrival, left out
     ended: bool = False
-    started_us: int = 0  #: of the run that it belongs to, as the plan says; 0 where that is not known yet
+    started_us: int = 0  #: of the run that it belongs to, from the plan; 0 where that is not known yet
     lost: list[str] = field(default_factory=list)  #: agents whose frames a lost state held, until their next mark
     whole_from: dict[str, int] = field(default_factory=dict)  #: of such agents: earlier windows lack records
     waiting_for: list[str] = field(default_factory=list)

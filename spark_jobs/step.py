@@ -103,7 +103,7 @@ class StepContext:
     read: Read  #: from the spans of a batch to its frames, in the driver or where tasks run
     at_hand_bytes: int = _AT_HAND_BYTES  #: records of a batch up to this size are processed in the driver
     statistics_ms: int = 10_000  #: how often sums are posted, in time of arrival
-    refine_ms: int = 10_000  #: how often what was learned is told, likewise
+    refine_ms: int = 10_000  #: interval of refinement reports, likewise
     family_cpu_ns: Callable[[], int] = family_cpu_ns
     by_sql: bool = False  #: more by Spark's SQL and not by pyarrow in its tasks
 
@@ -214,7 +214,7 @@ class BatchStep:
         for due_window in due_windows(flow, pipeline, plan, self.state.step):
             due_window.window.revision += 1
             due_window.window.missing = due_window.missing
-            again = due_window.window.revision > 0  # rows of a window count once, whatever comes late
+            again = due_window.window.revision > 0  # rows of a window count once, also when late ones come
             counted = OperatorWork() if again else work
             own = due_window.window.partial
             if pipeline.stream_join is not None:
@@ -344,7 +344,9 @@ class BatchStep:
                     bundle.partials.append(process_at_driver(bundle.pipeline, bundle.tables, bundle.work))
                 if bundle.places:
                     bundle.sides = joins.take_sides(bundle.pipeline, bundle.places, bundle.work)
-            except Exception as error:  # of data that no test foresaw: the batch is tried again before it is given up
+            except (
+                Exception
+            ) as error:  # of unforeseen data: the batch is tried again before quarantine
                 if not self._give_up:
                     raise
                 self._isolate(bundle.records, f"it could not be processed: {error}"[:1000])

@@ -43,7 +43,7 @@ class WatermarkProgress:
     watermark_us: int | None
     waiting_for: tuple[str, ...]  #: agents that hold the watermark where it is
     excluded: tuple[str, ...]  #: agents that are silent, and left out
-    ended: bool = False  #: every agent that is not silent has said that nothing follows
+    ended: bool = False  #: every agent that is not silent has ended
 
 
 def take_mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrived_ms: int) -> None:
@@ -172,7 +172,7 @@ def admit_partials(
 def advance_watermark(flow: FlowState, plan: LivePlan, now_ms: int) -> None:
     """Advance the flow's watermark by the marks of its agents."""
     if not now_ms:
-        return  # nothing ever arrived, so nobody has been silent since
+        return  # nothing ever arrived, so no agent has been silent since
     for name in plan.agents:
         flow.agents.setdefault(name, AgentMarks(since_ms=now_ms))
     progress = watermark_progress(

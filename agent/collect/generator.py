@@ -205,7 +205,7 @@ class LoadGenerator(Collector):
         if self._start_us is None:
             return 0
         if self._next >= self._end:
-            return self._now_us  # nothing comes; should it begin anew, then not before now
+            return self._now_us  # nothing more comes; a restart would not begin before now
         due_us = self._start_us + float(self._curve.due_s(np.array([self._next]))[0]) * 1e6
         return int(min(due_us, LATEST_US))
 

@@ -181,7 +181,7 @@ def _is_number(column: pa.Array, options: Mapping[str, Any]) -> bool:
 class _Place:
     """Position of the replay: everything that the next record's time depends on."""
 
-    of: list[Any]  # options, size and time of change of the file: under others, a position says nothing
+    of: list[Any]  # options, size and time of change of the file: under others, a position is void
     round_us: int | None = None  # when the present round through the file began
     shift_us: int = 0  # what the rounds before add to the file's own times
     record: int = 0  # within the round
@@ -240,7 +240,7 @@ class ReplayCollector(Collector):
 
     def watermark_us(self) -> int:
         if self.state == "ended" or (self.state == "failed" and self._rebase):
-            return self._now_us  # nothing comes; should it begin anew, then not before now
+            return self._now_us  # nothing more comes; a restart would not begin before now
         if self._ready is None or self._at >= len(self._due_us):
             return 0
         next_us = int(self._due_us[self._at]) if self._rebase else int(self._file_us[self._at])

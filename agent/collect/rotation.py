@@ -325,7 +325,7 @@ class LogFileSet:
     def _open(self, path: Path) -> FollowedFile | None:
         try:
             file = FollowedFile(path, self._readable.open(path), self._most_bytes)
-        except (FileNotFoundError, OutsideFolders):  # what is outside, the look at the pattern tells
+        except (FileNotFoundError, OutsideFolders):  # files outside are reported by the scan of the pattern
             return None
         except OSError as error:
             self._note(str(path), f"{path}: {error.strerror}")

@@ -26,7 +26,7 @@ _PING = b"slping01"
 _IDLE_S = 0.5  # how soon the thread sees that it is to stop
 _MAX_BYTES = 4096
 _MAX_GUESTS = 4096  # connections of others that are answered at once
-_GUEST_S = 30.0  # one that says nothing for so long is closed
+_GUEST_S = 30.0  # a silent one is closed after so long
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from engine.klink.watermarks import SweepForecast
 __all__ = ["MergeSchedule", "MergeSession"]
 
 _SATURATED_EPOCHS = 5  # one after the other that left queries over: there is more work than CPU time
-_RECENT = 20  # windows of which latencies are told
+_RECENT = 20  # windows whose latencies are reported
 
 
 @dataclass
@@ -34,7 +34,7 @@ class MergeSession:
     cost: OperatorCost = field(default_factory=OperatorCost)
     delays: dict[str, Mapping[str, Delay]] = field(default_factory=dict)  #: by child and stream
     rows: int = 0  #: that wait
-    since_us: int | None = None  #: when something came for which it has had no turn
+    since_us: int | None = None  #: arrival of the oldest rows that were not merged yet
     ran_us: int | None = None
     deadline_us: int | None = None
     pending_us: int | None = None
@@ -121,7 +121,7 @@ class MergeSchedule:
     def __init__(self, settings: ScheduleSettings) -> None:
         self.sessions: dict[Key, MergeSession] = {}
         self.left_over = 0  #: queries that had to wait for the next epoch, of the last one
-        self.ignored = 0  #: delays that children told and that could not be used
+        self.ignored = 0  #: delays from children that could not be used
         self._guarded = False
         self._behind_epochs = 0
         self.settings, self._policy = settings, policy(settings.policy)

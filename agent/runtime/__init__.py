@@ -8,7 +8,7 @@ Use
 ---
     spool = Spool(state_dir / "spool", limit_bytes=config.spool_max_bytes)  # recovers what is on disk; `spool.life`
     runtime = Runtime(config, sources, spool)                               # seeks the sources to where the spool ends
-    while not stopping.wait(runtime.tick()):                                # one sub-epoch each; says how long to wait
+    while not stopping.wait(runtime.tick()):                                # one sub-epoch each; returns the wait
         pass
     runtime.close()                                                         # ends the epoch; nothing is flushed
 

@@ -17,7 +17,7 @@ REPAID_SHARE = 0.1  # of an epoch's grant at most, for what was used too much be
 REPAID_EPOCHS = 8  # over which that is spread
 USUAL_EPOCHS = 8  # that overhead is averaged over: every few of them begin a segment of the spool
 PACE_FORGETTING = 0.98  # of how fast operators ran, with each sub-epoch
-TOLD_PACE_NS = 20_000_000  # on the clock; what ran for less tells nothing of how fast the host lets it
+TOLD_PACE_NS = 20_000_000  # on the clock; shorter runs say too little of the host's pace
 
 
 def quota_cores(cgroups: Path = Path("/sys/fs/cgroup"), process: Path = Path("/proc/self/cgroup")) -> float:

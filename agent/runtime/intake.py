@@ -30,7 +30,7 @@ class Intake:
     watermark_us: int = 0
     records: int = 0
     fault: str = ""
-    _told_us: int = 0  # the watermark that this source told last
+    _told_us: int = 0  # last watermark of this source
     _went_back: str = ""
     _times_back: int = 0
     _shed_here: int = 0

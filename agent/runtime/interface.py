@@ -21,7 +21,7 @@ class RecordSource(Protocol):
     #: A replayable source can give the same records again after `seek`, so it is not polled while there is no room; a
     #: live one is polled all the same, what it gives is shed and counted.
     replayable: bool
-    #: Records lost before the runtime saw them, ever growing in the life of the object.
+    #: Records lost before the runtime saw them; never decreases.
     records_shed: int
 
     @property
@@ -76,4 +76,4 @@ class RuntimeConfig:
     checkpoint_share: float = 0.1  #: bytes of copies of open windows, over those of all else that a query sends
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     refined_schedule: Any = None  #: a refined schedule, judged when the next epoch begins
-    forwards: bool = False  #: another node goes on with the queries, and is told how late their watermarks are
+    forwards: bool = False  #: a relay continues the queries, and gets the delays of their watermarks

@@ -76,7 +76,7 @@ class Scheduler:
         self._until_ns = 0  # end of the cycle
         self._views: dict[QuerySession, QueryView] = {}
         self._views_us = 0  # the instant at which the queries are compared
-        self._in_turn = ""  # the query that ran last where they take turns
+        self._in_turn = ""  # the query that ran last in round-robin
         self._guarded = False
         self._began_ns = 0
         self.starved = 0  #: times that a query went first because it had waited so long
@@ -101,7 +101,7 @@ class Scheduler:
         sessions = {key: self._session(key, pipeline) for key, pipeline in pipelines.items()}
         self._sessions, self._began_ns, self.fault = sessions, self._clock.monotonic_ns(), ""
         self._queues = [stage.proxy.queue for pipeline in pipelines.values() for stage in pipeline.stages]
-        self._memory_counts()  # what went since the last turn may have ended it
+        self._memory_counts()  # records that overflowed since the last pick may have ended it
         epoch_us = int(config.epoch_s * 1e6)
         ends_us = self._now_us() + epoch_us
         for session in sessions.values():
@@ -232,7 +232,7 @@ class Scheduler:
     def _waiting_bytes(self) -> int:
         return sum(queue.size_bytes for queue in self._queues)
 
-    # What is told
+    # Reports
 
     def epoch_report(
         self, pipeline: LocalPipeline, epoch_us: int, emitted_us: int, version: int

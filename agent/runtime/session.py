@@ -19,7 +19,7 @@ __all__ = ["QuerySession", "RunSpans"]
 
 
 MAX_SPANS = 40
-GAP_NS = 1_000_000  # between runs that are told as one
+GAP_NS = 1_000_000  # between runs that are reported as one
 
 
 class RunSpans:
@@ -63,7 +63,7 @@ class QuerySession:
         self.pipeline = pipeline
         self.spans = RunSpans()
         self.ran_us: int | None = None  #: when it last ran
-        self.unserved_us: int | None = None  #: since when it has had records and no turn; given up ones count
+        self.unserved_us: int | None = None  #: since when it has had records without running; overflowed ones count
         self._epoch_us = self._ends_us = 0  # length of an epoch, and when the one under way ends
         self.downstream_cost_s = 0.0  #: CPU time that what leaves here takes further up, per record
         self._settings = settings
@@ -196,7 +196,7 @@ class QuerySession:
             through_ms = [learned * 1e3] * len(cost_ms)
         return through_ms
 
-    # What is told of it
+    # Reports
 
     def late(self, now_us: int) -> str:
         """Fault of its watermarks, in words; empty where there is none."""

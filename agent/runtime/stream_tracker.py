@@ -12,9 +12,9 @@ from engine.klink.watermarks import MIN_EPOCHS, SweepForecast, SweepHistory, Swe
 __all__ = ["StreamTracker", "sweep_prior"]
 
 MAX_EXPECTED = 200  # windows of which it is kept when their watermark was expected, until they are swept
-RECENT = 8  # delays by which it is told that event time and the clock are apart
+RECENT = 8  # delays from which clock skew is judged
 SKEW_US = 600_000_000  # event time that is behind the clock by more is of another time: a recording, a wrong clock
-LATE_S = 10.0  # a watermark that stands still for less is not told
+LATE_S = 10.0  # a watermark that stands still for less is no fault
 
 
 def sweep_prior(learned: WatermarkPrior) -> SweepPrior | None:

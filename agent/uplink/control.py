@@ -31,7 +31,7 @@ __all__ = ["Control", "PushChannel", "cached_config"]
 
 push_log = logging.getLogger(__name__)
 _quiet = logging.getLogger(f"{__name__}.protocol")
-_quiet.setLevel(logging.CRITICAL)  # what ends a connection is said here, once
+_quiet.setLevel(logging.CRITICAL)  # the end of a connection is logged here, once
 
 _PATH = "/ws/agents/"
 _OPEN_S = 15.0
@@ -148,7 +148,7 @@ class PushChannel:
 
     def _is(self, state: str, fault: str) -> None:
         if state != self.state:
-            push_log.info("told of changes by %s: %s %s", self._url, state, fault)
+            push_log.info("announcements from %s: %s %s", self._url, state, fault)
         self.state = state
 
 
@@ -275,7 +275,7 @@ class Control:
             version = document.get("version")
             self.config_faults = [f"configuration {version} is not taken: {fault}" for fault in texts[:_TOLD_FAULTS]]
             if version != self._version:
-                log.error("configuration %s is not taken; %d faults: %s", version, len(texts), "; ".join(texts[:20]))
+                log.error("configuration %s is refused; %d faults: %s", version, len(texts), "; ".join(texts[:20]))
             self._version, self._etag = version if isinstance(version, int) else self._version, answer.etag
             return
         self.config_faults = []

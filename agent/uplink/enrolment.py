@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _FILE = "identity.json"
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 15.0
-_DEFAULT_CPS = 2.5e9  # where the processor does not tell its clock rate
+_DEFAULT_CPS = 2.5e9  # where the processor's clock rate is unknown
 
 
 class EnrolmentRefused(Exception):

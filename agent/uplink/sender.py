@@ -30,7 +30,7 @@ MAX_RETRY_AFTER_S = 300.0
 MAX_POST_S = 20.0
 IDLE_S = 0.2
 ROUTE = "route.json"
-CONSOLE = "console"  # the route of an agent that is below no relay, whatever the console's address is today
+CONSOLE = "console"  # route of an agent without a relay, at any address of the console
 
 
 class SpoolSender:
@@ -71,7 +71,7 @@ class SpoolSender:
         self.state = "sending"
         self.fault = ""
         self.sent_seq = spool.acked_seq
-        self.ignored = 0  #: costs that a relay told and that could not be used
+        self.ignored = 0  #: costs from a relay that could not be used
 
     def start(self) -> None:
         self._thread.start()
@@ -148,7 +148,7 @@ class SpoolSender:
             self._back_off("away", f"{self._client.url} is no console: its answer has no accepted_seq", MAX_PAUSE_S)
             return
         if self.state != "sending":
-            log.info("frames are taken again")
+            log.info("frames are accepted again")
         if not self._last_route():
             self._keep_route()
         self._learned = True
@@ -196,7 +196,7 @@ class SpoolSender:
 
     def _back_off(self, state: str, fault: str, max_s: float, at_least_s: float = 0.0) -> None:
         if state != self.state or fault != self.fault:
-            log.warning("frames are %s: %s", {"away": "kept, nobody takes them"}.get(state, state), fault)
+            log.warning("frames are %s: %s", {"away": "kept, there is no receiver"}.get(state, state), fault)
         if state != self.state:
             self._backoff.reset()
         self.state, self.fault = state, fault

@@ -100,7 +100,7 @@ _RECORDS = [
     ("records_in", pa.int64()),  # that came to the control proxy
     ("records_processed", pa.int64()),
     ("records_drained", pa.int64()),  # as planned by the load factor
-    ("records_overflow", pa.int64()),  # given up for want of time, sent on unprocessed
+    ("records_overflow", pa.int64()),  # overflowed for want of time, sent on unprocessed
 ]
 _RESULTS = [
     ("records_out", pa.int64()),
@@ -176,7 +176,7 @@ REFINEMENTS = pa.schema(
         ("epochs", pa.float64()),  # behind the cost
         ("records", pa.int64()),  # worked on in them
         ("cost_s", pa.float64()),  # CPU seconds per record (a)
-        ("group_cost_s", pa.float64()),  # CPU seconds per group (b), where it can be told apart
+        ("group_cost_s", pa.float64()),  # CPU seconds per group (b), where it can be separated
         ("groups", pa.float64()),  # groups that there are (K), where epochs show that they repeat
         ("relay", pa.float64()),  # records out per record worked on; of windowed aggregates over whole windows
         ("standard_error", pa.float64()),  # of cost_s, relative

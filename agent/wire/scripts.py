@@ -118,7 +118,7 @@ end
 return 1
 """)
 
-#: KEYS accepted, committed, accepted-at, names; ARGV agent:life of each. Returns those that are forgotten now.
+#: KEYS accepted, committed, accepted-at, names; ARGV agent:life of each. Returns those dropped.
 FORGET = Script("""
 local gone = {}
 for _, who in ipairs(ARGV) do

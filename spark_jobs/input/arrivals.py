@@ -96,7 +96,7 @@ class Ordered:
     early: list[Arrival] = field(default_factory=list)  #: their predecessors are not here yet
     positions: dict[tuple[str, str], int] = field(default_factory=dict)
     duplicates: int = 0
-    lost: list[str] = field(default_factory=list)  #: gaps nobody waits for any longer, in words
+    lost: list[str] = field(default_factory=list)  #: gaps that are not waited for any longer, in words
 
 
 def arrivals_of(rows: pa.Table) -> list[Arrival]:

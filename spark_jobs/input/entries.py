@@ -57,10 +57,10 @@ WAITING_SCHEMA = pa.schema(
 ARRIVAL_SCHEMA = pa.schema([one for one in WAITING_SCHEMA if one.name != "since"])
 
 
-#: Kind of a row whose entry is no frame: `body` is the entry's data, `extra` says what is wrong with it.
+#: Kind of a row whose entry is no frame: `body` is the entry's data, `extra` has the fault.
 UNREADABLE = "unreadable"
 
-#: As Spark says it; `id` is the entry's in its partition, `extra` is JSON.
+#: In Spark's terms; `id` is the entry's in its partition, `extra` is JSON.
 COLUMNS = (
     "partition int, id string, agent string, life string, seq bigint, kind string, query string, plan string, "
     "entry int, epoch bigint, extra string, body binary"
@@ -146,7 +146,7 @@ _FROM_AGENTS = frozenset(
 )
 
 
-#: A row for each span, as Spark says it: a partition's entries after `after_id` up to and with `until_id`.
+#: A row for each span, in Spark's terms: a partition's entries after `after_id` up to and with `until_id`.
 SPANS = "partition int, after_id string, until_id string"
 
 #: From batches of `SPANS` to batches of `entries.BATCH`.

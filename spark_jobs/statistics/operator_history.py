@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["CYCLES", "HALF_LIFE_S", "MIN_RECORDS", "OPERATORS", "REST", "OperatorHistory", "add_epochs"]
 
 
-MIN_RECORDS = 30  # an epoch with fewer says too little about the cost of one
+MIN_RECORDS = 30  # an epoch with fewer is no sample of the cost per record
 
 
 HALF_LIFE_S = 300.0
-FORGOTTEN_MS = 3_600_000  # of an agent that says nothing
+FORGOTTEN_MS = 3_600_000  # of a silent agent
 REST = -1  #: level of epochs that say too little of costs
 _MIN_WEIGHT = 0.1  # of an epoch: rows that weigh less are forgotten
 
@@ -75,10 +75,10 @@ class OperatorHistory:
 
     step: int = 0  #: that last changed it
     newest: dict[str, tuple[int, int]] = field(default_factory=dict)  #: epoch (microseconds) and arrival by agent
-    told_ms: int = 0  #: when it was last looked at for something to tell
+    told_ms: int = 0  #: time of the last report
     operators: pa.Table = field(default_factory=OPERATORS.empty_table)
     cycles: pa.Table = field(default_factory=CYCLES.empty_table)
-    sent: pa.Table = field(default_factory=sent_schema(REFINEMENTS).empty_table)  #: what the console was told last
+    sent: pa.Table = field(default_factory=sent_schema(REFINEMENTS).empty_table)  #: rows last sent to the console
 
 
 def add_epochs(

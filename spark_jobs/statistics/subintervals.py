@@ -171,7 +171,7 @@ def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     return rows.select(STATISTICS.names).cast(STATISTICS)
 
 
-_MAX_ROWS = 50_000  # of counters that wait to be summed, whatever the time
+_MAX_ROWS = 50_000  # of counters that wait to be summed, at any time
 _ROWS_PER_FRAME = 5_000
 _NOTHING: dict[str, Any] = dict.fromkeys(EPOCHS.names, 0)
 _Works = Mapping[tuple[str, str], tuple[Pipeline, OperatorWork]]

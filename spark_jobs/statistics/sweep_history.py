@@ -65,9 +65,9 @@ class SweepTables:
     """Everything that is known of sweeping watermarks."""
 
     step: int = 0  #: that last changed it
-    told_ms: int = 0  #: when it was last looked at for something to tell
+    told_ms: int = 0  #: time of the last report
     rings: pa.Table = field(default_factory=RINGS.empty_table)
-    sent: pa.Table = field(default_factory=sent_schema(WATERMARKS).empty_table)  #: what the console was told last
+    sent: pa.Table = field(default_factory=sent_schema(WATERMARKS).empty_table)  #: rows last sent to the console
 
 
 def sweep_rows(table: pa.Table, place: str, seen_ms: int) -> pa.Table:

@@ -31,7 +31,7 @@ from engine.files import replace_file
 
 __all__ = ["Spool", "WalRecord", "WriterState"]
 
-MAX_AWAITED = 1000  # records whose acknowledgement is told to their writers
+MAX_AWAITED = 1000  # records whose writers are called on acknowledgement
 FILLING_SHARE, FULL_SHARE = 1 / 2, 7 / 8
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -59,8 +59,8 @@ class Spool:
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
         self._stored: dict[str, list[WriterState]] = {}
-        self._life, self._base, self._life_from = "", 0, 1  # numbers below `_life_from` were written in another life
-        self._acked = self._committed = 0  # as on disk: `_base` above those of the life
+        self._life, self._base, self._life_from = "", 0, 1  # numbers below `_life_from` are of another generation
+        self._acked = self._committed = 0  # as on disk: `_base` above those of the generation
         self._snapshots: dict[str, Callable[[], WriterState]] = {}
         self._awaited: deque[tuple[int, Callable[[], None]]] = deque(maxlen=MAX_AWAITED)
         self._next = 1

@@ -141,7 +141,7 @@ class OperatorStage:
         self.proxy.counts.cpu_ns += cpu_ns
 
 
-LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a turn may be exceeded
+LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a cycle may be exceeded
 
 
 def run_length(stages: Sequence[OperatorStage], stage: OperatorStage, left_ns: float) -> int:

@@ -16,7 +16,7 @@ from engine.refined_document import RefinedDocument, checksum
 __all__ = ["DocumentRefusal", "NewestAccepted", "RefinedScheduleState", "RefinedState"]
 
 CONFIG_ID = re.compile(r"c-\d{1,18}")
-MAX_REASONS = 5  # told; a torn document may have a fault in each of its fields
+MAX_REASONS = 5  # reported; a torn document may have a fault in each of its fields
 
 R = TypeVar("R", bound=RefinedDocument)
 
@@ -27,14 +27,14 @@ class NewestAccepted:
 
     version: int = 0
     config: str = ""
-    content: str = ""  #: what it says, apart from how long it holds, as a checksum
+    content: str = ""  #: checksum of its content without the validity
 
 
 @dataclass(frozen=True)
 class DocumentRefusal:
     """A refined document that is not taken."""
 
-    version: int | None  #: None where the document says none
+    version: int | None  #: None where the document has none
     config: str | None
     reasons: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class RefinedState(ABC, Generic[R]):
         self.in_force: R | None = None
         self.refused: DocumentRefusal | None = None
         self.run_out: R | None = None  #: was in force until its time was over
-        self.changed = False  #: something was taken, given up or refused; whoever tells the console sets it back
+        self.changed = False  #: a document was accepted, dropped or refused; reset by its reporter
 
     @abstractmethod
     def parse(self, document: Any) -> R:
