@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -70,7 +71,7 @@ class ColumnsStep(NewSeries):
     """The second step of an upload: the columns; then the series is stored."""
 
     way = "Upload"
-    form_class: ClassVar[type[Form]]
+    form_class: ClassVar[Callable[..., Form]]
     fault_fields: ClassVar[dict[str, str]]
     has_preview = False
 

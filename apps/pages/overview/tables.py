@@ -21,6 +21,7 @@ from apps.ui.tables import Choice, Column, Filter, Table
 __all__ = ["named", "objective_text", "objectives_table", "statistic_text"]
 
 _PAGE = 12
+_TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
 _STATE_ORDER = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK, ObjectiveState.HOLDS, ObjectiveState.NONE)
 
 
@@ -87,7 +88,7 @@ def _share(row: QueryEstimate) -> float | None:
 
 
 def _tone(row: QueryEstimate) -> str:
-    return {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}.get(row.state, "")
+    return _TONES.get(row.state, "")
 
 
 def _estimate(row: QueryEstimate) -> Quantity:

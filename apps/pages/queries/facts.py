@@ -31,6 +31,7 @@ from engine.document.elements import scheduling_words
 __all__ = ["QueryDetail", "VersionChange", "statistic_words", "version_difference"]
 
 
+_TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
 _STATISTIC_WORDS = {"worst": "worst case", "mean": "mean"}
 
 
@@ -196,7 +197,7 @@ class QueryDetail:
         if self.estimate is None or not self.estimate.bound_s:
             return Stat("Headroom", Quantity(MISSING), "No estimate yet" if self.estimate is None else "No objective")
         gap, share = headroom_of(self.estimate)
-        tone = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}.get(self.estimate.state, "")
+        tone = _TONES.get(self.estimate.state, "")
         return Stat("Headroom", seconds(gap), f"{percent(share)} of the objective", tone)
 
     def _bottleneck(self) -> Stat:
