@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -14,12 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import django
+
 from tests.environment import RUN_DIR, VAR_DIR
 
 __all__ = ["copy_sqlite_template", "django_on", "drop_postgres_template", "postgres_template", "scratch_database"]
 
 _ROOT = Path(__file__).resolve().parent.parent
-_SQLITE = RUN_DIR / "template.sqlite3"
+_TEMPLATES = _ROOT / "var" / "test-templates"
 _POSTGRES = RUN_DIR / "template.postgres"
 
 
@@ -38,16 +41,26 @@ def _migrate(database_url: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _migrations_digest() -> str:
+    """Names the template of these migrations, so that later runs find it."""
+    digest = hashlib.sha256(django.get_version().encode())
+    for path in sorted(_ROOT.glob("apps/*/migrations/*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 def copy_sqlite_template(target: Path) -> None:
-    """Put a migrated SQLite database there; the first call of a run migrates the template."""
+    """Put a migrated SQLite database there. Its template is migrated once, and again when migrations change."""
+    template = _TEMPLATES / f"{_migrations_digest()}.sqlite3"
     with _lock("sqlite"):
-        if not _SQLITE.exists():
-            fresh = _SQLITE.with_suffix(".new")
-            fresh.unlink(missing_ok=True)
+        if not template.exists():
+            shutil.rmtree(_TEMPLATES, ignore_errors=True)
+            _TEMPLATES.mkdir(parents=True)
+            fresh = template.with_suffix(f".{os.getpid()}")
             _migrate(f"sqlite:///{fresh}")
-            fresh.rename(_SQLITE)
+            fresh.rename(template)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_SQLITE, target)
+    shutil.copyfile(template, target)
 
 
 def postgres_template(server_url: str) -> str:

@@ -80,15 +80,16 @@ def test_endpoint_asks_strangers_for_a_token(name: str, world: dict[str, Any]) -
 
 
 @with_tokens
-@pytest.mark.parametrize("role", ROLES)
-def test_endpoint_is_for_the_scopes_that_it_names(name: str, role: str, world: dict[str, Any]) -> None:
-    client = client_of(role)
-    for method, scope in ENDPOINTS[name].methods.items():
-        if scope not in ROLE_SCOPES[role]:
-            answer = client.generic(method, address(name, world))
-            assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing"), method
-        elif method == "GET":
-            assert client.get(address(name, world)).status_code in {200, *REFUSALS}
+def test_endpoint_is_for_the_scopes_that_it_names(name: str, world: dict[str, Any]) -> None:
+    path = address(name, world)
+    for role in ROLES:
+        client = client_of(role)
+        for method, scope in ENDPOINTS[name].methods.items():
+            if scope not in ROLE_SCOPES[role]:
+                answer = client.generic(method, path)
+                assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing"), (method, role)
+            elif method == "GET" and role in {"viewer", "operator"}:
+                assert client.get(path).status_code in {200, *REFUSALS}, role
 
 
 @with_tokens

@@ -54,7 +54,9 @@ def test_late_windows_are_worse() -> None:
 def test_healthy_schedule_shows_its_figures() -> None:
     result = judge_case(case({"a": rows(late=after(0.2))}, {"b": rows(has=False)}))
     assert (result.health, result.windows) == (GuardHealth.HEALTHY, 55)
-    assert result.reasons[0].startswith("scheduling: nothing is worse over 55 windows in 55 epochs: mean window latency")
+    assert result.reasons[0].startswith(
+        "scheduling: nothing is worse over 55 windows in 55 epochs: mean window latency"
+    )
     assert "0.4098 → 0.2098 s" in result.reasons[0]
 
 
