@@ -71,10 +71,9 @@ def _test(rest: list[str]) -> int:
 def _lint(rest: list[str]) -> int:
     from launcher.lint import lint
 
-    argparse.ArgumentParser(
-        prog="sluice lint", description="ruff, mypy, the import law, names and templates."
-    ).parse_args(rest)
-    return lint()
+    parser = argparse.ArgumentParser(prog="sluice lint", description="ruff, mypy, the import law, names and templates.")
+    parser.add_argument("--fast", action="store_true", help="neither types nor the import law, which take a minute")
+    return lint(fast=parser.parse_args(rest).fast)
 
 
 def _doctor(rest: list[str]) -> int:

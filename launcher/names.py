@@ -69,10 +69,14 @@ REPLACED = {
 #: Classes of one name that may stand in several modules, and why.
 REPEATED_CLASSES = {
     "Command": "Django's management commands",
-    "Config": "Django's and pydantic's inner settings",
-    "Media": "Django's inner class of forms",
     "Meta": "Django's inner options",
     "Migration": "Django's migrations",
+    "Evidence": "origin of a statistic: the engine's enum and the choices of its column",
+    "Link": "a link of the fleet: the engine's, and its row",
+    "Node": "a node of the fleet: the engine's, and its row",
+    "NodePool": "a pool of nodes: the engine's, and its row",
+    "Operator": "an operator of a query: the engine's, and its row",
+    "StaticTable": "a table to join with: the engine's, and its row",
 }
 
 #: Modules that may keep a name against the rules, and why.

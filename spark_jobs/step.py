@@ -344,9 +344,7 @@ class BatchStep:
                     bundle.partials.append(process_at_driver(bundle.pipeline, bundle.tables, bundle.work))
                 if bundle.places:
                     bundle.sides = joins.take_sides(bundle.pipeline, bundle.places, bundle.work)
-            except (
-                Exception
-            ) as error:  # of unforeseen data: the batch is tried again before quarantine
+            except Exception as error:  # of unforeseen data: the batch is tried again before quarantine
                 if not self._give_up:
                     raise
                 self._isolate(bundle.records, f"it could not be processed: {error}"[:1000])
