@@ -13,7 +13,7 @@ from agent.runtime.durability.recovery import PlanDelta, PlanNote
 from agent.runtime.query.adaptation import epoch_observation
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import QueueItem
-from agent.runtime.reports import QueryReport, epoch_row
+from agent.runtime.reports import QueryEpochReport, epoch_row
 from agent.wire import MAX_BODY_BYTES, Frame, FrameKind, batch_bytes
 
 __all__ = ["Framer", "QueryEpochEnd", "adapt_query", "end_query_epoch"]
@@ -103,7 +103,7 @@ class QueryEpochEnd:
 
 
 def end_query_epoch(
-    report: QueryReport, framer: Framer, epoch_us: int, checkpoint_share: float, delays: Mapping[str, Any]
+    report: QueryEpochReport, framer: Framer, epoch_us: int, checkpoint_share: float, delays: Mapping[str, Any]
 ) -> QueryEpochEnd:
     """Frame the output of the query's pipeline, and count it in the report; `delays` of its streams go with the
     mark.
@@ -140,7 +140,7 @@ def _note(pipeline: LocalPipeline, entry: int) -> PlanNote:
     )
 
 
-def adapt_query(report: QueryReport, epoch_us: int, epoch_s: float) -> dict[str, Any]:
+def adapt_query(report: QueryEpochReport, epoch_us: int, epoch_s: float) -> dict[str, Any]:
     """Let the query's controller decide on the next epoch; the row of this one."""
     pipeline, version = report.pipeline, report.pipeline.adaptation.version
     seen = epoch_observation(

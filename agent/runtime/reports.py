@@ -19,7 +19,7 @@ from engine.jarvis.fairness import max_min
 
 __all__ = [
     "EpochRows",
-    "QueryReport",
+    "QueryEpochReport",
     "counter_rows",
     "epoch_row",
     "granted_ns",
@@ -127,7 +127,7 @@ NEAR_BUDGET_SHARE = 0.9
 
 
 @dataclass
-class QueryReport:
+class QueryEpochReport:
     """One query in one epoch."""
 
     pipeline: LocalPipeline
@@ -162,13 +162,13 @@ class QueryReport:
         return "near its budget" if near else "steady"
 
 
-def query_reports(registry: QueryRegistry, free_ns: float, epoch_s: float) -> list[QueryReport]:
+def query_reports(registry: QueryRegistry, free_ns: float, epoch_s: float) -> list[QueryEpochReport]:
     """CPU time granted to and used by each query, before its epoch is ended."""
     pipelines, intakes = list(registry.pipelines.values()), registry.intakes
     epoch_ns = int(epoch_s * 1e9)
     shed = {name: intake.shed_since() for name, intake in intakes.items()}
     return [
-        QueryReport(
+        QueryEpochReport(
             pipeline,
             budget_ns=budget_ns,
             used_ns=pipeline.used_ns,
@@ -179,7 +179,7 @@ def query_reports(registry: QueryRegistry, free_ns: float, epoch_s: float) -> li
     ]
 
 
-def counter_rows(report: QueryReport, config_version: int, epoch_us: int) -> list[dict[str, Any]]:
+def counter_rows(report: QueryEpochReport, config_version: int, epoch_us: int) -> list[dict[str, Any]]:
     """`agent.wire.COUNTERS` of the query's operators."""
     return [
         {
@@ -206,7 +206,7 @@ def runtime_state(
     config: RuntimeConfig,
     registry: QueryRegistry,
     scheduler: Scheduler,
-    reports: Sequence[QueryReport],
+    reports: Sequence[QueryEpochReport],
     spool: Spool,
     clock_fault: str,
     epoch_us: int,
@@ -248,7 +248,11 @@ def spool_report(spool: Spool) -> dict[str, Any]:
 
 
 def _query_states(
-    config: RuntimeConfig, registry: QueryRegistry, scheduler: Scheduler, reports: Sequence[QueryReport], spool: Spool
+    config: RuntimeConfig,
+    registry: QueryRegistry,
+    scheduler: Scheduler,
+    reports: Sequence[QueryEpochReport],
+    spool: Spool,
 ) -> list[dict[str, Any]]:
     running, refused = {pipeline.query: pipeline for pipeline in registry.pipelines.values()}, registry.refused
     last = {
@@ -270,7 +274,7 @@ def _query_states(
     ]
 
 
-def _state_of(report: QueryReport | None, refused: bool, blocked: bool) -> str:
+def _state_of(report: QueryEpochReport | None, refused: bool, blocked: bool) -> str:
     if refused:
         return "refused"
     if blocked:

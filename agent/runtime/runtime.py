@@ -19,7 +19,7 @@ from agent.runtime.intake import Intake
 from agent.runtime.interface import RecordSource, RuntimeConfig
 from agent.runtime.query.pipeline import QUEUED_SHARE, LocalPipeline, overflow_backlog
 from agent.runtime.registry import QueryRegistry, feed_pipeline
-from agent.runtime.reports import EpochRows, QueryReport, counter_rows, query_reports, runtime_state
+from agent.runtime.reports import EpochRows, QueryEpochReport, counter_rows, query_reports, runtime_state
 from agent.runtime.scheduler import Scheduler
 from agent.wire import COUNTERS, SWEEPS, FrameKind
 
@@ -64,7 +64,7 @@ class Runtime:
         self._sub, self._quota_cores, self._quota_at_ns = 0, 0.0, 0
         self._began_ns, self._elapsed_ns = self._clock.monotonic_ns(), 1
         self._polled_bytes = self._queued_bytes = 0
-        self._reports: list[QueryReport] = []
+        self._reports: list[QueryEpochReport] = []
         self._rows = EpochRows()
         newest = self._recovery.newest.get(SCHEDULE)
         self.scheduler = Scheduler(config, newest, self._clock, self._labels.now_us)
