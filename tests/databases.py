@@ -27,9 +27,10 @@ _POSTGRES = RUN_DIR / "template.postgres"
 
 
 @contextmanager
-def _lock(name: str) -> Iterator[None]:
-    """One process of the run at a time."""
-    with (RUN_DIR / f"{name}.lock").open("w") as file:
+def _lock(path: Path) -> Iterator[None]:
+    """One process at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -52,7 +53,7 @@ def _migrations_digest() -> str:
 def copy_sqlite_template(target: Path) -> None:
     """Put a migrated SQLite database there. Its template is migrated once, and again when migrations change."""
     template = _TEMPLATES / f"{_migrations_digest()}.sqlite3"
-    with _lock("sqlite"):
+    with _lock(_TEMPLATES.with_suffix(".lock")):
         if not template.exists():
             shutil.rmtree(_TEMPLATES, ignore_errors=True)
             _TEMPLATES.mkdir(parents=True)
@@ -65,7 +66,7 @@ def copy_sqlite_template(target: Path) -> None:
 
 def postgres_template(server_url: str) -> str:
     """Name of a migrated database on that server; the first call of a run migrates it."""
-    with _lock("postgres"):
+    with _lock(_POSTGRES.with_suffix(".lock")):
         if not _POSTGRES.exists():
             name = f"template_{uuid.uuid4().hex[:12]}"
             with _connected(server_url) as connection:
