@@ -38,8 +38,17 @@ from engine.fields import BAD
 
 __all__ = ["bind", "bind_aggregate", "parse_patterns"]
 
-
 _FIELDS = {"regex": {"pattern"}, "kv": {"separator", "assign"}, "json": set[str]()}
+
+_STATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "avg": ("sum", "count"),
+    "count": ("count",),
+    "max": ("max",),
+    "min": ("min",),
+    "quantile": ("sketch",),
+    "sum": ("sum",),
+}
+_MICRO: Final = 1_000_000
 
 
 def parse_patterns(kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
@@ -79,16 +88,6 @@ def _groups(names: list[str], kept: dict[str, Any], path: str, faults: list[Faul
         faults.append(Fault(at, f"pattern is {pattern_words} with the named groups {named}; allowed: also {also}"))
         return ()
     return tuple((pattern, groups.index(name) + 1) for name in names)
-
-
-_STATES: Final[Mapping[str, tuple[str, ...]]] = {
-    "avg": ("sum", "count"),
-    "count": ("count",),
-    "max": ("max",),
-    "min": ("min",),
-    "quantile": ("sketch",),
-    "sum": ("sum",),
-}
 
 
 def bind_aggregate(
@@ -148,9 +147,6 @@ def _state_type(kind: str, argument: Node | None) -> pa.DataType:
     if kind == "sketch":
         return SKETCH_TYPE
     return pa.int64() if argument is None or kind == "count" else ARROW[argument.type]
-
-
-_MICRO: Final = 1_000_000
 
 
 Bound = tuple[Spec, dict[str, Type]] | None

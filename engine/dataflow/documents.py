@@ -16,7 +16,6 @@ from engine.fields import BAD, Anything, Enumeration, Field, FieldKind, FieldTab
 
 __all__ = ["KINDS", "NAME_PATTERN", "OPERATIONS", "PIPELINE", "read_tables"]
 
-
 NAME_PATTERN: Final = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 MAX_OPERATORS = 32
 MAX_TABLE_ROWS = 100_000
@@ -28,6 +27,19 @@ _SQL = String()
 _NAME = String(NAME_PATTERN, "a letter, then letters, digits and _, at most 63 in all")
 _TYPE = Enumeration(tuple(kind.value for kind in Type))
 _SECONDS = Number(least=0.001, most=31_536_000)
+
+#: The kinds that an operator with an expression may have in a deployment document; the first says what it is best.
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "window": ("window",),
+    "filter": ("filter",),
+    "map": ("map", "other"),
+    "project": ("project", "map", "other"),
+    "join": ("join",),
+    "aggregate": ("aggregate",),
+    "parse": ("parse", "map", "filter", "other"),
+    "buckets": ("buckets", "map", "other"),
+}
+_LISTED_FAULTS = 10
 
 
 class Named(MapOf):
@@ -97,18 +109,6 @@ OPERATIONS: Final[Mapping[str, FieldTable]] = {
     ),
 }
 
-#: The kinds that an operator with an expression may have in a deployment document; the first says what it is best.
-KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "window": ("window",),
-    "filter": ("filter",),
-    "map": ("map", "other"),
-    "project": ("project", "map", "other"),
-    "join": ("join",),
-    "aggregate": ("aggregate",),
-    "parse": ("parse", "map", "filter", "other"),
-    "buckets": ("buckets", "map", "other"),
-}
-
 
 class Operation(FieldKind):
     """An expression: an object whose field `op` says which other fields it has."""
@@ -161,9 +161,6 @@ PIPELINE = FieldTable(
     Field("tables", MapOf(_TABLE)),
     Field("operators", ListOf(_OPERATOR, least=1, most=MAX_OPERATORS), required=True),
 )
-
-
-_LISTED_FAULTS = 10
 
 
 def read_tables(given: Mapping[str, Any], path: str, faults: list[Fault]) -> dict[str, StaticTable | None]:

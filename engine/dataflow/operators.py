@@ -34,6 +34,13 @@ __all__ = [
     "type_of",
 ]
 
+#: Why a join of two streams runs at no source, by whether records of one agent alone match.
+_WHY_NOT = {
+    False: "records that match may be at other sources",
+    True: "both streams are the agent's own, but what matches is known at the end of a window, and no agent holds "
+    "records back so long",
+}
+
 
 @dataclass(frozen=True)
 class StaticTable:
@@ -266,14 +273,6 @@ def _own(operator: JudgedOperator, stateful: str | None) -> SourceRule:
         )
         return SourceRule(False, 4, reason)
     return SourceRule(True, None, f"{operator.id} needs nothing but the records of its source")
-
-
-#: Why a join of two streams runs at no source, by whether records of one agent alone match.
-_WHY_NOT = {
-    False: "records that match may be at other sources",
-    True: "both streams are the agent's own, but what matches is known at the end of a window, and no agent holds "
-    "records back so long",
-}
 
 
 def _exact(name: str, spec: AggregateSpec) -> str:

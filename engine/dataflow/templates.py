@@ -29,7 +29,6 @@ __all__ = [
     "t2t_probe",
 ]
 
-
 Document = dict[str, Any]
 
 _PROBE: Final = {

@@ -24,11 +24,16 @@ __all__ = [
     "timestamp_us",
 ]
 
-
 #: The column that a window operator adds: the beginning of the record's window.
 WINDOW_START: Final = "window_start"
 #: The column that tells records of agents apart where a join matches within one; no column of a document is named so.
 AGENT: Final = "_agent"
+
+#: What a text must look like to be converted to a timestamp, in UTC. RE2, Java and Python read this pattern alike.
+TIMESTAMP_PATTERN: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?\z"
+#: What a text must look like to be converted to a number.
+INT_PATTERN: Final = r"^-?[0-9]{1,19}\z"
+FLOAT_PATTERN: Final = r"^-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\z"
 
 
 class Type(StrEnum):
@@ -57,8 +62,6 @@ def arrow_schema(columns: Columns) -> pa.Schema:
     return pa.schema([(name, ARROW[kind]) for name, kind in columns.items()])
 
 
-#: What a text must look like to be converted to a timestamp, in UTC. RE2, Java and Python read this pattern alike.
-TIMESTAMP_PATTERN: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?\z"
 _PYTHON_PATTERN = re.compile(TIMESTAMP_PATTERN.replace(r"\z", r"\Z"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -72,9 +75,3 @@ def timestamp_us(text: str) -> int | None:
     except ValueError:
         return None
     return (instant - _EPOCH) // timedelta(microseconds=1)
-
-
-#: What a text must look like to be converted to a number.
-INT_PATTERN: Final = r"^-?[0-9]{1,19}\z"
-
-FLOAT_PATTERN: Final = r"^-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\z"

@@ -20,7 +20,6 @@ __all__ = [
     "filter_src",
 ]
 
-
 BASELINES = ("all-sp", "all-src", "filter-src", "best-op")  #: methods of settings that give an operator all or nothing
 
 

@@ -30,7 +30,6 @@ __all__ = [
     "shares",
 ]
 
-
 TIE = 1e-12  # relative; nearer than that, two plans are equally good
 _NON_NEGATIVE = Number(least=0)
 

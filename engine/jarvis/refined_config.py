@@ -38,7 +38,6 @@ __all__ = [
     "seal",
 ]
 
-
 ROUNDING = 1e-6  # of load factors that passed through a document
 ENOUGH_RECORDS = 1000  # behind a cost that may be far from what a source sees itself
 _NON_NEGATIVE = Number(least=0)
@@ -85,6 +84,8 @@ REFINED_CONFIG = FieldTable(
     Field("fallback", Enumeration(("local", "all-sp")), required=True, help="what the source does without it"),
     *LAST_FIELDS,
 )
+
+MAX_COST_CHANGE = 10.0  # of a cost, against what the source sees itself, on little evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +206,6 @@ def _check_plan(plan: Mapping[str, Any], operators: int, faults: list[Fault]) ->
         if any(abs(a - b) > ROUNDING for a, b in zip(reached, effective, strict=True)):
             message = f"load_factors are not those of lo {lo}, hi {hi} and theta {plan['theta']:g}"
             faults.append(Fault("plan_prior.load_factors", f"{message}; allowed: theta at the operator after lo"))
-
-
-MAX_COST_CHANGE = 10.0  # of a cost, against what the source sees itself, on little evidence
 
 
 def judge_config(

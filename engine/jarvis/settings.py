@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number
+from engine.fields import Enumeration, Field, FieldTable, ListOf, Number, SettingsRecord
 
 __all__ = ["METHODS", "OBJECTIVES", "SETTINGS", "AdaptationSettings"]
 
@@ -33,8 +32,10 @@ SETTINGS = FieldTable(
 
 
 @dataclass(frozen=True)
-class AdaptationSettings:
+class AdaptationSettings(SettingsRecord):
     """Settings of one query at one source (docs/models/jarvis.md; safe ranges as in `SETTINGS`)."""
+
+    TABLE: ClassVar[FieldTable] = SETTINGS
 
     method: str = "scalar"
     objective: str = "bytes"
@@ -47,30 +48,8 @@ class AdaptationSettings:
     z_least: float = 0.25
     z_most: float = 4.0
 
-    @classmethod
-    def parse(cls, document: Any) -> AdaptationSettings:
-        """Read settings; fields that are not given keep their defaults.
-
-        Raises
-        ------
-        DocumentError
-            With every fault: unknown fields, values out of their safe range.
-        """
-        faults: list[Fault] = []
-        read = cls.read(document, "", "", faults)
-        if read is None:
-            raise DocumentError(faults, "adaptation settings")
-        return read
-
-    @classmethod
-    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> AdaptationSettings | None:
-        """Parse a document within another: add its faults; None if there are any."""
-        before = len(faults)
-        read = SETTINGS.read(document, parent, key, faults)
-        if read is BAD or len(faults) > before:
-            return None
-        factors = tuple(read.pop("load_factors", ()))
-        return cls(load_factors=factors, **read)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "load_factors", tuple(self.load_factors))
 
     def to_dict(self) -> Mapping[str, Any]:
         """Document that `parse` reads."""

@@ -24,7 +24,6 @@ __all__ = [
     "options_of",
 ]
 
-
 MAX_EXACT_COMBINATIONS = 1_000_000  # combinations: most are cut off, so that it takes less than a second as a rule
 CAPS = 12  # limits of a source's time that the greedy search tries
 PASSES = 4  # over all choices; most find nothing more in the second

@@ -14,7 +14,6 @@ from engine.klink.watermarks import MEAN_VARIANCE, SweepForecast, moments, norma
 
 __all__ = ["forwarding_command", "memory_command", "pick_command", "slack_command"]
 
-
 _FAR_MS = 1e15  # thirty thousand years: beyond, sums of times and squares are no longer exact
 _MAX_STEPS = 1_000_000  # of Algorithm 1's loop
 _ROUNDING = 1e-6  # relative: a mean square below the square of its mean by no more than this is rounding
@@ -49,6 +48,8 @@ _SLACK_PROBLEM = FieldTable(
         required=True,
     ),
 )  # fmt: skip
+
+_MAX_VALUE = 1e15  # events, times and ratios beyond it are a mistake
 
 
 def slack_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,6 @@ def _check_steps(read: Mapping[str, Any], forecasts: list[SweepForecast], faults
         faults.append(Fault("r", message))
 
 
-_MAX_VALUE = 1e15  # events, times and ratios beyond it are a mistake
 _SERIES = ListOf(Number(least=0, most=_MAX_VALUE), least=1)
 
 _MEMORY_PROBLEM = FieldTable(

@@ -19,6 +19,13 @@ __all__ = [
     "starving",
 ]
 
+_UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
+_MIN_WORK_MS = 1e-3
+_SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice bench klink`
+_SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
+_MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
+_MAX_SIZES = 10_000
+
 
 @dataclass(slots=True)  # not frozen: one is made for every query at each pick, and that takes four times as long
 class QueryView:
@@ -43,14 +50,6 @@ class QueryView:
     ideal_ms: float = 0.0  #: CPU time of one record through the whole pipeline
     ran_ms: float = float("-inf")  #: when it last ran
     expires_ms: float | None = None  #: when the record that has waited longest is too old to wait; None: never
-
-
-_UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
-_MIN_WORK_MS = 1e-3
-_SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice bench klink`
-_SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
-_MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
-_MAX_SIZES = 10_000
 
 
 class QueryPolicy(Protocol):

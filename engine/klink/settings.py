@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, String
+from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, SettingsRecord, String
 from engine.refined_document import FIRST_FIELDS, LAST_FIELDS, RefinedDocument, check_checksum, refusal_reasons
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "WatermarkPrior",
     "judge_schedule",
 ]
-
 
 #: klink: least slack, those whose watermark is here first (default); stimulus-time: the earliest event time waiting;
 #: fcfs: the record that has waited longest; round-robin: in turn.
@@ -44,8 +43,10 @@ SCHEDULE = FieldTable(
 
 
 @dataclass(frozen=True)
-class ScheduleSettings:
+class ScheduleSettings(SettingsRecord):
     """Settings of one agent's scheduler (docs/models/klink.md; safe ranges as in `SCHEDULE`)."""
+
+    TABLE: ClassVar[FieldTable] = SCHEDULE
 
     policy: str = "klink"
     cycle_ms: float = 120.0
@@ -57,32 +58,6 @@ class ScheduleSettings:
     starvation_s: float = 5.0
     backlog_periods: float = 0.33
     backlog_most_s: float = 5.0
-
-    @classmethod
-    def parse(cls, document: Any) -> ScheduleSettings:
-        """Read settings; fields that are not given keep their defaults.
-
-        Raises
-        ------
-        DocumentError
-            With every fault: unknown fields, values out of their safe range.
-        """
-        faults: list[Fault] = []
-        read = cls.read(document, "", "", faults)
-        if read is None:
-            raise DocumentError(faults, "scheduling settings")
-        return read
-
-    @classmethod
-    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> ScheduleSettings | None:
-        """Parse a document within another: add its faults; None if there are any."""
-        before = len(faults)
-        read = SCHEDULE.read(document, parent, key, faults)
-        return None if read is BAD or len(faults) > before else cls(**read)
-
-    def to_dict(self) -> Mapping[str, Any]:
-        """Document that `parse` reads."""
-        return asdict(self)
 
     def backlog_s(self, period_s: float | None) -> float:
         """Seconds that records of a query may wait: a share of its windows' period, 0 where it has no windows."""

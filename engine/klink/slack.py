@@ -9,7 +9,6 @@ from engine.klink.watermarks import SweepForecast
 
 __all__ = ["expected_wait_ms", "looped_slack_ms", "mean_excess", "min_slack_ms", "steps", "stream_slack_ms"]
 
-
 _TAIL = 5.0  # standard deviations, from which on the difference of hazard and z would cancel
 _DEPTH = 25  # of the continued fraction; from `_TAIL` on it is exact to the last digit
 

@@ -21,6 +21,15 @@ __all__ = [
     "normal_forecast",
 ]
 
+#: Below it only the period of the windows is used.
+MIN_EPOCHS = 3
+
+#: The variance that the paper prints as equation 6, which is that of the mean of the history.
+MEAN_VARIANCE = "eq6"
+
+_PRIOR_EPOCHS = 30  # what was learned elsewhere counts as this many, less those of the stream's own
+_ROUNDING = 1e-6  # relative: a mean square below the square of its mean by no more than this is rounding
+
 
 @dataclass(frozen=True, slots=True)
 class SweepForecast:
@@ -31,13 +40,6 @@ class SweepForecast:
     least_ms: float  #: of the interval that holds it with the wanted confidence
     most_ms: float
     epochs: int  #: windows behind it
-
-
-#: Below it only the period of the windows is used.
-MIN_EPOCHS = 3
-
-#: The variance that the paper prints as equation 6, which is that of the mean of the history.
-MEAN_VARIANCE = "eq6"
 
 
 def moments(mu: Sequence[float], chi: Sequence[float], mode: str = "predictive") -> tuple[float, float]:
@@ -95,10 +97,6 @@ def empirical_interval(delays: Sequence[float], confidence: float) -> tuple[floa
     count = len(delays)
     rank = ceil(confidence * (count + 1) - 1e-9) + 1
     return (delays[0], delays[rank - 1]) if 1 < rank <= count else None
-
-
-_PRIOR_EPOCHS = 30  # what was learned elsewhere counts as this many, less those of the stream's own
-_ROUNDING = 1e-6  # relative: a mean square below the square of its mean by no more than this is rounding
 
 
 @dataclass(frozen=True, slots=True)

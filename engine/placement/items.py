@@ -18,7 +18,6 @@ from engine.placement.problem import BoolArray, PlacementProblem
 
 __all__ = ["Items", "Placement", "PlacementCandidate", "SearchSettings", "SparedMoves", "items_of"]
 
-
 Placement = dict[str, tuple[Replica, ...]]
 
 

@@ -28,12 +28,17 @@ __all__ = [
     "ordered",
 ]
 
-
 # Where no link says more: a gigabit per second.
 DEFAULT_BANDWIDTH_BYTES_S = 1.25e8
 _LOOKED_AT = 64  # moves that are compared for each step
 
 Replicas = tuple[Replica, ...]
+
+_LEAD = 128  # slices before the pause
+_TAIL = 384  # slices after it
+_MAX_OPERATORS = 600  # that Flow follows for one pause
+_MAX_RUNS = 40  # moves whose pause Flow follows; beyond, its length alone counts
+_GATE = "\0gate"
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,13 +258,6 @@ def move_rows(
 
 def _place(part: Replica) -> dict[str, Any]:
     return {"node": part.node, "core": part.core, "fraction": part.fraction}
-
-
-_LEAD = 128  # slices before the pause
-_TAIL = 384  # slices after it
-_MAX_OPERATORS = 600  # that Flow follows for one pause
-_MAX_RUNS = 40  # moves whose pause Flow follows; beyond, its length alone counts
-_GATE = "\0gate"
 
 
 @dataclass(eq=False)

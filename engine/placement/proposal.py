@@ -19,77 +19,12 @@ from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, ordered
 from engine.placement.search import PlacementSearch
 
-__all__ = ["Proposal", "command", "messages_of", "place"]
-
+__all__ = ["Proposal", "command", "place"]
 
 _TIE = 1e-6
 _FEW = 5  # moves that need no summary
 _MAIN_SHARE = 0.95
 _WORTH_SAYING = 0.01  # share by which moves must shorten the longest delay to be counted
-
-
-def messages_of(search: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
-    """Messages about a proposal for a person, in sentences."""
-    words, spared = [], _spared_words(search, best)
-    if spared is not None:
-        words.append(spared)
-    elif search.start is not None and not moves:
-        words.append("No better placement was found: everything stays where it is.")
-    if (words_of_few := _few_words(search, moves)) is not None:
-        words.append(words_of_few)
-    return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
-
-
-def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
-    """Message about moves left out for gaining less than the tolerance; None if there are none."""
-    share, value = search.settings.tolerance, best.candidate.measured.value
-    if share <= 0.0 or search.start is None or not search.candidates:
-        return None
-    least, moves = min(candidate.whole for candidate in search.candidates)
-    if least >= value * (1.0 - _TIE):
-        return None
-    unit = " s" if search.goal.kind == "worst" else " of its objective"
-    return (
-        f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
-        f"{value:.4g}{unit}: for less than {100 * share:g} % no more are made."
-    )
-
-
-def _few_words(search: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
-    """Message about the first moves that bring nearly all of the gain; None where moves are few or all needed."""
-    if search.start is None or len(moves) <= _FEW:
-        return None
-    before, after = search.start.measured.mace.worst, moves[-1]["mace_s"]
-    if after >= before * (1.0 - _WORTH_SAYING):
-        return None
-    limit_s = after + (1.0 - _MAIN_SHARE) * (before - after)
-    n = next(move["n"] for move in moves if move["mace_s"] <= max(limit_s, after))
-    if n > len(moves) // 2:
-        return None
-    there = moves[n - 1]["mace_s"]
-    return (
-        f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
-        f"down from {before:.3g} s; max_moves asks for a placement with fewer."
-    )
-
-
-def _alone_words(bottleneck: dict[str, Any], kind: str) -> str:
-    words = (
-        f"Operator {bottleneck['operator']} alone on the best core it may use takes {bottleneck['own_s']:.3g} s: "
-        "no placement of it in one piece is faster."
-    )
-    if bottleneck["load_share"] > 1.0:
-        words += f" Its mean load is {bottleneck['load_share']:.2f} of that core's capacity, so it never catches up."
-    if bottleneck["split_value"] is not None:
-        unit = " s" if kind == "worst" else " of its objective"
-        parts, value = bottleneck["parts"], bottleneck["split_value"]
-        words += f" Split into {parts} parts it would be {value:.3g}{unit}; may_split does not list it."
-    elif bottleneck["stateless"] is False:
-        words += " It has state and cannot be split."
-    elif bottleneck["stateless"] is None:
-        words += " Whether it has state is not known; a stateless operator could be split."
-    return words
-
 
 Progress = Callable[[float, str, dict[str, Any]], None]
 
@@ -282,7 +217,7 @@ def _proposal(
         "links": links,
         "moves": moves,
         "alone": search.alone,
-        "messages": messages_of(search, best, moves),
+        "messages": _messages(search, best, moves),
         "trace": search.trace,
         "constraints": search.limits.to_dict(),
     }
@@ -363,3 +298,66 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     if "rounds" in given:
         given.setdefault("budget_s", None)
     return place(Deployment.parse(document, placed=False), **given).to_dict()
+
+
+def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
+    """Messages about a proposal for a person, in sentences."""
+    words, spared = [], _spared_words(search, best)
+    if spared is not None:
+        words.append(spared)
+    elif search.start is not None and not moves:
+        words.append("No better placement was found: everything stays where it is.")
+    if (words_of_few := _few_words(search, moves)) is not None:
+        words.append(words_of_few)
+    return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
+
+
+def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
+    """Message about moves left out for gaining less than the tolerance; None if there are none."""
+    share, value = search.settings.tolerance, best.candidate.measured.value
+    if share <= 0.0 or search.start is None or not search.candidates:
+        return None
+    least, moves = min(candidate.whole for candidate in search.candidates)
+    if least >= value * (1.0 - _TIE):
+        return None
+    unit = " s" if search.goal.kind == "worst" else " of its objective"
+    return (
+        f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
+        f"{value:.4g}{unit}: for less than {100 * share:g} % no more are made."
+    )
+
+
+def _few_words(search: PlacementSearch, moves: list[dict[str, Any]]) -> str | None:
+    """Message about the first moves that bring nearly all of the gain; None where moves are few or all needed."""
+    if search.start is None or len(moves) <= _FEW:
+        return None
+    before, after = search.start.measured.mace.worst, moves[-1]["mace_s"]
+    if after >= before * (1.0 - _WORTH_SAYING):
+        return None
+    limit_s = after + (1.0 - _MAIN_SHARE) * (before - after)
+    n = next(move["n"] for move in moves if move["mace_s"] <= max(limit_s, after))
+    if n > len(moves) // 2:
+        return None
+    there = moves[n - 1]["mace_s"]
+    return (
+        f"After the first {n} of {len(moves)} moves the longest delay of a core is {there:.3g} s, "
+        f"down from {before:.3g} s; max_moves asks for a placement with fewer."
+    )
+
+
+def _alone_words(bottleneck: dict[str, Any], kind: str) -> str:
+    words = (
+        f"Operator {bottleneck['operator']} alone on the best core it may use takes {bottleneck['own_s']:.3g} s: "
+        "no placement of it in one piece is faster."
+    )
+    if bottleneck["load_share"] > 1.0:
+        words += f" Its mean load is {bottleneck['load_share']:.2f} of that core's capacity, so it never catches up."
+    if bottleneck["split_value"] is not None:
+        unit = " s" if kind == "worst" else " of its objective"
+        parts, value = bottleneck["parts"], bottleneck["split_value"]
+        words += f" Split into {parts} parts it would be {value:.3g}{unit}; may_split does not list it."
+    elif bottleneck["stateless"] is False:
+        words += " It has state and cannot be split."
+    elif bottleneck["stateless"] is None:
+        words += " Whether it has state is not known; a stateless operator could be split."
+    return words

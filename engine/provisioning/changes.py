@@ -29,7 +29,6 @@ __all__ = [
     "unplaced",
 ]
 
-
 Change = dict[str, Any]
 
 MAX_NODES = 1024  # of one change: each core is a server with a series of its own
@@ -84,6 +83,8 @@ FORMS = {
 # Fields of which a change has exactly one.
 _ONE_OF = {"arrivals": ("factors", "values"), "capacity": ("by", "capacity_cps")}
 
+WHAT = "list of changes"
+
 
 def read_list(items: Any, path: str, faults: list[Fault]) -> list[Change | None]:
     """The changes of a list in their places; None where one is faulty."""
@@ -113,9 +114,6 @@ def read_change(item: Any, parent: str, index: int, faults: list[Fault]) -> Chan
     if named[0] == "add_nodes" and "like" not in item and "capacity_cps" not in item:
         faults.append(Fault(f"{path}.like", "like is missing; new nodes need a node to be like, or capacity_cps"))
     return None if record is BAD or len(faults) > count else record
-
-
-WHAT = "list of changes"
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,6 @@ from engine.provisioning.question import PoolQuestion, ProgressClock
 
 __all__ = ["Counts", "MixCombinations", "NodeType", "node_of", "read_types"]
 
-
 _FIELDS = (
     Field("name", ID),
     Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
@@ -38,6 +37,8 @@ _PRICED = FieldTable(
 )
 _TYPES = ListOf(_PRICED, least=1)
 MAX_TYPES = 6
+
+_MAX_COMBINATIONS = 200_000
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,6 @@ def read_types(items: Any, *, path: str = "types") -> list[NodeType]:
 
 
 Counts = tuple[int, ...]
-
-_MAX_COMBINATIONS = 200_000
 
 
 class MixCombinations:

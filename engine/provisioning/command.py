@@ -24,7 +24,6 @@ from engine.provisioning.what_if import what_if
 
 __all__ = ["QUESTIONS", "answer_question", "command", "read_parameters"]
 
-
 _LOAD = (
     Field("factor", Anything(), help="load as a multiple of the present one, or an object by source (1)"),
     Field("lose", Number(least=0, most=1, whole=True), help="1: also with any one node lost (0)"),
@@ -41,6 +40,8 @@ _SPLIT = Field("split", Flag(), help="false: no stateless operator is split, how
 _BUDGET = Field("budget_s", POSITIVE, help="seconds after which the best bracket so far is the answer")
 _LEAVE_OUT = Field("leave_out", Flag(), help="true: go on without objectives that no number of nodes keeps (false)")
 _FLOW = Field("flow", Flag(), help="false: by Mace alone (true)")
+
+_BESIDE = ("changes", "scenarios")
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,6 @@ def _like(record: dict[str, Any], deployment: Deployment, path: str, faults: lis
     elif like is not None and like not in list(deployment.node_index):
         near = suggestion(str(like), list(deployment.node_index))
         faults.append(Fault(f"{path}.like", f"like is {value_words(like)}, which is no node{near}"))
-
-
-_BESIDE = ("changes", "scenarios")
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:

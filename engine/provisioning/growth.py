@@ -27,6 +27,10 @@ from engine.provisioning.what_if import mace_by_query
 
 __all__ = ["Growth", "Headroom", "LoadGrowth", "headroom_by_query", "is_linear"]
 
+_STEP = 0.01  # factors are found to a hundredth of themselves
+_RUN = 20  # a confirmation by Flow, in units of a bisection, for the progress told
+_LESS = 0.97  # what Flow does not confirm is tried again at this share
+
 
 def is_linear(deployment: Deployment) -> bool:
     """Whether loads are sums of the arrivals times coefficients: no models, no other combination than the sum."""
@@ -194,11 +198,6 @@ def _servers_used(deployment: Deployment) -> BoolArray:
     for i in range(len(deployment.queries)):
         used[i, servers_above(deployment.layout, members[start[i] : start[i + 1]])] = True
     return used
-
-
-_STEP = 0.01  # factors are found to a hundredth of themselves
-_RUN = 20  # a confirmation by Flow, in units of a bisection, for the progress told
-_LESS = 0.97  # what Flow does not confirm is tried again at this share
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,6 @@ from engine.errors import DocumentError, Fault, suggestion
 
 __all__ = ["PoolRange", "add", "cost_per_hour", "grow", "lose", "new_names", "pool_of", "resize", "resize_pool"]
 
-
 Step = tuple[Deployment, str]
 
 

@@ -16,8 +16,9 @@ from engine.provisioning.changes import AppliedChanges, applied, unplaced
 
 __all__ = ["PLACES", "WhatIfScenario", "placed", "read_scenarios"]
 
-
 PLACES = ("keep", "fill", "search")
+
+MAX_SCENARIOS = 64
 
 
 def placed(
@@ -82,8 +83,6 @@ def _searched(
     )
     return deployment.with_placement(proposal.placement)
 
-
-MAX_SCENARIOS = 64
 
 _SCENARIO = FieldTable(
     "a scenario",

@@ -35,7 +35,6 @@ __all__ = [
     "what_if",
 ]
 
-
 _Z = 1.6449  # of the normal distribution, two-sided at `LEVEL`
 
 

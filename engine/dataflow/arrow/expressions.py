@@ -28,7 +28,6 @@ __all__ = [
     "to_whole",
 ]
 
-
 _MIN_INT64, _LIMIT = -(2.0**63), 2.0**63
 
 
@@ -244,7 +243,6 @@ CALLS: Final[Mapping[str, Callable[..., Any]]] = {
     "replace": _constant(pc.replace_substring),
     "substring": _substring,
 }
-
 
 #: Gives an array of the batch's length, or a scalar where no column is read.
 Evaluator = Callable[[pa.RecordBatch], Any]

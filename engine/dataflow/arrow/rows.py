@@ -28,6 +28,8 @@ from engine.dataflow.types import ARROW, WINDOW_START, Type, timestamp_us
 
 __all__ = ["RowFunction", "finite_columns", "lookup", "reader", "row_function"]
 
+_BLANK: Final = " \t\n\r"
+
 
 def lookup(spec: JoinSpec, schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """The join as a function from batch to batch of `schema`."""
@@ -144,7 +146,6 @@ def _object(line: str | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-_BLANK: Final = " \t\n\r"
 #: Reads the value that a text begins with. What follows is not looked at: Spark does not either.
 _decode = json.JSONDecoder(parse_constant=_refuse).raw_decode
 
@@ -172,7 +173,6 @@ _JSON: Final[Mapping[Type, Callable[[Any], Any]]] = {
     Type.BOOL: lambda value: value if isinstance(value, bool) else None,
     Type.TIMESTAMP: lambda value: timestamp_us(value) if isinstance(value, str) else None,
 }
-
 
 RowFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 

@@ -33,6 +33,21 @@ __all__ = [
     "timestamp",
 ]
 
+#: Aggregates by whether a small state of theirs can be updated record by record, and merged (rule 1).
+AGGREGATES: Final[Mapping[str, bool]] = {
+    "avg": True,
+    "count": True,
+    "max": True,
+    "min": True,
+    "quantile": True,
+    "sum": True,
+    "median": False,
+    "percentile": False,
+}
+_LARGEST: Final = 2**63 - 1
+_MAX_NODES: Final = 2_000
+_MAX_PLACE: Final = 4_000  # of a position in a text
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -116,23 +131,6 @@ OPERATORS: Final = frozenset(
         *("and", "or", "not", "is_null", "like"),
     }
 )
-
-#: Aggregates by whether a small state of theirs can be updated record by record, and merged (rule 1).
-AGGREGATES: Final[Mapping[str, bool]] = {
-    "avg": True,
-    "count": True,
-    "max": True,
-    "min": True,
-    "quantile": True,
-    "sum": True,
-    "median": False,
-    "percentile": False,
-}
-
-
-_LARGEST: Final = 2**63 - 1
-_MAX_NODES: Final = 2_000
-_MAX_PLACE: Final = 4_000  # of a position in a text
 
 
 class ExpressionError(Exception):

@@ -62,6 +62,11 @@ _CONVERTS: Final = frozenset(
     }
 )
 
+_KNOWN: Final = (
+    "columns, numbers, texts, + - * / % div ||, comparisons, and, or, not, in, between, like, rlike, is null, case, "
+    "cast, and functions"
+)
+
 
 class Typing:
     """Translator of sqlglot's tree into typed nodes, over given columns."""
@@ -246,10 +251,6 @@ class Typing:
 
 
 _ALLOWED: Final = ", ".join([*FUNCTIONS, "coalesce", "nullif", "if", "cast"])
-_KNOWN: Final = (
-    "columns, numbers, texts, + - * / % div ||, comparisons, and, or, not, in, between, like, rlike, is null, case, "
-    "cast, and functions"
-)
 _INSTEAD: Final = {
     (Type.INT64, Type.TIMESTAMP): "; allowed: timestamp_micros()",
     (Type.TIMESTAMP, Type.INT64): "; allowed: unix_micros()",

@@ -24,6 +24,10 @@ __all__ = [
     "epoch_state",
 ]
 
+DETECT_EPOCHS = 3  # unstable ones in a row, before the paper's runtime profiles: fewer may be scheduling noise
+_KEPT = 10
+_SETTLED = 2  # stable epochs in a row, after which a change is over
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOperator:
@@ -140,9 +144,6 @@ class Controller(Protocol):
         is not, "from", "to": load factors, "bytes_before", "bytes_after": sent per record or None}."""
 
 
-DETECT_EPOCHS = 3  # unstable ones in a row, before the paper's runtime profiles: fewer may be scheduling noise
-
-
 def epoch_state(observation: EpochObservation, settings: AdaptationSettings) -> EpochState:
     """State of an epoch: congested if an operator left more than DrainedThres of its admitted records unprocessed.
 
@@ -182,10 +183,6 @@ class RuntimeMachine:
     def give_up(self) -> None:
         """Return to watching, since adaptation reached no stable plan."""
         self.phase, self._unstable = Phase.PROBE, 0
-
-
-_KEPT = 10
-_SETTLED = 2  # stable epochs in a row, after which a change is over
 
 
 class ChangeHistory:

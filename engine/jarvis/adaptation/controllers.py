@@ -30,13 +30,16 @@ from engine.jarvis.settings import AdaptationSettings
 
 __all__ = ["BestOpMethod", "StaticMethod", "controller", "static_factors"]
 
-
 _WORDS = {
     "fixed": "load factors are set by hand",
     "all-sp": "everything runs at the stream processor",
     "all-src": "everything that may runs at the source",
     "filter-src": "the source filters and nothing else",
 }
+
+_MIN_EPOCH_S = 1e-3
+_MIN_BUDGET_S = 1e-9  # clocks count no less
+_MAX_VALUE = 1e12  # records, bytes or seconds of an epoch that can be
 
 
 def static_factors(settings: AdaptationSettings, operators: Sequence[SourceOperator]) -> tuple[float, ...]:
@@ -169,9 +172,6 @@ class _Adapter:
         return self._method.step(epoch)
 
 
-_MIN_EPOCH_S = 1e-3
-_MIN_BUDGET_S = 1e-9  # clocks count no less
-_MAX_VALUE = 1e12  # records, bytes or seconds of an epoch that can be
 _NUMBERS = tuple(field.name for field in fields(OperatorEpoch) if field.name != "load_factor")
 
 

@@ -14,12 +14,22 @@ from engine.jarvis.partition import Frontier, shares
 
 __all__ = ["Ask", "LoadFactorPlan", "ScalarMethod", "best_plan", "floor_within", "with_floor"]
 
-
 _FLOOR_SHARE = 0.05  # of the budget that the floor may cost
 _ROUNDS = 2  # groups law: costs depend on the load, and the load on the costs
 _HALVINGS = 12
 _NEAR = 1e-3  # of the budget
 _OVER = 0.01  # of the budget, that a plan may cost more and still be kept
+
+_LARGE = 2.0  # times IdleThres: a deviation that is acted on at once
+_LOW = 0.4  # of IdleThres below the margin: a small deviation
+_ODD_EPOCHS = 2  # that a small deviation lasts before it is acted on
+_POLISH_EPOCHS = 4
+_JUDGED_EPOCHS = 16  # quiet ones at most, by whose mean a plan is polished
+_NOISE = 0.01  # of the budget, by which the mean may be off without a move
+_REVERSAL_EPOCHS = 3
+_TRIED_RECORDS = 500  # of an operator that is not known, in its first epoch
+_MIN_TRIED, _TRIED_MOST = 0.01, 0.5  # shares of what comes to it
+_TRIED_BUDGET = 0.8  # of the budget for what is known, while something is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +140,6 @@ def _filled(model: PipelineModel, ask: Ask, pair: tuple[int, int], theta: float)
         theta = guess if low < guess < high else (low + high) / 2
         best = plan(theta)
     return best
-
-
-_LARGE = 2.0  # times IdleThres: a deviation that is acted on at once
-_LOW = 0.4  # of IdleThres below the margin: a small deviation
-_ODD_EPOCHS = 2  # that a small deviation lasts before it is acted on
-_POLISH_EPOCHS = 4
-_JUDGED_EPOCHS = 16  # quiet ones at most, by whose mean a plan is polished
-_NOISE = 0.01  # of the budget, by which the mean may be off without a move
-_REVERSAL_EPOCHS = 3
-_TRIED_RECORDS = 500  # of an operator that is not known, in its first epoch
-_MIN_TRIED, _TRIED_MOST = 0.01, 0.5  # shares of what comes to it
-_TRIED_BUDGET = 0.8  # of the budget for what is known, while something is tried
 
 
 _NEVER = Conditions(-_POLISH_EPOCHS, -1.0, -1.0)

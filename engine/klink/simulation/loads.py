@@ -22,8 +22,17 @@ __all__ = [
     "draw",
 ]
 
-
 Array = NDArray[np.float64]
+
+DELAYS = ("uniform", "zipf")
+LOADS = ("ysb", "lrb", "nyt", "mixed")
+_CHUNK_MS = 60.0  # of events that travel together
+_MAX_DELAY_MS = 1_000.0
+_ZIPF = 0.99
+_SHARE = 0.1  # of a core that a query of these loads takes on average: 40 saturate four cores
+_MIXED_PERIODS_MS = (1_000.0, 2_000.0, 3_000.0, 5_000.0, 10_000.0)
+_MIXED_SPREAD = 8.0  # a query's work is up to so many times the average's, or as many times less
+_COST_SHARES = {2: (0.4, 0.6), 3: (0.3, 0.3, 0.4), 5: (0.2, 0.2, 0.2, 0.1, 0.3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +103,6 @@ class SimulationSetting:
     epoch_ms: float = 1_000.0
     drain_s: float = 0.0  #: that it goes on after the last bin, without new events, until all windows are swept
     seed: int = 0
-
-
-DELAYS = ("uniform", "zipf")
-LOADS = ("ysb", "lrb", "nyt", "mixed")
-_CHUNK_MS = 60.0  # of events that travel together
-_MAX_DELAY_MS = 1_000.0
-_ZIPF = 0.99
-_SHARE = 0.1  # of a core that a query of these loads takes on average: 40 saturate four cores
-_MIXED_PERIODS_MS = (1_000.0, 2_000.0, 3_000.0, 5_000.0, 10_000.0)
-_MIXED_SPREAD = 8.0  # a query's work is up to so many times the average's, or as many times less
 
 
 @dataclass(frozen=True)
@@ -177,9 +176,6 @@ def _query(load: DrawnLoad, index: int, random: np.random.Generator, share: floa
         waits_ms=load.waits_periods * period_ms,
     )
     return query, rate, streams
-
-
-_COST_SHARES = {2: (0.4, 0.6), 3: (0.3, 0.3, 0.4), 5: (0.2, 0.2, 0.2, 0.1, 0.3)}
 
 
 def _shape(load: DrawnLoad, random: np.random.Generator) -> tuple[float, float, int, Sequence[float], float]:

@@ -26,8 +26,10 @@ __all__ = [
     "work",
 ]
 
-
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_UNKNOWN, _MIN_EPOCHS = 1000.0, 3
+_TAIL, _DEPTH = 5.0, 25
 
 
 def part(function: Function) -> Function:
@@ -117,8 +119,6 @@ def stimulus(world: KlinkWorld, s: int, b: int) -> float:
 
 
 _PRINTED, _REPAIRED = CODES["algorithm-1"], CODES["algorithm-1-repaired"]
-_UNKNOWN, _MIN_EPOCHS = 1000.0, 3
-_TAIL, _DEPTH = 5.0, 25
 
 
 @part

@@ -14,7 +14,6 @@ from engine.klink.simulation.loads import Arrivals, SimulatedOperator, Simulated
 
 __all__ = ["CODES", "CORE", "NODE", "SAMPLE_MS", "STAGE", "KlinkWorld", "QueryStage", "stages_of", "world_of"]
 
-
 Rows = NDArray[Any]
 
 #: What a policy's name is in compiled code.
@@ -55,6 +54,9 @@ NODE = np.dtype(
     + [(name, "f8") for name in ("idled", "relieving", "since")]
 )
 
+SAMPLE_MS = 200.0
+_ROOM = 200_000  # of spans
+
 
 class KlinkWorld(NamedTuple):
     """Shapes: S stages, B bins, W windows, J streams, K operators, N nodes, C cores."""
@@ -94,8 +96,6 @@ class KlinkWorld(NamedTuple):
 
 
 Array = NDArray[np.float64]
-SAMPLE_MS = 200.0
-_ROOM = 200_000  # of spans
 _Sums = tuple[list[float], list[float]]
 
 

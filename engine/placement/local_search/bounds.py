@@ -16,11 +16,13 @@ from engine.placement.problem import PlacementProblem
 
 __all__ = ["Bound", "lower_bound", "refuse_impossible", "respectful"]
 
-
 # Pairs of the largest items are tried on clusters of at most this many cores.
 _PAIRED_CORES = 100
 # Rounding must not lift a bound above what it bounds.
 _SAFE = 1.0 - 1e-12
+
+# Steps of the exhaustive search after which it is given up.
+_STEPS = 200_000
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,6 @@ def _base(problem: PlacementProblem, fixed: SearchArrays) -> float:
         scan(row, zero, zero, rates, done, most, np.inf)[0]
         for row, rates, done, most in zip(fixed.empty, fixed.rates, fixed.done, fixed.most, strict=True)
     )
-
-
-# Steps of the exhaustive search after which it is given up.
-_STEPS = 200_000
 
 
 def refuse_impossible(problem: PlacementProblem) -> None:

@@ -14,9 +14,11 @@ from engine.placement.problem import PlacementProblem, faults_of, value_of
 
 __all__ = ["best_of", "first_placements", "fixed_of", "groups_of", "state_of"]
 
-
 # A core without capacity works this share of what the fastest can do: costs stay finite, so that one can be less.
 _IDLE = 1e-9
+
+# Series are judged in at most this many blocks.
+BLOCKS = 24
 
 
 def fixed_of(problem: PlacementProblem) -> SearchArrays:
@@ -117,10 +119,6 @@ def best_of(state: SearchState, seed: int, finalists: int, *, climbing: bool) ->
 
 def _whole(*shape: int) -> IntArray:
     return np.zeros(shape, dtype=np.int64)
-
-
-# Series are judged in at most this many blocks.
-BLOCKS = 24
 
 
 def first_placements(problem: PlacementProblem) -> list[IntArray]:

@@ -34,6 +34,8 @@ __all__ = [
     "splits_said",
 ]
 
+_ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
+
 
 @dataclass(frozen=True)
 class Refutation:
@@ -213,9 +215,6 @@ class FusedBound:
                 said = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
                 return Refutation("fused", said, bound, least_s, None, lose)
         return None
-
-
-_ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
 
 
 def parts_needed(problem: PoolProblem, judge: Judge, cores: int) -> dict[str, int]:

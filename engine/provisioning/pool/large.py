@@ -18,10 +18,15 @@ from engine.provisioning.question import ProgressClock
 
 __all__ = ["LargeSolver", "is_large", "packings", "solver_for"]
 
-
 # Whether classes of loose bounds go first, the ratio of bounds within a class, and whether the mean and deviation of a
 # load decide within it instead of the peak.
 _PACKINGS = ((True, 2.0, False), (False, 1.6, False), (True, 3.0, True))
+
+_LARGE = 200_000  # items times cores, from which on trying every loss for every size takes too long
+_MAX_PACKINGS = 3  # packings for each size of a search for the smallest pool
+_HOPELESS = 0.02  # share of the items that a packing leaves out, from which on no other one is tried
+_FAR = 1.3  # times a bound, from which on a climb is not tried
+_CHUNK = 100_000_000  # steps of a scan between two looks at the clock: about half a second
 
 
 def packings(
@@ -64,13 +69,6 @@ def _orders(problem: PoolProblem) -> list[IntArray]:
         size = spread if by_spread else peak
         orders.append(np.lexsort((-size, -group if loose_first else group, free > 0.5)))
     return orders
-
-
-_LARGE = 200_000  # items times cores, from which on trying every loss for every size takes too long
-_MAX_PACKINGS = 3  # of packing, for each size of a search for the smallest pool
-_HOPELESS = 0.02  # share of the items that a packing leaves out, from which on no other one is tried
-_FAR = 1.3  # times a bound, from which on a climb is not tried
-_CHUNK = 100_000_000  # steps of a scan between two looks at the clock: about half a second
 
 
 def is_large(problem: PoolProblem) -> bool:
