@@ -107,7 +107,8 @@ def _recording(load: str, number: int, seconds: int, rate: float, draw: np.rando
 def _bursts(steps: int, draw: np.random.Generator) -> NDArray[np.float64]:
     """Rates over the mean one, of tenths of a second."""
     between_s = _BURST_S * (1 - _BURST_SHARE) / _BURST_SHARE
-    bursting, bursts = draw.random() < _BURST_SHARE, []
+    bursting = draw.random() < _BURST_SHARE
+    bursts: list[Any] = []
     while len(bursts) < steps:
         length_s = draw.exponential(_BURST_S if bursting else between_s)
         bursts += [_BURST if bursting else 1.0] * max(1, round(10 * length_s))

@@ -102,7 +102,8 @@ def _steps(
 ) -> tuple[list[tuple[float, float]], list[PoolSize]]:
     """CPU and elapsed seconds of every position, and what was found at the first."""
     bench = PoolCurve(deployment)
-    times, first = [], []
+    times: list[tuple[float, float]] = []
+    first: list[PoolSize] = []
     for factor in (1.0, *POSITIONS):
         cpu, began = time.process_time(), time.perf_counter()
         pool_sizes = bench.sweep(factor, sizes, lose_one=lose_one, rounds=rounds)

@@ -99,7 +99,9 @@ def _times(seed: int, events: float, horizon_s: float) -> NDArray[np.float64]:
 
 def _query(rng: np.random.Generator, q: int, nodes: int) -> list[dict[str, Any]]:
     """Input, then mostly projects and selects with two joins, then an output that reads every loose end."""
-    names, loose, operators = [f"s{q}"], set(), []
+    names = [f"s{q}"]
+    loose: set[str] = set()
+    operators: list[dict[str, Any]] = []
     for i in range(OPERATORS_PER_QUERY):
         last = i == OPERATORS_PER_QUERY - 1
         width = min(len(names), 2 if i in (5, 10) else 1)

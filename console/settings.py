@@ -96,7 +96,7 @@ else:
     DATABASES = {
         "default": {
             "ENGINE": "django.db.backends.sqlite3",
-            "NAME": ENV.var_dir / "sluice.sqlite3",
+            "NAME": str(ENV.var_dir / "sluice.sqlite3"),
             "OPTIONS": {
                 "timeout": 20,
                 "transaction_mode": "IMMEDIATE",
@@ -256,7 +256,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = ENV.var_dir / "static"
 STATIC_ROOT.mkdir(exist_ok=True)
 # plotly.min.js comes from the wheel; found without importing the package, which takes half a second
-_PLOTLY = Path(find_spec("plotly").submodule_search_locations[0]) / "package_data"
+_PLOTLY = Path(str(getattr(find_spec("plotly"), "origin", ""))).parent / "package_data"
 STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", _PLOTLY)]
 # what is collected is compressed as well, to a third; where nothing is (in tests, say) files come from their folders
 STORAGES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from http.client import HTTPException
-from typing import Any
+from typing import Any, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -94,11 +94,11 @@ class ConsoleClient:
         request = Request(self._base + path, data=body, headers=says, method=method)
         try:
             with urlopen(request, timeout=self._timeout_s) as answer:
-                return answer.status, answer.headers, answer.read()
+                return answer.status, cast(Mapping[str, str], answer.headers), answer.read()
         except HTTPError as error:
             with error:
                 if error.code == 304:
-                    return 304, error.headers, b""
+                    return 304, cast(Mapping[str, str], error.headers), b""
                 text = error.read().decode(errors="replace")[:_SHOWN_CHARACTERS]
             if error.code >= 500 or error.code in _PASSING:
                 failed = error.code >= 500 and error.code not in _ABSENT

@@ -124,7 +124,7 @@ class SettingsView(_OwnSettings):
         return self.page()
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        form = ProfileForm(request.POST, instance=User.objects.get(pk=request.user.pk))
+        form = ProfileForm(request.POST, instance=User.objects.get(pk=signed_in_user(request).pk))
         if not form.is_valid():
             return self.page(form=form)
         form.save()

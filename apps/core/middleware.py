@@ -108,12 +108,13 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-ID", "")
-        request.request_id = given if _ACCEPTABLE_ID.match(given) else uuid.uuid4().hex[:16]
-        with structlog.contextvars.bound_contextvars(request_id=request.request_id):
+        request_id = given if _ACCEPTABLE_ID.match(given) else uuid.uuid4().hex[:16]
+        request.request_id = request_id  # type: ignore[attr-defined] # Django leaves requests open for middleware
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
             length = request.META.get("CONTENT_LENGTH") or "0"
             refusal = oversize(int(length)) if length.isdigit() else None
             response = error_response(request, refusal) if refusal else self.get_response(request)
-        response["X-Request-ID"] = request.request_id
+        response["X-Request-ID"] = request_id
         return response
 
 

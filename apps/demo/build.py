@@ -184,7 +184,7 @@ def _staging() -> None:
 
 
 def _nodes(cluster: Cluster, pools: list[tuple[str, float, int, int, str, list[str]]]) -> dict[str, Any]:
-    nodes = {}
+    nodes: dict[str, Any] = {}
     for name, capacity_cps, cores, memory_bytes, price, members in pools:
         pool = pool_create(
             cluster=cluster,
@@ -245,7 +245,7 @@ def _ask(cluster: Cluster, user: User, plan: DemoQuery, say: Say, **asked: Any) 
 
 def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> None:
     """Preview the first choice of that kind, if the engine found one."""
-    choice = next((choice for choice in request.result["choices"] if choice["kind"] == kind), None)
+    choice = next((choice for choice in (request.result or {})["choices"] if choice["kind"] == kind), None)
     if choice is None:
         return
     say(f"Taking the choice: {choice['title']}")

@@ -34,14 +34,14 @@ def accuracy_observe_all(now: datetime | None = None) -> int:
     """Judge every interval that is over; returns how many."""
     present = now or timezone.now()
     since = present - _BACK
-    observations = 0
+    found = 0
     queries = Query.objects.filter(live__in=LiveQuery.objects.all(), estimates__run__created_at__lte=present)
     for query in queries.select_related("cluster").distinct():
         try:
-            observations += accuracy_observe(query=query, since=since, now=present)
+            found += accuracy_observe(query=query, since=since, now=present)
         except SluiceError as error:
             _log.warning("estimates of %s are not judged now: %s", query, error)
-    return observations
+    return found
 
 
 @transaction.atomic
@@ -74,10 +74,10 @@ def _by_interval(query: Query, begin: datetime, now: datetime) -> Iterable[tuple
     first, end = _floor(begin), _floor(now - _SETTLE)
     first = first if first >= begin else first + INTERVAL
     rows = ResultWindow.objects.filter(query=query, emitted_at__gte=first, emitted_at__lt=end)
-    windows: dict[datetime, list[ResultWindow]] = {}
+    found: dict[datetime, list[ResultWindow]] = {}
     for row in rows.defer("body").order_by("emitted_at"):
-        windows.setdefault(_floor(row.emitted_at), []).append(row)
-    return windows.items()
+        found.setdefault(_floor(row.emitted_at), []).append(row)
+    return found.items()
 
 
 def _floor(moment: datetime) -> datetime:
@@ -87,8 +87,8 @@ def _floor(moment: datetime) -> datetime:
 
 def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow]) -> AccuracyObservation | None:
     """The observation of one interval; None where no window can be judged or no estimate was in force."""
-    kept = [window for window in windows if _is_usable(window)]
-    usable = [one.latency_s for one in kept]
+    kept = [one for one in windows if _is_usable(one)]
+    usable = [one.latency_s or 0.0 for one in kept]
     rows = QueryEstimate.objects.filter(query=query, run__created_at__lte=starts_at).select_related("run", "version")
     estimate = rows.order_by("-run__created_at", "-run_id").first()
     if not kept or estimate is None:
@@ -96,7 +96,7 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
     observed = _statistic(usable, estimate.statistic)
     trust = estimate.result.get("trust") or {}
     disturbed = _disturbed(kept)
-    shown = estimate.low_s is not None and estimate.high_s is not None
+    low_s, high_s = estimate.low_s, estimate.high_s
     return AccuracyObservation(
         cluster=query.cluster,
         query=query,
@@ -110,26 +110,28 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
         expected_s=estimate.estimate_s,
         low_s=estimate.low_s,
         high_s=estimate.high_s,
-        half_s=trust.get("half_s") if trust else (estimate.high_s - estimate.estimate_s if shown else None),
+        half_s=trust.get("half_s")
+        if trust
+        else (None if low_s is None or high_s is None else high_s - estimate.estimate_s),
         factor=trust.get("factor", 1.0),
         observed_s=observed,
         windows=len(usable),
         left_out=len(windows) - len(usable),
         disturbed=disturbed,
-        covered=estimate.low_s <= observed <= estimate.high_s if shown and not disturbed else None,
+        covered=None if low_s is None or high_s is None or disturbed else low_s <= observed <= high_s,
         parts=_parts(estimate),
         kinds=_kinds(query, estimate, starts_at),
     )
 
 
-def _is_usable(window: ResultWindow) -> bool:
+def _is_usable(one: ResultWindow) -> bool:
     """A window that was complete when it was first told. A negative latency is one of clocks, not of the system."""
-    return window.complete and window.revision == 0 and window.latency_s is not None and window.latency_s >= 0.0
+    return one.complete and one.revision == 0 and one.latency_s is not None and one.latency_s >= 0.0
 
 
 def _disturbed(windows: list[ResultWindow]) -> str:
     """What the stream processor did while the records of some windows were under way; empty: nothing but its work."""
-    spans = [(window.emitted_at - timedelta(seconds=window.latency_s), window.emitted_at) for window in windows]
+    spans = [(one.emitted_at - timedelta(seconds=one.latency_s or 0.0), one.emitted_at) for one in windows]
     stretches = stream_disturbances(min(since for since, _ in spans), max(until for _, until in spans))
     for row in stretches:
         if any(row.begins_at < until and row.ends_at > since for since, until in spans):
@@ -155,10 +157,10 @@ def _kinds(query: Query, estimate: QueryEstimate, starts_at: datetime) -> dict[s
     expected = estimate.result.get("operators", {})
     measured = work_by_operator(query, starts_at, starts_at + INTERVAL)
     kinds = dict(estimate.version.operators.values_list("name", "kind"))
-    totals: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for name, cps in measured.items():
         if name in expected and name in kinds:
-            sums = totals.setdefault(kinds[name], [0.0, 0.0])
+            sums = found.setdefault(kinds[name], [0.0, 0.0])
             sums[0] += expected[name]["load_mean_cps"]
             sums[1] += cps
-    return {kind: [round(value, 3) for value in sums] for kind, sums in totals.items()}
+    return {kind: [round(value, 3) for value in sums] for kind, sums in found.items()}

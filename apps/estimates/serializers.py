@@ -103,11 +103,11 @@ class EstimateRunDetailSerializer(EstimateRunSerializer):
 
     @extend_schema_field(QueryEstimateSerializer(many=True))
     def get_queries(self, run: EstimateRun) -> list[dict[str, Any]]:
-        return QueryEstimateSerializer(objectives_by_headroom(run), many=True).data
+        return list(QueryEstimateSerializer(objectives_by_headroom(run), many=True).data)
 
     @extend_schema_field(NodeEstimateSerializer(many=True))
     def get_servers(self, run: EstimateRun) -> list[dict[str, Any]]:
-        return NodeEstimateSerializer(node_estimates(run), many=True).data
+        return list(NodeEstimateSerializer(node_estimates(run), many=True).data)
 
 
 class QueryLatestSerializer(QueryEstimateSerializer):

@@ -78,7 +78,8 @@ def rows_of_table(table: bytes | str | list[Any], columns: Sequence[str]) -> lis
 
 def _csv_rows(text: str) -> list[BulkRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=";" if ";" in text.partition("\n")[0] else ",")
-    rows, faults = [], []
+    rows: list[Any] = []
+    faults: list[Any] = []
     try:
         header = [name.strip() for name in next(reader, [])]
         for cells in reader:

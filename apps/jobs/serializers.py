@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -25,8 +27,8 @@ class JobSerializer(serializers.ModelSerializer):
     """State, progress (0 to 1), step in words, and where the result is."""
 
     url = serializers.SerializerMethodField()
-    cluster = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    requested_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    cluster: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    requested_by: Any = serializers.SlugRelatedField(slug_field="username", read_only=True)
     error = _JobErrorSerializer(read_only=True, allow_null=True)
 
     class Meta:

@@ -250,7 +250,7 @@ def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -
         selectivity=stored.selectivity,
         cycles_per_event=stored.cycles_per_event,
         events=stored.events,
-        age_s=(now - stored.measured_at).total_seconds() if is_measured else None,
+        age_s=(now - stored.measured_at).total_seconds() if is_measured and stored.measured_at else None,
     )
 
 

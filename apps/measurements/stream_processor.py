@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeGuard
 
 from django.db import transaction
 from django.utils import timezone
@@ -73,8 +73,9 @@ def stretches_purge(now: datetime | None = None) -> int:
 
 def _since(said: Mapping[str, Any]) -> datetime | None:
     since = said.get("since")
-    is_time = isinstance(since, (int, float)) and not isinstance(since, bool)
-    return datetime.fromtimestamp(since, UTC) if said.get("state") == "ready" and is_time else None
+    if said.get("state") != "ready" or not isinstance(since, (int, float)) or isinstance(since, bool):
+        return None
+    return datetime.fromtimestamp(since, UTC)
 
 
 def _work(said: Mapping[str, Any], since: datetime | None, last: StreamStretch | None, now: datetime) -> StreamWork:
@@ -83,8 +84,11 @@ def _work(said: Mapping[str, Any], since: datetime | None, last: StreamStretch |
     if last is not None and (last.work, last.ready_since) == (StreamWork.STEADY, since):
         return StreamWork.STEADY
     behind_s, trigger_s = said.get("behind_s"), said.get("trigger_s")
-    is_known = isinstance(behind_s, (int, float)) and isinstance(trigger_s, (int, float))
-    has_caught_up = is_known and behind_s <= MAX_TRIGGERS * trigger_s
+    has_caught_up = (
+        isinstance(behind_s, (int, float))
+        and isinstance(trigger_s, (int, float))
+        and behind_s <= MAX_TRIGGERS * trigger_s
+    )
     return StreamWork.STEADY if has_caught_up or now - since > CATCH_UP else StreamWork.CATCHING_UP
 
 
@@ -145,5 +149,5 @@ def timings_purge(now: datetime | None = None) -> int:
     return BatchTiming.objects.filter(at__lt=(now or timezone.now()) - KEEP_TIMINGS).delete()[0]
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 
 from apps.core.errors import Conflict, Missing
@@ -68,15 +68,15 @@ class BaseCrud(Page):
     action = "create"
 
     @classmethod
-    def create_view(cls) -> Callable[..., HttpResponse]:
+    def create_view(cls) -> Callable[..., HttpResponseBase]:
         return cls.as_view(action="create")
 
     @classmethod
-    def change_view(cls) -> Callable[..., HttpResponse]:
+    def change_view(cls) -> Callable[..., HttpResponseBase]:
         return cls.as_view(action="change", scope=cls.change_scope)
 
     @classmethod
-    def delete_view(cls) -> Callable[..., HttpResponse]:
+    def delete_view(cls) -> Callable[..., HttpResponseBase]:
         return cls.as_view(action="delete", http_method_names=["post"])
 
     # -- a registration overrides what differs

@@ -73,7 +73,7 @@ class Run(models.Model):
         max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the cluster it was computed on."
     )
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
-    result = PackedJSONField(null=True, help_text="The engine's answer.")
+    result: Any = PackedJSONField(null=True, help_text="The engine's answer.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     started_at = models.DateTimeField(null=True, blank=True, help_text="When a worker took its snapshot.")
     finished_at = models.DateTimeField(null=True, blank=True, help_text="When nothing worked on it any more.")
@@ -287,7 +287,7 @@ class Forecast(Run):
     starts_at = models.DateTimeField(help_text="Where the first future bucket begins: the newest history's end.")
     horizon = models.PositiveIntegerField(help_text="Buckets forecast.")
     seed = models.PositiveIntegerField(default=0)
-    series = PackedJSONField(null=True, help_text="The curves.")
+    series: Any = PackedJSONField(null=True, help_text="The curves.")
     duration_s = models.FloatField()
 
     class Meta(Run.Meta):

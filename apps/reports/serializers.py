@@ -155,7 +155,7 @@ class ReportSerializer(serializers.ModelSerializer):
     kind = serializers.CharField(source="definition.kind")
     cluster = serializers.CharField(source="definition.cluster.slug")
     job = serializers.UUIDField(source="job_id", allow_null=True)
-    requested_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    requested_by: Any = serializers.SlugRelatedField(slug_field="username", read_only=True)
     error = _ErrorSerializer(read_only=True, allow_null=True)
     links = serializers.SerializerMethodField()
 

@@ -266,7 +266,7 @@ class Table:
     @property
     def kept_parameters(self) -> list[tuple[str, str]]:
         """Query parameters that the search form sends along."""
-        return [(name, value) for name, value in self.request.GET.items() if name not in {"q", "page", "export"}]
+        return [(name, str(value)) for name, value in self.request.GET.items() if name not in {"q", "page", "export"}]
 
     @property
     def clear_url(self) -> str:

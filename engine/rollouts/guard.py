@@ -162,6 +162,7 @@ def judge_case(case: GuardCase) -> CaseVerdict:
     )
     windows = windows_in(sides.canary, after)
     records = sum(row.records_in for rows in sides.canary.values() for row in rows_within(rows, after))
+    reasons: tuple[str, ...]
     if epochs < needed:
         health, reasons = GuardHealth.WAITING, (_epochs_needed_text(case, needed - epochs),)
     elif records < MIN_RECORDS:

@@ -53,12 +53,14 @@ class EtagMixin:
     `shown_for_etag` what a GET there shows.
     """
 
+    action: Any
+    request: Any
     etag_actions = frozenset({"retrieve", "update", "partial_update"})
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)  # type: ignore[misc]
         if self._is_guarded(request):
-            name = request.method.lower()
+            name = (request.method or "").lower()
             setattr(self, name, transaction.atomic(getattr(self, name)))
 
     def get_object(self) -> Any:

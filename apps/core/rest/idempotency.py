@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.db import IntegrityError, transaction
+from django.http import QueryDict
 from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -113,7 +114,7 @@ def _fingerprint(request: Request) -> str:
     digest = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
     if (request.content_type or "").startswith("multipart/"):
         for name in sorted(request.data):
-            for value in request.data.getlist(name):
+            for value in cast(QueryDict, request.data).getlist(name):
                 digest.update(f"\n{name}=".encode())
                 for chunk in value.chunks() if hasattr(value, "chunks") else [str(value).encode()]:
                     digest.update(chunk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -47,7 +48,7 @@ class CursorPagination(pagination.CursorPagination):
             return self.page_size
         return parse_whole_number(text, self.page_size_query_param, 1, self.max_page_size)
 
-    def paginate_queryset(self, queryset: QuerySet, request: Request, view: Any = None) -> list[Any] | None:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any] | None:
         try:
             return super().paginate_queryset(queryset, request, view)
         except (NotFound, ValidationError, ValueError):
@@ -65,7 +66,7 @@ class CursorPagination(pagination.CursorPagination):
         base64.b64decode(request.query_params.get(self.cursor_query_param, ""), validate=True)
         return super().decode_cursor(request)
 
-    def _get_position_from_instance(self, instance: Any, ordering: tuple[str, ...]) -> str:
+    def _get_position_from_instance(self, instance: Any, ordering: Sequence[str]) -> str:
         value = instance
         for part in ordering[0].lstrip("-").split("__"):
             value = getattr(value, part)

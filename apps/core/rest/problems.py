@@ -105,8 +105,9 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
         return error.response
     set_rollback()
     request_id = getattr(context["request"], "request_id", "") if context.get("request") else ""
-    is_rest = isinstance(error, rest.APIException)
-    known = _from_rest(error, context.get("request")) if is_rest else as_sluice_error(error)
+    known = (
+        _from_rest(error, context.get("request")) if isinstance(error, rest.APIException) else as_sluice_error(error)
+    )
     if known is None:
         _log.exception("unexpected error in the API")
         body: dict[str, Any] = {"code": "internal", "message": "Something went wrong inside Sluice.", "faults": []}
@@ -114,7 +115,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     headers = dict(known.headers)
     if known.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="sluice"'
-    status = error.status_code if is_rest else known.status
+    status = error.status_code if isinstance(error, rest.APIException) else known.status
     return Response({**known.as_dict(), "request_id": request_id}, status=status, headers=headers)
 
 
@@ -191,7 +192,7 @@ def _from_rest(error: rest.APIException, request: Any) -> SluiceError:
     if isinstance(error, rest.NotAuthenticated):
         return errors.NotAuthenticated("Send a token as `Authorization: Bearer slu_…`. Settings, Tokens makes one.")
     if isinstance(error, rest.Throttled):
-        return errors.TooMany("Too many requests. Slow down.", retry_after_s=error.wait or 1)
+        return errors.TooMany("Too many requests. Slow down.", retry_after_s=getattr(error, "wait", None) or 1)
     kind = _BY_STATUS.get(error.status_code, errors.Malformed if error.status_code < 500 else errors.Unavailable)
     codes = error.get_codes()
     code = codes if isinstance(codes, str) and error.status_code in {405, 406, 415} else None

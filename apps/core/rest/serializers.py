@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -38,7 +38,7 @@ class _Strict:
         try:
             values = super().to_internal_value(data)  # type: ignore[misc]
         except serializers.ValidationError as error:
-            raise serializers.ValidationError({**dict(error.detail), **problems}) from None
+            raise serializers.ValidationError({**cast(dict[str, Any], error.detail), **problems}) from None
         if problems:
             raise serializers.ValidationError(problems)
         return values

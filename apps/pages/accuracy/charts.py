@@ -71,8 +71,8 @@ def latency_chart(rows: Sequence[AccuracyObservation], step: timedelta) -> Chart
         band = Series(
             "band",
             "90% interval",
-            low=[min(row.low_s for row in part) for _, part in banded],
-            high=[max(row.high_s for row in part) for _, part in banded],
+            low=[min(row.low_s or 0.0 for row in part) for _, part in banded],
+            high=[max(row.high_s or 0.0 for row in part) for _, part in banded],
             x=[i * wide.total_seconds() for i, _ in banded],
         )
         lines.insert(0, band)

@@ -202,7 +202,7 @@ def alternative_rows(decision: Mapping[str, Any]) -> list[AlternativeRow]:
     """In the engine's order."""
     rows = []
     for choice in decision.get("choices") or []:
-        own = next((effect for effect in choice["effects"] if effect["is_candidate"]), {})
+        own: dict[str, Any] = next((effect for effect in choice["effects"] if effect["is_candidate"]), {})
         estimate = _latency(own, "after_s") if own else seconds(choice["estimate_s"])
         words = statistic_text(own.get("statistic", "worst"))
         bound = seconds(own.get("bound_s"))

@@ -275,7 +275,7 @@ class _NewHistory(NewSeries):
         return {"extend": self.extends.pk} if self.extends else {}
 
     def show(self, status: int = 200, **context: Any) -> HttpResponse:
-        tabs = {"tabs": []} if self.extends else {}
+        tabs: dict[str, Any] = {"tabs": []} if self.extends else {}
         return super().show(status, extends=self.extends, **tabs, **context)
 
     def stored(self, row: LoadHistory) -> HttpResponse:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -156,8 +156,9 @@ class DocumentForm(forms.Form):
             self.errors.pop("document", None)
             # the text stays in the form when the document is refused, so that it can be mended there
             data["document"] = file.read().decode("utf-8-sig", errors="replace")
-            self.data = self.data.copy()
-            self.data[self.add_prefix("document")] = data["document"]
+            shown = cast(QueryDict, self.data).copy()
+            shown[self.add_prefix("document")] = data["document"]
+            self.data = shown
         return data
 
     def body(self) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -101,7 +103,7 @@ def _finding(row: Report) -> SafeString:
     return format_html('<span class="rep-finding">{}</span>', text or MISSING)
 
 
-def _sent(row: Report) -> SafeString | str:
+def _sent(row: Any) -> SafeString | str:
     if not row.delivery_count:
         return MISSING
     if row.failed_count:

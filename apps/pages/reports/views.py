@@ -70,7 +70,7 @@ class ReportsPage(ClusterPage):
         return self.page(context)
 
 
-def _line(row: ReportDefinition) -> dict[str, Any]:
+def _line(row: Any) -> dict[str, Any]:
     """A definition as the page lists it."""
     schedule = getattr(row, "schedule", None)
     readers = [*row.emails, *(hook.name for hook in row.webhooks.all())]

@@ -105,13 +105,13 @@ def _request(run: BacktestRun, row: AdmissionRequest, present: Deployment, grid:
 
 
 def _outcome(row: AdmissionRequest) -> str:
-    states = {
+    states: dict[str, str] = {
         AdmissionState.APPLIED: "admitted",
         AdmissionState.QUEUED: "queued",
         AdmissionState.AWAITING: "review",
         AdmissionState.DECLINED: "rejected",
     }
-    verdicts = {Verdict.REJECT: "rejected", Verdict.REVIEW: "review"}
+    verdicts: dict[str, str] = {Verdict.REJECT: "rejected", Verdict.REVIEW: "review"}
     return states.get(row.state) or verdicts.get(row.verdict, "not applied")
 
 

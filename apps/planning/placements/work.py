@@ -131,7 +131,8 @@ class SearchFollower:
 
 def _mean_loads(deployment: Deployment) -> dict[str, float]:
     """Mean cycles per second of every operator: the width of its block."""
-    loads, width_s, by_operator = loads_of(deployment), deployment.subinterval_s, {}
+    loads, width_s = loads_of(deployment), deployment.subinterval_s
+    by_operator: dict[str, float] = {}
     for first in range(0, len(deployment.operators), _AT_A_TIME):
         part = np.arange(first, min(first + _AT_A_TIME, len(deployment.operators)))
         means = loads.operator(part).load.mean(axis=1) / width_s

@@ -78,7 +78,7 @@ def plans_review() -> int:
     queries = list(queries_with_alternatives())
     latest = comparisons_latest(queries)
     running = QueryVersion.objects.filter(pk__in=[query.running_version_id for query in queries])
-    versions = {version.pk: version for version in with_operators(running)}
+    versions: dict[int | None, QueryVersion] = {version.pk: version for version in with_operators(running)}
     busy = PlanComparison.objects.filter(query__in=queries).filter(
         Q(state=RunState.COMPUTING, job__isnull=False)
         | Q(state=RunState.FAILED, finished_at__gt=timezone.now() - _RETRY_AFTER)

@@ -142,4 +142,4 @@ def _spread(trace: EventCounts, grid: FloatArray) -> FloatArray:
     interval = np.maximum(np.searchsorted(starts, left, "right") - 1, 0)
     events = np.where((starts[interval] <= left) & (left < ends[interval]), rates[interval], 0.0) * np.diff(edges)
     where = np.searchsorted(grid, left, "right") - 1
-    return np.bincount(where, weights=events, minlength=len(grid) - 1)
+    return np.bincount(where, weights=events, minlength=len(grid) - 1).astype(np.float64)

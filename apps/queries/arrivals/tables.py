@@ -208,7 +208,7 @@ def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tu
     if (np.abs(gaps / step_s - np.round(gaps / step_s)) > 0.01).mean() > 0.1:
         notes.append(f"The times keep no regular step; each count is spread over at most {step_s:g} s, their median.")
     widths = np.append(np.minimum(gaps, step_s), step_s)
-    return EventCounts(unique, widths, np.bincount(where, weights=counts)), step_s
+    return EventCounts(unique, widths, np.bincount(where, weights=counts).astype(np.float64)), step_s
 
 
 PREVIEW_ROWS = 10
@@ -321,7 +321,7 @@ def _propose_count(columns: Sequence[UploadColumn], time: UploadColumn, sample: 
 
 def _with_reading(known: Inspection, reading: TraceReading) -> Inspection:
     trace = reading.trace
-    span = {}
+    span: dict[str, Any] = {}
     if trace is not None:
         span = {
             "starts_at": iso_utc(trace.start_s),

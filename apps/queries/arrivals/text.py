@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import zstandard
 
@@ -60,7 +60,7 @@ def open_text(file: BinaryIO, *, limit_bytes: int) -> io.TextIOWrapper:
     head = file.read(6)
     file.seek(0)
     inner = _unpacked(file, head)
-    stream = io.BufferedReader(_Capped(inner, limit_bytes), 1 << 16)
+    stream = io.BufferedReader(cast(io.RawIOBase, _Capped(inner, limit_bytes)), 1 << 16)
     mark = stream.peek(2)[:2]
     encoding = "utf-16" if mark in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
     return io.TextIOWrapper(stream, encoding=encoding, newline="")
@@ -83,7 +83,8 @@ class _Zstd:
     _CHUNK = 1024
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._frame, self._ready, self._rest = file, None, b"", b""
+        self._file, self._ready, self._rest = file, b"", b""
+        self._frame: zstandard.ZstdDecompressionObj | None = None
 
     def read(self, size: int) -> bytes:
         while not self._ready:
@@ -92,10 +93,10 @@ class _Zstd:
                 if self._frame is not None:
                     raise EOFError("it ends in the middle of a frame")
                 return b""
-            self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
-            self._ready, self._rest = self._frame.decompress(data), b""
-            if self._frame.eof:
-                self._rest, self._frame = self._frame.unused_data, None
+            frame = self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            self._ready, self._rest = frame.decompress(data), b""
+            if frame.eof:
+                self._rest, self._frame = frame.unused_data, None
         given, self._ready = self._ready[:size], self._ready[size:]
         return given
 

@@ -77,7 +77,7 @@ def private_arrivals(values: FloatArray, *, rate_share: float, start_s: float, s
 
 
 def engine_sources(
-    queries: Sequence[Query], reads: Mapping[int, Iterable[str]], arrays: Mapping[str, FloatArray]
+    queries: Sequence[Query], reads: Mapping[int | None, Iterable[str]], arrays: Mapping[str, FloatArray]
 ) -> tuple[elements.Source, ...]:
     """Each source once in its original, and once for every query that has a share of it.
 
@@ -262,7 +262,9 @@ def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> list[
     found = {pk: _running_cache.get(pk, rows) for pk, rows in stored.items()}
     changed = [query for query in queries if found[query.running_version_id] is None]
     if changed:
-        fresh = {version.pk: _make_elements(version, stored[version.pk]) for version in _versions(changed)}
+        fresh: dict[int | None, _Elements] = {
+            version.pk: _make_elements(version, stored[version.pk]) for version in _versions(changed)
+        }
         found |= fresh
         # Rows that were written meanwhile must not be taken for those that were read before.
         for pk, rows in _read_rows(changed, nodes).items():
@@ -297,7 +299,7 @@ def _make_elements(version: QueryVersion, rows: _VersionRows) -> _Elements:
     return _Elements(operators, tuple(reads), query_shorts(version, rows.replicas))
 
 
-def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int, _VersionRows]:
+def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int | None, _VersionRows]:
     """The bare rows of every running version."""
     wanted = [query.running_version_id for query in queries]
     operators = _grouped(
@@ -338,15 +340,15 @@ def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int, 
     return found
 
 
-def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[int, _Rows]:
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[int | None, _Rows]:
     """Rows by their first column, without it."""
-    found: dict[int, _Rows] = {}
+    found: dict[int | None, _Rows] = {}
     for row in rows:
         found.setdefault(row[0], []).append(row[1:])
     return found
 
 
-def _replicas(versions: Sequence[int], nodes: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
+def _replicas(versions: Sequence[int | None], nodes: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
     """Replicas of operators on the given nodes, in the order in which they were placed."""
     found: dict[int, list[elements.Replica]] = {}
     rows = Placement.objects.filter(operator__version__in=versions).order_by("pk")

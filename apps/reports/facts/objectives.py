@@ -56,7 +56,7 @@ def _period(runs: Any) -> dict[int, dict[str, Any]]:
             first_broken=Min("run__created_at", filter=Q(state=ObjectiveState.BREACHED)),
         )
     )
-    return {row["query_id"]: row for row in counted}
+    return {row["query_id"]: dict(row) for row in counted}
 
 
 def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:

@@ -46,11 +46,11 @@ def configs_listed(cluster: Cluster) -> QuerySet[RefinedConfig]:
 
 def config_numbered(cluster: Cluster, number: int) -> RefinedConfig:
     """A cluster's configuration by its number."""
-    config = configs_listed(cluster).filter(number=number).first()
-    if config is None:
+    found = configs_listed(cluster).filter(number=number).first()
+    if found is None:
         message = f"no configuration c-{number}"
         raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("number", message)])
-    return config
+    return found
 
 
 @dataclass(frozen=True)
@@ -115,16 +115,12 @@ def configs_by_agent(cluster: Cluster) -> dict[str, AgentConfigState]:
     by_agent: dict[str, list[Assignment]] = defaultdict(list)
     schedules = parts_reaching(SchedulePart.objects.filter(config__cluster=cluster), OuterRef("agent"))
     number = Subquery(schedules.values("config__number")[:1])
-    for assignment in assignments_refined(rows).annotate(schedule_number=number):
-        by_agent[str(assignment.agent_id)].append(assignment)
-    ids = {
-        assignment.part_id for listed in by_agent.values() for assignment in listed if assignment.part_id is not None
-    }
+    for one in assignments_refined(rows).annotate(schedule_number=number):
+        by_agent[str(one.agent_id)].append(one)
+    ids = {one.part_id for listed in by_agent.values() for one in listed if one.part_id is not None}
     numbers = dict(RefinedPart.objects.filter(pk__in=ids).values_list("pk", "config__number"))
     meant = {agent: _intended_configs(listed, numbers) for agent, listed in by_agent.items()}
-    configs = _configs(
-        cluster, {reported_version(assignment.report) for listed in meant.values() for assignment in listed}
-    )
+    configs = _configs(cluster, {reported_version(one.report) for listed in meant.values() for one in listed})
     canaries = _canaries(cluster)
     return {agent: _state(by_agent[agent], meant[agent], configs, canaries.get(agent)) for agent in by_agent}
 
@@ -132,19 +128,15 @@ def configs_by_agent(cluster: Cluster) -> dict[str, AgentConfigState]:
 def _intended_configs(listed: Sequence[Assignment], numbers: Mapping[int, int]) -> list[_IntendedConfig]:
     """For an agent's queries that adapt, and its schedule."""
     agent = listed[0].agent
-    intended = [
-        _IntendedConfig(assignment.report, numbers.get(assignment.part_id, 0))
-        for assignment in listed
-        if not assignment.by_hand
-    ]
+    found = [_IntendedConfig(one.report, numbers.get(one.part_id, 0)) for one in listed if not one.by_hand]
     if agent.kind == AgentKind.AGENT:
-        intended.append(_IntendedConfig(agent.heartbeat.get("schedule") or {}, listed[0].schedule_number or 0))
-    return intended
+        found.append(_IntendedConfig(agent.heartbeat.get("schedule") or {}, listed[0].schedule_number or 0))
+    return found
 
 
 def _configs(cluster: Cluster, numbers: Collection[int]) -> dict[int, RefinedConfig]:
     rows = RefinedConfig.objects.filter(cluster=cluster, number__in=numbers)
-    return {config.number: config for config in rows.select_related("parent__parent").defer("checked")}
+    return {one.number: one for one in rows.select_related("parent__parent").defer("checked")}
 
 
 def reported_version(report: Mapping[str, Any]) -> int:
@@ -155,8 +147,8 @@ def reported_version(report: Mapping[str, Any]) -> int:
 def _canaries(cluster: Cluster) -> dict[str, int]:
     """Numbers of configurations that are watched at their canaries, by agent."""
     rows = RolloutMember.objects.filter(rollout__config__cluster=cluster, rollout__state__in=SPREADING)
-    canaries = rows.filter(stage=0, state__in=GIVEN).values_list("agent", "rollout__config__number")
-    return {str(agent): number for agent, number in canaries}
+    found = rows.filter(stage=0, state__in=GIVEN).values_list("agent", "rollout__config__number")
+    return {str(agent): number for agent, number in found}
 
 
 def _state(
@@ -165,17 +157,17 @@ def _state(
     configs: Mapping[int, RefinedConfig],
     canary: int | None,
 ) -> AgentConfigState:
-    by_hand = all(intended.by_hand for intended in listed)
-    version = max((reported_version(intended.report) for intended in meant), default=0)
-    number = max((intended.number for intended in meant), default=0)
+    by_hand = all(one.by_hand for one in listed)
+    version = max((reported_version(one.report) for one in meant), default=0)
+    wanted = max((one.number for one in meant), default=0)
     return AgentConfigState(
         config=f"c-{version}" if version else "",
         version=version,
         same_as=_same_as(configs.get(version)),
-        canary=canary is not None and canary == number,
-        behind=any(reported_version(intended.report) < intended.number for intended in meant),
+        canary=canary is not None and canary == wanted,
+        behind=any(reported_version(one.report) < one.number for one in meant),
         by_hand=by_hand,
-        refused=tuple(reason for intended in meant for reason in refusal_reasons(intended.report, intended.number)),
+        refused=tuple(reason for one in meant for reason in refusal_reasons(one.report, one.number)),
     )
 
 
@@ -200,8 +192,8 @@ Change = tuple[str, str, str]
 def config_detail(config: RefinedConfig) -> ConfigView:
     """A configuration with its first parts, each beside what was in force before it."""
     parts, schedules = config_parts(config), config_schedules(config)
-    before = next((part.before["settings"] for part in parts if part.before), {})
-    was = next((schedule.before["schedule"] for schedule in schedules if schedule.before), {})
+    before: dict[str, Any] = next((part.before["settings"] for part in parts if part.before), {})
+    was: dict[str, Any] = next((one.before["schedule"] for one in schedules if one.before), {})
     rollout = Rollout.objects.filter(config=config).first() or Rollout.objects.filter(back=config).first()
     return ConfigView(
         config=config,
@@ -264,16 +256,16 @@ def _schedule(part: SchedulePart) -> SchedulePartView:
 
 def schedule_changes(before: Mapping[str, Any], after: Mapping[str, Any], *, given: bool = False) -> Iterator[Change]:
     """What differs between two settings of scheduling, or with `given` everything that `after` says."""
-    old, new = (ScheduleSettings.parse(dict(settings)).to_dict() for settings in (before, after))
+    old, new = (ScheduleSettings.parse(dict(one)).to_dict() for one in (before, after))
     yield from _differing(old, new, after if given else None)
 
 
 def document_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[Change]:
     """What differs between two refined documents, in words: (what, before, after)."""
     yield from _settings(before["settings"] if before else {}, after["settings"])
-    operators_before = {operator["id"]: operator for operator in (before or {}).get("operators", ())}
-    for operator in after["operators"]:
-        yield from _operator(operators_before.get(operator["id"], {}), operator)
+    known = {one["id"]: one for one in (before or {}).get("operators", ())}
+    for one in after["operators"]:
+        yield from _operator(known.get(one["id"], {}), one)
     yield from _watermarks(before or {}, after)
     plans = [_plan(document) for document in (before or {}, after)]
     if plans[0] != plans[1]:
@@ -301,13 +293,13 @@ def _operator(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[C
 
 
 def _watermarks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    watermarks_before = {watermark["stream"]: watermark for watermark in before.get("watermarks") or ()}
-    for watermark in after.get("watermarks") or ():
-        was = watermarks_before.get(watermark["stream"], {})
+    known = {one["stream"]: one for one in before.get("watermarks") or ()}
+    for one in after.get("watermarks") or ():
+        was = known.get(one["stream"], {})
         for name, label in (("period_s", "period"), ("mean_s", "delay of watermarks")):
-            old, new = (_number(row.get(name), 1, " s") for row in (was, watermark))
+            old, new = (_number(row.get(name), 1, " s") for row in (was, one))
             if old != new:
-                yield f"{label} of {watermark['stream']}", old, new
+                yield f"{label} of {one['stream']}", old, new
     old, new = (_number(row.get("event_cost_s"), 1e6, " µs") for row in (before, after))
     if old != new:
         yield "cost of a record", old, new
@@ -324,5 +316,5 @@ def _number(value: float | None, scale: float, unit: str) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(f"{number:.3g}" for number in value) or "–"
+        return ", ".join(f"{one:.3g}" for one in value) or "–"
     return f"{value:g}" if isinstance(value, float) else str(value)

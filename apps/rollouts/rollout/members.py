@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,30 +40,30 @@ class Recipient:
 
 def recipients_of(config: RefinedConfig) -> dict[Any, Recipient]:
     """Agents that a configuration holds something for, by id. A schedule bears on all that an agent runs."""
-    recipients: dict[Any, Recipient] = {}
-    for assignment in assignments_of(config):
-        recipients.setdefault(assignment.agent_id, Recipient(assignment.agent)).parts.append(assignment)
+    found: dict[Any, Recipient] = {}
+    for one in assignments_of(config):
+        found.setdefault(one.agent_id, Recipient(one.agent)).parts.append(one)
     scheduling = agents_to_schedule(config)
     runs: dict[Any, list[Assignment]] = {}
     for part in parts_running(config.cluster_id) if scheduling else ():
         runs.setdefault(part.agent_id, []).append(part)
     for agent in scheduling:
-        taker = recipients.setdefault(agent.pk, Recipient(agent))
+        taker = found.setdefault(agent.pk, Recipient(agent))
         taker.schedules, taker.runs = True, runs.get(agent.pk, [])
-    for taker in recipients.values():
+    for taker in found.values():
         taker.runs = taker.runs or taker.parts
-    return recipients
+    return found
 
 
 def assignments_of(config: RefinedConfig) -> list[Assignment]:
     """Parts in live queries that a configuration holds something for, at agents that adapt."""
     parts = {(part.live_id, part.agent_id): part.plan for part in config.parts.all()}
-    assignments = []
-    for assignment in assignments_adapting(config.cluster_id):
-        plan = parts.get((assignment.live_id, assignment.agent_id), parts.get((assignment.live_id, None)))
-        if plan == assignment.live.plan:
-            assignments.append(assignment)
-    return assignments
+    found = []
+    for one in assignments_adapting(config.cluster_id):
+        plan = parts.get((one.live_id, one.agent_id), parts.get((one.live_id, None)))
+        if plan == one.live.plan:
+            found.append(one)
+    return found
 
 
 def is_reporting(agent: Agent, now: datetime, within_s: float = SILENT_S) -> bool:
@@ -71,11 +71,11 @@ def is_reporting(agent: Agent, now: datetime, within_s: float = SILENT_S) -> boo
     return agent.last_seen is not None and now - agent.last_seen <= timedelta(seconds=within_s)
 
 
-def members_create(rollout: Rollout, now: datetime, canary_ids: Collection[str] = ()) -> list[RolloutMember]:
+def members_create(rollout: Rollout, now: datetime, wanted: Collection[str] = ()) -> list[RolloutMember]:
     """The stages of a rollout that begins. Canaries are agents that report, those in `wanted` (ids) first."""
     agents = {pk: taker.agent for pk, taker in recipients_of(rollout.config).items()}
-    ordered = sorted(agents.values(), key=lambda agent: _rank(agent, rollout, now, canary_ids))
-    stages = stage_sizes(len(ordered), rollout.policy, len(set(canary_ids) & {str(pk) for pk in agents}))
+    ordered = sorted(agents.values(), key=lambda agent: _rank(agent, rollout, now, wanted))
+    stages = stage_sizes(len(ordered), rollout.policy, len(set(wanted) & {str(pk) for pk in agents}))
     rollout.policy = {**rollout.policy, "last_stage": len(stages) - 1}
     rollout.save(update_fields=["policy"])
     numbers = [stage for stage, count in enumerate(stages) for _ in range(count)]
@@ -86,7 +86,7 @@ def members_create(rollout: Rollout, now: datetime, canary_ids: Collection[str] 
     return RolloutMember.objects.bulk_create(rows)
 
 
-def stage_sizes(agents: int, policy: Mapping[str, Any], chosen: int = 0) -> list[int]:
+def stage_sizes(agents: int, policy: Mapping[str, Any], wanted: int = 0) -> list[int]:
     """How many agents each stage adds; stages that would add nobody are left out.
 
     Examples
@@ -95,7 +95,7 @@ def stage_sizes(agents: int, policy: Mapping[str, Any], chosen: int = 0) -> list
     >>> stage_sizes(46, policy), stage_sizes(3, policy), stage_sizes(1, policy)
     ([5, 9, 32], [1, 2], [1])
     """
-    canaries = max(policy["canary_count"], math.ceil(policy["canary_share"] * agents), chosen)
+    canaries = max(policy["canary_count"], math.ceil(policy["canary_share"] * agents), wanted)
     stages = [min(canaries, max(1, agents - 1))] if agents else [0]
     for share in policy["waves"]:
         more = min(agents, math.ceil(share * agents)) - sum(stages)
@@ -103,10 +103,10 @@ def stage_sizes(agents: int, policy: Mapping[str, Any], chosen: int = 0) -> list
     return stages
 
 
-def _rank(agent: Agent, rollout: Rollout, now: datetime, chosen: Collection[str]) -> Sequence[Any]:
+def _rank(agent: Agent, rollout: Rollout, now: datetime, wanted: Collection[str]) -> tuple[Any, ...]:
     """By chance, the same for the same rollout: which agents come first is not always the same."""
     chance = hashlib.sha256(f"{rollout.config.number} {agent.pk}".encode()).hexdigest()
-    return (not is_reporting(agent, now), str(agent.pk) not in chosen, chance)
+    return (not is_reporting(agent, now), str(agent.pk) not in wanted, chance)
 
 
 def members_sync(rollout: Rollout, now: datetime) -> dict[Any, Recipient]:
@@ -115,9 +115,9 @@ def members_sync(rollout: Rollout, now: datetime) -> dict[Any, Recipient]:
     Whoever was given the configuration stays a member, and is counted no more.
     """
     present = recipients_of(rollout.config)
-    member_ids = set(rollout.members.values_list("agent_id", flat=True))
+    known = set(rollout.members.values_list("agent_id", flat=True))
     rollout.members.filter(state=MemberState.PENDING).exclude(agent_id__in=present).delete()
-    fresh = [agent for agent in present if agent not in member_ids]
+    fresh = [agent for agent in present if agent not in known]
     if fresh:
         last = max(rollout.last_stage, 1)
         rollout.policy = {**rollout.policy, "last_stage": last}
@@ -138,10 +138,10 @@ def canaries_replace(rollout: Rollout, present: Collection[Any], now: datetime) 
     if left.exclude(state=MemberState.SILENT).exists() or left.filter(applied_at__isnull=False).exists():
         return []
     waiting = rollout.members.filter(state=MemberState.PENDING, agent__in=present).select_related("agent")
-    ready = [member for member in waiting if is_reporting(member.agent, now)]
+    ready = [one for one in waiting if is_reporting(one.agent, now)]
     chosen = ready[: max(1, min(canaries.count(), len(ready) - 1))]
-    rollout.members.filter(pk__in=[member.pk for member in chosen]).update(stage=0)
-    return [member.agent.name for member in chosen]
+    rollout.members.filter(pk__in=[one.pk for one in chosen]).update(stage=0)
+    return [one.agent.name for one in chosen]
 
 
 _NO_SCHEDULE_REPORT = ["it reports nothing of a schedule; agents of older versions know of none"]
@@ -165,13 +165,13 @@ def acknowledgements_note(row: Rollout, now: datetime) -> bool:
 def _reports(row: Rollout) -> tuple[dict[Any, list[Mapping[str, Any]]], set[Any]]:
     """What agents that take part said last of the queries, and of the schedule, that they are given something for; and
     those that are given a schedule, and report without a word of one."""
-    reports, unable = {}, set()
+    found, unable = {}, set()
     for pk, taker in recipients_of(row.given).items():
         schedule = taker.agent.heartbeat.get("schedule") or {}
-        reports[pk] = [part.report for part in taker.parts] + ([schedule] if taker.schedules else [])
+        found[pk] = [one.report for one in taker.parts] + ([schedule] if taker.schedules else [])
         if taker.schedules and taker.agent.heartbeat and not schedule:
             unable.add(pk)
-    return reports, unable
+    return found, unable
 
 
 def _acknowledgement_note(
@@ -201,6 +201,6 @@ def _acknowledged_state(number: int, reports: list[Mapping[str, Any]]) -> tuple[
     """What an agent made of a configuration, with its reasons; None while it has said nothing of it."""
     refused = [report["refused"] for report in reports if (report.get("refused") or {}).get("version") == number]
     if refused:
-        return MemberState.REFUSED, [str(reason) for refusal in refused for reason in refusal.get("reasons", ())]
+        return MemberState.REFUSED, [str(reason) for one in refused for reason in one.get("reasons", ())]
     taken = [((report.get("refined") or {}).get("version") or 0) >= number for report in reports]
     return (MemberState.APPLIED if taken and all(taken) else None), []

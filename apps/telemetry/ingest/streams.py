@@ -104,7 +104,7 @@ def generations_purge(now: datetime | None = None) -> int:
         return 0  # named an hour later
 
 
-def _silent_since() -> QuerySet[KnownPlan.agents.through]:
+def _silent_since() -> QuerySet[Any]:
     """Parts of agents that were last heard of while the plan was in use."""
     ended = ExpressionWrapper(OuterRef("used_at") + _NOTED, output_field=DateTimeField())
     parts = KnownPlan.agents.through.objects.filter(knownplan=OuterRef("pk"))
