@@ -193,7 +193,8 @@ class WindowAgent:
     def __init__(
         self, folder: Path, found: Sequence[StreamRecording], policy: str, cores: float, epoch_s: float
     ) -> None:
-        self._frames, self._kept = folder / "frames", {one.query: [] for one in found}
+        self._frames = folder / "frames"
+        self._kept: dict[str, list[Any]] = {one.query: [] for one in found}
         self._frames.mkdir()
         self._clock, self._spool = OwnClock(), Spool(folder / "spool", _SPOOL_BYTES)
         sources = {one.query: ReplayedSource(one, number) for number, one in enumerate(found)}
