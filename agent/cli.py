@@ -168,7 +168,7 @@ def status_lines(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
     yield f"{says['name']} ({says['kind']} {says['version']}) {state}"
     if "console" in says:
         push_text = (
-            "tells of changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
+            "announces changes at once" if says["console"].get("push") == "connected" else says["console"]["fault"]
         )
         yield f"  console     {says['console']['state']}  {says['url']}  {push_text}".rstrip()
     yield f"  uses        {says['cpu_cores']:.3f} of {says['budget_cores']:g} cores, {_mib(says['rss_bytes'])} MiB"
@@ -176,22 +176,22 @@ def status_lines(says: Mapping[str, Any], *, alive: bool) -> Iterator[str]:
     held = f"{_mib(spool['bytes'])} of {_mib(spool['limit_bytes'])} MiB, {spool['frames']:,} frames to send"
     yield f"  spool       {spool['state']}  {held}"
     if says["sender"]:
-        yield f"  frames      {says['sender']['state']}  sent {says['sent_seq']:,}, taken {says['acked_seq']:,}"
+        yield f"  frames      {says['sender']['state']}  sent {says['sent_seq']:,}, acknowledged {says['acked_seq']:,}"
     yield f"  config      version {says['config_version']}"
-    for one in says["collectors"]:
-        counts = f"{one['records']:,} records, {one['shed']:,} shed"
-        yield f"  collector   {one['source']} ({one['kind']}) {one['state']}  {counts}"
-        yield from (f"              {text}" for text in (*one.get("counted", ()), *one["faults"]))
+    for report in says["collectors"]:
+        counts = f"{report['records']:,} records, {report['shed']:,} shed"
+        yield f"  collector   {report['source']} ({report['kind']}) {report['state']}  {counts}"
+        yield from (f"              {text}" for text in (*report.get("counted", ()), *report["faults"]))
     if schedule := says.get("schedule"):
         by = f" by {schedule['refined']['config']}" if schedule["refined"] else ""
         yield f"  schedule    {schedule['policy']}{by}, {schedule['mode']}: {schedule['reason']}"
-    for one in says["queries"]:
-        factors = " ".join(f"{factor:.3g}" for factor in one["load_factors"])
-        yield f"  query       {one['query']} {one['state']}  load factors {factors}"
-        if "adapting" in one:
-            by = f" by {one['refined']['config']}" if one["refined"] else ""
-            yield f"              {one['adapting']}{by}: {one['reason']}"
-        yield from (f"              {text}" for text in (one.get("late"), *one["faults"]) if text)
+    for report in says["queries"]:
+        factors = " ".join(f"{factor:.3g}" for factor in report["load_factors"])
+        yield f"  query       {report['query']} {report['state']}  load factors {factors}"
+        if "adapting" in report:
+            by = f" by {report['refined']['config']}" if report["refined"] else ""
+            yield f"              {report['adapting']}{by}: {report['reason']}"
+        yield from (f"              {text}" for text in (report.get("late"), *report["faults"]) if text)
     yield from (f"  fault       {text}" for text in says["faults"])
 
 

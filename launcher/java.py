@@ -78,8 +78,8 @@ def _version(binary: Path, *options: str) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match_ = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return int(match_[1]) if answer.returncode == 0 and match_ else None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(match[1]) if answer.returncode == 0 and match else None
 
 
 def _wrapped(binary: Path, folder: Path) -> Path:

@@ -27,8 +27,8 @@ def lint(*, fast: bool = False) -> int:
     """Run all checks, also after a failed one; 1 when any found something. `fast` leaves out those of a minute."""
     console = Terminal()
     checks = {name: command for name, command in _CHECKS.items() if not (fast and name in _SLOW)}
-    found = [name for name, command in checks.items() if not _passes(console, name, command)]
-    failed = [name for name in found if name not in _REPORTED_ONLY]
+    findings = [name for name, command in checks.items() if not _passes(console, name, command)]
+    failed = [name for name in findings if name not in _REPORTED_ONLY]
     if failed:
         console.failure(f"lint found something in: {', '.join(failed)}")
         return 1

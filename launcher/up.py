@@ -110,11 +110,11 @@ def start_live(runner: ProcessRunner, console: Terminal, *, url: str, env: Mappi
     Whatever is missing here leaves a console without live queries, never none.
     """
     env = {**env, "SLUICE_URL": url}
-    java_ = java.find_java(var_dir())
-    if java_ is None:
+    installed = java.find_java(var_dir())
+    if installed is None:
         console.failure("no Java 17 or later: the stream processor stays away; ./sluice doctor says how to mend it")
     elif (token := _stream_token(runner, console, env)) is not None:
-        more = {"SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(java_.home)}
+        more = {"SLUICE_STREAM_TOKEN": token, "JAVA_HOME": str(installed.home)}
         runner.launch(services.stream({**env, **more}))
     for config in sorted((var_dir() / "agents").glob("*/agent.toml")):
         runner.launch(services.agent(config, env))

@@ -90,8 +90,8 @@ class Plans:
 
     def settings(self, query: str, plan: str) -> LivePlan:
         """Settings of a flow; one no longer live keeps its query's settings and names no agents."""
-        if (plan_ := self._live.get((query, plan))) is not None:
-            return plan_
+        if (live_plan := self._live.get((query, plan))) is not None:
+            return live_plan
         other = self._by_query.get(query)
         if other is None:
             return LivePlan(query, plan)

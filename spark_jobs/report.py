@@ -150,10 +150,10 @@ def _flow_facts(flow: FlowState, state: StreamState) -> dict[str, Any]:
 def _behind_s(state: StreamState, client: redis.Redis) -> float | None:
     """Age of the oldest entry that is not processed yet; 0 where there is none, None while Redis is away."""
     try:
-        found = [oldest_at_s(client, number, state.read_to.get(str(number), "0-0")) for number in range(PARTITIONS)]
+        oldest = [oldest_at_s(client, number, state.read_to.get(str(number), "0-0")) for number in range(PARTITIONS)]
     except redis.RedisError:
         return None
-    oldest_s = min((at_s for at_s in found if at_s is not None), default=None)
+    oldest_s = min((at_s for at_s in oldest if at_s is not None), default=None)
     return 0.0 if oldest_s is None else round(max(0.0, time.time() - oldest_s), 3)
 
 

@@ -250,19 +250,19 @@ class BatchStep:
         state.read_to |= last_ids(arrivals)
         restart_flows(state, self._parts.plans, arrivals)
         recall_positions(state, self._parts.plans, self._parts.redis, arrivals)
-        for_plan = [one for one in state.waiting if one.seq <= state.positions.get(one.sender, 0)]
-        for_number = [one for one in state.waiting if one.seq > state.positions.get(one.sender, 0)]
+        for_plan = [frame for frame in state.waiting if frame.seq <= state.positions.get(frame.sender, 0)]
+        for_number = [frame for frame in state.waiting if frame.seq > state.positions.get(frame.sender, 0)]
         ordered = order_frames([*for_number, *arrivals], state.positions, state.step)
         state.positions, state.waiting = ordered.positions, ordered.early
         state.count("duplicates", ordered.duplicates)
         state.count("gaps", len(ordered.lost))
         for words in ordered.lost:
             _say(words)
-        for one in [*for_plan, *ordered.due]:
+        for frame in [*for_plan, *ordered.due]:
             try:
-                self._take(one)
+                self._take(frame)
             except (BadBody, ValueError) as fault:
-                self._isolate([one], str(fault))
+                self._isolate([frame], str(fault))
         state.waiting = self._fetched(state.waiting)
 
     def _take(self, arrival: Arrival) -> None:

@@ -82,7 +82,7 @@ def _batch(pipeline: Pipeline) -> pa.RecordBatch:
         (FrameKind.MARK, 0, None),
     ]
     marks = json.dumps({"watermarks": {"0": 2_000_000}})
-    rows_ = [
+    entries = [
         {
             "partition": 0,
             "id": f"1-{number}",
@@ -99,4 +99,4 @@ def _batch(pipeline: Pipeline) -> pa.RecordBatch:
         }
         for number, (kind, entry, table) in enumerate(bodies, start=1)
     ]
-    return pa.RecordBatch.from_pylist(rows_, schema=ENTRY_SCHEMA)
+    return pa.RecordBatch.from_pylist(entries, schema=ENTRY_SCHEMA)

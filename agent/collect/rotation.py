@@ -287,15 +287,15 @@ class LogFileSet:
     def _allowed(self) -> list[Path]:
         """Files of the pattern that may be read. The fault about the others names none of them."""
         names = glob.glob(self._pattern) if glob.has_magic(self._pattern) else [self._pattern]  # noqa: PTH207 - anywhere
-        allowed, told = [], None
+        allowed, fault = [], None
         for name in sorted(names):
             try:
                 self._readable.check(name)
                 allowed.append(Path(name))
             except OutsideFolders as error:
-                told = str(error) if name == self._pattern else self._readable.words(f"a file of {self._pattern}")
-        self._note("outside", told)
-        self.outside = told is not None
+                fault = str(error) if name == self._pattern else self._readable.words(f"a file of {self._pattern}")
+        self._note("outside", fault)
+        self.outside = fault is not None
         return allowed
 
     def _look_between(self, gone: FollowedFile) -> None:

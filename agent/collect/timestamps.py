@@ -83,8 +83,8 @@ class LineTimes:
         times: list[int] = []
         without = 0
         for line in lines:
-            match_ = self._pattern.search(line)
-            at_us = self._read(match_.group(1)) if match_ and match_.group(1) is not None else None
+            match = self._pattern.search(line)
+            at_us = self._read(match.group(1)) if match and match.group(1) is not None else None
             if at_us is None or at_us > latest_us:
                 without += 1
             else:

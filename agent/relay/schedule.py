@@ -89,11 +89,11 @@ class MergeSession:
         """Least slack over the streams of all children; some report the period alone, or nothing."""
         if self.deadline_us is None:
             return None
-        forecasts_told = [
+        known_forecasts = [
             stream.forecast(self.deadline_us) for streams in self.delays.values() for stream in streams.values()
         ]
         due_ms = self.deadline_us / 1e3
-        forecasts = forecasts_told or [SweepForecast(due_ms, 0.0, due_ms, due_ms, 0)]
+        forecasts = known_forecasts or [SweepForecast(due_ms, 0.0, due_ms, due_ms, 0)]
         return min_slack_ms(now_ms, work_ms, [(forecast, pending_ms) for forecast in forecasts])
 
     def report(self, key: Key, now_us: int) -> dict[str, Any]:

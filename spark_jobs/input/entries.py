@@ -54,7 +54,7 @@ WAITING_SCHEMA = pa.schema(
 )
 
 #: Frames of a batch, as the driver gets them.
-ARRIVAL_SCHEMA = pa.schema([one for one in WAITING_SCHEMA if one.name != "since"])
+ARRIVAL_SCHEMA = pa.schema([field for field in WAITING_SCHEMA if field.name != "since"])
 
 
 #: Kind of a row whose entry is no frame: `body` is the entry's data, `extra` has the fault.

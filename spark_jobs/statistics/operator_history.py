@@ -170,11 +170,11 @@ def _of_aggregates(rows: pa.Table, weights: Any, aggregate_of: Callable[[str], i
     names = [*_OF, "epoch_us", "records_processed", "records_out", "bytes_out"]
     columns = [rows[name].to_pylist() for name in names]
     listed = [
-        (one[:5], one[5], weight, *one[6:])
-        for *one, weight in zip(*columns, weights.tolist(), strict=True)
-        if entries[one[1]] == one[3]
+        (fields[:5], fields[5], weight, *fields[6:])
+        for *fields, weight in zip(*columns, weights.tolist(), strict=True)
+        if entries[fields[1]] == fields[3]
     ]
-    return sorted(((tuple(key), *rest) for key, *rest in listed), key=lambda one: one[:2])
+    return sorted(((tuple(key), *rest) for key, *rest in listed), key=lambda fields: fields[:2])
 
 
 class _Cycles:

@@ -46,12 +46,12 @@ class RefinementReport:
 def refined_rows(history: OperatorHistory) -> dict[FlowKey, Rows]:
     """Rows of REFINEMENTS, with query and plan, by both."""
     cycles = _grouped(history.cycles)
-    rows_by_flow_: dict[FlowKey, Rows] = defaultdict(list)
+    flow_rows: dict[FlowKey, Rows] = defaultdict(list)
     for key, rows in sorted(_grouped(history.operators).items()):
-        rows_by_flow_[key[:2]] += [
+        flow_rows[key[:2]] += [
             dict(zip(("query", "plan"), key, strict=False)) | row for row in agent_rows(rows, cycles[key])
         ]
-    return rows_by_flow_
+    return flow_rows
 
 
 def _grouped(table: pa.Table) -> dict[tuple[str, str, str], Rows]:
@@ -66,7 +66,9 @@ def agent_rows(rows: Rows, cycles: Rows) -> Rows:
 
     Figures are of the configuration version with the most epochs behind them; input and budget of the newest.
     """
-    version = max({row["config_version"] for row in rows}, key=lambda fit_: (_epochs_of(rows, fit_), fit_))
+    version = max(
+        {row["config_version"] for row in rows}, key=lambda operator_fit: (_epochs_of(rows, operator_fit), operator_fit)
+    )
     newest = max(row["config_version"] for row in rows)
     chosen: dict[int, Rows] = defaultdict(list)
     for row in rows:
@@ -120,7 +122,7 @@ def _sums_of(rows: Rows, cycle: Mapping[str, Any] | None) -> EpochSums:
     return EpochSums(sums, levels, True, windows)
 
 
-def _operator(rows: Rows, fit_: OperatorFit | None) -> dict[str, Any]:
+def _operator(rows: Rows, operator_fit: OperatorFit | None) -> dict[str, Any]:
     usable = [row for row in rows if row["level"] != REST]
     put_in = _total(rows, "records_in")
     figures = {
@@ -130,9 +132,9 @@ def _operator(rows: Rows, fit_: OperatorFit | None) -> dict[str, Any]:
         "bytes_in": _total(rows, "bytes_in") / put_in if put_in else None,
         **_range(rows, "records", "records"),
     }
-    if fit_ is not None:
+    if operator_fit is not None:
         names = ("cost_s", "group_cost_s", "groups", "relay", "standard_error", "bytes_out")
-        figures |= {name: getattr(fit_, name) for name in names}
+        figures |= {name: getattr(operator_fit, name) for name in names}
     return figures
 
 

@@ -49,7 +49,7 @@ EPOCHS = pa.schema(
 _GROUP = ["query", "plan", "operator", "fingerprint", "place", "window_us", "width_us", "measured"]
 _VERSION = "config_version"  # never mixed within the sums of a fit
 _QUEUED = "records_queued"  # what waits at an epoch's end is no sum
-_COUNTS = [one.name for one in COUNTERS if one.name.startswith(("records_", "bytes_")) and one.name != _QUEUED]
+_COUNTS = [name for name in COUNTERS.names if name.startswith(("records_", "bytes_")) and name != _QUEUED]
 _COUNTS += ["cpu_ns", "groups_out"]
 _FITS = [
     "sampled", "sum_wn2", "sum_wng", "sum_wg2", "sum_wnt", "sum_wgt", "cost_count", "cost_sum", "cost_sum2",

@@ -181,8 +181,8 @@ class SweepReport:
         swept = state.swept
         if not is_time or not swept.rings.num_rows:
             return []
-        rows_by_flow_ = watermark_rows(swept.rings, event_costs(state.learned.sent))
-        live_rows = {flow: rows for flow, rows in rows_by_flow_.items() if flow in live}
+        flow_rows = watermark_rows(swept.rings, event_costs(state.learned.sent))
+        live_rows = {flow: rows for flow, rows in flow_rows.items() if flow in live}
         fresh, sent = select_updates(live_rows, swept.sent, state.now_ms, differs)
         state.swept = replace(swept, told_ms=state.now_ms)
         if fresh:  # else the tables stay where they were written
@@ -209,7 +209,7 @@ def watermark_rows(rings: pa.Table, costs: Mapping[tuple[str, str, str], EventCo
     _, firsts = np.unique(stream, return_index=True)
     for first, row in zip(firsts, delay_figures(DelayWindows(stream[own], **values)), strict=True):
         flow = named[first]["query"], named[first]["plan"]
-        at_agents = [costs[*flow, one["agent"]] for one in rows_by_key[flow] if (*flow, one["agent"]) in costs]
+        at_agents = [costs[*flow, record["agent"]] for record in rows_by_key[flow] if (*flow, record["agent"]) in costs]
         shared = {"agent": ALL, "stream": named[first]["stream"], "event_cost_s": _mean_cost(at_agents)}
         rows_by_key[flow].append(shared | row)
     return rows_by_key
