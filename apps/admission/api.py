@@ -67,10 +67,10 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         is_apply = asked.pop("mode") == "apply"
         if is_apply and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
-        found, job = admission_preview(
+        admission, job = admission_preview(
             cluster=_cluster(asked.pop("cluster")), user=signed_in_user(request), apply_when_admitted=is_apply, **asked
         )
-        return _job_answer(request, found, job)
+        return _job_answer(request, admission, job)
 
     @extend_schema(request=AlternativeSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
@@ -78,12 +78,12 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Preview again on the cluster as it is now, or with the changes of a choice. Makes a new request."""
         choice = self._read(AlternativeSerializer).get("choice")
         if choice is None:
-            found, job = admission_preview_again(request=self.get_object(), user=signed_in_user(request))
+            admission, job = admission_preview_again(request=self.get_object(), user=signed_in_user(request))
         else:
-            found, job = admission_preview_alternative(
+            admission, job = admission_preview_alternative(
                 request=self.get_object(), alternative=choice, user=signed_in_user(request)
             )
-        return _job_answer(request, found, job)
+        return _job_answer(request, admission, job)
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
@@ -136,18 +136,18 @@ _SERIALIZERS = {"create": AdmissionCreateSerializer, "retrieve": AdmissionDetail
 
 
 def _cluster(slug: str) -> Cluster:
-    found = Cluster.objects.filter(slug=slug).first()
-    if found is None:
+    cluster = Cluster.objects.filter(slug=slug).first()
+    if cluster is None:
         raise Missing(f"There is no cluster {slug!r}.", [("cluster", f"{slug!r} is not the slug of a cluster")])
-    return found
+    return cluster
 
 
-def _shown(found: AdmissionRequest) -> Response:
-    return Response(AdmissionDetailSerializer(admissions_visible().get(pk=found.pk)).data)
+def _shown(admission: AdmissionRequest) -> Response:
+    return Response(AdmissionDetailSerializer(admissions_visible().get(pk=admission.pk)).data)
 
 
-def _job_answer(request: Request, found: AdmissionRequest, job: Job) -> Response:
+def _job_answer(request: Request, admission: AdmissionRequest, job: Job) -> Response:
     """The job's answer, with the address of the request beside that of the job: it exists from the beginning."""
-    response = job_response(request, job, lambda _: _shown(found).data)
-    response.setdefault("Content-Location", f"/api/v1/admissions/{found.pk}")
+    response = job_response(request, job, lambda _: _shown(admission).data)
+    response.setdefault("Content-Location", f"/api/v1/admissions/{admission.pk}")
     return response

@@ -101,10 +101,10 @@ def _move(cluster: Cluster, candidate: Query, change: Mapping[str, Any]) -> None
 
 
 def _query(cluster: Cluster, name: str) -> Query:
-    found = cluster.queries.filter(name=name).first()
-    if found is None:
+    query = cluster.queries.filter(name=name).first()
+    if query is None:
         raise Conflict(f"Query {name} of the decision's changes is gone. Preview it again.")
-    return found
+    return query
 
 
 _HANDLERS: dict[str, Callable[[Cluster, Query, Mapping[str, Any]], None]] = {

@@ -66,12 +66,12 @@ def draft_version(*, cluster: Cluster, name: str, number: int | None) -> QueryVe
     if query is None:
         raise Missing(f"There is no query {name!r} in {cluster.slug}.", [("query", f"{name!r} is not registered")])
     versions = query.versions.select_related("query__cluster")
-    found = versions.filter(number=number).first() if number is not None else versions.first()
-    if found is None:
+    version = versions.filter(number=number).first() if number is not None else versions.first()
+    if version is None:
         raise Missing(f"Query {name} has no version {number}.", [("version", f"{number} does not exist")])
-    if query.state == QueryState.RUNNING and query.running_version_id == found.pk:
-        raise Conflict(f"{found} is running already.", [("query", "this version is running")], code="running")
-    return found
+    if query.state == QueryState.RUNNING and query.running_version_id == version.pk:
+        raise Conflict(f"{version} is running already.", [("query", "this version is running")], code="running")
+    return version
 
 
 def draft_from_document(
@@ -92,8 +92,10 @@ def draft_from_document(
         With every fault, its path beginning with `document`.
     """
     faults: list[Fault] = []
-    found = _HEAD.read({key: value for key, value in document.items() if key not in _ELSEWHERE}, "", "document", faults)
-    head = {} if found is BAD else {name: value for name, value in found.items() if value is not BAD}
+    record = _HEAD.read(
+        {key: value for key, value in document.items() if key not in _ELSEWHERE}, "", "document", faults
+    )
+    head = {} if record is BAD else {name: value for name, value in record.items() if value is not BAD}
     for i, source in enumerate(head.get("sources", [])):
         if source is not BAD and not any(value is BAD for value in source.values()):
             store = partial(_store_source, cluster, source["id"], source["arrivals"])
@@ -116,19 +118,19 @@ def _store_query(
     if query is not None:
         version = query_version_create(query=query, body=body, note=head.get("note", ""), user=user)
     else:
-        told = {name: head[name] for name in ("team", "description", "priority", "note") if name in head}
+        fields = {name: head[name] for name in ("team", "description", "priority", "note") if name in head}
         objective = document.get("objective")
         name = head.get("query", "unnamed")  # refused by the caller: the document's own fault is known already
-        created = query_create(cluster=cluster, name=name, body=body, objective=objective, user=user, **told)
+        created = query_create(cluster=cluster, name=name, body=body, objective=objective, user=user, **fields)
         version = created.versions.get()
     return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)
 
 
 def _store_source(cluster: Cluster, source_id: str, arrivals: FloatArray) -> None:
-    known = cluster.arrivals.filter(source_id=source_id).first()
+    stored = cluster.arrivals.filter(source_id=source_id).first()
     is_coarse = len(arrivals) * 4 == cluster.slices
-    if known is not None:
-        values = unpack(known.data)
+    if stored is not None:
+        values = unpack(stored.data)
         values = values.reshape(-1, 4).sum(axis=1) if is_coarse else values
         if len(values) != len(arrivals) or not np.allclose(values, arrivals):
             message = f"{source_id!r} has other arrivals in {cluster.slug}; allowed: the same, or a new id"
@@ -195,8 +197,8 @@ def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, Any]) -> 
 
 def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
     """The request's query as the engine takes a candidate: where it was asked for, with the objective asked for."""
-    wanted = {operator: _replica(where) for operator, where in request.placement.items()}
-    candidate = candidate_document(request.version, placement=wanted)
+    placement = {operator: _replica(where) for operator, where in request.placement.items()}
+    candidate = candidate_document(request.version, placement=placement)
     if request.objective:
         candidate["objective"] = dict(request.objective)
     candidate["may_wait_s"] = request.may_wait_s
@@ -223,8 +225,8 @@ def question_check(request: AdmissionRequest, outline: ClusterOutline, *, path: 
 
 def _without_running_sources(document: dict[str, Any], running: Deployment) -> dict[str, Any]:
     """The candidate without sources that became its own only after the outline was taken."""
-    known = {source.id for source in running.sources}
-    sources = [source for source in document.get("sources", ()) if source["id"] not in known]
+    running_ids = {source.id for source in running.sources}
+    sources = [source for source in document.get("sources", ()) if source["id"] not in running_ids]
     return {**document, "sources": sources} if "sources" in document else document
 
 

@@ -256,10 +256,10 @@ def _with_job(request: AdmissionRequest, user: User | None) -> tuple[AdmissionRe
 
 
 def _locked(request: AdmissionRequest) -> AdmissionRequest:
-    found = AdmissionRequest.objects.select_for_update(of=("self",)).select_related(
+    rows = AdmissionRequest.objects.select_for_update(of=("self",)).select_related(
         "cluster", "query", "version__query", "job"
     )
-    return found.get(pk=request.pk)
+    return rows.get(pk=request.pk)
 
 
 def _close(request: AdmissionRequest, state: AdmissionState, user: User | None, reason: str) -> None:

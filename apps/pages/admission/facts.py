@@ -180,8 +180,8 @@ class AdmissionDetail(AdmissionPowers):
 
     @property
     def sentence(self) -> SafeString:
-        who = self.request.requested_by or "a rule"
-        asked = format_html("Requested by {} {}, {}.", who, time_tag(self.request.created_at), self.objective)
+        requester = self.request.requested_by or "a rule"
+        asked = format_html("Requested by {} {}, {}.", requester, time_tag(self.request.created_at), self.objective)
         if self.request.previewed_at:
             when = time_tag(self.request.previewed_at)
             asked = format_html("{} Previewed {} against what ran and was known then.", asked, when)
@@ -293,13 +293,13 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def chain(self) -> list[AdmissionRequest]:
         """Previews this one follows, itself, and those that follow it, oldest first."""
-        found, parent_id = [self.request], self.request.parent_id
-        while parent_id and len(found) < _MAX_ANCESTORS:
+        requests, parent_id = [self.request], self.request.parent_id
+        while parent_id and len(requests) < _MAX_ANCESTORS:
             parent = admissions_visible().get(pk=parent_id)
-            found.insert(0, parent)
+            requests.insert(0, parent)
             parent_id = parent.parent_id
         children = list(admissions_visible().filter(parent=self.request).order_by("created_at"))
-        return [*found, *children] if len(found) + len(children) > 1 else []
+        return [*requests, *children] if len(requests) + len(children) > 1 else []
 
     # -- the queue
 
@@ -324,8 +324,8 @@ class AdmissionDetail(AdmissionPowers):
             "query": request.query.name,
             "version": request.version.number,
         }
-        given = {"objective": request.objective, "placement": request.placement, "changes": request.changes}
-        body |= {name: value for name, value in given.items() if value}
+        question = {"objective": request.objective, "placement": request.placement, "changes": request.changes}
+        body |= {name: value for name, value in question.items() if value}
         return body | ({"may_wait_s": request.may_wait_s} if request.may_wait_s else {})
 
     @property

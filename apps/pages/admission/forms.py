@@ -48,7 +48,7 @@ class _AskForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [(one, statistic_words(one).capitalize()) for one in _STATISTICS]
+        choices = [(statistic, statistic_words(statistic).capitalize()) for statistic in _STATISTICS]
         choice_field(self, "statistic").choices = [("", self.own_objective), *choices]
 
     def clean(self) -> dict[str, Any]:

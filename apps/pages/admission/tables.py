@@ -270,8 +270,8 @@ class EffectRow:
             return MISSING
         if not self.is_changed:
             return Quantity("0", "s").html
-        found = seconds(self.effect["change_s"])
-        return Quantity(f"+{found.text}" if self.effect["change_s"] > 0 else found.text, found.unit).html
+        change = seconds(self.effect["change_s"])
+        return Quantity(f"+{change.text}" if self.effect["change_s"] > 0 else change.text, change.unit).html
 
     @property
     def words(self) -> str:
@@ -366,11 +366,11 @@ def place_rows(query: str, decision: Mapping[str, Any], asked: Mapping[str, str]
     for identity, replicas in (decision.get("placement") or {}).items():
         owner, _, name = identity.partition("/")
         where = ", ".join(_server(part) for part in replicas)
-        wanted = asked.get(name) or asked.get(identity) if owner == query else None
+        wish = asked.get(name) or asked.get(identity) if owner == query else None
         note = "moved" if owner != query else ""
-        if wanted:
-            is_kept = any(wanted in {part["node"], f"{part['node']}#{part['core']}"} for part in replicas)
-            note = "as asked" if is_kept else f"asked for {wanted}"
+        if wish:
+            is_kept = any(wish in {part["node"], f"{part['node']}#{part['core']}"} for part in replicas)
+            note = "as asked" if is_kept else f"asked for {wish}"
         rows.append(PlaceRow(name, owner, where, note))
     return rows
 

@@ -64,7 +64,7 @@ class AdmissionsPage(ClusterPage):
         table = admissions_table(request, self.cluster, counts, can_ask="operate" in signed_in_user(request).scopes)
         if table.wants_csv:
             return table.csv_response()
-        queue = [QueuedRequest(place, found) for place, found in enumerate(queue_of(self.cluster), start=1)]
+        queue = [QueuedRequest(place, admission) for place, admission in enumerate(queue_of(self.cluster), start=1)]
         return self.page({"table": table, "sentence": counts.sentence, "queue": queue})
 
 
@@ -81,9 +81,9 @@ class RequestPage(ClusterPage):
         rows = admissions_visible().select_related("version__query").filter(cluster=self.cluster)
         return self.find(rows, "admission request", pk=pk)
 
-    def shown(self, found: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
+    def shown(self, admission: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
         """The request's page; with `refusal`, why what was just asked could not be done."""
-        detail = AdmissionDetail(found, signed_in_user(self.request), self.cluster)
+        detail = AdmissionDetail(admission, signed_in_user(self.request), self.cluster)
         status = refusal.status if refusal else 200
         # what a stale preview is refused for is said by the page anyway
         notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
@@ -116,15 +116,18 @@ class PlanFields:
 
     @cached_property
     def version(self) -> QueryVersion | None:
-        wanted = [one for one in self.versions if str(one.number) == self.number]
-        return next(iter(wanted or self.versions), None)
+        matching = [version for version in self.versions if str(version.number) == self.number]
+        return next(iter(matching or self.versions), None)
 
     @property
     def operators(self) -> list[tuple[Any, str]]:
         """(operator, the node asked for)."""
         if self.version is None:
             return []
-        return [(one, self.placement.get(one.name, "")) for one in self.version.operators.order_by("position", "pk")]
+        return [
+            (operator, self.placement.get(operator.name, ""))
+            for operator in self.version.operators.order_by("position", "pk")
+        ]
 
     @cached_property
     def nodes(self) -> list[str]:
@@ -173,8 +176,8 @@ class AdmissionNew(ClusterPage):
         return self._shown(form, plan, 422)
 
     def _ask(self, form: Any) -> Any:
-        found, _ = admission_preview(cluster=self.cluster, user=signed_in_user(self.request), **form.asked)
-        return found
+        admission, _ = admission_preview(cluster=self.cluster, user=signed_in_user(self.request), **form.asked)
+        return admission
 
     @property
     def _is_document(self) -> bool:
@@ -219,14 +222,14 @@ class _RequestAction(RequestPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        found = self.found(pk)
+        admission = self.found(pk)
         try:
-            done = self.act(found, request.POST.get("reason", "").strip())
+            done = self.act(admission, request.POST.get("reason", "").strip())
         except (Stale, Conflict, Impossible, Malformed) as refusal:
             return self.shown(self.found(pk), refusal)
         return redirect("pages:admission", slug, done.pk)
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
         """Do it; gives the request whose page comes next."""
         raise NotImplementedError
 
@@ -241,12 +244,12 @@ class _RequestAction(RequestPage):
 class AdmissionPreviewAgain(_RequestAction):
     """The same question again, or with the changes of a choice."""
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
         choice = self.request.POST.get("choice", "")
         if choice:
-            follower, _ = admission_preview_alternative(request=found, alternative=choice, user=self.user)
+            follower, _ = admission_preview_alternative(request=admission, alternative=choice, user=self.user)
         else:
-            follower, _ = admission_preview_again(request=found, user=self.user)
+            follower, _ = admission_preview_again(request=admission, user=self.user)
         return follower
 
 
@@ -255,28 +258,28 @@ class AdmissionApply(_RequestAction):
 
     write_scope = "admit"
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
-        applied = admission_apply(request=found, user=self.user)
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        applied = admission_apply(request=admission, user=self.user)
         is_queued = applied.state == AdmissionState.QUEUED
-        self.say(f"{found.version} is {'queued and starts by itself' if is_queued else 'applied and runs'}.")
+        self.say(f"{admission.version} is {'queued and starts by itself' if is_queued else 'applied and runs'}.")
         return applied
 
 
 class AdmissionWithdraw(_RequestAction):
     """Take the request back."""
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
-        withdrawn = admission_withdraw(request=found, user=self.user, reason=reason)
-        self.say(f"The request for {found.version} is withdrawn.")
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        withdrawn = admission_withdraw(request=admission, user=self.user, reason=reason)
+        self.say(f"The request for {admission.version} is withdrawn.")
         return withdrawn
 
 
 class AdmissionRequestReview(_RequestAction):
     """Ask a person to decide."""
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
-        asked = admission_request_review(request=found, user=self.user, reason=reason)
-        self.say(f"{found.version} waits for somebody to decide.")
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        asked = admission_request_review(request=admission, user=self.user, reason=reason)
+        self.say(f"{admission.version} waits for somebody to decide.")
         return asked
 
 
@@ -285,9 +288,9 @@ class AdmissionApprove(_RequestAction):
 
     write_scope = "admit"
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
-        approved = admission_approve(request=found, user=self.user, reason=reason)
-        self.say(f"{found.version} is approved and runs.")
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        approved = admission_approve(request=admission, user=self.user, reason=reason)
+        self.say(f"{admission.version} is approved and runs.")
         return approved
 
 
@@ -296,9 +299,9 @@ class AdmissionDecline(_RequestAction):
 
     write_scope = "admit"
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
-        declined = admission_decline(request=found, user=self.user, reason=reason)
-        self.say(f"{found.version} is declined.")
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        declined = admission_decline(request=admission, user=self.user, reason=reason)
+        self.say(f"{admission.version} is declined.")
         return declined
 
 
@@ -307,7 +310,7 @@ class AdmissionOverride(_RequestAction):
 
     write_scope = "admit"
 
-    def act(self, found: AdmissionRequest, reason: str) -> AdmissionRequest:
-        applied = admission_override(request=found, user=self.user, reason=reason)
-        self.say(f"{found.version} is applied against its verdict.")
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        applied = admission_override(request=admission, user=self.user, reason=reason)
+        self.say(f"{admission.version} is applied against its verdict.")
         return applied

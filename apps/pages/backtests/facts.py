@@ -58,8 +58,8 @@ def policy_words(policy: Mapping[str, Any]) -> str:
     if policy["headroom"]:
         parts.append(f"{100 * policy['headroom']:.3g}% headroom")
     if policy["placement"] != "keep":
-        most = policy["max_moves"]
-        bound = "" if most is None else f" with at most {counted(most, 'move')}"
+        limit = policy["max_moves"]
+        bound = "" if limit is None else f" with at most {counted(limit, 'move')}"
         parts.append(f"placed anew by {policy['placement']}{bound}")
     return ", ".join(parts)
 
@@ -97,7 +97,7 @@ class ReachFacts:
     def sentence(self) -> str:
         if not self.found:
             return "Nothing was recorded of this cluster's arrivals yet."
-        first, last = min(one.first for one in self.found), max(one.last for one in self.found)
+        first, last = min(record.first for record in self.found), max(record.last for record in self.found)
         return f"Records reach from {period_words(first, last)}: {' and '.join(self.kinds)}."
 
     @property
@@ -105,7 +105,7 @@ class ReachFacts:
         """telemetry of 3 sources, load history of 10 sources."""
         parts = []
         for kind, words in _KINDS.items():
-            sources = {one.source for one in self.found if one.kind == kind}
+            sources = {record.source for record in self.found if record.kind == kind}
             if sources:
                 parts.append(f"{words} of {counted(len(sources), 'source')}")
         return parts
@@ -172,12 +172,12 @@ class BacktestFacts:
     @property
     def is_shorter(self) -> bool:
         """Whether records reach only a part of what was asked for."""
-        found = self.result
-        if found is None:
+        result = self.result
+        if result is None:
             return False
-        width_s = found["width_s"]
-        is_late = found["since_s"] > self.row.since.timestamp() + width_s
-        return is_late or found["until_s"] < self.row.until.timestamp() - width_s
+        width_s = result["width_s"]
+        is_late = result["since_s"] > self.row.since.timestamp() + width_s
+        return is_late or result["until_s"] < self.row.until.timestamp() - width_s
 
     @property
     def segments(self) -> str:
@@ -203,7 +203,7 @@ class BacktestFacts:
     @property
     def sides(self) -> list[SideRow]:
         new, old = self.tested, self.recorded
-        busiest = [max((load["mean"] for load in one["loads"].values()), default=0.0) for one in (old, new)]
+        busiest = [max((load["mean"] for load in side["loads"].values()), default=0.0) for side in (old, new)]
         return [
             SideRow("Admitted", f"{old['admitted']} of {old['asked']}", f"{new['admitted']} of {new['asked']}"),
             SideRow("Queued", str(old["queued"]), str(new["queued"])),
@@ -227,7 +227,7 @@ class BacktestFacts:
     @cached_property
     def names(self) -> list[str]:
         """Queries whose latency can be drawn, those that were late first."""
-        late = [one["query"] for side in (self.tested, self.recorded) for one in side["violations"]]
+        late = [violation["query"] for side in (self.tested, self.recorded) for violation in side["violations"]]
         return list(dict.fromkeys([*late, *self.tested["queries"], *self.recorded["queries"]]))
 
     @property
@@ -236,16 +236,18 @@ class BacktestFacts:
 
     @cached_property
     def late(self) -> list[LateRow]:
-        sides = [{one["query"]: one for one in side["violations"]} for side in (self.tested, self.recorded)]
+        sides = [
+            {violation["query"]: violation for violation in side["violations"]} for side in (self.tested, self.recorded)
+        ]
         names = [name for name in self.names if name in sides[0] or name in sides[1]]
         return [self._late_row(name, sides[0].get(name), sides[1].get(name)) for name in names]
 
     def _late_row(self, name: str, new: Mapping[str, Any] | None, old: Mapping[str, Any] | None) -> LateRow:
-        known = new or old
-        assert known is not None
+        row = new or old
+        assert row is not None
         return LateRow(
             query=name,
-            bound_s=known["bound_s"],
+            bound_s=row["bound_s"],
             tested=duration_words(new["seconds_over"]) if new else "held" if name in self.tested["queries"] else "–",
             recorded=duration_words(old["seconds_over"])
             if old
@@ -258,10 +260,10 @@ class BacktestFacts:
             chosen=name == self.query,
         )
 
-    def _lane(self, one: Mapping[str, Any] | None, label: str) -> Lane:
+    def _lane(self, latency: Mapping[str, Any] | None, label: str) -> Lane:
         assert self.result is not None
         count = self.result["segments"]
-        parts = [(600.0 * i / count, 600.0 / count) for i in (one["segments"] if one else [])]
+        parts = [(600.0 * i / count, 600.0 / count) for i in (latency["segments"] if latency else [])]
         return Lane(parts, f"{label}: {counted(len(parts), 'segment')} over")
 
     @property
@@ -270,7 +272,7 @@ class BacktestFacts:
 
     def _chart(self, name: str) -> Chart:
         assert self.result is not None
-        found, count = self.result, self.result["segments"]
+        result, count = self.result, self.result["segments"]
         new, old = (side["queries"].get(name) for side in (self.tested, self.recorded))
         known = new or old
         assert known is not None
@@ -279,13 +281,13 @@ class BacktestFacts:
             lines.append(Series("estimate", "This policy", y=new["latency_s"]))
         if old:
             lines.append(Series("alt", "As recorded", y=old["latency_s"]))
-        measured = next((one for one in found["measured"] if one["query"] == name), None)
+        measured = next((query for query in result["measured"] if query["query"] == name), None)
         if measured:
             points = [(i, value) for i, value in enumerate(measured["series_s"]) if value is not None]
-            xs = [(i + 0.5) * found["width_s"] for i, _ in points]
+            xs = [(i + 0.5) * result["width_s"] for i, _ in points]
             lines.append(Series("measured", "Measured", y=[value for _, value in points], x=xs))
         worst = max((value for value in known["latency_s"] if value is not None), default=None)
-        axis = time_axis(moment_of(found["since_s"]), found["width_s"], count)
+        axis = time_axis(moment_of(result["since_s"]), result["width_s"], count)
         finding = f"{name}: at most {seconds(worst)}, against {seconds(known['bound_s'])}."
         return Chart("backtest-latency", finding, "s", axis, lines, objective_s=known["bound_s"])
 
@@ -293,23 +295,23 @@ class BacktestFacts:
 
     @property
     def moves(self) -> list[dict[str, Any]]:
-        return [{**one, "at": short(moment_of(one["at_s"]))} for one in self.tested["moved"]]
+        return [{**move, "at": short(moment_of(move["at_s"]))} for move in self.tested["moved"]]
 
     @property
     def measured(self) -> list[dict[str, Any]]:
         assert self.result is not None
-        return [{**one, "share": percent(one["within"] / one["segments"])} for one in self.result["measured"]]
+        return [{**query, "share": percent(query["within"] / query["segments"])} for query in self.result["measured"]]
 
     @property
     def sources(self) -> list[tuple[str, str]]:
         """(what arrivals are of, sources)."""
         assert self.result is not None
         words = (("measured", "of telemetry"), ("history", "of load history"), ("filled", "filled in"))
-        found: dict[str, list[str]] = {}
-        for name, one in self.result["sources"].items():
-            parts = [f"{counted(one[key], 'segment')} {text}" for key, text in words if one[key]]
-            found.setdefault(", ".join(parts), []).append(name)
-        return [(text, ", ".join(names)) for text, names in found.items()]
+        by_reason: dict[str, list[str]] = {}
+        for name, source in self.result["sources"].items():
+            parts = [f"{counted(source[key], 'segment')} {text}" for key, text in words if source[key]]
+            by_reason.setdefault(", ".join(parts), []).append(name)
+        return [(text, ", ".join(names)) for text, names in by_reason.items()]
 
     @property
     def rest_path(self) -> str:

@@ -44,9 +44,9 @@ def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHi
     names = [source] if source else list(series["sources"])
     curves = series["sources"][source] if source else series["total"]
     back = _BACK_DAYS * 86_400 // row.bucket_s
-    past = _past([one for one in histories if one.source_id in names], row, back, len(names))
-    known = np.flatnonzero(np.isfinite(past))
-    past = past[known[0] :] if len(known) else past[:0]
+    past = _past([history for history in histories if history.source_id in names], row, back, len(names))
+    measured = np.flatnonzero(np.isfinite(past))
+    past = past[measured[0] :] if len(measured) else past[:0]
     back, ahead = len(past), row.horizon
     blank = [None] * back
     history = [value if math.isfinite(value) else None for value in past.tolist()]
@@ -68,11 +68,11 @@ def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHi
     return Chart(id="load", finding=finding, unit="/s", x=axis, series=lines, marks=marks)
 
 
-def _past(histories: Sequence[LoadHistory], row: Forecast, back: int, wanted: int) -> Any:
+def _past(histories: Sequence[LoadHistory], row: Forecast, back: int, points: int) -> Any:
     """Events/s in the buckets before the forecast begins; NaN where any of the sources is not known."""
     end_s = row.starts_at.timestamp()
     total = np.zeros(back)
-    if len(histories) < wanted:
+    if len(histories) < points:
         return np.full(back, np.nan)
     for history in histories:
         if row.bucket_s % history.bucket_s:
@@ -125,8 +125,8 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
 
 def _daily(values: Sequence[float], per_day: int, top: float) -> list[float]:
     """The highest of each day, and not above `top`; the last one twice, for its step to have a width."""
-    found = [min(max(values[i : i + per_day]), top) for i in range(0, len(values), per_day)]
-    return [*found, *found[-1:]]
+    highs = [min(max(values[i : i + per_day]), top) for i in range(0, len(values), per_day)]
+    return [*highs, *highs[-1:]]
 
 
 def history_chart(history: LoadHistory) -> Chart:
@@ -134,9 +134,9 @@ def history_chart(history: LoadHistory) -> Chart:
     values = history_values(history) / history.bucket_s
     size = max(1, -(-len(values) // _POINTS))
     padded = np.concatenate([values, np.full(-len(values) % size, np.nan)]).reshape(-1, size)
-    known = np.isfinite(padded)
-    sums = np.where(known, padded, 0.0).sum(axis=1)
-    counts = known.sum(axis=1)
+    measured = np.isfinite(padded)
+    sums = np.where(measured, padded, 0.0).sum(axis=1)
+    counts = measured.sum(axis=1)
     means = [float(s / n) if n else None for s, n in zip(sums, counts, strict=True)]
     shown = "" if not history.missing else f", {percent(history.missing / history.buckets)} of it unknown"
     return Chart(
@@ -182,11 +182,11 @@ class ForecastFacts:
     @cached_property
     def job(self) -> Job | None:
         """The newest request, while it is at work or if it failed after the newest forecast."""
-        found = Job.objects.filter(cluster=self.cluster, kind=JobKind.FORECAST).order_by("-created_at").first()
-        if found is None or found.state not in FINISHED:
-            return found
-        is_news = found.error and (self.row is None or found.created_at > self.row.created_at)
-        return found if is_news else None
+        job = Job.objects.filter(cluster=self.cluster, kind=JobKind.FORECAST).order_by("-created_at").first()
+        if job is None or job.state not in FINISHED:
+            return job
+        is_news = job.error and (self.row is None or job.created_at > self.row.created_at)
+        return job if is_news else None
 
     @cached_property
     def changes(self) -> list[str]:
@@ -216,14 +216,20 @@ class ForecastFacts:
         others = f" {counted(more, 'further objective')} {'is' if more == 1 else 'are'} threatened." if more else ""
         return format_html("{}{}", self._violated(first), others)
 
-    def _violated(self, one: Shortage) -> SafeString:
-        band = "at the 90% band" if one.band == "high" else "at the expected load"
-        when = "already in the first hour" if self.row and one.first_at == self.row.starts_at else moment(one.first_at)
+    def _violated(self, shortage: Shortage) -> SafeString:
+        band = "at the 90% band" if shortage.band == "high" else "at the expected load"
+        when = (
+            "already in the first hour"
+            if self.row and shortage.first_at == self.row.starts_at
+            else moment(shortage.first_at)
+        )
         text = "The objective of <b>{}</b>, {}, is violated from {} {}"
-        start = format_html(text, one.query, seconds(one.bound_s), when, band)
-        if one.band == "high" and one.mean_at:
-            return format_html("{}, at the expected load from {}.", start, moment(one.mean_at))
-        return format_html("{}{}.", start, ", at the expected load not before the end" if one.band == "high" else "")
+        start = format_html(text, shortage.query, seconds(shortage.bound_s), when, band)
+        if shortage.band == "high" and shortage.mean_at:
+            return format_html("{}, at the expected load from {}.", start, moment(shortage.mean_at))
+        return format_html(
+            "{}{}.", start, ", at the expected load not before the end" if shortage.band == "high" else ""
+        )
 
     @property
     def when(self) -> str:
@@ -266,7 +272,7 @@ class ForecastFacts:
         return Stat("Growth expected", Quantity(f"{sign}{abs(change) * 100:.1f}", "%"), note)
 
     def _error(self) -> Stat:
-        tests = [one["backtest"] for one in self.row.result["sources"].values()]
+        tests = [source["backtest"] for source in self.row.result["sources"].values()]
         errors = sorted(test["median_ape"] for test in tests if test["median_ape"] is not None)
         if not errors:
             return Stat("Error so far", Quantity(MISSING), "The histories are too short to tell")
@@ -277,8 +283,8 @@ class ForecastFacts:
     @cached_property
     def source(self) -> str:
         """The source that is looked at; empty for the total."""
-        wanted = self.given.get("source", "")
-        return wanted if wanted in self.series.get("sources", {}) else ""
+        name = self.given.get("source", "")
+        return name if name in self.series.get("sources", {}) else ""
 
     @property
     def sources(self) -> list[str]:
@@ -291,26 +297,26 @@ class ForecastFacts:
     @property
     def charts(self) -> list[Chart]:
         """Latency of every threatened query; without any, of the one nearest to its objective."""
-        known = self.series.get("queries", {})
-        names = [one.query for one in self.shortages if one.query in known]
-        if not names and known:
-            nearest = max(self.row.result["queries"], key=lambda one: one["worst_high_s"] / one["bound_s"])
+        series = self.series.get("queries", {})
+        names = [shortage.query for shortage in self.shortages if shortage.query in series]
+        if not names and series:
+            nearest = max(self.row.result["queries"], key=lambda query: query["worst_high_s"] / query["bound_s"])
             names = [nearest["query"]]
-        facts = {one["query"]: one for one in self.row.result["queries"]} if self.row else {}
-        return [query_chart(self.row, facts[name], known[name], i) for i, name in enumerate(names[:_MAX_CHARTS])]
+        facts = {query["query"]: query for query in self.row.result["queries"]} if self.row else {}
+        return [query_chart(self.row, facts[name], series[name], i) for i, name in enumerate(names[:_MAX_CHARTS])]
 
     @property
     def tests(self) -> list[dict[str, Any]]:
         """Backtests of the sources, band by band."""
-        found = []
-        for name, one in sorted((self.row.result["sources"] if self.row else {}).items()):
-            found.append({"name": name, **one, "total": (one["backtest"]["bands"] or [None])[-1]})
-        return found
+        rows = []
+        for name, source in sorted((self.row.result["sources"] if self.row else {}).items()):
+            rows.append({"name": name, **source, "total": (source["backtest"]["bands"] or [None])[-1]})
+        return rows
 
     @property
     def tested(self) -> dict[str, Any] | None:
         """The source whose backtest is shown band by band: the chosen one, or the first."""
-        return next((one for one in self.tests if one["name"] == self.source), self.tests[0] if self.tests else None)
+        return next((test for test in self.tests if test["name"] == self.source), self.tests[0] if self.tests else None)
 
     # -- cost
 
@@ -336,13 +342,13 @@ class ForecastFacts:
     @cached_property
     def days(self) -> tuple[int, str]:
         """Days compared as the address has them, and what is wrong with them."""
-        text, most = self.given.get("days", "").strip(), self.most_days
+        text, limit = self.given.get("days", "").strip(), self.most_days
         if not text:
-            return most, ""
+            return limit, ""
         days = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
-        if 1 <= days <= most:
+        if 1 <= days <= limit:
             return days, ""
-        return most, f"{text[:20]} is no number of days from 1 to {most}. Shown for {most}."
+        return limit, f"{text[:20]} is no number of days from 1 to {limit}. Shown for {limit}."
 
     @cached_property
     def regret(self) -> LeastRegret | None:
@@ -364,14 +370,14 @@ class ForecastFacts:
     @property
     def pools(self) -> list[dict[str, Any]]:
         """Pool sizes with their costs, for the table."""
-        found = self.regret
+        regret = self.regret
         judged = {pool["size"]: pool for pool in (self.row.result["pools"] if self.row else [])}
-        costs = {one.size: one for one in found.sizes} if found else {}
+        costs = {siz.size: siz for siz in regret.sizes} if regret else {}
         return [
             {
                 "size": size,
                 "is_now": size == self.present,
-                "is_best": bool(found) and size == found.recommended,
+                "is_best": bool(regret) and size == regret.recommended,
                 "price": pool["price_per_hour"],
                 "refused": pool["refused"],
                 "holds": pool["probability"]["all_hold"] if pool["probability"] else None,
@@ -383,16 +389,17 @@ class ForecastFacts:
 
     @property
     def bottleneck_words(self) -> list[tuple[Shortage, str]]:
-        return [(one, bottleneck_text(one)) for one in self.shortages]
+        return [(shortage, bottleneck_text(shortage)) for shortage in self.shortages]
 
 
-def bottleneck_text(one: Shortage) -> str:
+def bottleneck_text(shortage: Shortage) -> str:
     """n09 runs at 1.1 of capacity at its peak; join-features takes 53% of it."""
-    found = one.bottleneck
-    if not found:
+    bottleneck = shortage.bottleneck
+    if not bottleneck:
         return ""
-    where = found["node"] or found["server"]
-    text = f"{where} runs at {ratio(found['load_peak'])} of capacity at its peak"
-    if found["operator"]:
-        text += f"; {found['operator'].partition('/')[2] or found['operator']} takes {percent(found['share'])} of it"
-    return text
+    where = bottleneck["node"] or bottleneck["server"]
+    load = ratio(bottleneck["load_peak"])
+    if not bottleneck["operator"]:
+        return f"{where} runs at {load} of capacity at its peak"
+    operator = bottleneck["operator"].partition("/")[2] or bottleneck["operator"]
+    return f"{where} runs at {load} of capacity at its peak; {operator} takes {percent(bottleneck['share'])} of it"

@@ -28,8 +28,8 @@ def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
     row = facts.row
     queries = row.result["queries"] if row else []
     chances = (row.result["probability"] or {}).get("queries", {}) if row else {}
-    fixes = {one.query: one.fix for one in facts.shortages}
-    rows = [{**one, "chance": chances.get(one["query"]), "fix": fixes.get(one["query"])} for one in queries]
+    fixes = {shortage.query: shortage.fix for shortage in facts.shortages}
+    rows = [{**query, "chance": chances.get(query["query"]), "fix": fixes.get(query["query"])} for query in queries]
     return Table(
         request,
         _columns(facts, facts.cluster.slug),
@@ -43,16 +43,16 @@ def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
 
 
 def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
-    def name(one: dict[str, Any]) -> SafeString:
-        url = reverse("pages:query", args=[slug, one["query"]])
-        state = "breached" if one["first_mean"] else "at_risk" if one["first_high"] else "holds"
-        return named(state, one["query"], url)
+    def name(row: dict[str, Any]) -> SafeString:
+        url = reverse("pages:query", args=[slug, row["query"]])
+        state = "breached" if row["first_mean"] else "at_risk" if row["first_high"] else "holds"
+        return named(state, row["query"], url)
 
-    def bound(one: dict[str, Any]) -> SafeString:
-        return format_html('{} <small class="muted">{}</small>', seconds(one["bound_s"]).html, one["statistic"])
+    def bound(row: dict[str, Any]) -> SafeString:
+        return format_html('{} <small class="muted">{}</small>', seconds(row["bound_s"]).html, row["statistic"])
 
-    def chance(one: dict[str, Any]) -> Any:
-        return (one["chance"] or {}).get("holds")
+    def chance(row: dict[str, Any]) -> Any:
+        return (row["chance"] or {}).get("holds")
 
     limit = itemgetter("bound_s")
     return [
@@ -70,35 +70,35 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
 def _highest(key: str, label: str, field: str) -> Column:
     """The highest latency over the coming buckets."""
     value = itemgetter(field)
-    return Column(key, label, lambda one: seconds(one[field]).html, sort=value, csv=value, num=True, high_first=True)
+    return Column(key, label, lambda row: seconds(row[field]).html, sort=value, csv=value, num=True, high_first=True)
 
 
 def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
     """When the objective is violated for the first time."""
 
-    def at(one: dict[str, Any]) -> Any:
-        return facts.row.at(one[field]["index"]) if one[field] else None
+    def at(row: dict[str, Any]) -> Any:
+        return facts.row.at(row[field]["index"]) if row[field] else None
 
-    def index(one: dict[str, Any]) -> Any:
-        return (one[field] or {}).get("index")
+    def index(row: dict[str, Any]) -> Any:
+        return (row[field] or {}).get("index")
 
     return Column(key, label, lambda one: moment(at(one)), sort=index, csv=at, num=True)
 
 
-def _holds(one: dict[str, Any]) -> Any:
-    chance = one["chance"]
+def _holds(row: dict[str, Any]) -> Any:
+    chance = row["chance"]
     if not chance:
         return MISSING
     return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
 
 
-def _fix(one: dict[str, Any]) -> str:
-    if not (one["first_high"] or one["first_mean"]):
+def _fix(row: dict[str, Any]) -> str:
+    if not (row["first_high"] or row["first_mean"]):
         return MISSING
-    found = one["fix"]
-    if not found:
+    fix = row["fix"]
+    if not fix:
         return "none of the pools judged"
-    added = found["added"] or 0
+    added = fix["added"] or 0
     return counted(added, "more node") if added > 0 else "place operators anew"
 
 

@@ -68,8 +68,8 @@ class SearchProgress:
 
     @property
     def _bound(self) -> float | None:
-        found = self.live.get("bound_s") if self.is_searching else self.proposal.get("bound_s")
-        return found or None
+        bound_s = self.live.get("bound_s") if self.is_searching else self.proposal.get("bound_s")
+        return bound_s or None
 
     @property
     def _is_share(self) -> bool:
@@ -93,8 +93,8 @@ class PlacementRunFacts(SearchProgress):
         self.request, self.run, self.user = request, run, user
         self.compares = compares or not self.is_large
         self.slug = run.cluster.slug
-        wanted = request.GET.get("show", "")
-        self.show = wanted if wanted in _PARTS else ""
+        tab = request.GET.get("show", "")
+        self.show = tab if tab in _PARTS else ""
 
     # -- where it is in its life
 
@@ -135,9 +135,9 @@ class PlacementRunFacts(SearchProgress):
     def asked(self) -> SafeString:
         """Asked by ann 3 min ago: …"""
         run = self.run
-        who = run.requested_by or "a rule"
+        requester = run.requested_by or "a rule"
         limits = ", ".join(self.limits)
-        return format_html("Asked by {} {}{}.", who, time_tag(run.created_at), f", {limits}" if limits else "")
+        return format_html("Asked by {} {}{}.", requester, time_tag(run.created_at), f", {limits}" if limits else "")
 
     @property
     def limits(self) -> list[str]:

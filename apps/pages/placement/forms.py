@@ -91,20 +91,20 @@ class PlacementSearchForm(forms.Form):
 
     def _constraints(self, cluster: Cluster) -> dict[str, Any]:
         data = self.cleaned_data
-        found: dict[str, Any] = {"pin": {}, "forbid": {}, "apart": []}
+        constraints: dict[str, Any] = {"pin": {}, "forbid": {}, "apart": []}
         for rule in _rules(self.data):
             if rule.kind == "pin":
-                found["pin"][rule.operator] = rule.other
+                constraints["pin"][rule.operator] = rule.other
             elif rule.kind == "forbid":
-                found["forbid"].setdefault(rule.operator, []).append(rule.other)
+                constraints["forbid"].setdefault(rule.operator, []).append(rule.other)
             else:
-                found["apart"].append([rule.operator, rule.other])
-        found = {name: value for name, value in found.items() if value}
+                constraints["apart"].append([rule.operator, rule.other])
+        constraints = {name: value for name, value in constraints.items() if value}
         if data["max_moves"] is not None:
-            found["max_moves"] = data["max_moves"]
+            constraints["max_moves"] = data["max_moves"]
         if data["may_split"]:
-            found["may_split"] = list(_stateless(cluster))
-        return found
+            constraints["may_split"] = list(_stateless(cluster))
+        return constraints
 
 
 class PlacementApplyForm(forms.Form):

@@ -81,14 +81,14 @@ class NodesNow:
     @cached_property
     def excess(self) -> dict[str, tuple[float, float]]:
         """(largest excess, highest load) of every node in the newest estimate."""
-        found: dict[str, tuple[float, float]] = {}
+        excess: dict[str, tuple[float, float]] = {}
         if self.run is None:
-            return found
+            return excess
         rows = NodeEstimate.objects.filter(run=self.run).exclude(node_name="").order_by()
         for name, excess_s, peak in rows.values_list("node_name", "excess_s", "peak_load"):
-            before = found.get(name, (0.0, 0.0))
-            found[name] = (max(before[0], excess_s), max(before[1], peak))
-        return found
+            before = excess.get(name, (0.0, 0.0))
+            excess[name] = (max(before[0], excess_s), max(before[1], peak))
+        return excess
 
     @cached_property
     def bottleneck(self) -> str:
@@ -161,11 +161,11 @@ class NodesNow:
         )
 
     def _servers(self, nodes: Iterable[Node]) -> dict[str, list[NodeEstimate]]:
-        found: dict[str, list[NodeEstimate]] = {}
+        servers: dict[str, list[NodeEstimate]] = {}
         if self.run is not None:
             for row in NodeEstimate.objects.filter(run=self.run, node_name__in=[node.name for node in nodes]):
-                found.setdefault(row.node_name, []).append(row)
-        return found
+                servers.setdefault(row.node_name, []).append(row)
+        return servers
 
     def _blocks(self, nodes: Sequence[Node]) -> dict[tuple[int, int], list[Block]]:
         rows = list(
@@ -176,12 +176,12 @@ class NodesNow:
             .order_by("operator__version__query__name", "operator__position")
         )
         loads = self._loads({row[4] for row in rows})
-        found: dict[tuple[int, int], list[Block]] = {}
+        blocks: dict[tuple[int, int], list[Block]] = {}
         for node, core, fraction, operator, query, capacity_cps in rows:
             cycles = loads.get(query, {}).get(operator, {}).get("load_mean_cps")
             load = None if cycles is None else cycles * fraction / capacity_cps
-            found.setdefault((node, core), []).append(Block(query, operator, load, fraction))
-        return found
+            blocks.setdefault((node, core), []).append(Block(query, operator, load, fraction))
+        return blocks
 
     def _loads(self, queries: set[str]) -> dict[str, Any]:
         """{query: {operator: its facts in the newest estimate}}."""
@@ -248,11 +248,11 @@ class NodesChanged:
     @cached_property
     def servers(self) -> dict[str, list[Mapping[str, Any]]]:
         """Cores by node."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        servers: dict[str, list[Mapping[str, Any]]] = {}
         for row in self.proposal["nodes"]:
             if row.get("node"):
-                found.setdefault(row["node"], []).append(row)
-        return found
+                servers.setdefault(row["node"], []).append(row)
+        return servers
 
     @cached_property
     def touched(self) -> list[str]:
@@ -330,11 +330,11 @@ class NodesChanged:
     @cached_property
     def _bottlenecks(self) -> dict[str, str]:
         rows = [row for rows in self.servers.values() for row in rows]
-        found = {}
+        bottlenecks = {}
         for key in ("before", "after"):
             worst = max(rows, key=lambda row, key=key: row[f"{key}_mace_s"] or 0.0, default=None)
-            found[key] = worst["server"] if worst and (worst[f"{key}_mace_s"] or 0.0) > 0 else ""
-        return found
+            bottlenecks[key] = worst["server"] if worst and (worst[f"{key}_mace_s"] or 0.0) > 0 else ""
+        return bottlenecks
 
     @cached_property
     def _before(self) -> dict[str, Replicas]:
@@ -345,12 +345,12 @@ class NodesChanged:
         self, placement: Mapping[str, Replicas], nodes: set[str], word: str
     ) -> dict[tuple[str, int], list[Block]]:
         """Blocks of the cores of some nodes."""
-        found: dict[tuple[str, int], list[Block]] = {}
+        blocks: dict[tuple[str, int], list[Block]] = {}
         for operator, replicas in placement.items():
             for part in replicas:
                 if part["node"] in nodes:
-                    found.setdefault((part["node"], part.get("core", 0)), []).append(self._block(operator, part, word))
-        return found
+                    blocks.setdefault((part["node"], part.get("core", 0)), []).append(self._block(operator, part, word))
+        return blocks
 
     def _block(self, operator: str, part: Mapping[str, Any], word: str) -> Block:
         query, _, name = operator.partition("/")
@@ -359,7 +359,7 @@ class NodesChanged:
         fraction = part.get("fraction", 1.0)
         load = cycles * fraction / capacity_cps if cycles is not None and capacity_cps else None
         other = self.proposal["placement"].get(operator, ()) if word == "gone" else self._before.get(operator, ())
-        is_same = any(_place(part) == _place(one) for one in other)
+        is_same = any(_place(part) == _place(replica) for replica in other)
         return Block(query, name or operator, load, fraction, "" if is_same else word)
 
 

@@ -45,7 +45,7 @@ def finding_words(run: PlacementRun) -> str:
         return "Nothing to move: no better placement was found"
     near = f", {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
     if tightest := _tightest(facts):
-        was, now = (percent(one["share"]) for one in tightest)
+        was, now = (percent(server["share"]) for server in tightest)
         return f"{counted(facts['moves'], 'move')}: nearest its objective {was} → {now} of it{near}"
     was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
     what = "worst case" if facts["objective"] == "worst" else "worst weighted latency over objective"
@@ -215,8 +215,8 @@ def _change_words(row: Mapping[str, Any]) -> SafeString | str:
         return MISSING
     if abs(change) < _CHANGED_S:
         return Quantity("0", "s").html
-    found = seconds(change)
-    return Quantity(f"+{found.text}" if change > 0 else found.text, found.unit).html
+    quantity = seconds(change)
+    return Quantity(f"+{quantity.text}" if change > 0 else quantity.text, quantity.unit).html
 
 
 def _state(row: Mapping[str, Any]) -> SafeString:
@@ -233,7 +233,7 @@ def _turned(row: Mapping[str, Any]) -> str:
 
 def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size: int) -> Table:
     """In order."""
-    made = [
+    rows = [
         Column("batch", "Batch", lambda move: move.batch, num=True),
         Column("made", "Made", _progress, sort="state", csv=lambda move: move.state, css=lambda move: "nw"),
     ]
@@ -249,7 +249,7 @@ def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size
             Column("duration", "Takes", _takes, sort="duration_s", csv=lambda move: move.duration_s, num=True),
             Column("bump", "Delays", _bump, sort="bump_s", csv=lambda move: move.bump_s, num=True),
             Column("why", "Why", _why, csv=lambda move: move.why, full=True),
-            *(made if run.batches else []),
+            *(rows if run.batches else []),
         ],
         run.moves.all(),
         caption="Moves in order",

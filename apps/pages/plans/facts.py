@@ -91,8 +91,8 @@ def plan_graph(plan: Mapping[str, Any], query: str, other: Mapping[str, Any] | N
         for entry in op["inputs"]
         if entry["from"] in names or entry["from"] in keys
     ]
-    told = ", ".join(sorted(name.removeprefix(prefix) for name in changed))
-    return dag_picture(nodes, edges, f"{label}. Differs in {told}." if told else label)
+    changed_names = ", ".join(sorted(name.removeprefix(prefix) for name in changed))
+    return dag_picture(nodes, edges, f"{label}. Differs in {changed_names}." if changed_names else label)
 
 
 def _place(replicas: Sequence[Mapping[str, Any]]) -> str:
@@ -102,9 +102,11 @@ def _place(replicas: Sequence[Mapping[str, Any]]) -> str:
 
 def _detail(operator: Mapping[str, Any]) -> str:
     entries = operator["inputs"]
-    known = f"selectivity {significant(entries[0]['selectivity'])}" if len(entries) == 1 else f"{len(entries)} inputs"
+    statistics = (
+        f"selectivity {significant(entries[0]['selectivity'])}" if len(entries) == 1 else f"{len(entries)} inputs"
+    )
     kind = operator.get("kind") or "other"
-    return known if kind == "other" else f"{kind}, {known}"
+    return statistics if kind == "other" else f"{kind}, {statistics}"
 
 
 _MAX_GRAPHS = 3
@@ -232,8 +234,8 @@ class ComparisonFacts:
         if key == self.running:
             return "", ""
         other = "what runs" if self.running else self.title(self.result["plans"][0]["key"])
-        found = self.result["against_running" if self.running else "against_best"].get(key)
-        return _difference_words(found, other) if found else ("", "")
+        comparison = self.result["against_running" if self.running else "against_best"].get(key)
+        return _difference_words(comparison, other) if comparison else ("", "")
 
     # -- pictures
     @cached_property
@@ -255,17 +257,22 @@ class ComparisonFacts:
     @cached_property
     def refused(self) -> list[tuple[str, list[SafeString]]]:
         """What the rules did not do, by version."""
-        found = [(f"Version {key.removeprefix('v')}", one["refused"]) for key, one in self.result["rewriting"].items()]
+        refusals = [
+            (f"Version {key.removeprefix('v')}", rewriting["refused"])
+            for key, rewriting in self.result["rewriting"].items()
+        ]
         return [
-            (title, [code_words(_sentence(one["words"])) for one in refused]) for title, refused in found if refused
+            (title, [code_words(_sentence(rewriting["words"])) for rewriting in refused])
+            for title, refused in refusals
+            if refused
         ]
 
     @cached_property
     def search_words(self) -> str:
         """How much of the space was looked at."""
         looked = list(self.result["rewriting"].values())
-        text = f"{counted(sum(one['examined'] for one in looked), 'plan')} looked at"
-        capped = [one for one in looked if one["capped"]]
+        text = f"{counted(sum(rewriting['examined'] for rewriting in looked), 'plan')} looked at"
+        capped = [rewriting for rewriting in looked if rewriting["capped"]]
         return (
             f"{text}; the cap of {capped[0]['cap']} was reached, so there are more"
             if capped
@@ -275,25 +282,25 @@ class ComparisonFacts:
     # -- drift
     @cached_property
     def drift_words(self) -> str:
-        found = self.comparison.drift
+        drift = self.comparison.drift
         if self.comparison.running is None:
             return "Nothing ran, so there are no statistics to watch."
-        if not found:
+        if not drift:
             return "The statistics are still those this comparison rests on."
-        tests, alpha = len(found["changes"]), str(percent(found["alpha"]))
+        tests, alpha = len(drift["changes"]), str(percent(drift["alpha"]))
         if not tests:
             return "The statistics have changed, but no input has a sample on both sides to test."
-        if found["significant"]:
-            drifted = sum(change["significant"] for change in found["changes"])
+        if drift["significant"]:
+            drifted = sum(change["significant"] for change in drift["changes"])
             words = f"{drifted} of {tests} tests are significant at a false-alarm rate of {alpha} per check"
             return f"The statistics have drifted: {words}."
-        least = min(change["adjusted_p"] for change in found["changes"])
-        words = f"the smallest p is {least:.2g} after Holm's correction, the limit {alpha}"
+        smallest_p = min(change["adjusted_p"] for change in drift["changes"])
+        words = f"the smallest p is {smallest_p:.2g} after Holm's correction, the limit {alpha}"
         return f"No significant change in {tests} tests: {words}."
 
     @cached_property
     def drift_rows(self) -> list[DriftRow]:
-        found = self.comparison.drift or {"changes": []}
+        drift = self.comparison.drift or {"changes": []}
         return [
             DriftRow(
                 change["operator"],
@@ -305,14 +312,16 @@ class ComparisonFacts:
                 f"{change['adjusted_p']:.2g}",
                 change["significant"],
             )
-            for change in found["changes"][:8]
+            for change in drift["changes"][:8]
         ]
 
     @property
     def sample_words(self) -> str:
         """How large the samples behind the numbers are."""
-        most = max((plan["sample_events"] for plan in self.result["plans"]), default=0)
-        return f"samples of up to {count(most)} events per input" if most else "no samples: statistics are assumed"
+        largest = max((plan["sample_events"] for plan in self.result["plans"]), default=0)
+        return (
+            f"samples of up to {count(largest)} events per input" if largest else "no samples: statistics are assumed"
+        )
 
     @property
     def is_overtaken(self) -> bool:
@@ -326,32 +335,32 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _difference_words(found: Mapping[str, Any], other: str) -> tuple[str, str]:
-    size, way = seconds(abs(found["seconds"])), "faster" if found["seconds"] < 0 else "slower"
-    if found["equal"]:
+def _difference_words(difference: Mapping[str, Any], other: str) -> tuple[str, str]:
+    size, way = seconds(abs(difference["seconds"])), "faster" if difference["seconds"] < 0 else "slower"
+    if difference["equal"]:
         return f"as good as {other}", ""
-    if not found["told_apart"]:
-        more = f"{count(found['more_events'])} more events" if found["more_events"] else "a sample"
+    if not difference["told_apart"]:
+        more = f"{count(difference['more_events'])} more events" if difference["more_events"] else "a sample"
         return f"cannot be told apart from {other} yet: {more}", "watch"
     return f"{size} {way} than {other}", "ok" if way == "faster" else "bad"
 
 
 def finding_words(view: ComparisonFacts) -> str:
     """The finding with the names and numbers of the page."""
-    found, result = view.result["finding"], view.result
-    title = view.title(found["key"])
-    by = seconds(abs(found["seconds"]))
-    if found["kind"] == "better":
-        own, best = view.plans[result["running"]], view.plans[found["key"]]
+    finding, result = view.result["finding"], view.result
+    title = view.title(finding["key"])
+    by = seconds(abs(finding["seconds"]))
+    if finding["kind"] == "better":
+        own, best = view.plans[result["running"]], view.plans[finding["key"]]
         reached = f"{view.latency(best['estimate_s'])} instead of {view.latency(own['estimate_s'])}"
         return f"{title} would be {by} faster than what runs: {reached}."
-    if found["kind"] == "best":
-        runs = ", which runs," if found["key"] == result["running"] else ""
+    if finding["kind"] == "best":
+        runs = ", which runs," if finding["key"] == result["running"] else ""
         return f"{title}{runs} is the fastest of {counted(len(view.plans), 'plan')}, by {by}."
-    if found["kind"] == "unclear":
-        more = count(found["more_events"])
+    if finding["kind"] == "unclear":
+        more = count(finding["more_events"])
         return f"{title} may be the fastest, by {by}, but cannot be told apart yet: {more} more events of the sample."
-    if found["kind"] == "equal":
+    if finding["kind"] == "equal":
         resolution = seconds(result["resolution_s"])
         return f"The plans are as good as each other: they differ by less than the resolution of {resolution}."
     return f"{title} is the only plan: nobody entered another, and the rules found none that costs less."

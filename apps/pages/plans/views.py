@@ -52,11 +52,11 @@ class CompareForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        found = self.cleaned_data
+        values = self.cleaned_data
         return {
-            "places": found["places"],
-            "capacity_cps": found["capacity_cps"],
-            "hop_cycles": found["hop_cycles"] or 0.0,
+            "places": values["places"],
+            "capacity_cps": values["capacity_cps"],
+            "hop_cycles": values["hop_cycles"] or 0.0,
         }
 
 
@@ -72,40 +72,42 @@ class PlansTab(QueryTab):
     def shown(self, name: str, *, form: CompareForm | None = None, notice: str = "", status: int = 200) -> HttpResponse:
         detail = self.detail(name)
         query = detail.query
-        found = _wanted(query, self.request.GET.get("comparison", ""))
+        comparison = _wanted(query, self.request.GET.get("comparison", ""))
         notes = dict(query.versions.values_list("number", "note"))
         history = list(comparisons_visible().filter(query=query)[:_HISTORY])
         context = {
-            "view": ComparisonFacts(found, notes) if found is not None else None,
+            "view": ComparisonFacts(comparison, notes) if comparison is not None else None,
             "versions": len(notes),
             "under_way": comparison_under_way(query),
             "failed": history[0] if history and history[0].state == RunState.FAILED else None,
             "history": [(row, history_words(row)) for row in history],
-            "settings": form or CompareForm(initial=_settings(found)),
+            "settings": form or CompareForm(initial=_settings(comparison)),
             "notice": notice,
-            "rest_body": _settings(found),
+            "rest_body": _settings(comparison),
         }
         return self.show(detail, status, **context)
 
 
-def _wanted(query: Query, wanted: str) -> PlanComparison | None:
+def _wanted(query: Query, comparison_id: str) -> PlanComparison | None:
     """The comparison of the address, or the newest with a ranking."""
-    if not wanted:
+    if not comparison_id:
         return comparison_latest(query)
     try:
-        found = comparisons_visible().filter(query=query, pk=UUID(wanted), state=RunState.DONE).first()
+        comparison = comparisons_visible().filter(query=query, pk=UUID(comparison_id), state=RunState.DONE).first()
     except ValueError:
-        found = None
-    if found is None:
-        raise Missing(f"Query {query.name} has no such comparison.", [("comparison", f"{wanted!r} has no ranking")])
-    return found
+        comparison = None
+    if comparison is None:
+        raise Missing(
+            f"Query {query.name} has no such comparison.", [("comparison", f"{comparison_id!r} has no ranking")]
+        )
+    return comparison
 
 
-def _settings(found: PlanComparison | None) -> dict[str, Any]:
-    if found is None:
+def _settings(comparison: PlanComparison | None) -> dict[str, Any]:
+    if comparison is None:
         return {"places": str(PlanPlacement.KEEP), "hop_cycles": 0.0}
-    kept: dict[str, Any] = {"places": str(found.places), "hop_cycles": found.hop_cycles}
-    return kept | ({"capacity_cps": found.capacity_cps} if found.capacity_cps else {})
+    kept: dict[str, Any] = {"places": str(comparison.places), "hop_cycles": comparison.hop_cycles}
+    return kept | ({"capacity_cps": comparison.capacity_cps} if comparison.capacity_cps else {})
 
 
 class PlansCompare(PlansTab):
@@ -116,8 +118,8 @@ class PlansCompare(PlansTab):
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         query = query_by_name(self.cluster, name)
-        given = "places" in request.POST
-        form = CompareForm(request.POST if given else _settings(comparison_latest(query)))
+        is_form = "places" in request.POST
+        form = CompareForm(request.POST if is_form else _settings(comparison_latest(query)))
         if not form.is_valid():
             return self.shown(name, form=form, notice="The settings cannot be used; open them to see why.", status=422)
         try:
@@ -134,11 +136,11 @@ class PlanAdopt(PlansTab):
     scope = "operate"
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        found = _wanted(query_by_name(self.cluster, name), request.POST.get("comparison", ""))
-        if found is None:
+        comparison = _wanted(query_by_name(self.cluster, name), request.POST.get("comparison", ""))
+        if comparison is None:
             return self.shown(name, notice="There is no comparison yet; compare first.", status=422)
         try:
-            version = plan_adopt(comparison=found, plan=request.POST.get("plan", ""), user=signed_in_user(request))
+            version = plan_adopt(comparison=comparison, plan=request.POST.get("plan", ""), user=signed_in_user(request))
         except Conflict as error:
             return self.shown(name, notice=error.message, status=error.status)
         toast(request, f"Version {version.number} of {name} is stored. Preview it: nothing runs differently yet.")

@@ -82,14 +82,14 @@ class BenchAnswer:
     @cached_property
     def refined(self) -> Mapping[str, Any] | None:
         """The chosen number of nodes as a job estimated it."""
-        found = self._refinement(self.chosen.nodes)
-        return found if found is not None and not found.get("infeasible") else None
+        refinement = self._refinement(self.chosen.nodes)
+        return refinement if refinement is not None and not refinement.get("infeasible") else None
 
     @property
     def infeasible(self) -> str:
         """Why a job could not place everything on the chosen number of nodes."""
-        found = self._refinement(self.chosen.nodes) or {}
-        return str((found.get("infeasible") or {}).get("message", ""))
+        refinement = self._refinement(self.chosen.nodes) or {}
+        return str((refinement.get("infeasible") or {}).get("message", ""))
 
     @cached_property
     def chosen(self) -> BenchSize:
@@ -190,7 +190,7 @@ class BenchAnswer:
         if size.stuck:
             return size.stuck
         if size.state == BREAKS:
-            name = max(size.late, key=lambda one: size.queries[one] / self.sweep.objectives[one].limit_s)
+            name = max(size.late, key=lambda query: size.queries[query] / self.sweep.objectives[query].limit_s)
             bound = self.sweep.objectives[name].bound_s
             more = f", and {len(size.late) - 1} more" if len(size.late) > 1 else ""
             return f"{name} would take {seconds(size.queries[name], apart_from=bound)} of its {seconds(bound)}{more}"
@@ -238,8 +238,8 @@ class BenchAnswer:
     @property
     def _interval(self) -> tuple[float, float] | None:
         """The 90 % interval of the query with the largest upper end."""
-        known = [row for row in self.rows if row.low_s is not None and row.high_s is not None]
-        widest = max(known, key=lambda row: row.high_s or 0.0, default=None)
+        estimated = [row for row in self.rows if row.low_s is not None and row.high_s is not None]
+        widest = max(estimated, key=lambda row: row.high_s or 0.0, default=None)
         return None if widest is None else (widest.low_s or 0.0, widest.high_s or 0.0)
 
     @property

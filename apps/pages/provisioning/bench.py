@@ -78,8 +78,8 @@ class BenchFacts:
             bench = question.bench(_PATIENCE_S)
             sweep = question.answered_by(bench) if bench is not None else None
         else:
-            found = self.swept
-            sweep = question.read(_result(found)["sizes"]) if found and self.is_answered(found) else None
+            swept = self.swept
+            sweep = question.read(_result(swept)["sizes"]) if swept and self.is_answered(swept) else None
         if sweep is None:
             return None
         return BenchAnswer(self.cluster, question, sweep, self._refinement)
@@ -109,8 +109,8 @@ class BenchFacts:
 
     def _refinement_of(self, nodes: int) -> dict[str, Any]:
         name = f"{counted(nodes, 'node')} on the bench"
-        one = {"name": name, "changes": self.question.changes(nodes), "place": str(ScenarioPlacement.SEARCH)}
-        return {"scenarios": [one], "find": Find.COMPARE, "options": {}}
+        scenario = {"name": name, "changes": self.question.changes(nodes), "place": str(ScenarioPlacement.SEARCH)}
+        return {"scenarios": [scenario], "find": Find.COMPARE, "options": {}}
 
     @cached_property
     def refined(self) -> WhatIf | None:
@@ -142,7 +142,7 @@ class BenchFacts:
     @property
     def sources(self) -> list[tuple[str, float]]:
         """(source, its own factor)."""
-        return [(one.id, self.inputs.sources.get(one.id, 1.0)) for one in self.question.deployment.sources]
+        return [(source.id, self.inputs.sources.get(source.id, 1.0)) for source in self.question.deployment.sources]
 
     @property
     def rate_hint(self) -> str:
@@ -154,7 +154,7 @@ class BenchFacts:
 
     @property
     def objective_hint(self) -> str:
-        bounds = [one.bound_s for one in self.snapshot.deployment.objectives]
+        bounds = [objective.bound_s for objective in self.snapshot.deployment.objectives]
         queries = len(self.snapshot.deployment.queries)
         if not bounds:
             return "No query has one"
@@ -195,11 +195,11 @@ class BenchFacts:
     @cached_property
     def found(self) -> WhatIf | None:
         """The search whose result is shown: `?find=`."""
-        wanted = self.given.get("find", "")
-        if not wanted:
+        pk = self.given.get("find", "")
+        if not pk:
             return None
         try:
-            return what_ifs_visible().filter(cluster=self.cluster, pk=wanted).first()
+            return what_ifs_visible().filter(cluster=self.cluster, pk=pk).first()
         except ValidationError:  # not the form of an identity
             return None
 

@@ -33,11 +33,11 @@ def inputs_read(query: QueryDict) -> tuple[Inputs, list[str]]:
     faults: list[str] = []
     values: dict[str, Any] = {}
     for param, (name, label, allowed, is_allowed) in _RULES.items():
-        given = query.get(param, "").strip()
-        number = as_float(given.replace(",", "."))
-        if given and (number is None or not is_allowed(number)):
-            faults.append(f"{label} is {given[:40]!r}; allowed: {allowed}.")
-        elif given:
+        text = query.get(param, "").strip()
+        number = as_float(text.replace(",", "."))
+        if text and (number is None or not is_allowed(number)):
+            faults.append(f"{label} is {text[:40]!r}; allowed: {allowed}.")
+        elif text:
             values[name] = int(number or 0) if name == "nodes" else number
     sources, wrong = _sources(query)
     if sources:
@@ -49,36 +49,36 @@ def inputs_read(query: QueryDict) -> tuple[Inputs, list[str]]:
 
 def _sources(query: QueryDict) -> tuple[dict[str, float], list[str]]:
     _, _, allowed, is_allowed = _RULES["rate"]
-    found, faults = {}, []
+    factors, faults = {}, []
     for param in query:
-        given = query.get(param, "").strip()
-        if not param.startswith(SOURCE_PREFIX) or not given:
+        text = query.get(param, "").strip()
+        if not param.startswith(SOURCE_PREFIX) or not text:
             continue
-        name, number = param.removeprefix(SOURCE_PREFIX), as_float(given.replace(",", "."))
+        name, number = param.removeprefix(SOURCE_PREFIX), as_float(text.replace(",", "."))
         if number is None or not is_allowed(number):
-            faults.append(f"The factor of {name} is {given[:40]!r}; allowed: {allowed}.")
+            faults.append(f"The factor of {name} is {text[:40]!r}; allowed: {allowed}.")
         elif number != 1.0:
-            found[name] = number
-    return found, faults
+            factors[name] = number
+    return factors, faults
 
 
 def inputs_query(inputs: Inputs, **changes: Any) -> str:
     """The inputs as a query string, with its question mark; `changes` replace parameters, None removes one."""
-    given: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     blank = Inputs()
     for param, (name, *_) in _RULES.items():
         value = getattr(inputs, name)
         if value != getattr(blank, name) and value is not None:
-            given[param] = f"{value:g}"
-    given |= {"pool": inputs.pool} if inputs.pool else {}
-    given |= {} if inputs.lose_one else {"lost": "0"}
-    given |= {f"{SOURCE_PREFIX}{name}": f"{by:g}" for name, by in sorted(inputs.sources.items())}
-    query = _without_none({**given, **changes})
+            params[param] = f"{value:g}"
+    params |= {"pool": inputs.pool} if inputs.pool else {}
+    params |= {} if inputs.lose_one else {"lost": "0"}
+    params |= {f"{SOURCE_PREFIX}{name}": f"{by:g}" for name, by in sorted(inputs.sources.items())}
+    query = _without_none({**params, **changes})
     return f"?{urlencode(query)}" if query else ""
 
 
-def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if value is not None}
 
 
 _FIELDS = ("name", "capacity_cps", "cores", "price_per_hour", "max")
@@ -101,7 +101,7 @@ def types_offered(cluster: Cluster) -> list[dict[str, Any]]:
     return [*rows, *(dict.fromkeys(_FIELDS, "") for _ in range(_BLANK_ROWS))]
 
 
-def types_read(given: Any) -> list[dict[str, Any]]:
+def types_read(data: Any) -> list[dict[str, Any]]:
     """The rows of a form that have a name, as the options of a search.
 
     Raises
@@ -109,7 +109,7 @@ def types_read(given: Any) -> list[dict[str, Any]]:
     Malformed
         With every fault: a row without a number, or none at all.
     """
-    columns = [given.getlist(f"type_{name}") for name in _FIELDS]
+    columns = [data.getlist(f"type_{name}") for name in _FIELDS]
     faults: list[Fault] = []
     rows = [
         _row(dict(zip(_FIELDS, (text.strip() for text in texts), strict=True)), index, faults)

@@ -48,31 +48,31 @@ def first_known(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def query_cell(one: Mapping[str, Any] | None) -> dict[str, Any]:
+def query_cell(query: Mapping[str, Any] | None) -> dict[str, Any]:
     """A query in one scenario."""
-    if one is None:
+    if query is None:
         return {"state": "", "value": MISSING}
-    bound = one["bound_s"]
-    chance = (one.get("probability") or {}).get("share")
+    bound = query["bound_s"]
+    chance = (query.get("probability") or {}).get("share")
     return {
-        "state": one["state"],
-        "value": seconds(one["estimate_s"], apart_from=bound).html,
-        "interval": "" if one.get("high_s") is None else seconds_range(one["low_s"], one["high_s"]).html,
+        "state": query["state"],
+        "value": seconds(query["estimate_s"], apart_from=bound).html,
+        "interval": "" if query.get("high_s") is None else seconds_range(query["low_s"], query["high_s"]).html,
         "chance": "" if chance is None else percent(chance),
-        "objective": objective_text(one["statistic"], bound),
+        "objective": objective_text(query["statistic"], bound),
     }
 
 
-def size_row(one: Mapping[str, Any], currency: str) -> dict[str, Any]:
-    lost = one["lost"] or {}
-    late = [*one["late"], *(name for name in lost.get("late", ()) if name not in one["late"])]
+def size_row(size: Mapping[str, Any], currency: str) -> dict[str, Any]:
+    lost = size["lost"] or {}
+    late = [*size["late"], *(name for name in lost.get("late", ()) if name not in size["late"])]
     state = (
-        "breached" if one["late"] or one["stuck"] else "fragile" if lost.get("late") or lost.get("stuck") else "holds"
+        "breached" if size["late"] or size["stuck"] else "fragile" if lost.get("late") or lost.get("stuck") else "holds"
     )
     return {
-        "nodes": one["nodes"],
-        "cost": money(one["cost_per_hour"], currency),
-        "worst": seconds(one["worst_s"]).html,
+        "nodes": size["nodes"],
+        "cost": money(size["cost_per_hour"], currency),
+        "worst": seconds(size["worst_s"]).html,
         "lost": seconds(lost.get("worst_s")).html,
         "late": ", ".join(late[:4]) + (f" and {len(late) - 4} more" if len(late) > 4 else ""),
         "mark": outcome_mark(state),
@@ -84,17 +84,17 @@ class PoolSizeAnswer(WhatIfAnswer):
 
     @property
     def sentence(self) -> SafeString:
-        found = self.answer
-        if found["nodes"] is None:
-            kept = _kept(found)
-            return format_html("No pool of up to <b>{} nodes</b> keeps {}.{}", found["most"], kept, _asides(found))
-        cost = self.money(found["cost_per_hour"])
+        answer = self.answer
+        if answer["nodes"] is None:
+            kept = _kept(answer)
+            return format_html("No pool of up to <b>{} nodes</b> keeps {}.{}", answer["most"], kept, _asides(answer))
+        cost = self.money(answer["cost_per_hour"])
         price = "" if cost == MISSING else format_html(", for <b>{} per hour</b>", cost)
         lost = " with any one lost" if self.row.options.get("lose_one", True) else ""
-        more = _more(found["added"])
-        verb = "keeps" if found["nodes"] == 1 else "keep"
-        noun = counted(found["nodes"], "node")
-        return format_html("<b>{}</b> {} {}{}{}{}.{}", noun, verb, _kept(found), lost, price, more, _asides(found))
+        more = _more(answer["added"])
+        verb = "keeps" if answer["nodes"] == 1 else "keep"
+        noun = counted(answer["nodes"], "node")
+        return format_html("<b>{}</b> {} {}{}{}{}.{}", noun, verb, _kept(answer), lost, price, more, _asides(answer))
 
     @property
     def proof(self) -> dict[str, Any] | None:
@@ -124,26 +124,26 @@ class PoolSizeAnswer(WhatIfAnswer):
 
     @property
     def sizes(self) -> list[dict[str, Any]]:
-        return [size_row(one, self.currency) for one in self.answer["sizes"]]
+        return [size_row(size, self.currency) for size in self.answer["sizes"]]
 
 
-def _kept(found: Mapping[str, Any]) -> str:
+def _kept(answer: Mapping[str, Any]) -> str:
     """What an answer keeps: every objective, or all but those that no number of nodes keeps."""
-    beyond = len(found.get("beyond", ()))
+    beyond = len(answer.get("beyond", ()))
     return f"all but {counted(beyond, 'objective')}" if beyond else "every objective"
 
 
-def _asides(found: Mapping[str, Any]) -> str:
+def _asides(answer: Mapping[str, Any]) -> str:
     """What an answer rests on: objectives left out and why, operators to be split, a search cut short."""
     said = ""
-    if beyond := found.get("beyond"):
+    if beyond := answer.get("beyond"):
         said += f" The others cannot be kept: {beyond[0]['message']}."
-    if splits := found.get("splits"):
+    if splits := answer.get("splits"):
         first = ", ".join(f"{name} in {parts} parts" for name, parts in list(splits.items())[:3])
         more = f" and {len(splits) - 3} more operators" if len(splits) > 3 else ""
         said += f" Split: {first}{more}."
-    if not found.get("complete", True):
-        said += f" The time was over before smaller numbers had all been tried; at least {found['least']} by bound."
+    if not answer.get("complete", True):
+        said += f" The time was over before smaller numbers had all been tried; at least {answer['least']} by bound."
     return said
 
 
@@ -176,20 +176,20 @@ class MixAnswer(WhatIfAnswer):
         """Types with how many of each."""
         counts = self.answer["counts"] or {}
         return [
-            {**one, "price": self.money(one["price_per_hour"]), "count": counts.get(one["name"])}
-            for one in self.row.options["types"]
+            {**option, "price": self.money(option["price_per_hour"]), "count": counts.get(option["name"])}
+            for option in self.row.options["types"]
         ]
 
     @property
     def proofs(self) -> list[dict[str, Any]]:
         return [
             {
-                "pool": " and ".join(f"{n} {name}" for name, n in (one["pool"] or {}).items() if n) or "no new node",
-                "cost": self.money(one["cost_per_hour"]),
-                "message": one["message"],
-                "proven": one["proven"],
+                "pool": " and ".join(f"{n} {name}" for name, n in (proof["pool"] or {}).items() if n) or "no new node",
+                "cost": self.money(proof["cost_per_hour"]),
+                "message": proof["message"],
+                "proven": proof["proven"],
             }
-            for one in self.answer["proofs"]
+            for proof in self.answer["proofs"]
         ]
 
     @property
@@ -206,12 +206,12 @@ class FrontAnswer(WhatIfAnswer):
     def points(self) -> list[dict[str, Any]]:
         return [
             {
-                "mix": " and ".join(f"{n} {name}" for name, n in one["counts"].items() if n) or "no new node",
-                "cost": self.money(one["cost_per_hour"]),
-                **size_row({**one, "cost_per_hour": None}, self.currency),
-                "price": self.money(one["cost_per_hour"]),
+                "mix": " and ".join(f"{n} {name}" for name, n in point["counts"].items() if n) or "no new node",
+                "cost": self.money(point["cost_per_hour"]),
+                **size_row({**point, "cost_per_hour": None}, self.currency),
+                "price": self.money(point["cost_per_hour"]),
             }
-            for one in self.answer["points"]
+            for point in self.answer["points"]
         ]
 
     @property
@@ -245,39 +245,41 @@ class ScenariosAnswer(WhatIfAnswer):
     def scenarios(self) -> list[dict[str, Any]]:
         return [
             {
-                "name": one["name"],
-                "nodes": one["node_count"],
-                "cost": self.money(one["cost_per_hour"]),
-                "worst": seconds(first_known(one.get("flow_s"), one.get("mace_s"))).html,
-                "mace": seconds(one.get("mace_s")).html,
-                "lost": seconds((one.get("lost") or {}).get("worst_s")).html,
-                "lost_node": (one.get("lost") or {}).get("node"),
-                "mark": outcome_mark(outcome_state(one)),
-                "moves": len(one.get("moves", ())),
-                "words": one.get("words", []),
-                "infeasible": (one.get("infeasible") or {}).get("message", ""),
+                "name": scenario["name"],
+                "nodes": scenario["node_count"],
+                "cost": self.money(scenario["cost_per_hour"]),
+                "worst": seconds(first_known(scenario.get("flow_s"), scenario.get("mace_s"))).html,
+                "mace": seconds(scenario.get("mace_s")).html,
+                "lost": seconds((scenario.get("lost") or {}).get("worst_s")).html,
+                "lost_node": (scenario.get("lost") or {}).get("node"),
+                "mark": outcome_mark(outcome_state(scenario)),
+                "moves": len(scenario.get("moves", ())),
+                "words": scenario.get("words", []),
+                "infeasible": (scenario.get("infeasible") or {}).get("message", ""),
             }
-            for one in self.answer["scenarios"]
+            for scenario in self.answer["scenarios"]
         ]
 
     @property
     def queries(self) -> list[dict[str, Any]]:
         """A row for every query, with a cell for every scenario."""
-        parts = [one.get("queries", {}) for one in self.answer["scenarios"]]
+        parts = [scenario.get("queries", {}) for scenario in self.answer["scenarios"]]
         names = dict.fromkeys(name for part in parts for name in part)
         return [{"name": name, "cells": [query_cell(part.get(name)) for part in parts]} for name in sorted(names)]
 
     @property
     def sentence(self) -> SafeString:
-        holding = [one["name"] for one in self.answer["scenarios"] if outcome_state(one) == "holds"]
+        holding = [scenario["name"] for scenario in self.answer["scenarios"] if outcome_state(scenario) == "holds"]
         if not holding:
             return format_html("None of {} keeps every objective.", counted(len(self.scenarios), "scenario"))
         priced = [
-            one for one in self.answer["scenarios"] if one["name"] in holding and one["cost_per_hour"] is not None
+            scenario
+            for scenario in self.answer["scenarios"]
+            if scenario["name"] in holding and scenario["cost_per_hour"] is not None
         ]
         if not priced:
             return format_html("<b>{}</b> {} every objective.", ", ".join(holding), _keeps(holding))
-        best = min(priced, key=lambda one: one["cost_per_hour"])
+        best = min(priced, key=lambda scenario: scenario["cost_per_hour"])
         cost = self.money(best["cost_per_hour"])
         if len(holding) == 1:
             return format_html("Only <b>{}</b> keeps every objective, for <b>{} per hour</b>.", best["name"], cost)
@@ -295,17 +297,19 @@ class SurvivalAnswer(WhatIfAnswer):
     @property
     def sentence(self) -> SafeString:
         losses = self.answer["losses"]
-        bad = [one for one in losses if one["breaks"] or one["infeasible"]]
+        bad = [loss for loss in losses if loss["breaks"] or loss["infeasible"]]
         late = self._late
         if late:
             few = ", ".join(late[:4]) + (f" and {len(late) - 4} more" if len(late) > 4 else "")
             more = "Losing a node breaks no other." if not bad else f"Losing one of {len(bad)} nodes breaks more."
             words = "<b>{}</b> {} late with every node up: {}. {}"
-            one = len(late) == 1
-            return format_html(words, "1 query" if one else f"{len(late)} queries", "is" if one else "are", few, more)
+            is_single = len(late) == 1
+            return format_html(
+                words, "1 query" if is_single else f"{len(late)} queries", "is" if is_single else "are", few, more
+            )
         if not bad:
             return format_html("The loss of any <b>one of {}</b> breaks no objective.", counted(len(losses), "node"))
-        worst = max(bad, key=lambda one: len(one["breaks"]))
+        worst = max(bad, key=lambda is_single: len(is_single["breaks"]))
         words = "<b>{}</b> of {} break an objective when lost; {} does most harm, to {}."
         if len(bad) == 1:
             words = "<b>{}</b> of {} breaks an objective when lost: {}, and with it {}."
@@ -315,7 +319,7 @@ class SurvivalAnswer(WhatIfAnswer):
     @property
     def _late(self) -> list[str]:
         """What misses its objective before anything is lost."""
-        return [name for name, one in self.answer["now"].get("queries", {}).items() if one["state"] == "breached"]
+        return [name for name, query in self.answer["now"].get("queries", {}).items() if query["state"] == "breached"]
 
     @property
     def names(self) -> list[str]:
@@ -324,13 +328,15 @@ class SurvivalAnswer(WhatIfAnswer):
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The present state, then every node lost: those that do harm first."""
-        losses = sorted(self.answer["losses"], key=lambda one: -len(one["breaks"]) - 100 * bool(one["infeasible"]))
+        losses = sorted(
+            self.answer["losses"], key=lambda lost_node: -len(lost_node["breaks"]) - 100 * bool(lost_node["infeasible"])
+        )
         first = {"node": "", "cells": self._cells(self.answer["now"]), "breaks": "", "infeasible": ""}
-        return [first, *(self._row(one) for one in losses)]
+        return [first, *(self._row(loss) for loss in losses)]
 
-    def _row(self, one: Mapping[str, Any]) -> dict[str, Any]:
-        why = (one["infeasible"] or {}).get("message", "")
-        return {"node": one["node"], "cells": self._cells(one), "breaks": len(one["breaks"]), "infeasible": why}
+    def _row(self, loss: Mapping[str, Any]) -> dict[str, Any]:
+        why = (loss["infeasible"] or {}).get("message", "")
+        return {"node": loss["node"], "cells": self._cells(loss), "breaks": len(loss["breaks"]), "infeasible": why}
 
     def _cells(self, outcome: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [query_cell(outcome.get("queries", {}).get(name)) for name in self.names]
@@ -341,28 +347,28 @@ class GrowthAnswer(WhatIfAnswer):
 
     @property
     def sentence(self) -> SafeString:
-        found = self.answer["together"]
-        if found["factor"] is None:
-            return format_html("Nothing may grow: {}.", found["note"] or "an objective is broken as it is")
-        if found["unlimited"]:
-            return format_html("Everything together may grow to <b>{}</b> and more.", factor(found["factor"]))
-        miss = found["miss"]
+        together = self.answer["together"]
+        if together["factor"] is None:
+            return format_html("Nothing may grow: {}.", together["note"] or "an objective is broken as it is")
+        if together["unlimited"]:
+            return format_html("Everything together may grow to <b>{}</b> and more.", factor(together["factor"]))
+        miss = together["miss"]
         then = format_html("; then {}", miss["message"]) if miss else ""
-        return format_html("Everything together may grow to <b>{}</b> its load{}.", factor(found["factor"]), then)
+        return format_html("Everything together may grow to <b>{}</b> its load{}.", factor(together["factor"]), then)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The least room first."""
-        found = self.answer["queries"].values()
-        rows = sorted(found, key=lambda one: (one["factor"] is None, one["factor"] or 0.0))
+        queries = self.answer["queries"].values()
+        rows = sorted(queries, key=lambda query: (query["factor"] is None, query["factor"] or 0.0))
         return [
             {
-                "query": one["query"],
-                "factor": factor(one["factor"]).html,
-                "more": "and more" if one["unlimited"] else "",
-                "then": one["miss"]["message"] if one["miss"] else one["note"],
+                "query": row["query"],
+                "factor": factor(row["factor"]).html,
+                "more": "and more" if row["unlimited"] else "",
+                "then": row["miss"]["message"] if row["miss"] else row["note"],
             }
-            for one in rows
+            for row in rows
         ]
 
 
@@ -378,7 +384,7 @@ class SweepAnswer(WhatIfAnswer):
 
     @property
     def sizes(self) -> list[dict[str, Any]]:
-        return [size_row(one, self.currency) for one in self.answer["sizes"]]
+        return [size_row(size, self.currency) for size in self.answer["sizes"]]
 
 
 RESULTS: dict[Find, Callable[[WhatIf, Mapping[str, Any]], Any]] = {

@@ -169,7 +169,7 @@ class ScenarioRow:
 def scenarios_table(request: HttpRequest, cluster: Cluster) -> Table:
     """By name, with a box before each to compare them."""
     answers = scenario_answers(cluster)
-    rows = [ScenarioRow(one, *answers.get(one.pk, (None, {}))) for one in scenarios_visible(cluster)]
+    rows = [ScenarioRow(scenario, *answers.get(scenario.pk, (None, {}))) for scenario in scenarios_visible(cluster)]
     return Table(
         request,
         _columns(cluster),
@@ -282,7 +282,7 @@ def _what_if_heading(cluster: Cluster, row: WhatIf) -> SafeString:
 
 def _about(row: WhatIf) -> str:
     """The scenarios' names, or the changes of the only one."""
-    names = [one["name"] for one in row.scenarios]
+    names = [scenario["name"] for scenario in row.scenarios]
     return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 

@@ -356,7 +356,10 @@ class WhatIfFacts:
     @property
     def question(self) -> list[tuple[str, list[str]]]:
         """(scenario, its changes in words)."""
-        return [(one["name"], [change_words(change) for change in one["changes"]]) for one in self.row.scenarios]
+        return [
+            (scenario["name"], [change_words(change) for change in scenario["changes"]])
+            for scenario in self.row.scenarios
+        ]
 
     @property
     def options(self) -> list[tuple[str, str]]:
@@ -369,7 +372,11 @@ class WhatIfFacts:
     @property
     def rest_body(self) -> dict[str, Any]:
         """The call that asks the same."""
-        scenarios = [one.get("id") or one for one in self.row.scenarios if one["changes"] or one.get("id")]
+        scenarios = [
+            scenario.get("id") or scenario
+            for scenario in self.row.scenarios
+            if scenario["changes"] or scenario.get("id")
+        ]
         body: dict[str, Any] = {"cluster": self.cluster.slug, "find": self.row.find}
         body |= {"scenarios": scenarios} if scenarios else {}
         return body | ({"options": self.row.options} if self.row.options else {})

@@ -153,22 +153,24 @@ class StreamCard:
 
     @property
     def faults(self) -> list[str]:
-        found = [str(one) for one in self.said.get("faults") or []]
+        faults = [str(fault) for fault in self.said.get("faults") or []]
         if self.quarantined:
             text = fault_count(range(self.quarantined)).replace("fault", "frame")
-            found.append(f"{text} could not be read and were put aside.")
-        return found
+            faults.append(f"{text} could not be read and were put aside.")
+        return faults
 
     @cached_property
     def queries(self) -> list[StreamQuery]:
         """Of this cluster, by name."""
         own = f"{self.slug}/"
         said: Mapping[str, Any] = self.said.get("queries") or {}
-        return [self._query(name.removeprefix(own), one) for name, one in sorted(said.items()) if name.startswith(own)]
+        return [
+            self._query(name.removeprefix(own), report) for name, report in sorted(said.items()) if name.startswith(own)
+        ]
 
     def query(self, name: str) -> StreamQuery | None:
         """One of this cluster's queries."""
-        return next((one for one in self.queries if one.name == name), None)
+        return next((query for query in self.queries if query.name == name), None)
 
     def _query(self, name: str, said: Mapping[str, Any]) -> StreamQuery:
         watermark = moment_of(said.get("watermark_us"))
@@ -178,8 +180,8 @@ class StreamCard:
         return StreamQuery(
             name=name,
             watermark=watermark,
-            waiting_for=[self.names.get(one, one[:8]) for one in waiting],
-            excluded=[self.names.get(one, one[:8]) for one in said.get("excluded") or []],
+            waiting_for=[self.names.get(agent, agent[:8]) for agent in waiting],
+            excluded=[self.names.get(agent, agent[:8]) for agent in said.get("excluded") or []],
             windows_open=int(said.get("windows_open") or 0),
             late=int(said.get("late") or 0),
             early=int(said.get("early") or 0),
@@ -223,7 +225,10 @@ class RolloutPanel:
     @property
     def figures(self) -> list[tuple[RolloutFigure, str]]:
         """(figure, colour class): colour is for what is beyond its limit, and for bytes that are saved."""
-        return [(one, "bad" if one.worse else "watch" if one.unsure else _good(one)) for one in self.view.figures]
+        return [
+            (figure, "bad" if figure.worse else "watch" if figure.unsure else _good(figure))
+            for figure in self.view.figures
+        ]
 
     @property
     def can_pause(self) -> bool:
@@ -265,7 +270,7 @@ class RolloutPanel:
     def reasons(self) -> list[str]:
         """What the guard says of it now, where no step says it already."""
         said = " ".join(step.words for step in self.view.steps)
-        return [] if self.is_back else [one for one in self.view.reasons if one not in said]
+        return [] if self.is_back else [reason for reason in self.view.reasons if reason not in said]
 
     @property
     def waiting(self) -> str:
@@ -281,10 +286,24 @@ def _good(figure: RolloutFigure) -> str:
     return "ok" if figure.key == "bytes" and figure.change is not None and figure.change < 0 else ""
 
 
+#: What is wrong with one agent, and with several.
 _WRONG = (
-    (AgentState.SPOOL, "keeps more than it gets rid of", "keep more than they get rid of"),
-    (AgentState.OVERFLOW, "overflows", "overflow"),
+    (AgentState.SPOOL, "{} keeps more than it gets rid of.", "{} keep more than they get rid of."),
+    (AgentState.OVERFLOW, "{} overflows.", "{} overflow."),
 )
+#: What agents do for the cluster, in the singular and the plural: without statistics, and with.
+_NO_STATISTICS = ("{} reports, and has sent no statistics yet.", "{} report, and none has sent statistics yet.")
+_SAVINGS = (
+    "{} processes <b>{}</b> of records before they leave the edge, which saves <b>{}</b> of the bytes.",
+    "{} process <b>{}</b> of records before they leave the edge, which saves <b>{}</b> of the bytes.",
+)
+_ROLLOUTS = {
+    "rolled-back": "Config {config} was rolled back.",
+    "rolling-back": "Config {config} is being rolled back.",
+    "canary": "Config {config} is on {agents}.",
+    "wave": "Config {config} is on {agents}.",
+    "paused": "Config {config} is paused on {agents}.",
+}
 
 
 class SourcesFinding:
@@ -303,45 +322,35 @@ class SourcesFinding:
         reporting = [line for line in self.lines if line.reports]
         flows = [line.flow for line in reporting if line.flow is not None]
         share, saved = processed_share(flows), saved_share(flows)
-        many = counted(len(self.lines), "agent")
-        who = many if len(reporting) == len(self.lines) else f"{len(reporting)} of {many}"
-        one = len(reporting) == 1
+        count = counted(len(self.lines), "agent")
+        agents = count if len(reporting) == len(self.lines) else f"{len(reporting)} of {count}"
+        is_plural = len(reporting) != 1
         if share is None or saved is None:
-            return format_html("{} {}, and none has sent statistics yet.", who, "reports" if one else "report")
-        text = "{} {} <b>{}</b> of records before they leave the edge, which saves <b>{}</b> of the bytes."
-        return format_html(text, who, "processes" if one else "process", percent(share), percent(saved))
+            return format_html(_NO_STATISTICS[is_plural], agents)
+        return format_html(_SAVINGS[is_plural], agents, percent(share), percent(saved))
 
     def _news(self) -> str:
-        found = list(self._all_news())
-        if not found:
-            return "All report, and the stream processor is ready."
-        text = ", and ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else found[0]
-        is_name = text.startswith(tuple(line.agent.name for line in self.lines))
-        return f"{text if is_name else text[:1].upper() + text[1:]}."
+        return " ".join(self._all_news()) or "All report, and the stream processor is ready."
 
     def _all_news(self) -> Iterator[str]:
         silent = [line for line in self.lines if line.state == AgentState.SILENT]
         if silent:
-            who = silent[0].agent.name if len(silent) == 1 else f"{len(silent)} agents"
-            verb = "has" if len(silent) == 1 else "have"
-            first = min(line.agent.last_seen for line in silent if line.agent.last_seen)
-            yield f"{who} {verb} not reported {since(first)}"
-        for state, one, many in _WRONG:
+            first = since(min(line.agent.last_seen for line in silent if line.agent.last_seen))
+            if len(silent) == 1:
+                yield f"{silent[0].agent.name} has not reported {first}."
+            else:
+                yield f"{len(silent)} agents have not reported {first}."
+        for state, singular, plural in _WRONG:
             names = [line.agent.name for line in self.lines if line.state == state]
             if names:
-                yield f"{names[0]} {one}" if len(names) == 1 else f"{len(names)} agents {many}"
+                yield singular.format(names[0]) if len(names) == 1 else plural.format(f"{len(names)} agents")
         if not self.stream.is_ready:
-            yield f"the stream processor is {self.stream.mark.label.lower()}"
-        if self.rollout is not None:
-            yield from _rollout_news(self.rollout)
+            yield f"The stream processor is {self.stream.mark.label.lower()}."
+        if self.rollout is not None and self.rollout.state in _ROLLOUTS:
+            yield _rollout_news(self.rollout)
 
 
-def _rollout_news(rollout: RolloutView) -> Iterator[str]:
-    row, name = rollout.rollout, rollout.config
-    if rollout.state == "rolled-back":
-        yield f"config {name} was rolled back"
-    elif rollout.state == "rolling-back":
-        yield f"config {name} is being rolled back"
-    elif rollout.state in ("canary", "wave", "paused"):
-        where = counted(rollout.given, "canary" if row.stage == 0 else "agent").replace("canarys", "canaries")
-        yield f"config {name} is {'paused ' if rollout.state == 'paused' else ''}on {where}"
+def _rollout_news(rollout: RolloutView) -> str:
+    is_canary = rollout.rollout.stage == 0
+    nouns = ("canary", "canaries") if is_canary else ("agent", "agents")
+    return _ROLLOUTS[rollout.state].format(config=rollout.config, agents=counted(rollout.given, *nouns))

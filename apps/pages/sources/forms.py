@@ -49,9 +49,9 @@ class EnrolForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        found = self.cleaned_data
-        expires_at: datetime = timezone.now() + timedelta(hours=found["hours"])
-        return {"uses": found["uses"], "note": found["note"], "expires_at": expires_at}
+        values = self.cleaned_data
+        expires_at: datetime = timezone.now() + timedelta(hours=values["hours"])
+        return {"uses": values["uses"], "note": values["note"], "expires_at": expires_at}
 
 
 class AgentForm(forms.Form):
@@ -93,7 +93,7 @@ class _Lines(forms.CharField):
         return value
 
     def clean(self, value: Any) -> dict[str, str]:
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         faults = []
         for number, line in enumerate(super().clean(value).splitlines(), 1):
             parts = line.replace(":", " ").replace(",", " ").split()
@@ -103,13 +103,13 @@ class _Lines(forms.CharField):
                 faults.append(f"Line {number} is {line.strip()!r}; allowed: a name and a type, such as rtt_us int64.")
             elif parts[1] not in COLUMN_TYPES:
                 faults.append(f"Line {number}: the type of {parts[0]} is {parts[1]!r}; allowed: {_TYPES}.")
-            elif parts[0] in found:
+            elif parts[0] in columns:
                 faults.append(f"Line {number}: {parts[0]} is there already.")
             else:
-                found[parts[0]] = parts[1]
+                columns[parts[0]] = parts[1]
         if faults:
             raise forms.ValidationError(faults)
-        return found
+        return columns
 
 
 class JsonField(forms.CharField):
@@ -125,12 +125,12 @@ class JsonField(forms.CharField):
         if not text.strip():
             return {}
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except ValueError as error:
             raise forms.ValidationError(f"It is no JSON: {error}.") from None
-        if not isinstance(found, dict):
-            raise forms.ValidationError(f"It is {type(found).__name__}; allowed: an object, such as {{}}.")
-        return found
+        if not isinstance(document, dict):
+            raise forms.ValidationError(f"It is {type(document).__name__}; allowed: an object, such as {{}}.")
+        return document
 
 
 class SourceForm(forms.Form):
@@ -180,8 +180,8 @@ class TableForm(forms.Form):
 
     def __init__(self, *args: Any, table: StaticTable | None = None, **kwargs: Any) -> None:
         if table is not None:
-            known = {"name": table.name, "columns": table.columns, "text": csv_text(table)}
-            kwargs.setdefault("initial", known)
+            initial = {"name": table.name, "columns": table.columns, "text": csv_text(table)}
+            kwargs.setdefault("initial", initial)
         super().__init__(*args, **kwargs)
         if table is not None:
             self.fields["name"].disabled = True
@@ -192,19 +192,19 @@ class TableForm(forms.Form):
         return {name: self.cleaned_data[name] for name in ("name", "columns", "rows")}
 
     def clean(self) -> dict[str, Any]:
-        found = super().clean() or self.cleaned_data
-        text = _decoded(self, found)
+        values = super().clean() or self.cleaned_data
+        text = _decoded(self, values)
         if not self.errors:
             heading, rows = _read(text)
-            types = found.get("columns") or dict.fromkeys(heading, "string")
+            types = values.get("columns") or dict.fromkeys(heading, "string")
             if not heading:
                 self.add_error("text", "There is no heading line. Paste CSV, or choose a file.")
             elif missing := [name for name in types if name not in heading]:
                 self.add_error("columns", f"{', '.join(missing)}: the heading has {', '.join(heading)}.")
             else:
-                found["rows"] = self._typed(heading, rows, types)
-                found["columns"] = types
-        return found
+                values["rows"] = self._typed(heading, rows, types)
+                values["columns"] = types
+        return values
 
     def _typed(self, heading: list[str], rows: list[list[str]], types: Mapping[str, str]) -> list[list[Any]]:
         """Rows in the order of the types; the first ten cells that are none are told."""
@@ -255,10 +255,10 @@ def _cell(text: str, kind: str) -> Any:
     return text
 
 
-def _decoded(form: TableForm, found: Mapping[str, Any]) -> str:
-    file = found.get("file")
+def _decoded(form: TableForm, values: Mapping[str, Any]) -> str:
+    file = values.get("file")
     if file is None:
-        return found.get("text") or ""
+        return values.get("text") or ""
     try:
         return file.read().decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -83,16 +83,16 @@ class AgentEnrol(SourcesPage):
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         form = EnrolForm(request.POST)
-        made: tuple[EnrolmentToken, str] | None = None
+        joined: tuple[EnrolmentToken, str] | None = None
         if form.is_valid():
-            made, _ = try_service(
+            joined, _ = try_service(
                 form, lambda: enrolment_create(cluster=self.cluster, user=signed_in_user(request), **form.values)
             )
         lines = agent_lines(self.cluster)
         table = agents_table(request, self.cluster, lines, can_change=True)
-        if made is None:
+        if joined is None:
             return self.shown(lines, table, 422, enrol=form)
-        token, secret = made
+        token, secret = joined
         return self.shown(lines, table, 201, joined=JoinCommand(request, self.cluster, token, secret))
 
 

@@ -52,11 +52,16 @@ def test_a_preview_is_a_job_and_a_request(admitter: Any, cluster: Any) -> None:
     job = admitter.get(answer["Location"]).json()
     assert job["result"] == {"verdict": "admit", "state": "preview"}
     assert job["result_api_url"] == answer["Content-Location"]
-    found = admitter.get(job["result_api_url"]).json()
-    assert (found["query"], found["version"], found["verdict"], found["reason"]) == ("third", 1, "admit", "A try")
-    assert found["decision"]["placement"] == {"third/work": [{"node": "b", "core": 0, "fraction": 1.0}]}
-    assert found["headline"] == found["decision"]["headline"]
-    assert found["standing"]["can_apply"]
+    request = admitter.get(job["result_api_url"]).json()
+    assert (request["query"], request["version"], request["verdict"], request["reason"]) == (
+        "third",
+        1,
+        "admit",
+        "A try",
+    )
+    assert request["decision"]["placement"] == {"third/work": [{"node": "b", "core": 0, "fraction": 1.0}]}
+    assert request["headline"] == request["decision"]["headline"]
+    assert request["standing"]["can_apply"]
     applied = admitter.post(f"{job['result_api_url']}/apply")
     assert (applied.status_code, applied.json()["state"], applied.json()["decided_by"]) == (
         200,
@@ -196,8 +201,8 @@ def test_a_document_is_taken(admitter: Any, cluster: Any) -> None:
     document = {"query": "new", **body(0.2), "objective": {"statistic": "q0.99", "bound_s": 1.0}}
     answer = admitter.post(URL, {"cluster": "little", "document": document, "mode": "apply"}, format="json")
     run_jobs()
-    found = admitter.get(answer["Content-Location"]).json()
-    assert (found["state"], found["verdict"], found["mode"]) == ("applied", "admit", "apply")
+    request = admitter.get(answer["Content-Location"]).json()
+    assert (request["state"], request["verdict"], request["mode"]) == ("applied", "admit", "apply")
 
 
 def test_without_redis_nothing_is_stored(admitter: Any, cluster: Any, settings: Any) -> None:

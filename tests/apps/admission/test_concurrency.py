@@ -53,8 +53,8 @@ def check_parallel_applies() -> None:
         outcomes = run_concurrently([lambda r=r: admission_apply(request=r, user=admitter) for r in requests])
     assert outcomes == {"done": 1, "stale": CLIENTS - 1}
     assert cluster.queries.filter(state=QueryState.RUNNING).count() == 2
-    found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
-    assert all(report.state == "holds" for report in found.queries.values())
+    estimated = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
+    assert all(report.state == "holds" for report in estimated.queries.values())
 
 
 def check_parallel_previews() -> None:

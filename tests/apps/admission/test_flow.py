@@ -125,9 +125,9 @@ def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, 
     run_jobs()
     child.refresh_from_db()
     admission_apply(request=child, user=admitter)
-    found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
+    estimated = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
     for effect in child.result["effects"]:
-        assert found.queries[effect["query"]].estimate_s == pytest.approx(effect["after_s"], abs=1e-9)
+        assert estimated.queries[effect["query"]].estimate_s == pytest.approx(effect["after_s"], abs=1e-9)
 
 
 def test_a_moved_cluster_refuses_and_says_what_moved(cluster: Any, admitter: Any) -> None:

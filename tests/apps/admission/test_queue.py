@@ -96,9 +96,9 @@ def test_the_started_query_is_estimated_from_its_start_on(cluster: Any, request_
     pass_time(request_queued, 60.0)
     queue_review()
     run_jobs()
-    found = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
-    assert {name: report.state for name, report in found.queries.items()} == {"first": "holds", "waiting": "holds"}
-    arrivals = {s.id: s.arrivals for s in found.deployment.sources}["batch@waiting"]
+    estimated = estimate(cluster_snapshot(cluster).deployment, mace_every=4)
+    assert {name: report.state for name, report in estimated.queries.items()} == {"first": "holds", "waiting": "holds"}
+    arrivals = {s.id: s.arrivals for s in estimated.deployment.sources}["batch@waiting"]
     assert not arrivals[: round(promised * 4)].any()
 
 

@@ -78,11 +78,11 @@ class PipelineAt:
     @cached_property
     def stages(self) -> list[PipelineStage]:
         live = self.assignment.live
-        flows = {one.operator: one for one in self.flow.operators} if self.flow else {}
-        given = [*self.assignment.load_factors, *([0.0] * live.source_operators)]
+        flows = {operator.operator: operator for operator in self.flow.operators} if self.flow else {}
+        factors = [*self.assignment.load_factors, *([0.0] * live.source_operators)]
         return [
-            PipelineStage(one["id"], given[k] if k < live.source_operators else None, flows.get(one["id"]))
-            for k, one in enumerate(live.pipeline["operators"])
+            PipelineStage(document["id"], factors[k] if k < live.source_operators else None, flows.get(document["id"]))
+            for k, document in enumerate(live.pipeline["operators"])
         ]
 
     @property
@@ -167,7 +167,7 @@ class PipelineAt:
     @property
     def refused(self) -> list[str]:
         """Why it refused the newest configuration."""
-        return [str(one) for one in (self.said.get("refused") or {}).get("reasons") or []]
+        return [str(reason) for reason in (self.said.get("refused") or {}).get("reasons") or []]
 
     # -- how it settled
     @cached_property
@@ -188,14 +188,14 @@ class PipelineAt:
         """Of an aggregate that may run here: its rows leave once in so long."""
         live = self.assignment.live
         own = live.pipeline["operators"][: live.source_operators]
-        kinds = [one["expression"] for one in own]
-        windows = [one.get("slide_s") or one.get("size_s") for one in kinds if one["op"] == "window"]
-        return windows[-1] if windows and any(one["op"] == "aggregate" for one in kinds) else None
+        kinds = [operator["expression"] for operator in own]
+        windows = [kind.get("slide_s") or kind.get("size_s") for kind in kinds if kind["op"] == "window"]
+        return windows[-1] if windows and any(kind["op"] == "aggregate" for kind in kinds) else None
 
     @cached_property
     def changes(self) -> list[FactorChange]:
         """Newest first."""
-        return [self._change(one) for one in reversed(self.said.get("changes") or [])]
+        return [self._change(change) for change in reversed(self.said.get("changes") or [])]
 
     def _change(self, said: Mapping[str, Any]) -> FactorChange:
         names = [name for name, _ in self.operators]
@@ -218,10 +218,10 @@ class PipelineAt:
         last = self.changes[0]
         if not last.is_settled:
             return "It settles after its last change."
-        known = [one["epochs"] for one in self.said["changes"] if one.get("epochs") is not None]
-        middle = sorted(known)[len(known) // 2]
+        epochs = [change["epochs"] for change in self.said["changes"] if change.get("epochs") is not None]
+        middle = sorted(epochs)[len(epochs) // 2]
         text = f"It settled in {last.settled} after its last change"
-        return f"{text}; {counted(middle, 'epoch')} is usual here." if len(known) > 2 else f"{text}."
+        return f"{text}; {counted(middle, 'epoch')} is usual here." if len(epochs) > 2 else f"{text}."
 
 
 #: Epochs that the pictures of settling show.
@@ -243,7 +243,7 @@ class AgentFacts:
 
     @cached_property
     def flow(self) -> AgentFlow | None:
-        lives = [one.live for one in self.assignments]
+        lives = [assignment.live for assignment in self.assignments]
         return flows_of(self.cluster, lives, str(self.agent.pk)).get(str(self.agent.pk))
 
     @cached_property
@@ -260,8 +260,14 @@ class AgentFacts:
     def pipelines(self) -> list[PipelineAt]:
         flows = self.flow.queries if self.flow is not None else {}
         return [
-            PipelineAt(self.agent, one, flows.get(one.live.query_id), one.report, self.epochs.get(one.live.key, ()))
-            for one in self.assignments
+            PipelineAt(
+                self.agent,
+                assignment,
+                flows.get(assignment.live.query_id),
+                assignment.report,
+                self.epochs.get(assignment.live.key, ()),
+            )
+            for assignment in self.assignments
         ]
 
     @cached_property
@@ -275,22 +281,25 @@ class AgentFacts:
         """What would follow from another budget, or from other settings by the assignment's id."""
         learned = {row.live_id: row.document for row in Learned.objects.filter(agent=self.agent)}
         flows = self.flow.queries if self.flow is not None else {}
-        parts = [(one, flows.get(one.live.query_id), learned.get(one.live_id)) for one in self.assignments]
+        parts = [
+            (assignment, flows.get(assignment.live.query_id), learned.get(assignment.live_id))
+            for assignment in self.assignments
+        ]
         own = operator_cores(self.assignments, self.epochs)
         return AgentPrediction(budget_cores, parts, used_cores=self.used_cores, operator_cores=own, settings=settings)
 
     @cached_property
     def comparison(self) -> SplitComparison | None:
-        found = saved_bytes(self.cluster, [self.agent.pk]).get(str(self.agent.pk))
-        return SplitComparison(found) if found is not None and found.records else None
+        saved = saved_bytes(self.cluster, [self.agent.pk]).get(str(self.agent.pk))
+        return SplitComparison(saved) if saved is not None and saved.records else None
 
     @cached_property
     def faults(self) -> list[str]:
         """What is wrong and what is worth knowing, each in a sentence."""
         view = self.line.view
         reasons = view.reasons if view.state not in {AgentState.STEADY, AgentState.ADAPTING} else ()
-        told = [*reasons, *self._sending, *view.notes] if self.line.reports else list(reasons)
-        return [text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".") for text in told]
+        faults = [*reasons, *self._sending, *view.notes] if self.line.reports else list(reasons)
+        return [text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".") for text in faults]
 
     @property
     def _sending(self) -> list[str]:
@@ -306,14 +315,14 @@ class AgentFacts:
         """(name, state, silence) of the agents below a relay."""
         below = (self.said.get("relay") or {}).get("children") or []
         names = dict(self.agent.children.values_list("pk", "name")) if below else {}
-        known = {str(pk): name for pk, name in names.items()}
+        names_by_pk = {str(pk): name for pk, name in names.items()}
         return [
             (
-                known.get(str(one.get("agent")), str(one.get("agent"))[:8]),
-                str(one.get("state", "")),
-                str(seconds(one.get("silent_s"))),
+                names_by_pk.get(str(child.get("agent")), str(child.get("agent"))[:8]),
+                str(child.get("state", "")),
+                str(seconds(child.get("silent_s"))),
             )
-            for one in below
+            for child in below
         ]
 
     # -- the sentence
@@ -396,7 +405,7 @@ class AgentFacts:
         said, spool = self.said, self.said.get("spool") or {}
         sent, acked = said.get("sent_seq"), said.get("acked_seq")
         waiting = f"{count(spool.get('frames'))} frames" if spool.get("frames") is not None else MISSING
-        known: list[tuple[str, Any]] = [
+        facts: list[tuple[str, Any]] = [
             ("Host", self.agent.host or MISSING),
             ("Version", self.agent.version or MISSING),
             ("Cores", self.agent.cores),
@@ -407,12 +416,14 @@ class AgentFacts:
             ("Told", self._config),
         ]
         if self.agent.parent_id:
-            known.append(("Sends to", self.agent.parent.name if self.agent.parent else MISSING))
-        return known
+            facts.append(("Sends to", self.agent.parent.name if self.agent.parent else MISSING))
+        return facts
 
     @property
     def _config(self) -> str:
-        known, current = self.said.get("config_version"), self.agent.config_version
+        reported, current = self.said.get("config_version"), self.agent.config_version
         return (
-            f"version {known}, {current} is current" if known is not None and known < current else f"version {current}"
+            f"version {reported}, {current} is current"
+            if reported is not None and reported < current
+            else f"version {current}"
         )

@@ -67,8 +67,8 @@ class QueryFlow:
     def processed(self) -> float:
         """Share of the records that are processed here, as a mean over the operators that may be."""
         through, total = 1.0, 0.0
-        for one in self.operators:
-            through *= one.share or 0.0
+        for operator in self.operators:
+            through *= operator.share or 0.0
             total += through
         return total / len(self.operators) if self.operators else 0.0
 
@@ -80,12 +80,14 @@ class QueryFlow:
     @property
     def sent_eps(self) -> float:
         """Records that leave: drained on the way, and what comes out at the end."""
-        return sum(one.drained_eps for one in self.operators) + (self.operators[-1].out_eps if self.operators else 0.0)
+        return sum(operator.drained_eps for operator in self.operators) + (
+            self.operators[-1].out_eps if self.operators else 0.0
+        )
 
     @property
     def sent_bytes_s(self) -> float:
         last = self.operators[-1].out_bytes_s if self.operators else 0.0
-        return sum(one.drained_bytes_s for one in self.operators) + last
+        return sum(operator.drained_bytes_s for operator in self.operators) + last
 
 
 @dataclass
@@ -96,15 +98,15 @@ class AgentFlow:
 
     @property
     def in_eps(self) -> float:
-        return sum(one.in_eps for one in self.queries.values())
+        return sum(query.in_eps for query in self.queries.values())
 
     @property
     def in_bytes_s(self) -> float:
-        return sum(one.in_bytes_s for one in self.queries.values())
+        return sum(query.in_bytes_s for query in self.queries.values())
 
     @property
     def sent_bytes_s(self) -> float:
-        return sum(one.sent_bytes_s for one in self.queries.values())
+        return sum(query.sent_bytes_s for query in self.queries.values())
 
     @property
     def saved(self) -> float | None:
@@ -114,15 +116,15 @@ class AgentFlow:
 def saved_share(flows: Iterable[AgentFlow]) -> float | None:
     """The share of bytes that stay at the source, against sending everything."""
     listed = list(flows)
-    whole = sum(one.in_bytes_s for one in listed)
-    return 1 - sum(one.sent_bytes_s for one in listed) / whole if whole else None
+    whole = sum(flow.in_bytes_s for flow in listed)
+    return 1 - sum(flow.sent_bytes_s for flow in listed) / whole if whole else None
 
 
 def processed_share(flows: Iterable[AgentFlow]) -> float | None:
     """The share of records that are processed before they leave the source."""
-    queries = [one for flow in flows for one in flow.queries.values()]
-    came = sum(one.in_eps for one in queries)
-    return sum(one.in_eps * one.processed for one in queries) / came if came else None
+    queries = [query for flow in flows for query in flow.queries.values()]
+    came = sum(query.in_eps for query in queries)
+    return sum(query.in_eps * query.processed for query in queries) / came if came else None
 
 
 _SUMMED = ("records_in", "events", "drained", "overflow", "outputs", "bytes_in", "bytes_out", "bytes_drained", "cpu_s")
@@ -137,13 +139,13 @@ def flows_of(cluster: Cluster, lives: Sequence[LiveQuery], place: str | None = N
     if place is not None:
         rows = rows.filter(place=place)
     summed = rows.values("place", "query_id", "operator").order_by()
-    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    rows_by_part: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
     sums = {name: Sum(name) for name in _SUMMED}
     for row in summed.annotate(**sums, n=Count("starts_at", distinct=True), width=Max("width_s"), at=Max("starts_at")):
-        found.setdefault((row["place"], row["query_id"]), {})[row["operator"]] = row
-    order = {live.query_id: [one["id"] for one in live.pipeline["operators"]] for live in lives}
+        rows_by_part.setdefault((row["place"], row["query_id"]), {})[row["operator"]] = row
+    order = {live.query_id: [operator["id"] for operator in live.pipeline["operators"]] for live in lives}
     flows: dict[str, AgentFlow] = {}
-    for (agent, query_id), by_operator in found.items():
+    for (agent, query_id), by_operator in rows_by_part.items():
         operators = [_operator(by_operator[name]) for name in order[query_id] if name in by_operator]
         at = max(row["at"] for row in by_operator.values())
         flows.setdefault(agent, AgentFlow()).queries[query_id] = QueryFlow(query_id, operators, at)
@@ -157,8 +159,8 @@ def _recent(lives: Mapping[int, LiveQuery]) -> Q | None:
     condition: Q | None = None
     for query_id, plan, at in newest.values_list("query_id", "plan").annotate(at=Max("starts_at")).order_by():
         if lives[query_id].plan == plan:
-            one = Q(query_id=query_id, plan=plan, starts_at__gt=at - RECENT)
-            condition = one if condition is None else condition | one
+            query = Q(query_id=query_id, plan=plan, starts_at__gt=at - RECENT)
+            condition = query if condition is None else condition | query
     return condition
 
 
@@ -206,26 +208,26 @@ class SplitComparison:
 
     @property
     def ways(self) -> list[SplitBytes]:
-        found = self.found
+        saved = self.found
         rows = [
-            ("All-SP", "everything is drained", found.all_sp, "measured"),
-            ("Filter-Src", "filters alone run here", found.filter_src, "predicted"),
-            ("Best-OP", "whole operators, as many as fit", found.best_op, "predicted"),
-            ("All-Src", "everything runs here", found.all_src, "predicted"),
+            ("All-SP", "everything is drained", saved.all_sp, "measured"),
+            ("Filter-Src", "filters alone run here", saved.filter_src, "predicted"),
+            ("Best-OP", "whole operators, as many as fit", saved.best_op, "predicted"),
+            ("All-Src", "everything runs here", saved.all_src, "predicted"),
         ]
-        most = max([found.sent, *(one[2] or 0.0 for one in rows)]) or 1.0
-        known = [self._way(name, words, sent, most, evidence) for name, words, sent, evidence in rows]
-        now = self._way("Now", "load factors as they were", found.sent, most, "measured", is_now=True)
-        return [*sorted((one for one in known if one.sent is not None), key=lambda one: -(one.sent or 0)), now,
-                *(one for one in known if one.sent is None)]  # fmt: skip
+        highest = max([saved.sent, *(row[2] or 0.0 for row in rows)]) or 1.0
+        splits = [self._way(name, words, sent, highest, evidence) for name, words, sent, evidence in rows]
+        now = self._way("Now", "load factors as they were", saved.sent, highest, "measured", is_now=True)
+        known = sorted((split for split in splits if split.sent is not None), key=lambda split: -(split.sent or 0.0))
+        return [*known, now, *(split for split in splits if split.sent is None)]
 
     def _way(
-        self, name: str, words: str, sent: float | None, most: float, evidence: str, *, is_now: bool = False
+        self, name: str, words: str, sent: float | None, highest: float, evidence: str, *, is_now: bool = False
     ) -> SplitBytes:
         span_s = self.found.span_s or 1.0
         saved = "" if is_now or sent is None else _against(self.found.saved(sent) or 0.0).removesuffix(" as")
         rate = sent / span_s if sent is not None else None
-        return SplitBytes(name, words, rate, (sent or 0.0) / most, saved, evidence, is_now)
+        return SplitBytes(name, words, rate, (sent or 0.0) / highest, saved, evidence, is_now)
 
     @property
     def sentence(self) -> str:

@@ -66,11 +66,11 @@ class AdaptingForm(forms.Form):
     )
 
     def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        known = {**_DEFAULTS.to_dict(), **(current or {})}
-        if known["method"] == "fixed":
-            known["method"] = _DEFAULTS.method
-        shown = {name: f"{round(known[name] * _scale(name), 6):.12g}" for name in _LABELS}
-        kwargs["initial"] = {**known, **shown, **(kwargs.get("initial") or {})}
+        settings = {**_DEFAULTS.to_dict(), **(current or {})}
+        if settings["method"] == "fixed":
+            settings["method"] = _DEFAULTS.method
+        shown = {name: f"{round(settings[name] * _scale(name), 6):.12g}" for name in _LABELS}
+        kwargs["initial"] = {**settings, **shown, **(kwargs.get("initial") or {})}
         super().__init__(*args, **kwargs)
         for name in _LABELS:
             self.fields[name] = _number(name)
@@ -90,12 +90,12 @@ class AdaptingForm(forms.Form):
     @property
     def settings(self) -> dict[str, Any]:
         """What differs from the defaults, as the services take it."""
-        found = {name: self.cleaned_data[name] for name in ("method", "objective")}
+        settings = {name: self.cleaned_data[name] for name in ("method", "objective")}
         for name in _LABELS:
             value = self.cleaned_data[name]
-            found[name] = value if isinstance(value, int) else round(value / _scale(name), 9)
+            settings[name] = value if isinstance(value, int) else round(value / _scale(name), 9)
         defaults = _DEFAULTS.to_dict()
-        return {name: value for name, value in found.items() if value != defaults[name]}
+        return {name: value for name, value in settings.items() if value != defaults[name]}
 
 
 def _differs(value: Any, default: float) -> bool:
@@ -148,4 +148,4 @@ class FactorsForm(forms.Form):
     def rows(self) -> list[tuple[Any, float | None, str]]:
         """(field, what it is now, what stands in the field)."""
         bound = [(self[f"f{place}"], now) for place, (_, now) in enumerate(self.operators)]
-        return [(one, now, one.value() if self.is_bound else f"{one.value():g}") for one, now in bound]
+        return [(field, now, field.value() if self.is_bound else f"{field.value():g}") for field, now in bound]

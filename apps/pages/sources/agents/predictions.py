@@ -41,7 +41,7 @@ _EPOCHS = 10  # the newest, that tell what operators use now
 
 def operator_cores(parts: Sequence[Assignment], epochs: Mapping[str, Sequence[EpochRow]]) -> float | None:
     """What the operators of an agent's queries use now, from its epochs by query; None where there are none."""
-    newest = [rows[-_EPOCHS:] for rows in (epochs.get(one.live.key) for one in parts) if rows]
+    newest = [rows[-_EPOCHS:] for rows in (epochs.get(part.live.key) for part in parts) if rows]
     if not newest:
         return None
     return sum(sum(row.used_s for row in rows) / (len(rows) * EPOCH_S) for rows in newest)
@@ -61,16 +61,16 @@ class RecentLoad:
         """From the flow, and from a refined document for operators that took no records; None if unknown."""
         if flow is None or not flow.in_eps or not operators:
             return None
-        flows = {one.operator: one for one in flow.operators}
+        flows = {operator.operator: operator for operator in flow.operators}
         priors = {one["id"]: (k, one) for k, one in enumerate((document or {}).get("operators", ()))}
         record_bytes = (document or {}).get("record_bytes", ())
         relay, cost_s, sizes, came = [], [], [flow.in_bytes_s / flow.in_eps], flow.in_eps
-        for one in operators:
-            ran = flows.get(one["id"])
+        for operator in operators:
+            ran = flows.get(operator["id"])
             if ran is not None and ran.processed_eps:
                 step = _measured(ran, sizes[-1])
-            elif priors.get(one["id"], (0, {}))[1].get("cost_s") is not None:
-                place, prior = priors[one["id"]]
+            elif priors.get(operator["id"], (0, {}))[1].get("cost_s") is not None:
+                place, prior = priors[operator["id"]]
                 step = _known(prior, came, record_bytes[place + 1])
             else:
                 return None
@@ -79,7 +79,8 @@ class RecentLoad:
             sizes.append(step[2])
             came *= step[0]
         return cls(
-            flow.in_eps, SourcePipeline(relay, cost_s, sizes, [str(one["expression"]["op"]) for one in operators])
+            flow.in_eps,
+            SourcePipeline(relay, cost_s, sizes, [str(operator["expression"]["op"]) for operator in operators]),
         )
 
     @property
@@ -113,8 +114,8 @@ def _measured(flow: OperatorFlow, before: float) -> tuple[float, float, float]:
 
 def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[float, float, float]:
     """At `came` records a second: groups make a record cheaper the more of them come."""
-    known = OperatorPrior(**prior)
-    return known.relay, known.cost_at(came), float(out_bytes)
+    operator_prior = OperatorPrior(**prior)
+    return operator_prior.relay, operator_prior.cost_at(came), float(out_bytes)
 
 
 def _in_force(part: Assignment) -> Mapping[str, Any]:
@@ -139,7 +140,7 @@ class PipelinePrediction:
     @property
     def factors(self) -> list[tuple[str, float, float]]:
         """(operator, now, then)."""
-        names = [one["id"] for one in source_operators_of(self.assignment.live)]
+        names = [source_operator["id"] for source_operator in source_operators_of(self.assignment.live)]
         return list(zip(names, self.now.load_factors, self.then.load_factors, strict=True))
 
     @property
@@ -179,22 +180,24 @@ class AgentPrediction:
 
     @cached_property
     def parts(self) -> list[PipelinePrediction]:
-        known = [
-            (one, RecentLoad.of(source_operators_of(one.live), flow, document)) for one, flow, document in self._parts
+        loads = [
+            (assignment, RecentLoad.of(source_operators_of(assignment.live), flow, document))
+            for assignment, flow, document in self._parts
         ]
-        told = [(part, lately) for part, lately in known if lately is not None]
+        known_loads = [(part, lately) for part, lately in loads if lately is not None]
         return [
-            self._part(part, lately, self._share(self.left_cores, told, k)) for k, (part, lately) in enumerate(told)
+            self._part(part, lately, self._share(self.left_cores, known_loads, k))
+            for k, (part, lately) in enumerate(known_loads)
         ]
 
-    def _share(self, left: float, told: Sequence[tuple[Assignment, RecentLoad]], own: int) -> float:
+    def _share(self, left: float, loads: Sequence[tuple[Assignment, RecentLoad]], own: int) -> float:
         """What a query could have: all that the others leave it, in fairness."""
-        demands = [math.inf if k == own else lately.whole_cores for k, (_, lately) in enumerate(told)]
-        return max_min(left, demands, [part.weight for part, _ in told])[own]
+        demands = [math.inf if k == own else lately.whole_cores for k, (_, lately) in enumerate(loads)]
+        return max_min(left, demands, [part.weight for part, _ in loads])[own]
 
     def _part(self, part: Assignment, lately: RecentLoad, share: float) -> PipelinePrediction:
-        given = self._settings.get(part.pk)
-        settings = AdaptationSettings.parse(_in_force(part) if given is None else given)
+        changed = self._settings.get(part.pk)
+        settings = AdaptationSettings.parse(_in_force(part) if changed is None else changed)
         return PipelinePrediction(part, lately, lately.second(part.load_factors), lately.settled(settings, share))
 
     @cached_property
@@ -202,7 +205,7 @@ class AgentPrediction:
         """Of the agent itself: collecting, framing, sending."""
         operators = self._operators
         if operators is None:
-            operators = sum(one.cpu_cores for _, flow, _ in self._parts if flow for one in flow.operators)
+            operators = sum(operator.cpu_cores for _, flow, _ in self._parts if flow for operator in flow.operators)
         return max((self._used or 0.0) - operators, 0.0)
 
     @property
@@ -230,16 +233,16 @@ class AgentPrediction:
     @property
     def unknown(self) -> list[str]:
         """Queries of which nothing can be said: their costs are not known."""
-        known = {one.query for one in self.parts}
-        return [part.live.query.name for part, _, _ in self._parts if part.live.query.name not in known]
+        predicted = {part.query for part in self.parts}
+        return [part.live.query.name for part, _, _ in self._parts if part.live.query.name not in predicted]
 
     @property
     def sent_now(self) -> float:
-        return sum(one.now.bytes_sent for one in self.parts)
+        return sum(part.now.bytes_sent for part in self.parts)
 
     @property
     def sent_then(self) -> float:
-        return sum(one.then.bytes_sent for one in self.parts)
+        return sum(part.then.bytes_sent for part in self.parts)
 
     @property
     def saved_now(self) -> float | None:
@@ -250,21 +253,21 @@ class AgentPrediction:
         return self._saved(self.sent_then)
 
     def _saved(self, sent: float) -> float | None:
-        came = sum(one.lately.in_bytes_s for one in self.parts)
+        came = sum(part.lately.in_bytes_s for part in self.parts)
         return 1 - sent / came if came else None
 
     @property
     def cpu_now(self) -> float:
-        return sum(one.now.cpu_s for one in self.parts) + self.overhead_cores
+        return sum(part.now.cpu_s for part in self.parts) + self.overhead_cores
 
     @property
     def cpu_then(self) -> float:
-        return sum(one.then.cpu_s for one in self.parts) + self.overhead_cores
+        return sum(part.then.cpu_s for part in self.parts) + self.overhead_cores
 
     @property
     def overflow(self) -> float:
         """Of the query that overflows most."""
-        return max((one.overflow for one in self.parts), default=0.0)
+        return max((part.overflow for part in self.parts), default=0.0)
 
 
 _EPOCHS_S = 180.0  # as long as an agent's own page looks back
@@ -289,11 +292,11 @@ class BulkQuery:
 
 def bulk_queries(lines: Sequence[AgentLine]) -> list[BulkQuery]:
     """Queries that some of these agents run, by name."""
-    found: dict[str, list[Assignment]] = {}
+    assignments: dict[str, list[Assignment]] = {}
     for line in lines:
         for part in line.assignments:
-            found.setdefault(part.live.query.name, []).append(part)
-    return [BulkQuery(name, parts) for name, parts in sorted(found.items())]
+            assignments.setdefault(part.live.query.name, []).append(part)
+    return [BulkQuery(name, parts) for name, parts in sorted(assignments.items())]
 
 
 class BulkPlan:
@@ -330,8 +333,8 @@ class BulkPlan:
             learned.setdefault(row.agent_id, {})[row.live_id] = row.document
         now_s = time.time()
         since = {
-            str(one.agent.pk): round((now_s + (one.agent.clock_offset_s or 0.0) - _EPOCHS_S) * 1e6)  # by its clock
-            for one in self.lines
+            str(line.agent.pk): round((now_s + (line.agent.clock_offset_s or 0.0) - _EPOCHS_S) * 1e6)  # by its clock
+            for line in self.lines
         }
         epochs = epochs_since(since)
         return [
@@ -346,7 +349,10 @@ class BulkPlan:
         epochs: Mapping[str, Sequence[EpochRow]],
     ) -> AgentPrediction:
         flows = line.flow.queries if line.flow is not None else {}
-        parts = [(one, flows.get(one.live.query_id), learned.get(one.live_id)) for one in line.assignments]
+        parts = [
+            (assignment, flows.get(assignment.live.query_id), learned.get(assignment.live_id))
+            for assignment in line.assignments
+        ]
         used, own = line.agent.heartbeat.get("cpu_cores"), operator_cores(line.assignments, epochs)
         if self.what == "budget":
             return AgentPrediction(self.form.cleaned_data["budget_cores"], parts, used_cores=used, operator_cores=own)
@@ -358,29 +364,29 @@ class BulkPlan:
     @property
     def table(self) -> list[tuple[AgentLine, dict[str, str], bool]]:
         """(agent, what stands in its cells, would it overflow)."""
-        return [(line, _cells(found), found.overflow > 0.005) for line, found in self.rows]
+        return [(line, _cells(prediction), prediction.overflow > 0.005) for line, prediction in self.rows]
 
     @property
     def words(self) -> str:
         """All of them together."""
-        known = [found for _, found in self.rows if found.parts]
-        if not known:
+        predictions = [prediction for _, prediction in self.rows if prediction.parts]
+        if not predictions:
             return "What would follow can be reckoned once their operators have taken records."
-        now, then = sum(one.sent_now for one in known), sum(one.sent_then for one in known)
-        over = sum(one.overflow > 0.005 for one in known)
+        now, then = sum(agent.sent_now for agent in predictions), sum(agent.sent_then for agent in predictions)
+        over = sum(agent.overflow > 0.005 for agent in predictions)
         text = f"Together they would send {bytes_size(then, '/s')} instead of {bytes_size(now, '/s')}."
         if over:
             text += f" {counted(over, 'agent')} would overflow: what does not fit is sent on unprocessed."
-        missing = len(self.rows) - len(known)
+        missing = len(self.rows) - len(predictions)
         return text + (f" Of {counted(missing, 'agent')} nothing is known yet." if missing else "")
 
 
-def _cells(found: AgentPrediction) -> dict[str, str]:
-    if not found.parts:
+def _cells(prediction: AgentPrediction) -> dict[str, str]:
+    if not prediction.parts:
         return {}
     return {
-        "sent": f"{bytes_size(found.sent_now, '/s')} → {bytes_size(found.sent_then, '/s')}",
-        "saved": f"{percent(found.saved_now)} → {percent(found.saved_then)}",
-        "cpu": f"{ratio(found.cpu_now)} → {ratio(found.cpu_then)}",
-        "overflow": str(percent(found.overflow)) if found.overflow > 0.005 else "none",
+        "sent": f"{bytes_size(prediction.sent_now, '/s')} → {bytes_size(prediction.sent_then, '/s')}",
+        "saved": f"{percent(prediction.saved_now)} → {percent(prediction.saved_then)}",
+        "cpu": f"{ratio(prediction.cpu_now)} → {ratio(prediction.cpu_then)}",
+        "overflow": str(percent(prediction.overflow)) if prediction.overflow > 0.005 else "none",
     }

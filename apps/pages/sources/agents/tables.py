@@ -93,13 +93,13 @@ class AgentLine:
     @property
     def factors(self) -> list[tuple[str, list[tuple[str, float]]]]:
         """For each query: (its name, [(operator, load factor)])."""
-        return [(one.live.query.name, factors_of(one)) for one in self.assignments]
+        return [(assignment.live.query.name, factors_of(assignment)) for assignment in self.assignments]
 
     @property
     def is_behind(self) -> bool:
         """Whether it still runs something older than what it was given."""
-        known = self.agent.heartbeat.get("config_version")
-        return self.config.behind or (self.reports and known is not None and known < self.agent.config_version)
+        reported = self.agent.heartbeat.get("config_version")
+        return self.config.behind or (self.reports and reported is not None and reported < self.agent.config_version)
 
     @cached_property
     def state_words(self) -> str:
@@ -121,9 +121,9 @@ def since(moment: datetime) -> str:
 def factors_of(assignment: Assignment) -> list[tuple[str, float]]:
     """Operators that may run at the source, with the share of records each takes."""
     live = assignment.live
-    names = [one["id"] for one in live.pipeline["operators"][: live.source_operators]]
-    given = [*assignment.load_factors, *([0.0] * len(names))]
-    return list(zip(names, given, strict=False))
+    names = [operator["id"] for operator in live.pipeline["operators"][: live.source_operators]]
+    factors = [*assignment.load_factors, *([0.0] * len(names))]
+    return list(zip(names, factors, strict=False))
 
 
 def agent_lines(cluster: Cluster) -> list[AgentLine]:
@@ -131,11 +131,11 @@ def agent_lines(cluster: Cluster) -> list[AgentLine]:
     rows = LiveQuery.objects.filter(query__cluster=cluster).exclude(state=LiveState.STOPPED)
     lives = list(rows.select_related("query__cluster"))
     flows = flows_of(cluster, lives)
-    known = {live.pk: live for live in lives}
+    lives_by_pk = {live.pk: live for live in lives}
     agents = {agent.pk: agent for agent in agents_listed().filter(cluster=cluster)}
     by_agent: dict[Any, list[Assignment]] = {}
-    for row in Assignment.objects.filter(live__in=known, enabled=True).order_by("live__query__name"):
-        row.live, row.agent = known[row.live_id], agents[row.agent_id]
+    for row in Assignment.objects.filter(live__in=lives_by_pk, enabled=True).order_by("live__query__name"):
+        row.live, row.agent = lives_by_pk[row.live_id], agents[row.agent_id]
         by_agent.setdefault(row.agent_id, []).append(row)
     configs = configs_by_agent(cluster)
     return [
@@ -203,20 +203,20 @@ def _configs(lines: list[AgentLine]) -> list[Filter]:
 
 
 def _kinds(lines: list[AgentLine]) -> list[Filter]:
-    found = {line.agent.kind for line in lines}
-    if len(found) < 2:
+    kinds = {line.agent.kind for line in lines}
+    if len(kinds) < 2:
         return []
-    choices = [Choice(kind.value, f"{kind.label}s") for kind in AgentKind if kind in found]
+    choices = [Choice(kind.value, f"{kind.label}s") for kind in AgentKind if kind in kinds]
     return [Filter("kind", choices, lambda rows, value: [row for row in rows if row.agent.kind == value], "Any kind")]
 
 
 def _queries(lines: list[AgentLine]) -> list[Filter]:
-    names = sorted({one.live.query.name for line in lines for one in line.assignments})
+    names = sorted({assignment.live.query.name for line in lines for assignment in line.assignments})
     if not 1 < len(names) <= 8:
         return []
 
     def keep(rows: list[AgentLine], value: str) -> list[AgentLine]:
-        return [row for row in rows if any(one.live.query.name == value for one in row.assignments)]
+        return [row for row in rows if any(assignment.live.query.name == value for assignment in row.assignments)]
 
     return [Filter("query", [Choice(name, name) for name in names], keep, "Any query")]
 
@@ -249,18 +249,22 @@ def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
     ]
 
 
-def _number(key: str, label: str, value: Callable[[AgentLine], Any], told: Callable[[Any], Any]) -> Column:
-    return Column(key, label, lambda line: told(value(line)).html, sort=value, csv=value, num=True, high_first=True)
+def _number(key: str, label: str, value: Callable[[AgentLine], Any], value_format: Callable[[Any], Any]) -> Column:
+    return Column(
+        key, label, lambda line: value_format(value(line)).html, sort=value, csv=value, num=True, high_first=True
+    )
 
 
 def _heading(lines: list[AgentLine]) -> str:
     """With the operators' names where all agents run the same query."""
-    found = {
-        (one.live.query.name, tuple(name for name, _ in factors_of(one))) for line in lines for one in line.assignments
+    pipelines = {
+        (assignment.live.query.name, tuple(name for name, _ in factors_of(assignment)))
+        for line in lines
+        for assignment in line.assignments
     }
-    if len(found) != 1:
+    if len(pipelines) != 1:
         return "Load factors"
-    names = ", ".join(next(iter(found))[1])
+    names = ", ".join(next(iter(pipelines))[1])
     return f"Load factors: {names}" if len(names) <= 40 else "Load factors"
 
 
@@ -295,7 +299,7 @@ def _bars(line: AgentLine) -> Any:
 def _few(factors: Sequence[_Factors]) -> list[_Factors]:
     if len(factors) <= _MAX_BARS:
         return list(factors)
-    return sorted(factors, key=lambda one: all(factor >= 1 for _, factor in one[1]))[: _MAX_BARS - 1]
+    return sorted(factors, key=lambda query: all(factor >= 1 for _, factor in query[1]))[: _MAX_BARS - 1]
 
 
 def _bars_text(line: AgentLine) -> str:
@@ -358,4 +362,4 @@ def config_words(line: AgentLine) -> str:
         "canary" if config.canary else "",
     ]
     said += ["by hand" if config.by_hand else "", f"refused: {'; '.join(config.refused)}" if config.refused else ""]
-    return ", ".join(one for one in [*said, "behind" if line.is_behind else ""] if one)
+    return ", ".join(word for word in [*said, "behind" if line.is_behind else ""] if word)

@@ -69,10 +69,10 @@ class AgentQueryPage(AgentPage):
 
     def part(self, agent: Agent, query: str) -> tuple[AgentFacts, PipelineAt]:
         view = AgentFacts(self.cluster, agent)
-        found = next((one for one in view.pipelines if one.query == query), None)
-        if found is None:
+        part = next((pipeline for pipeline in view.pipelines if pipeline.query == query), None)
+        if part is None:
             raise Missing(f"Agent {agent.name!r} has no part in {query!r}.", [("query", f"{query!r} is not assigned")])
-        return view, found
+        return view, part
 
 
 class AgentEnable(AgentPage):
@@ -296,9 +296,9 @@ class AgentsChange(ClusterPage):
             return self.answer(what, lines, form, refusal.status, notice=refusal.message)
         return done(request, said, "pages:sources", slug)
 
-    def chosen(self, given: Any) -> tuple[list[AgentLine], str]:
+    def chosen(self, data: Any) -> tuple[list[AgentLine], str]:
         """The agents that were ticked, and what is to be changed of them."""
-        what, names = given.get("what", ""), given.getlist("row")
+        what, names = data.get("what", ""), data.getlist("row")
         if what not in _TITLES:
             raise Malformed(f"what is {what!r}; allowed: {', '.join(_TITLES)}.", [("what", f"{what!r} is not known")])
         lines = {line.agent.name: line for line in agent_lines(self.cluster)}
@@ -312,8 +312,8 @@ class AgentsChange(ClusterPage):
         if not lines:
             return None
         if what == "budget":
-            most = max(lines, key=lambda line: line.agent.cores).agent
-            return AgentForm(data, agent=most)
+            largest = max(lines, key=lambda line: line.agent.cores).agent
+            return AgentForm(data, agent=largest)
         if what == "canary":
             return forms.Form(data or {}) if self.rollout else None
         chosen = self.query(lines, query)
@@ -321,9 +321,9 @@ class AgentsChange(ClusterPage):
 
     def query(self, lines: list[AgentLine], name: str) -> BulkQuery | None:
         """The query whose load factors are set: the one asked for, else the first that most of them run."""
-        found = bulk_queries(lines)
-        most = max(found, key=lambda one: len(one.parts), default=None)
-        return next((one for one in found if one.name == name), most)
+        queries = bulk_queries(lines)
+        largest = max(queries, key=lambda query: len(query.parts), default=None)
+        return next((query for query in queries if query.name == name), largest)
 
     @property
     def rollout(self) -> Rollout | None:
@@ -332,24 +332,24 @@ class AgentsChange(ClusterPage):
         return open_ones.order_by("created_at").first()
 
     def apply(self, what: str, lines: list[AgentLine], form: Any, *, is_back: bool) -> str:
-        who = counted(len(lines), "agent")
+        agents = counted(len(lines), "agent")
         if what == "budget":
             for line in lines:
                 agent_update(agent=line.agent, budget_cores=form.cleaned_data["budget_cores"])
-            return f"{who} may use {form.cleaned_data['budget_cores']:g} cores each; their load factors settle now."
+            return f"{agents} may use {form.cleaned_data['budget_cores']:g} cores each; their load factors settle now."
         if what == "canary":
             row = self.rollout
             assert row is not None  # the form needs one
             canaries_add(rollout=row, agents=[line.agent for line in lines], user=signed_in_user(self.request))
-            return f"{who} {'is' if len(lines) == 1 else 'are'} among the canaries of {row.config.name} now."
+            return f"{agents} {'is' if len(lines) == 1 else 'are'} among the canaries of {row.config.name} now."
         query = self.query(lines, self.request.POST.get("query", ""))
         assert query is not None
         for part in query.parts:
             assignment_set(live=part.live, agent=part.agent, settings={} if is_back else fixed_settings(form.values))
-        who = counted(len(query.parts), "agent")
+        agents = counted(len(query.parts), "agent")
         if is_back:
-            return f"{who} {'finds' if len(query.parts) == 1 else 'find'} the load factors of {query.name} again."
-        return f"{who} {'gets' if len(query.parts) == 1 else 'get'} new load factors for {query.name}."
+            return f"{agents} {'finds' if len(query.parts) == 1 else 'find'} the load factors of {query.name} again."
+        return f"{agents} {'gets' if len(query.parts) == 1 else 'get'} new load factors for {query.name}."
 
     def answer(
         self, what: str, lines: list[AgentLine], form: Any, status: int = 200, *, is_preview: bool = False, **more: Any

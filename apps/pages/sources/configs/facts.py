@@ -117,18 +117,20 @@ def _named(slug: str, row: RefinedConfig) -> SafeString:
 def _filters(rows: QuerySet[RefinedConfig]) -> list[Filter]:
     states = dict(_counted(rows, "state"))
     origins = dict(_counted(rows, "origin"))
-    found = []
+    filters = []
     if len(states) > 1:
         marks = [(state, *CONFIG_MARKS[state]) for state in ConfigState if states.get(state)]
         choices = [Choice(state.value, str(state.label), states[state], drawing, tone or "muted")
                    for state, drawing, tone in marks]  # fmt: skip
         keep = lambda kept, value: kept.filter(state=value)  # noqa: E731
-        found.append(Filter("state", choices, keep, "All", sum(states.values())))
+        filters.append(Filter("state", choices, keep, "All", sum(states.values())))
     if len(origins) > 1:
-        choices = [Choice(one.value, str(one.label), origins[one]) for one in ConfigOrigin if origins.get(one)]
+        choices = [
+            Choice(origin.value, str(origin.label), origins[origin]) for origin in ConfigOrigin if origins.get(origin)
+        ]
         keep = lambda kept, value: kept.filter(origin=value)  # noqa: E731
-        found.append(Filter("origin", choices, keep, "Anybody's"))
-    return found
+        filters.append(Filter("origin", choices, keep, "Anybody's"))
+    return filters
 
 
 def _counted(rows: QuerySet[RefinedConfig], field: str) -> list[tuple[str, int]]:
@@ -185,29 +187,29 @@ class CheckPanel:
 
     @property
     def reasons(self) -> list[str]:
-        return [str(one) for one in self.checked.get("reasons") or []]
+        return [str(reason) for reason in self.checked.get("reasons") or []]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A line for each query, before and after."""
-        return [self._row(query, one) for query, one in (self.checked.get("queries") or {}).items()]
+        return [self._row(query, figures) for query, figures in (self.checked.get("queries") or {}).items()]
 
-    def _row(self, query: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    def _row(self, query: str, figures: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "query": query,
-            "agents": one.get("agents"),
-            "bytes": f"{bytes_size(one.get('bytes_before'))} → {bytes_size(one.get('bytes_after'))}",
-            "bytes_rel": _signed(one.get("bytes_rel")),
-            "is_less": (one.get("bytes_rel") or 0.0) < 0,
-            "cpu": f"{seconds(one.get('cpu_before_s'))} → {seconds(one.get('cpu_after_s'))}",
-            "overflow": f"{_plus(one.get('overflow_pp'))} points",
+            "agents": figures.get("agents"),
+            "bytes": f"{bytes_size(figures.get('bytes_before'))} → {bytes_size(figures.get('bytes_after'))}",
+            "bytes_rel": _signed(figures.get("bytes_rel")),
+            "is_less": (figures.get("bytes_rel") or 0.0) < 0,
+            "cpu": f"{seconds(figures.get('cpu_before_s'))} → {seconds(figures.get('cpu_after_s'))}",
+            "overflow": f"{_plus(figures.get('overflow_pp'))} points",
         }
 
     @property
     def basis(self) -> str:
         epochs, parts = self.checked.get("epochs") or 0, self.checked.get("parts") or 0
-        known = self.checked.get("predicted_parts") or 0
-        return f"Replayed on {counted(epochs, 'recorded epoch')} of {known} of {counted(parts, 'part')}."
+        predicted = self.checked.get("predicted_parts") or 0
+        return f"Replayed on {counted(epochs, 'recorded epoch')} of {predicted} of {counted(parts, 'part')}."
 
 
 @dataclass(frozen=True)
@@ -230,30 +232,36 @@ class ConfigPart:
         """A line for each, with the evidence behind it."""
         document = self.view.document
         factors = (document.get("plan_prior") or {}).get("load_factors") or []
-        return [_operator(one, factors[k] if k < len(factors) else None)
-                for k, one in enumerate(document.get("operators") or [])]  # fmt: skip
+        return [_operator(operator, factors[k] if k < len(factors) else None)
+                for k, operator in enumerate(document.get("operators") or [])]  # fmt: skip
 
     @property
     def fitted(self) -> str:
         """`Seen at 40 to 120 records an epoch and 0.1 to 0.4 cores.`"""
-        found = self.view.document.get("fitted")
-        if not found:
+        fitted = self.view.document.get("fitted")
+        if not fitted:
             return ""
-        (low, high), (least, most) = found["records"], found["cores"]
-        cores = f"{ratio(least)} to {ratio(most)} cores" if least != most else f"{ratio(least)} cores"
+        (low, high), (cores_low, cores_high) = fitted["records"], fitted["cores"]
+        cores = (
+            f"{ratio(cores_low)} to {ratio(cores_high)} cores"
+            if cores_low != cores_high
+            else f"{ratio(cores_low)} cores"
+        )
         return f"Seen at {count(low)} to {count(high)} records an epoch and {cores}."
 
 
-def _operator(one: Mapping[str, Any], factor: float | None) -> dict[str, str]:
-    error, groups = one.get("standard_error"), one.get("groups")
-    cost = str(seconds(one.get("cost_s")))
+def _operator(operator: Mapping[str, Any], factor: float | None) -> dict[str, str]:
+    error, groups = operator.get("standard_error"), operator.get("groups")
+    cost = str(seconds(operator.get("cost_s")))
     return {
-        "id": str(one.get("id")),
+        "id": str(operator.get("id")),
         "cost": f"{cost} ± {percent(error)}" if error is not None else cost,
-        "group_cost": str(seconds(one.get("group_cost_s"))) if one.get("group_cost_s") is not None else MISSING,
+        "group_cost": str(seconds(operator.get("group_cost_s")))
+        if operator.get("group_cost_s") is not None
+        else MISSING,
         "groups": count(groups) if groups is not None else MISSING,
-        "relay": significant(one.get("relay")),
-        "records": count(one.get("records")),
+        "relay": significant(operator.get("relay")),
+        "records": count(operator.get("records")),
         "factor": ratio(factor),
     }
 
@@ -291,10 +299,10 @@ class ConfigPanel:
 
     @property
     def sentence(self) -> SafeString:
-        made = format_html("Made by {} {}", made_by(self.config), time_tag(self.config.created_at))
+        made_words = format_html("Made by {} {}", made_by(self.config), time_tag(self.config.created_at))
         where = f"on {self.held} of {counted(self.agents, 'agent')}" if self.held else "on no agent"
         words = format_html("{}. ", self.config.words.rstrip(".")) if self.config.words else ""
-        return format_html("{}{}, now {}.", words, made, where)
+        return format_html("{}{}, now {}.", words, made_words, where)
 
     @property
     def settings(self) -> list[tuple[str, str, str]]:
@@ -308,11 +316,13 @@ class ConfigPanel:
     @property
     def schedules(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
         """(agent, [(what, before, now)]) of how agents share their cores by it."""
-        return [(one.agent, [_scheduling(*change) for change in one.changes]) for one in self.view.schedules]
+        return [
+            (schedule.agent, [_scheduling(*change) for change in schedule.changes]) for schedule in self.view.schedules
+        ]
 
     @property
     def parts(self) -> list[ConfigPart]:
-        return [ConfigPart(one) for one in self.view.parts[:_MAX_PARTS]]
+        return [ConfigPart(part) for part in self.view.parts[:_MAX_PARTS]]
 
     @property
     def left_out(self) -> int:

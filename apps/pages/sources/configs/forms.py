@@ -60,9 +60,11 @@ class NewConfigForm(AdaptingForm):
 
     @property
     def wish(self) -> ConfigRequest:
-        found = self.cleaned_data
-        schedule = self.scheduling.settings if found["with_schedule"] else None
-        return ConfigRequest(self.settings, tuple(found["queries"]), tuple(found["agents"]), found["learned"], schedule)
+        values = self.cleaned_data
+        schedule = self.scheduling.settings if values["with_schedule"] else None
+        return ConfigRequest(
+            self.settings, tuple(values["queries"]), tuple(values["agents"]), values["learned"], schedule
+        )
 
     @property
     def rest_body(self) -> dict[str, Any]:
@@ -70,14 +72,14 @@ class NewConfigForm(AdaptingForm):
         if not self.is_bound or not self.is_valid():
             return {"words": "", "settings": {}, "queries": [], "agents": []}
         wish = self.wish
-        given: dict[str, Any] = {
+        body: dict[str, Any] = {
             "settings": dict(wish.settings or {}),
             "queries": list(wish.queries),
             "agents": list(wish.agents),
         }
         if wish.schedule is not None:
-            given["schedule"] = dict(wish.schedule)
-        return {"words": self.cleaned_data["words"], **given, "learned": wish.learned}
+            body["schedule"] = dict(wish.schedule)
+        return {"words": self.cleaned_data["words"], **body, "learned": wish.learned}
 
 
 #: Of each number: label, why, least, most, unit, and by what it is multiplied to be read.
@@ -142,11 +144,11 @@ class PolicyForm(forms.Form):
     @property
     def values(self) -> dict[str, Any]:
         """As the service takes them."""
-        found = {name: self.cleaned_data[name] for name in ("waves", "automatic")}
+        values = {name: self.cleaned_data[name] for name in ("waves", "automatic")}
         for name, (*_, scale) in _NUMBERS.items():
             value = self.cleaned_data[name]
-            found[name] = value if name in _WHOLE else round(value / scale, 9)
-        return found
+            values[name] = value if name in _WHOLE else round(value / scale, 9)
+        return values
 
     def _rows(self, names: tuple[str, ...]) -> list[tuple[Any, str]]:
         return [(self[name], _NUMBERS[name][4]) for name in names]

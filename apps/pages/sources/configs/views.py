@@ -33,7 +33,7 @@ class ConfigsPage(ClusterPage):
     template_name = "pages/sources/configs/list.html"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        held = Counter(one.version for one in configs_by_agent(self.cluster).values())
+        held = Counter(config.version for config in configs_by_agent(self.cluster).values())
         table = configs_table(request, self.cluster, configs_listed(self.cluster), held)
         if table.wants_csv:
             return table.csv_response()
@@ -52,7 +52,7 @@ class ConfigPage(ClusterPage):
     def shown(self, config: RefinedConfig, status: int = 200, **more: Any) -> HttpResponse:
         view = config_detail(config)
         states = configs_by_agent(self.cluster)
-        panel = ConfigPanel(view, sum(one.version == config.number for one in states.values()), len(states))
+        panel = ConfigPanel(view, sum(state.version == config.number for state in states.values()), len(states))
         rollout = RolloutPanel(rollout_view(view.rollout)) if view.rollout is not None else None
         return self.page({"config": config, "panel": panel, "rollout": rollout, **more}, status)
 
@@ -94,11 +94,11 @@ class ConfigNew(ClusterPage):
     def checked(self, form: NewConfigForm) -> HttpResponse:
         """What it would have done, without making it."""
         try:
-            found = config_check(cluster=self.cluster, wish=form.wish)
+            check = config_check(cluster=self.cluster, wish=form.wish)
         except Malformed as refusal:
             show_faults(form, refusal, _names(form))
             return self.answer(form, 422)
-        return self.answer(form, check=CheckPanel(found))
+        return self.answer(form, check=CheckPanel(check))
 
     def make(self, request: HttpRequest, form: NewConfigForm) -> HttpResponse:
         words = form.cleaned_data["words"]

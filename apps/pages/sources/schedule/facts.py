@@ -69,8 +69,8 @@ class ScheduleFacts:
 
     @cached_property
     def span_s(self) -> int:
-        wanted = self.request.GET.get("span", "")
-        return int(wanted) if wanted in {str(one) for one in SPANS_S} else 60
+        span = self.request.GET.get("span", "")
+        return int(span) if span in {str(span_s) for span_s in SPANS_S} else 60
 
     @cached_property
     def lines(self) -> list[ScheduledQuery]:
@@ -78,8 +78,8 @@ class ScheduleFacts:
         heard, key = self.agent.last_seen, str(self.agent.pk)
         by_its_clock_s = heard.timestamp() + (self.agent.clock_offset_s or 0.0) if heard is not None else 0.0
         since_us = {key: round((by_its_clock_s - _KEPT_S) * 1e6)} if heard is not None else {}
-        found = scheduled_queries([self.agent], since_us, {key: self.settings})[key]
-        return sorted(found, key=lambda line: (line.period_s or float("inf"), line.name))
+        queries = scheduled_queries([self.agent], since_us, {key: self.settings})[key]
+        return sorted(queries, key=lambda line: (line.period_s or float("inf"), line.name))
 
     @property
     def is_known(self) -> bool:
@@ -102,8 +102,8 @@ class ScheduleFacts:
     @cached_property
     def chosen(self) -> ScheduledQuery | None:
         """The query whose watermarks are drawn: the one asked for, else the first that has swept windows."""
-        wanted = self.request.GET.get("query", "")
-        ordered = sorted(self.windowed, key=lambda line: (line.name != wanted, not line.sweeps))
+        name = self.request.GET.get("query", "")
+        ordered = sorted(self.windowed, key=lambda line: (line.name != name, not line.sweeps))
         return ordered[0] if ordered else None
 
     @cached_property
@@ -126,10 +126,10 @@ class ScheduleFacts:
         if not self.is_known:
             return format_html("{} has not said yet how it schedules its queries.", self.agent.name)
         text = format_html("{} runs {} by <b>{}</b>", self.agent.name, _queries(len(self.lines)), self.policy_name)
-        known = [line for line in self.lines if line.slack_s is not None]
-        if known:
-            least = min(known, key=lambda line: line.slack_s or 0.0)
-            text = format_html("{}; least slack: {}, <b>{}</b>", text, least.name, seconds(least.slack_s))
+        lines = [line for line in self.lines if line.slack_s is not None]
+        if lines:
+            tightest = min(lines, key=lambda line: line.slack_s or 0.0)
+            text = format_html("{}; least slack: {}, <b>{}</b>", text, tightest.name, seconds(tightest.slack_s))
         late = [line for line in self.lines if line.late]
         if late:
             return format_html("{}. {} for its watermark.", text, _wait(late))
@@ -142,7 +142,9 @@ class ScheduleFacts:
         if not refused:
             return []
         name = refused.get("config") or "the newest configuration"
-        return [f"It refused {name}: {'; '.join(str(one) for one in refused.get('reasons') or ['no reason given'])}."]
+        return [
+            f"It refused {name}: {'; '.join(str(reason) for reason in refused.get('reasons') or ['no reason given'])}."
+        ]
 
     # -- the strip
     @property
@@ -196,16 +198,34 @@ def _queries(number: int) -> str:
 def _wait(late: Sequence[ScheduledQuery]) -> str:
     if len(late) == 1:
         return f"{late[0].name} waits"
-    return f"{counted(len(late), 'query').replace('querys', 'queries')} wait"
+    return f"{counted(len(late), 'query', 'queries')} wait"
+
+
+#: The policy in force against another one, by how their means compare.
+_COMPARISONS = {
+    "sooner": "Under {policy} results come {mean} after their window's end on average, "
+    "{share} sooner than under {other}.",
+    "later": "Under {policy} results come {mean} after their window's end on average, "
+    "{share} later than under {other}.",
+    "same": "Under {policy} results come {mean} after their window's end on average, as soon as under {other}.",
+}
+#: The best of the other policies against the one in force.
+_ADVICE = {
+    "sooner": "Under {policy} results would come {mean} after their window's end on average, {share} sooner than now.",
+    "same": "Under {policy} results would come {mean} after their window's end on average, as soon as now.",
+    "best": "No other policy would be sooner: results come {mean} after their window's end on average.",
+}
+#: A mean alone may hide a tail.
+_TAILS = {"later": "Their p99 is {share} higher.", "sooner": "Their p99 is {share} lower.", "same": ""}
 
 
 class ReplayPanel:
     """Policies beside each other; the others are compared with `against`; `in_force` is the agent's now."""
 
-    def __init__(self, found: Replay, against: str, in_force: str = "") -> None:
-        self.found = found
-        self.against = against if against in found.policies else next(iter(found.policies), against)
-        self.in_force = in_force or found.in_force or ScheduleSettings().policy
+    def __init__(self, replay: Replay, against: str, in_force: str = "") -> None:
+        self.found = replay
+        self.against = against if against in replay.policies else next(iter(replay.policies), against)
+        self.in_force = in_force or replay.in_force or ScheduleSettings().policy
 
     @property
     def sentence(self) -> str:
@@ -216,36 +236,37 @@ class ReplayPanel:
         if now.mean_s is None or other.mean_s is None:
             return "No window was swept in what is recorded: nothing can be compared yet."
         if self.in_force == self.against:
-            return self._best(now.mean_s)
-        mine, name = _policy_name(self.in_force), _policy_name(self.against)
-        change = f"{_latency_change(now.mean_s, other.mean_s)} under {name}"
-        return f"Under {mine} results come {_after(now.mean_s)}, {change}{_tail(now.p99_s, other.p99_s)}."
+            return self._advice(now.mean_s)
+        change, share = _comparison(now.mean_s, other.mean_s)
+        names = {"policy": _policy_name(self.in_force), "other": _policy_name(self.against)}
+        text = _COMPARISONS[change].format(mean=seconds(now.mean_s), share=share, **names)
+        return f"{text} {_tail(now.p99_s, other.p99_s)}".strip()
 
-    def _best(self, now_s: float) -> str:
-        """Of the others, while the one in force is compared with itself."""
-        known = {policy: one.mean_s for policy, one in self.found.policies.items() if one.mean_s is not None}
-        best = min(known, key=lambda policy: (known[policy], policy != self.in_force))
-        if best == self.in_force:
-            return f"No other policy would be sooner: results come {_after(now_s)}."
-        return f"Under {_policy_name(best)} results would come {_after(known[best])}, {_latency_change(known[best], now_s)} now."
+    def _advice(self, now_s: float) -> str:
+        """The best of the others, while the policy in force is compared with itself."""
+        policies = self.found.policies.items()
+        means = {policy: figures.mean_s for policy, figures in policies if figures.mean_s is not None}
+        best = min(means, key=lambda policy: (means[policy], policy != self.in_force))
+        change, share = ("best", "") if best == self.in_force else _comparison(means[best], now_s)
+        return _ADVICE[change].format(policy=_policy_name(best), mean=seconds(means[best]), share=share)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A line for each policy."""
-        return [self._row(policy, one) for policy, one in self.found.policies.items()]
+        return [self._row(policy, figures) for policy, figures in self.found.policies.items()]
 
-    def _row(self, policy: str, one: ReplayFigures) -> dict[str, Any]:
+    def _row(self, policy: str, figures: ReplayFigures) -> dict[str, Any]:
         base = self.found.policies.get(self.against) if policy != self.against else None
         return {
             "policy": policy,
             "name": _policy_name(policy),
             "is_now": policy == self.in_force,
-            "mean": seconds(one.mean_s),
-            "mean_change": _share_change(one.mean_s, base.mean_s if base else None),
-            "p99": seconds(one.p99_s),
-            "p99_change": _share_change(one.p99_s, base.p99_s if base else None),
-            "overflow": percent(one.overflow_share),
-            "memory": bytes_size(one.memory_peak_bytes),
+            "mean": seconds(figures.mean_s),
+            "mean_change": _share_change(figures.mean_s, base.mean_s if base else None),
+            "p99": seconds(figures.p99_s),
+            "p99_change": _share_change(figures.p99_s, base.p99_s if base else None),
+            "overflow": percent(figures.overflow_share),
+            "memory": bytes_size(figures.memory_peak_bytes),
         }
 
     @property
@@ -256,11 +277,14 @@ class ReplayPanel:
     @property
     def by_query(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """(query, [(mean and p99, policy's name)])."""
-        names = sorted({query for one in self.found.policies.values() for query in one.queries})
+        names = sorted({query for policy in self.found.policies.values() for query in policy.queries})
         return [
             (
                 query,
-                [(_pair(one.queries.get(query)), _policy_name(policy)) for policy, one in self.found.policies.items()],
+                [
+                    (_pair(figures.queries.get(query)), _policy_name(policy))
+                    for policy, figures in self.found.policies.items()
+                ],
             )
             for query in names
         ]
@@ -278,10 +302,6 @@ def _policy_name(policy: str) -> str:
     return POLICY_NAMES.get(policy, policy)
 
 
-def _after(latency_s: float) -> str:
-    return f"{seconds(latency_s)} after their window's end on average"
-
-
 def _pair(figures: ReplayFigures | None) -> str:
     if figures is None or figures.mean_s is None:
         return MISSING
@@ -296,20 +316,28 @@ def _share_change(value: float | None, base: float | None) -> str:
     return "the same" if abs(share) < 0.005 else f"{'+' if share > 0 else '−'}{percent(abs(share))}"
 
 
-def _latency_change(value: float, base: float) -> str:
-    """`42% sooner than`."""
+def _comparison(value: float, base: float) -> tuple[str, str]:
+    """(sooner, later or same; by which share)."""
     share = value / base - 1 if base else 0.0
-    if abs(share) < 0.005:
-        return "as soon as"
-    return f"{percent(abs(share))} {'later' if share > 0 else 'sooner'} than"
+    change = "same" if abs(share) < 0.005 else "later" if share > 0 else "sooner"
+    return change, str(percent(abs(share)))
 
 
 def _tail(value: float | None, base: float | None) -> str:
-    """`; p99 is 31% higher`: a mean alone may hide it."""
-    if value is None or not base or abs(value / base - 1) < 0.005:
+    if value is None or not base:
         return ""
-    share = value / base - 1
-    return f"; p99 is {percent(abs(share))} {'higher' if share > 0 else 'lower'}"
+    change, share = _comparison(value, base)
+    return _TAILS[change].format(share=share)
+
+
+#: Who would get the settings, by whether canaries come first and whether another rollout goes before.
+_SWITCHES = {
+    (False, False): "{agents} would get it; it takes {time} or more.",
+    (True, False): "{agents} would get it, {first} of them first; it takes {time} or more.",
+    (False, True): "{agents} would get it when the rollout of {before} is over; it takes {time} or more.",
+    (True, True): "{agents} would get it, {first} of them first, when the rollout of {before} is over; "
+    "it takes {time} or more.",
+}
 
 
 class SwitchPanel:
@@ -325,23 +353,25 @@ class SwitchPanel:
     @property
     def words(self) -> str:
         """One sentence with its numbers."""
-        found = self.preview
-        if found.unchanged:
+        preview = self.preview
+        if preview.unchanged:
             return "These are the settings that all of these agents have already."
-        first, *waves = found.stages
-        order = f", {first} of them first" if waves else ""
-        later = f", when the rollout of {found.waits_for} is over" if found.waits_for else ""
-        who = counted(len(found.agents), "agent")
-        return f"{who} would get it{order}{later}; it takes {seconds(found.least_s)} or more."
+        first, *waves = preview.stages
+        return _SWITCHES[bool(waves), bool(preview.waits_for)].format(
+            agents=counted(len(preview.agents), "agent"),
+            first=first,
+            before=preview.waits_for,
+            time=seconds(preview.least_s),
+        )
 
     @property
     def rows(self) -> list[tuple[Any, str, str, list[tuple[str, str, str]]]]:
         """(agent, policy now, policy then, [(setting, before, after)])."""
         return [
-            (one, POLICY_NAMES.get(one.policy_before, one.policy_before or "not known yet"),
-             POLICY_NAMES.get(one.policy_after, one.policy_after),
-             [_setting_change(*change) for change in one.changes if change[0] != "policy"])
-            for one in self.preview.agents
+            (agent, POLICY_NAMES.get(agent.policy_before, agent.policy_before or "not known yet"),
+             POLICY_NAMES.get(agent.policy_after, agent.policy_after),
+             [_setting_change(*change) for change in agent.changes if change[0] != "policy"])
+            for agent in self.preview.agents
         ]  # fmt: skip
 
 

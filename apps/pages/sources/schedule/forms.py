@@ -46,9 +46,9 @@ _MAX_DIGITS = 12
 
 def _number(name: str) -> forms.Field:
     kind, (label, why, unit, scale) = _RANGES[name], _NUMBERS[name]
-    least, most = (round(edge * scale, _MAX_DIGITS) for edge in (_edge(kind), kind.most))
-    said = f"More than 0, up to {most:,g}." if kind.least is None else f"{least:g} to {most:,g}."
-    return range_field(label, f"{why} {said}", least, most, unit, whole=bool(kind.whole) and scale == 1)
+    low, high = (round(edge * scale, _MAX_DIGITS) for edge in (_edge(kind), kind.most))
+    said = f"More than 0, up to {high:,g}." if kind.least is None else f"{low:g} to {high:,g}."
+    return range_field(label, f"{why} {said}", low, high, unit, whole=bool(kind.whole) and scale == 1)
 
 
 def _edge(kind: Any) -> float:
@@ -62,9 +62,9 @@ class ScheduleForm(forms.Form):
     policy = forms.ChoiceField(label="Which query runs next", choices=list(POLICY_WORDS.items()))
 
     def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        known = {**_DEFAULTS.to_dict(), **(current or {})}
-        shown = {name: _shown(name, known[name]) for name in _NUMBERS}
-        kwargs["initial"] = {"policy": known["policy"], **shown, **(kwargs.get("initial") or {})}
+        settings = {**_DEFAULTS.to_dict(), **(current or {})}
+        shown = {name: _shown(name, settings[name]) for name in _NUMBERS}
+        kwargs["initial"] = {"policy": settings["policy"], **shown, **(kwargs.get("initial") or {})}
         super().__init__(*args, **kwargs)
         for name in _NUMBERS:
             self.fields[name] = _number(name)
@@ -78,14 +78,14 @@ class ScheduleForm(forms.Form):
     def has_own_parameters(self) -> bool:
         """Whether one of the numbers is no default, or wrong: they are shown then."""
         bound = [(self[name], _shown(name, getattr(_DEFAULTS, name))) for name in _NUMBERS]
-        return any(one.errors or str(one.value()) != default for one, default in bound)
+        return any(field.errors or str(field.value()) != default for field, default in bound)
 
     @property
     def settings(self) -> dict[str, Any]:
         """What differs from the defaults, as the services take it."""
-        found = {"policy": self.cleaned_data["policy"], **{name: self._value(name) for name in _NUMBERS}}
+        settings = {"policy": self.cleaned_data["policy"], **{name: self._value(name) for name in _NUMBERS}}
         defaults = _DEFAULTS.to_dict()
-        return {name: value for name, value in found.items() if value != defaults[name]}
+        return {name: value for name, value in settings.items() if value != defaults[name]}
 
     def _value(self, name: str) -> Any:
         value = self.cleaned_data[name] / _NUMBERS[name][3]
@@ -133,6 +133,6 @@ class SwitchForm(ScheduleForm):
         """As the REST API takes it."""
         if not self.is_bound or not self.is_valid():
             return {"mode": "preview", "words": "", "settings": {"policy": self.initial["policy"]}, "agents": []}
-        found = self.cleaned_data
-        asked = {"settings": self.settings, "agents": list(found["agents"])}
-        return {"mode": "preview", "words": found["words"], **asked}
+        values = self.cleaned_data
+        asked = {"settings": self.settings, "agents": list(values["agents"])}
+        return {"mode": "preview", "words": values["words"], **asked}

@@ -107,7 +107,7 @@ def _expected(line: ScheduledQuery) -> Any:
     """As delays after the window's end, beside which the last one's stands."""
     if line.expected is None or line.deadline_us is None:
         return format_html('<span class="muted">{}</span>', "not yet" if line.period_s else MISSING)
-    low, high = (round(max(one - line.deadline_us, 0) / 1e6, 2) for one in line.expected[1:])
+    low, high = (round(max(moment - line.deadline_us, 0) / 1e6, 2) for moment in line.expected[1:])
     title = f"{clock_of(line.expected[1])} to {clock_of(line.expected[2])}"
     return format_html('<span title="{}">+{}</span>', title, seconds_range(low, high).html)
 

@@ -64,8 +64,13 @@ class SchedulePage(ClusterPage):
             "rollout": RolloutPanel(rollout) if rollout is not None and is_of_scheduling else None,
             "as_menu": len(agents) >= _MENU_FROM,
             "chips": [
-                (one, policy_said(one), address(self.request, agent=one.name, query=None), one.pk == view.agent.pk)
-                for one in agents
+                (
+                    agent,
+                    policy_said(agent),
+                    address(self.request, agent=agent.name, query=None),
+                    agent.pk == view.agent.pk,
+                )
+                for agent in agents
             ],
             "spans": [(span, address(self.request, span=span), span == view.span_s) for span in SPANS_S],
         }
@@ -85,8 +90,8 @@ class ScheduleReplay(ClusterPage):
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         agent = agent_named(self.cluster, request.POST.get("agent", ""))
-        known = schedules_of(self.cluster).get(str(agent.pk))
-        settings = known.settings.to_dict() if known is not None else None
+        schedule = schedules_of(self.cluster).get(str(agent.pk))
+        settings = schedule.settings.to_dict() if schedule is not None else None
         try:
             job = replay_request(agent=agent, schedule=settings, user=signed_in_user(request))
         except Impossible as refusal:
@@ -96,10 +101,10 @@ class ScheduleReplay(ClusterPage):
     def part(self, agent: Agent, job: Job | None, **more: Any) -> HttpResponse:
         if not self.request.headers.get("HX-Request"):
             return redirect(f"{reverse('pages:schedule', args=[self.slug])}?agent={agent.name}#replay")
-        wanted = self.request.GET.get("against", "")
-        against = wanted if wanted in POLICIES else _AGAINST
-        found = replay_of(job) if job is not None else None
-        panel = ReplayPanel(found, against, policy_said(agent)) if found is not None else None
+        policy = self.request.GET.get("against", "")
+        against = policy if policy in POLICIES else _AGAINST
+        replay = replay_of(job) if job is not None else None
+        panel = ReplayPanel(replay, against, policy_said(agent)) if replay is not None else None
         return self.page({"agent": agent, "job": job, "panel": panel, **more})
 
 
@@ -122,23 +127,23 @@ class ScheduleSwitch(ClusterPage):
 
     def previewed(self, form: SwitchForm) -> HttpResponse:
         try:
-            found = schedule_preview(
+            preview = schedule_preview(
                 cluster=self.cluster, agents=tuple(form.cleaned_data["agents"]), settings=form.settings
             )
         except Malformed as refusal:
             show_faults(form, refusal, _names(form))
             return self.answer(form, 422)
-        return self.answer(form, preview=SwitchPanel(found))
+        return self.answer(form, preview=SwitchPanel(preview))
 
     def start(self, form: SwitchForm) -> HttpResponse:
-        given = form.cleaned_data
+        values = form.cleaned_data
         switch, ok = try_service(
             form,
             lambda: schedule_switch(
                 cluster=self.cluster,
-                agents=tuple(given["agents"]),
+                agents=tuple(values["agents"]),
                 settings=form.settings,
-                words=given["words"],
+                words=values["words"],
                 user=signed_in_user(self.request),
             ),
             _names(form),
@@ -148,15 +153,15 @@ class ScheduleSwitch(ClusterPage):
         return done(self.request, _done(switch), "pages:schedule", self.slug)
 
     def form(self, data: Any = None) -> SwitchForm:
-        states = sorted(schedules_of(self.cluster).values(), key=lambda one: one.agent.name)
-        wanted = self.request.GET.get("agent", "")
-        shown = next((one for one in states if one.agent.name == wanted), states[0] if states else None)
+        states = sorted(schedules_of(self.cluster).values(), key=lambda schedule: schedule.agent.name)
+        name = self.request.GET.get("agent", "")
+        shown = next((state for state in states if state.agent.name == name), states[0] if states else None)
         current = shown.settings.to_dict() if shown is not None else {}
         ticked: list[str] = []
         if (policy := self.request.GET.get("policy")) in POLICY_NAMES:  # from a replay, which is of one agent
             current = {**current, "policy": policy}
-            ticked = [one.agent.name for one in states if one.agent.name == wanted]
-        names = [one.agent.name for one in states]
+            ticked = [state.agent.name for state in states if state.agent.name == name]
+        names = [state.agent.name for state in states]
         return SwitchForm(data, agents=names, current=current, initial={"agents": ticked})
 
     def answer(self, form: SwitchForm, status: int = 200, **more: Any) -> HttpResponse:

@@ -69,16 +69,16 @@ def test_what_fits_is_previewed_and_applied(admitter: Client, cluster: Cluster) 
     assert "Its objective: worst case at most 2 s." in text(admitter.get(f"{NEW}?query=third"))
     request = ask(admitter, "third", reason="for the test")
     page = admitter.get(address(request))
-    told = text(page)
-    assert "Admit: Every objective holds" in told
-    assert "Reason: for the test" in told
-    assert "0 of 2 other queries change" in told
+    shown = text(page)
+    assert "Admit: Every objective holds" in shown
+    assert "Reason: for the test" in shown
+    assert "0 of 2 other queries change" in shown
     assert 'data-open="act-dialog"' in page.content.decode()
-    assert "third starts with 1 operator on 1 node of Little." in told
+    assert "third starts with 1 operator on 1 node of Little." in shown
     assert admitter.post(address(request, "apply/"))["Location"] == address(request)
-    told = text(admitter.get(address(request)))
-    assert "third v1 is applied and runs." in told
-    assert "Applied just now by a-admitter." in told
+    shown = text(admitter.get(address(request)))
+    assert "third v1 is applied and runs." in shown
+    assert "Applied just now by a-admitter." in shown
     assert Query.objects.get(name="third").state == QueryState.RUNNING
 
 
@@ -86,10 +86,10 @@ def test_a_rejection_says_why_and_offers_choices(admitter: Client, cluster: Clus
     small_cluster.make_query(cluster, "third", 0.9)
     request = ask(admitter, "third")
     page = admitter.get(address(request))
-    told = text(page)
+    shown = text(page)
     assert request.verdict == Verdict.REJECT
-    assert "would miss its objective" in told
-    assert "Apply is off while the verdict is reject. Pick a choice below and preview it, or ask for a review." in told
+    assert "would miss its objective" in shown
+    assert "Apply is off while the verdict is reject. Pick a choice below and preview it, or ask for a review." in shown
     assert 'aria-disabled="true" aria-describedby="why">Apply' in page.content.decode()
     refused = admitter.post(address(request, "apply/"))
     assert refused.status_code == 422
@@ -99,10 +99,10 @@ def test_a_rejection_says_why_and_offers_choices(admitter: Client, cluster: Clus
     follower = admitter.post(address(request, "preview/"), {"choice": choice["id"]})["Location"]
     assert "Estimating" in text(admitter.get(follower))
     small_cluster.run_jobs()
-    told = text(admitter.get(follower))
-    assert "Admit with changes" in told
-    assert "With these changes:" in told
-    assert "Of the same question" in told
+    shown = text(admitter.get(follower))
+    assert "Admit with changes" in shown
+    assert "With these changes:" in shown
+    assert "Of the same question" in shown
     wrong = admitter.post(address(request, "preview/"), {"choice": "wish-1"})
     assert wrong.status_code == 400
     assert "&#x27;wish-1&#x27; is not offered" in wrong.content.decode()
@@ -114,9 +114,9 @@ def test_a_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cl
     small_cluster.make_query(cluster, "third", 0.3)
     operator, admitter = browser_of("operator"), browser_of("admitter")
     request = ask(operator, "third")
-    told = text(operator.get(address(request)))
-    assert "Review: " in told
-    assert "Approve is off: your role (Operator) may not decide. It needs the role Admitter or Administrator." in told
+    shown = text(operator.get(address(request)))
+    assert "Review: " in shown
+    assert "Approve is off: your role (Operator) may not decide. It needs the role Admitter or Administrator." in shown
     operator.post(address(request, "review/"), {})
     assert "Awaiting review" in text(operator.get(address(request)))
     assert operator.post(address(request, "approve/")).status_code == 403
@@ -124,8 +124,8 @@ def test_a_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cl
     assert empty.status_code == 400
     assert "say why; it is kept with the decision" in text(empty)
     admitter.post(address(request, "approve/"), {"reason": "small enough"})
-    told = text(admitter.get(address(request)))
-    assert "Reason: small enough" in told
+    shown = text(admitter.get(address(request)))
+    assert "Reason: small enough" in shown
     small_cluster.make_query(cluster, "fourth", 0.1)
     other = ask(operator, "fourth")
     admitter.post(address(other, "decline/"), {"reason": "not now"})
@@ -139,12 +139,12 @@ def test_a_later_start_is_queued(admitter: Client, cluster: Cluster) -> None:
     query_create(cluster=cluster, name="later", body=small_cluster.body(0.9, "batch"), objective=own)
     request = ask(admitter, "later", may_wait_min="0.7")
     assert (request.verdict, request.may_wait_s) == (Verdict.QUEUE, 42.0)
-    told = text(admitter.get(address(request)))
-    assert "Queue: later would pass if it starts" in told
-    assert "If it started at once" in told
+    shown = text(admitter.get(address(request)))
+    assert "Queue: later would pass if it starts" in shown
+    assert "If it started at once" in shown
     admitter.post(address(request, "apply/"))
-    told = text(admitter.get(address(request)))
-    assert "Place 1 of 1 in the queue. Expected start" in told
+    shown = text(admitter.get(address(request)))
+    assert "Place 1 of 1 in the queue. Expected start" in shown
     assert "Each starts by itself" in text(admitter.get("/c/little/admission/"))
     admitter.post(address(request, "withdraw/"))
     assert "Withdrawn just now by a-admitter" in text(admitter.get(address(request)))
@@ -158,9 +158,9 @@ def test_an_override_needs_the_role_and_a_reason(browser_of: Browsers, cluster: 
     assert operator.post(address(request, "override/"), {"reason": "now"}).status_code == 403
     assert "Override" in text(admitter.get(address(request)))
     admitter.post(address(request, "override/"), {"reason": "a fair is on"})
-    told = text(admitter.get(address(request)))
-    assert "Applied against its verdict just now by a-admitter." in told
-    assert "Reason: a fair is on" in told
+    shown = text(admitter.get(address(request)))
+    assert "Applied against its verdict just now by a-admitter." in shown
+    assert "Reason: a fair is on" in shown
     assert "Applied, overridden" in text(admitter.get("/c/little/admission/"))
 
 
@@ -184,9 +184,9 @@ def test_a_stale_preview_says_what_changed(admitter: Client, cluster: Cluster) -
     small_cluster.make_query(cluster, "third", 0.3)
     request = ask(admitter, "third")
     node_update(node=cluster.nodes.get(name="a"), capacity_cps=900.0)
-    told = text(admitter.get(address(request)))
-    assert "The cluster has moved since the preview. What changed:" in told
-    assert "Apply is off: the preview no longer speaks of the cluster as it is." in told
+    shown = text(admitter.get(address(request)))
+    assert "The cluster has moved since the preview. What changed:" in shown
+    assert "Apply is off: the preview no longer speaks of the cluster as it is." in shown
     refused = admitter.post(address(request, "apply/"))
     assert refused.status_code == 409
     assert "node a" in text(refused)
@@ -210,9 +210,9 @@ def test_a_failed_preview_shows_what_the_job_says(admitter: Client, cluster: Clu
     request = AdmissionRequest.objects.select_related("job").get()
     assert f'id="job-{request.job_id}"' in admitter.get(answer["Location"]).content.decode()
     job_fail(job_start(request.job_id), {"code": "malformed", "message": "It cannot be read.", "faults": []})
-    told = text(admitter.get(answer["Location"]))
-    assert "It cannot be read." in told
-    assert "Preview again" in told
+    shown = text(admitter.get(answer["Location"]))
+    assert "It cannot be read." in shown
+    assert "Preview again" in shown
 
 
 def test_a_document_is_registered_with_its_preview(admitter: Client, cluster: Cluster) -> None:
@@ -228,15 +228,15 @@ def test_every_fault_of_a_document_is_told_and_the_text_kept(admitter: Client, c
     inputs = [{"from": "nowhere", "selectivity": -1, "cycles_per_event": "many"}]
     document = json.dumps({"query": "third", "operators": [{"id": "work", "inputs": inputs}], "colour": "red"})
     answer = admitter.post(f"{NEW}?way=document", {"document": document})
-    told = answer.content.decode()
+    shown = answer.content.decode()
     assert answer.status_code == 422
     for path in (
         "document.operators[0].inputs[0].cycles_per_event",
         "document.operators[0].inputs[0].selectivity",
         "document.colour",
     ):
-        assert path in told
-    assert "&quot;colour&quot;: &quot;red&quot;" in told
+        assert path in shown
+    assert "&quot;colour&quot;: &quot;red&quot;" in shown
     assert not Query.objects.filter(name="third").exists()
     broken = admitter.post(f"{NEW}?way=document", {"document": '{"query": }'})
     assert "line 1, column 11" in text(broken)

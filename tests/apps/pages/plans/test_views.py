@@ -24,10 +24,10 @@ PAGE = "/c/little/queries/q/plans/"
 
 @pytest.fixture
 def query(cluster: Cluster) -> Query:
-    found = query_create(cluster=cluster, name="q", body=plan(), objective={"statistic": "worst", "bound_s": 2.0})
-    query_start(version=found.versions.get(), placement={"parse": "a", "hot": "a"})
-    found.refresh_from_db()
-    return found
+    created = query_create(cluster=cluster, name="q", body=plan(), objective={"statistic": "worst", "bound_s": 2.0})
+    query_start(version=created.versions.get(), placement={"parse": "a", "hot": "a"})
+    created.refresh_from_db()
+    return created
 
 
 def body(response: Any) -> str:
@@ -60,8 +60,8 @@ def test_compare_adopt_preview(browser: Client, query: Query) -> None:
     assert "Filter <code>hot</code> moved before <code>parse</code>" in html
     assert "Nothing is fused: the cycles that a queue between two operators costs are not stated." in html
     assert html.count('<svg class="dots"') == 2 and html.count("fig dag") == 2
-    found = query.comparisons.get()
-    answer = browser.post(f"{PAGE}adopt/", {"comparison": str(found.pk), "plan": "r1"})
+    comparison = query.comparisons.get()
+    answer = browser.post(f"{PAGE}adopt/", {"comparison": str(comparison.pk), "plan": "r1"})
     assert answer["Location"] == "/c/little/admission/new/?query=q&version=2"
     assert body(browser.get(answer["Location"])).count("hot") >= 1
     assert query.versions.count() == 2
@@ -72,9 +72,9 @@ def test_compare_adopt_preview(browser: Client, query: Query) -> None:
 def test_what_cannot_be_done_is_said_on_the_page(browser: Client, query: Query) -> None:
     refused = browser.post(f"{PAGE}compare/", {"places": "keep", "capacity_cps": "-1"})
     assert refused.status_code == 422 and "The settings cannot be used" in body(refused)
-    found = compared(query)
+    comparison = compared(query)
     statistics_update(version=query.running_version, statistics=[{"operator": "hot", "selectivity": 0.9}])
-    stale = browser.post(f"{PAGE}adopt/", {"comparison": str(found.pk), "plan": "r1"})
+    stale = browser.post(f"{PAGE}adopt/", {"comparison": str(comparison.pk), "plan": "r1"})
     assert stale.status_code == 409 and "compare again" in body(stale)
     assert query.versions.count() == 1
     assert browser.get(f"{PAGE}?comparison=x").status_code == 404

@@ -49,9 +49,9 @@ def fleet(db: None) -> Cluster:
 
 
 def sentence(html: str) -> str:
-    found = re.search(r'<p class="answer"[^>]*>(.*?)</p>', html)
-    assert found
-    return re.sub(r"<[^>]+>", "", found[1]).replace("\u00a0", " ")
+    match = re.search(r'<p class="answer"[^>]*>(.*?)</p>', html)
+    assert match
+    return re.sub(r"<[^>]+>", "", match[1]).replace("\u00a0", " ")
 
 
 def test_the_answer_comes_first_with_its_numbers(browser: Client, fleet: Cluster) -> None:

@@ -101,7 +101,7 @@ def test_the_stream_processor_in_words(browser: Client, live: LiveQuery, monkeyp
     monkeypatch.setattr(facts, "stream_state", lambda: {"state": "warming"})
     html = body(browser.get("/c/little/sources/"))
     assert "Warming up" in html
-    assert "the stream processor is warming up." in html
+    assert "The stream processor is warming up." in html
     assert StreamCard("little", {}, {"state": "new word"}).mark.label == "Not known"
 
 
@@ -109,9 +109,9 @@ def test_a_token_and_its_command_are_shown_once(browser: Client, cluster: Cluste
     wrong = browser.post("/c/little/sources/enrol/", {"uses": "0", "hours": "24"})
     assert wrong.status_code == 422
     assert not EnrolmentToken.objects.exists()
-    made = browser.post("/c/little/sources/enrol/", {"uses": "3", "hours": "24", "note": "rack r7"})
-    assert made.status_code == 201
-    command = re.search(r'id="join-command">(.*?)</pre>', body(made), re.S)
+    joined = browser.post("/c/little/sources/enrol/", {"uses": "3", "hours": "24", "note": "rack r7"})
+    assert joined.status_code == 201
+    command = re.search(r'id="join-command">(.*?)</pre>', body(joined), re.S)
     assert command is not None
     assert max(map(len, command[1].splitlines())) < 80, "it fits beside its button"
     secret = re.search(r"sle_[\w-]+", command[1])
@@ -162,17 +162,17 @@ def test_load_factors_are_previewed_then_applied(
     wrong = browser.post(path, {"f0": "1", "f1": "1.5", "f2": "x"})
     assert wrong.status_code == 422
     assert "Apply to" not in body(wrong)
-    wanted = {"f0": "1", "f1": "1", "f2": "1"}
-    preview = body(browser.post(path, wanted))
+    form = {"f0": "1", "f1": "1", "f2": "1"}
+    preview = body(browser.post(path, form))
     assert "It would send 100\N{NO-BREAK SPACE}B/s instead of 450\N{NO-BREAK SPACE}B/s" in preview
     assert "90% of bytes saved instead of 55%" in preview
     part = Assignment.objects.get(agent__name="edge-1")
     assert part.load_factors == [1.0, 1.0, 0.5], "a preview changes nothing"
-    assert browser_of("viewer").post(path, {**wanted, "apply": "yes"}).status_code == 403
-    assert browser.post(path, {**wanted, "apply": "yes"}).status_code == 302
+    assert browser_of("viewer").post(path, {**form, "apply": "yes"}).status_code == 403
+    assert browser.post(path, {**form, "apply": "yes"}).status_code == 302
     part.refresh_from_db()
     assert part.load_factors == [1.0, 1.0, 1.0]
-    same = body(browser.post(path, wanted))
+    same = body(browser.post(path, form))
     assert "These are the load factors it has already." in same
     assert "Apply to" not in same
 
@@ -218,12 +218,12 @@ def test_a_source_is_added_and_its_faults_are_at_their_fields(browser: Client, c
     source = TelemetrySource.objects.get(source_id="hits")
     assert (source.columns, source.lateness_s) == ({"ts": "timestamp", "url": "string"}, 2.0)
     assert browser.post(path, form).status_code == 422, "the name is taken"
-    one = "/c/little/sources/collected/hits/"
-    assert "url string" in body(browser.get(one))
-    browser.post(one, {**form, "lateness_s": "5"})
+    address = "/c/little/sources/collected/hits/"
+    assert "url string" in body(browser.get(address))
+    browser.post(address, {**form, "lateness_s": "5"})
     source.refresh_from_db()
     assert source.lateness_s == 5.0
-    browser.post(f"{one}delete/")
+    browser.post(f"{address}delete/")
     assert not TelemetrySource.objects.filter(source_id="hits").exists()
 
 
@@ -253,12 +253,12 @@ def test_a_table_is_pasted_uploaded_and_checked_by_cell(browser: Client, cluster
     assert not StaticTable.objects.exists()
     browser.post(path, {"name": "rack_of", "text": text, "columns": types})
     assert StaticTable.objects.get().rows == [["10.0.0.1", 7], ["10.0.0.2", None]]
-    one = "/c/little/sources/tables/rack_of/"
-    assert "10.0.0.1,7" in body(browser.get(one))
+    address = "/c/little/sources/tables/rack_of/"
+    assert "10.0.0.1,7" in body(browser.get(address))
     file = SimpleUploadedFile("racks.csv", b"rack,ip\n3,10.0.0.9\n")
-    browser.post(one, {"columns": types, "file": file})
+    browser.post(address, {"columns": types, "file": file})
     assert StaticTable.objects.get().rows == [["10.0.0.9", 3]], "columns are found by their heading"
-    browser.post(f"{one}delete/")
+    browser.post(f"{address}delete/")
     assert not StaticTable.objects.exists()
 
 

@@ -174,16 +174,16 @@ def test_load_factors_of_several_agents_are_previewed_then_set(
     page = body(browser.get(f"{path}?what=factors&row=edge-1&row=edge-2"))
     assert "Load factors of 2 agents" in page
     assert page.count("Now 1.00") == 1, "told only where all have the same"
-    wanted = {"what": "factors", "query": "probes", "row": ["edge-1", "edge-2"], "f0": "1", "f1": "1", "f2": "1"}
-    preview = body(browser.post(path, wanted))
+    form = {"what": "factors", "query": "probes", "row": ["edge-1", "edge-2"], "f0": "1", "f1": "1", "f2": "1"}
+    preview = body(browser.post(path, form))
     assert "Together they would send 200\N{NO-BREAK SPACE}B/s" in preview
     assert preview.count("55% → 90%") == 1
     assert Assignment.objects.get(agent__name="edge-2").load_factors == [1.0, 0.0, 0.0], "a preview changes nothing"
-    assert browser_of("viewer").post(path, {**wanted, "apply": "yes"}).status_code == 403
-    browser.post(path, {**wanted, "apply": "yes"})
+    assert browser_of("viewer").post(path, {**form, "apply": "yes"}).status_code == 403
+    browser.post(path, {**form, "apply": "yes"})
     assert Assignment.objects.get(agent__name="edge-2").load_factors == [1.0, 1.0, 1.0]
     assert Assignment.objects.get(agent__name="edge-3").load_factors == [1.0, 1.0, 1.0], "as it was"
-    browser.post(path, {**wanted, "back": "yes"})
+    browser.post(path, {**form, "back": "yes"})
     assert not Assignment.objects.get(agent__name="edge-1").by_hand
 
 
@@ -197,14 +197,14 @@ def test_the_query_that_most_agents_run_is_offered_first(browser: Client, live: 
 
 def test_a_budget_for_several_agents(browser: Client, live: LiveQuery) -> None:
     path = f"{SOURCES}change/"
-    wanted = {"what": "budget", "row": ["edge-1", "edge-3"], "budget_cores": "0.3"}
-    wrong = browser.post(path, {**wanted, "budget_cores": "70"})
+    form = {"what": "budget", "row": ["edge-1", "edge-3"], "budget_cores": "0.3"}
+    wrong = browser.post(path, {**form, "budget_cores": "70"})
     assert wrong.status_code == 422
     assert "It has to be 0.01 to 1 cores." in body(wrong)
-    preview = body(browser.post(path, wanted))
+    preview = body(browser.post(path, form))
     assert "Of 1 agent nothing is known yet." in preview
     assert budget_of("edge-1") == 0.4
-    browser.post(path, {**wanted, "apply": "yes"})
+    browser.post(path, {**form, "apply": "yes"})
     assert (budget_of("edge-1"), budget_of("edge-2"), budget_of("edge-3")) == (0.3, 0.4, 0.3)
 
 

@@ -67,10 +67,10 @@ def live(cluster: Cluster) -> LiveQuery:
 
 def inside(page: str, part: str) -> str:
     """Ids of the dialogs within the element with this id."""
-    found = re.search(rf'<div [^>]*id="{part}"', page)
-    assert found is not None
+    match = re.search(rf'<div [^>]*id="{part}"', page)
+    assert match is not None
     depth, ids = 0, []
-    for tag in re.finditer(r"<(/?)div\b|<dialog [^>]*id=\"([^\"]+)\"", page[found.start() :]):
+    for tag in re.finditer(r"<(/?)div\b|<dialog [^>]*id=\"([^\"]+)\"", page[match.start() :]):
         if tag[2]:
             ids.append(tag[2])
             continue
@@ -87,7 +87,7 @@ def learn(live: LiveQuery, name: str) -> None:
         {"id": "answered", "cost_s": 1e-4, "relay": 0.8, "records": 5000},
         {"id": "pairs", "cost_s": 2.5e-3, "relay": 0.1, "records": 5000, "standard_error": 0.03},
     ]
-    known = {
+    learned = {
         "record_bytes": [10.0, 10.0, 10.0, 12.5],
         "operators": operators,
         "fitted": {"records": [90, 110], "cores": [0.3, 0.3]},
@@ -95,7 +95,7 @@ def learn(live: LiveQuery, name: str) -> None:
     }
     agent = Agent.objects.get(name=name)
     now_us = int(time.time() * 1e6)
-    Learned.objects.create(live=live, agent=agent, plan=live.plan, measured_us=now_us, document=known)
+    Learned.objects.create(live=live, agent=agent, plan=live.plan, measured_us=now_us, document=learned)
 
 
 def made(live: LiveQuery, user: User, settings: dict[str, Any], words: str = "Less margin") -> RefinedConfig:
@@ -169,7 +169,7 @@ def test_a_rollout_is_told_paused_and_rolled_back(
     other = {"edge-1": "edge-2", "edge-2": "edge-1"}[canary]
     taken(live, config, canary)
     html = body(browser.get(SOURCES))
-    assert "config c-1 is on 1 canary" in html
+    assert "Config c-1 is on 1 canary." in html
     panel = html.split('id="t-roll"')[1].split("</section>")[0]
     assert "Canary, 1 agent" in panel
     assert "Roll back 1 agent" in panel
@@ -191,7 +191,7 @@ def test_a_rollout_is_told_paused_and_rolled_back(
     row.refresh_from_db()
     assert row.state == "rolling-back"
     html = body(browser.get(SOURCES))
-    assert "config c-1 is being rolled back" in html
+    assert "Config c-1 is being rolled back." in html
     assert "<b>Taken back:</b> bytes rose." in html
     assert "taken back: bytes rose" in body(browser.get(f"{CONFIGS}1/")).lower()
     assert browser.post(f"{change}nonsense/").status_code == 404

@@ -91,7 +91,7 @@ def test_policies_stand_beside_each_other(browser: Client, core: tuple[Agent, li
     replayed(core[0])
     html = body(browser.get(f"{REPLAY}?agent=edge-1", headers=HTMX))
     said = "Under Klink results come 0.3\u00a0s after their window&#x27;s end on average, 50% sooner than"
-    assert f"{said} under round robin; p99 is 50% lower." in html
+    assert f"{said} under round robin. Their p99 is 50% lower." in html
     assert "in force" in row(html, "Klink") and "−50%" in row(html, "Klink")
     assert "policy=fcfs" in row(html, "First come, first served"), "a policy is switched to from its row"
     assert "the same" in row(html, "First come, first served")

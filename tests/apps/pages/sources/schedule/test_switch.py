@@ -50,8 +50,8 @@ def test_a_switch_is_previewed_before_it_is_started(browser: Client, core: Any) 
 
 
 def test_a_switch_starts_as_a_rollout(browser: Client, core: Any) -> None:
-    given = {**WANTED, "cycle_ms": "60", "words": "Try it", "start": "yes"}
-    response = browser.post(SWITCH, given, follow=True)
+    form = {**WANTED, "cycle_ms": "60", "words": "Try it", "start": "yes"}
+    response = browser.post(SWITCH, form, follow=True)
     config = RefinedConfig.objects.get()
     assert config.words == "Try it"
     assert config.schedule == {"policy": "round-robin", "cycle_ms": 60.0}
@@ -62,7 +62,7 @@ def test_a_switch_starts_as_a_rollout(browser: Client, core: Any) -> None:
     shown = body(browser.get(f"{SOURCES}configs/{config.number}/"))
     assert "Which query runs next" in shown and "<b>round robin</b>" in shown
     assert "A choice holds for" in shown and "<b>60\u00a0ms</b>" in shown
-    again = body(browser.post(SWITCH, {**given, "words": ""}, follow=True))
+    again = body(browser.post(SWITCH, {**form, "words": ""}, follow=True))
     assert f"Nothing to change: {config.name} sets the same." in again
 
 
@@ -110,14 +110,14 @@ def test_the_form_starts_from_what_is_in_force(browser: Client, core: tuple[Agen
 
 def test_a_config_may_set_scheduling_too(browser: Client, core: Any) -> None:
     new = f"{SOURCES}configs/new/"
-    wanted = {f"schedule-{name}": value for name, value in WANTED.items()}
-    wrong = browser.post(new, {**METHOD, **wanted, "margin": "5", "schedule-cycle_ms": "1", "with_schedule": "on"})
+    form = {f"schedule-{name}": value for name, value in WANTED.items()}
+    wrong = browser.post(new, {**METHOD, **form, "margin": "5", "schedule-cycle_ms": "1", "with_schedule": "on"})
     assert wrong.status_code == 422
     html = body(wrong)
     assert "It has to be 90 to 98%." in html and "It has to be 20 to 500 ms." in html, "all faults at once"
-    browser.post(new, {**METHOD, **wanted, "with_schedule": "on", "make": "yes"})
+    browser.post(new, {**METHOD, **form, "with_schedule": "on", "make": "yes"})
     assert RefinedConfig.objects.get().schedule == {"policy": "round-robin"}
-    browser.post(new, {**METHOD, **wanted, "make": "yes"})
+    browser.post(new, {**METHOD, **form, "make": "yes"})
     assert RefinedConfig.objects.first().schedule is None, "unless it is ticked, scheduling stays as it is"
 
 

@@ -70,7 +70,7 @@ def test_the_head_tells_policy_mode_memory_and_config(browser: Client, core: tup
     scheduling(agent, lives, mode="memory", reason="9 MB wait", starved=3, refined=refined, refused=refused)
     html = body(browser.get(SCHEDULE))
     stats = html.split('aria-label="How it schedules"')[1].split("</dl>")[0]
-    for told in (
+    for words in (
         ">klink<",
         "a choice holds for 0.12\u00a0s",
         "turns given after 5\u00a0s without one",
@@ -79,7 +79,7 @@ def test_the_head_tells_policy_mode_memory_and_config(browser: Client, core: tup
         ">3<",
         ">c-12<",
     ):
-        assert told in stats
+        assert words in stats
     assert "of at most 8\u00a0MB" in stats
     assert 'style="width:50%"' in stats, "half of the bound is used"
     assert "It refused c-13: cycle_ms is 900; allowed: 20 to 500." in html
