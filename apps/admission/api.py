@@ -75,13 +75,13 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=AlternativeSerializer, responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     @action(detail=True, methods=["post"])
     def preview(self, request: Request, pk: str) -> Response:
-        """Preview again on the cluster as it is now, or with the changes of a choice. Makes a new request."""
-        choice = self._read(AlternativeSerializer).get("choice")
-        if choice is None:
+        """Preview again on the cluster as it is now, or with the changes of an alternative. Makes a new request."""
+        alternative = self._read(AlternativeSerializer).get("choice")
+        if alternative is None:
             admission, job = admission_preview_again(request=self.get_object(), user=signed_in_user(request))
         else:
             admission, job = admission_preview_alternative(
-                request=self.get_object(), alternative=choice, user=signed_in_user(request)
+                request=self.get_object(), alternative=alternative, user=signed_in_user(request)
             )
         return _job_answer(request, admission, job)
 

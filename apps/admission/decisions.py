@@ -137,7 +137,11 @@ def admission_apply(*, request: AdmissionRequest, user: User | None) -> Admissio
         _require_fresh(request)
         return enqueue_decided(request, user)
     if not is_passing(request):
-        hint = "Ask for a review or approve it." if request.verdict == Verdict.REVIEW else "Take a choice or override."
+        hint = (
+            "Ask for a review or approve it."
+            if request.verdict == Verdict.REVIEW
+            else "Take an alternative or override."
+        )
         verdict = request.get_verdict_display().lower()
         raise Impossible(f"The verdict is {verdict}. {hint}", code=f"verdict_{request.verdict}")
     _require_fresh(request)

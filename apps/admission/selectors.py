@@ -93,7 +93,7 @@ def _why_not(request: AdmissionRequest, changes: Sequence[str], is_open: bool, i
     if request.verdict == Verdict.REVIEW:
         return "A person has to decide: ask for a review, or approve it."
     if request.verdict == Verdict.REJECT:
-        return "The verdict is reject. Take one of the choices, or ask for a review."
+        return "The verdict is reject. Take one of the alternatives, or ask for a review."
     return ""
 
 

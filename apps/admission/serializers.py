@@ -68,7 +68,10 @@ class AdmissionCreateSerializer(StrictSerializer):
         help_text="{operator: node} or node#core; the rest is chosen.",
     )
     changes = serializers.ListField(
-        child=serializers.DictField(), required=False, max_length=50, help_text="Changes as a choice carries them."
+        child=serializers.DictField(),
+        required=False,
+        max_length=50,
+        help_text="Changes as an alternative carries them.",
     )
     may_wait_s = FiniteFloatField(required=False, min_value=0, help_text="How long it would wait in the queue.")
     mode = serializers.ChoiceField(
@@ -99,9 +102,11 @@ class OptionalReasonSerializer(StrictSerializer):
 
 
 class AlternativeSerializer(StrictSerializer):
-    """Which of the choices to preview; without one, the same question is asked again."""
+    """Which alternative to preview; without one, the same question is asked again."""
 
-    choice = serializers.CharField(required=False, help_text="`id` of one of the decision's choices.")
+    choice = serializers.CharField(
+        required=False, help_text="`id` of one of the decision's alternatives, which are its `choices`."
+    )
 
 
 class AdmissionSerializer(serializers.ModelSerializer):

@@ -1,4 +1,4 @@
-// Admission pages: countdowns, the chosen choice in words and kept when the part around it is fetched again.
+// Admission pages: countdowns, the chosen alternative in words and kept when the part around it is fetched again.
 (() => {
   const all = selector => [...document.querySelectorAll(selector)];
 
@@ -15,17 +15,17 @@
 
   let chosen = "";
   const say = () => {
-    const box = document.querySelector('input[name="choice"]:checked');
+    const box = document.querySelector('input[name="alternative"]:checked');
     const place = document.querySelector("[data-chosen]");
     if (box && place) place.textContent = `Chosen: ${box.dataset.title}`;
   };
   document.addEventListener("change", event => {
-    if (!event.target.matches('input[name="choice"]')) return;
+    if (!event.target.matches('input[name="alternative"]')) return;
     chosen = event.target.value;
     say();
   });
   document.addEventListener("htmx:afterSwap", () => {
-    const same = all('input[name="choice"]').find(box => box.value === chosen);
+    const same = all('input[name="alternative"]').find(box => box.value === chosen);
     if (same) same.checked = true;
     say();
     count();

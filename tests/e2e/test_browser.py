@@ -1,4 +1,4 @@
-"""The main path in headless Chromium: from signing in to a second query that is let in by one of the choices."""
+"""The main path in headless Chromium: from signing in to a second query that is let in by one of the alternatives."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_from_an_empty_console_to_two_queries(page: Page, trace: Path) -> None:
     expect(page.locator(".choice")).not_to_have_count(0)
     page.locator(".choice").filter(has_text="of its rate").locator("input").check()
     expect(page.locator("[data-chosen]")).to_contain_text("of its rate")
-    page.get_by_role("button", name="Preview this choice").click()
+    page.get_by_role("button", name="Preview this alternative").click()
     expect(verdict(page)).to_have_text(re.compile("Admit with changes: Every objective holds"))
     apply(page, SECOND[0])
 

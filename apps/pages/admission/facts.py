@@ -29,7 +29,7 @@ from apps.pages.queries.facts import statistic_words
 from apps.queries.choices import QueryState
 from apps.telemetry.configs import live_served
 from apps.ui.marks import VERDICTS, Mark
-from apps.ui.numbers import Quantity, percent, seconds
+from apps.ui.numbers import Quantity, counted, percent, seconds
 from apps.ui.times import time_tag
 
 __all__ = ["AdmissionDetail", "AdmissionPowers", "LiveWaits", "live_waits"]
@@ -63,6 +63,17 @@ def live_waits(cluster: Cluster, decision: Mapping[str, Any]) -> LiveWaits | Non
 def _misses(effect: Mapping[str, Any], wait_s: float) -> bool:
     bound_s, after_s = effect["bound_s"], effect["after_s"]
     return bool(bound_s) and after_s is not None and after_s <= bound_s < after_s + wait_s
+
+
+#: Why a rejected request cannot be applied, by whether there are alternatives and whether a review may be asked for.
+_REJECTED = {
+    (True, True): "Apply is off while the verdict is reject. Pick an alternative below and preview it, "
+    "or ask for a review.",
+    (True, False): "Apply is off while the verdict is reject. Pick an alternative below and preview it.",
+    (False, True): "Apply is off while the verdict is reject. No alternative would pass: change the query, "
+    "or ask for a review.",
+    (False, False): "Apply is off while the verdict is reject. No alternative would pass: change the query.",
+}
 
 
 class AdmissionPowers:
@@ -125,9 +136,7 @@ class AdmissionPowers:
         if self.standing.is_stale or self.standing.is_expired:
             return f"{self.verb} is off: the preview no longer speaks of the cluster as it is. Preview it again."
         if self.request.verdict == Verdict.REJECT:
-            pick = "Pick a choice below and preview it" if self.choices else "No choice would pass: change the query"
-            review = ", or ask for a review" if self.request.state == AdmissionState.PREVIEW else ""
-            return f"Apply is off while the verdict is reject. {pick}{review}."
+            return _REJECTED[bool(self.alternatives), self.request.state == AdmissionState.PREVIEW]
         role = self.user.get_role_display()
         return f"{self.verb} is off: your role ({role}) may not decide. {role_hint(Scope.ADMIT)}"
 
@@ -225,7 +234,7 @@ class AdmissionDetail(AdmissionPowers):
     # -- its parts
 
     @cached_property
-    def choices(self) -> list[rows.AlternativeRow]:
+    def alternatives(self) -> list[rows.AlternativeRow]:
         return rows.alternative_rows(self.decision)
 
     @cached_property
@@ -249,9 +258,9 @@ class AdmissionDetail(AdmissionPowers):
         changed = sum(row.is_changed for row in neighbours)
         if not neighbours:
             return "Nothing else runs on the cluster"
-        others = f"{len(neighbours)} other quer{'ies' if len(neighbours) != 1 else 'y'}"
-        much = f"{changed} of {others} change{'s' if changed == 1 else ''}"
-        return f"If it started at once; {much}" if self.request.verdict == Verdict.QUEUE else much
+        others = counted(len(neighbours), "other query", "other queries")
+        note = f"{changed} of {others} changes" if changed == 1 else f"{changed} of {others} change"
+        return f"If it started at once; {note}" if self.request.verdict == Verdict.QUEUE else note
 
     @cached_property
     def reasons(self) -> list[rows.ReasonRow]:
@@ -269,7 +278,9 @@ class AdmissionDetail(AdmissionPowers):
     def nodes_still(self) -> str:
         """10 others stay as they are."""
         still = len(self.nodes) - len(self.nodes_shown)
-        return f"{still} other node{'s stay as they are' if still > 1 else ' stays as it is'}." if still else ""
+        if still == 1:
+            return "1 other node stays as it is."
+        return f"{still} other nodes stay as they are." if still else ""
 
     @cached_property
     def places(self) -> list[rows.PlaceRow]:

@@ -20,7 +20,7 @@ from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text, statistic_text
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
-from apps.ui.numbers import MISSING, Quantity, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, counted, cps, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
@@ -63,11 +63,11 @@ class AdmissionCounts:
         if not self.total:
             return "None yet. A preview says what a query would do to the objectives of the others; nothing runs by it."
         waiting = sum(self.states.get(str(state), 0) for state in _WAITING)
-        parts = [f"{waiting} wait{'s' if waiting == 1 else ''} for somebody to act"]
+        parts = [f"{waiting} waits for somebody to act" if waiting == 1 else f"{waiting} wait for somebody to act"]
         queued, applied = (self.states.get(str(state), 0) for state in (AdmissionState.QUEUED, AdmissionState.APPLIED))
         parts += [f"{queued} queued"] if queued else []
         parts += [f"{applied} applied"] if applied else []
-        return f"{', '.join(parts)}, of {self.total} request{'s' if self.total > 1 else ''}."
+        return f"{', '.join(parts)}, of {counted(self.total, 'request')}."
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ def change_words(change: Mapping[str, Any]) -> str:
         return f"{change['query']} reads {percent(change['share'])} of its events; its sources must hold back the rest"
     if kind == "add_node":
         cores = change.get("cores", 1)
-        size = f"{cores} core{'s' if cores != 1 else ''} of {cps(change['capacity_cps'])}"
+        size = f"{counted(cores, 'core')} of {cps(change['capacity_cps'])}"
         return f"the node {change['id']} is added, like {change['like']}, with {size}"
     if kind == "objective":
         bound = f"{statistic_text(change['statistic'])} at most {seconds(change['bound_s'])}"

@@ -242,12 +242,12 @@ class _RequestAction(RequestPage):
 
 
 class AdmissionPreviewAgain(_RequestAction):
-    """The same question again, or with the changes of a choice."""
+    """The same question again, or with the changes of an alternative."""
 
     def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
-        choice = self.request.POST.get("choice", "")
-        if choice:
-            follower, _ = admission_preview_alternative(request=admission, alternative=choice, user=self.user)
+        alternative = self.request.POST.get("alternative", "")
+        if alternative:
+            follower, _ = admission_preview_alternative(request=admission, alternative=alternative, user=self.user)
         else:
             follower, _ = admission_preview_again(request=admission, user=self.user)
         return follower
@@ -261,7 +261,8 @@ class AdmissionApply(_RequestAction):
     def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
         applied = admission_apply(request=admission, user=self.user)
         is_queued = applied.state == AdmissionState.QUEUED
-        self.say(f"{admission.version} is {'queued and starts by itself' if is_queued else 'applied and runs'}.")
+        text = "{} is queued and starts by itself." if is_queued else "{} is applied and runs."
+        self.say(text.format(admission.version))
         return applied
 
 

@@ -203,7 +203,7 @@ class NodesNow:
         nodes = counted(len(self.all_nodes), "node")
         if not operators:
             return f"Nothing runs yet on {nodes}."
-        text = f"{counted(operators, 'operator')} of {queries} quer{'y' if queries == 1 else 'ies'} on {nodes}"
+        text = f"{counted(operators, 'operator')} of {counted(queries, 'query', 'queries')} on {nodes}"
         if not self.bottleneck:
             return f"{text}; {'no work has to wait anywhere' if self.run else 'not estimated yet'}."
         node = self.bottleneck.partition("#")[0]

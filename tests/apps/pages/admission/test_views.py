@@ -89,21 +89,24 @@ def test_a_rejection_says_why_and_offers_choices(admitter: Client, cluster: Clus
     shown = text(page)
     assert request.verdict == Verdict.REJECT
     assert "would miss its objective" in shown
-    assert "Apply is off while the verdict is reject. Pick a choice below and preview it, or ask for a review." in shown
+    assert (
+        "Apply is off while the verdict is reject. Pick an alternative below and preview it, or ask for a review."
+        in shown
+    )
     assert 'aria-disabled="true" aria-describedby="why">Apply' in page.content.decode()
     refused = admitter.post(address(request, "apply/"))
     assert refused.status_code == 422
-    assert "The verdict is reject. Take a choice or override." in text(refused)
-    choice = request.result["choices"][0]
-    assert choice["title"] in page.content.decode()
-    follower = admitter.post(address(request, "preview/"), {"choice": choice["id"]})["Location"]
+    assert "The verdict is reject. Take an alternative or override." in text(refused)
+    alternative = request.result["choices"][0]
+    assert alternative["title"] in page.content.decode()
+    follower = admitter.post(address(request, "preview/"), {"alternative": alternative["id"]})["Location"]
     assert "Estimating" in text(admitter.get(follower))
     small_cluster.run_jobs()
     shown = text(admitter.get(follower))
     assert "Admit with changes" in shown
     assert "With these changes:" in shown
     assert "Of the same question" in shown
-    wrong = admitter.post(address(request, "preview/"), {"choice": "wish-1"})
+    wrong = admitter.post(address(request, "preview/"), {"alternative": "wish-1"})
     assert wrong.status_code == 400
     assert "&#x27;wish-1&#x27; is not offered" in wrong.content.decode()
 
@@ -173,7 +176,7 @@ def test_viewers_look_and_change_nothing(browser_of: Browsers, admitter: Client,
     main = html.split('<main class="main"')[1].split("</main>")[0]
     assert "<form" not in main
     assert 'type="radio"' not in main
-    assert "Choices that would pass" in main
+    assert "Alternatives that would pass" in main
     assert "Preview an admission" not in text(viewer.get("/c/little/admission/"))
     assert viewer.get(NEW).status_code == 403
     for action in ("preview/", "apply/", "withdraw/", "review/", "approve/", "decline/", "override/"):
