@@ -6,7 +6,7 @@ __all__ = ["OPEN", "AdmissionState", "Verdict"]
 
 
 class Verdict(models.TextChoices):
-    """What the engine says of a request."""
+    """Verdict of the engine on a request."""
 
     ADMIT = "admit", "Admit"
     ADMIT_WITH_CHANGES = "admit_with_changes", "Admit with changes"
@@ -16,7 +16,7 @@ class Verdict(models.TextChoices):
 
 
 class AdmissionState(models.TextChoices):
-    """Where a request is in its life."""
+    """State of a request."""
 
     ESTIMATING = "estimating", "Estimating"  #: its job runs
     FAILED = "failed", "Failed"  #: its job failed; the job says why

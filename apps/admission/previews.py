@@ -66,7 +66,7 @@ def admission_store(
 
 
 def _settle(request: AdmissionRequest, purpose: str) -> None:
-    """Where the request goes with its answer."""
+    """Move the request on by its answer."""
     request.state = AdmissionState.QUEUED if purpose == "queue" else AdmissionState.PREVIEW
     request.save()
     if not request.apply_when_admitted and purpose != "queue":

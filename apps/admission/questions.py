@@ -145,7 +145,7 @@ def _store_source(cluster: Cluster, source_id: str, arrivals: FloatArray) -> Non
 
 
 def _collect_faults(faults: list[Fault], path: str, store: Callable[[], Any]) -> Any:
-    """What `store` returns; its faults are kept, so that all of them are told at once."""
+    """Result of `store`; its faults are kept, so that all of them are reported at once."""
     try:
         with transaction.atomic():
             return store()
@@ -161,7 +161,7 @@ CANDIDATE = "candidate"
 
 @dataclass(frozen=True)
 class AdmissionQuestion:
-    """What the engine is asked: what runs, what wants to join, and a digest of both.
+    """Question to the engine: running deployment, candidate, and a digest of both.
 
     `parts` are the snapshot's parts and the candidate's own, so that a change of the candidate's statistics or of the
     arrivals only it reads makes a preview stale as well. `closed_nodes` take nothing new.
@@ -253,7 +253,7 @@ def _replica(where: str) -> dict[str, Any]:
 
 
 def question_changes(request: AdmissionRequest) -> list[str]:
-    """What has moved since the request was previewed, in words; empty if nothing has. Builds no snapshot."""
+    """Changes of the cluster since the preview, in words; empty if nothing has moved. Builds no snapshot."""
     after = {**cluster_parts(request.cluster), **_candidate_part(request, candidate_of(request))}
     if request.snapshot == fingerprint(after):
         return []

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AdmissionStanding:
-    """What can be done with a request now, and why not."""
+    """Permitted decisions on a request now, and the reason against the others."""
 
     is_stale: bool
     changes: Sequence[str]
@@ -116,6 +116,6 @@ def is_over(request: AdmissionRequest) -> bool:
 
 
 def patience_ends_at(request: AdmissionRequest) -> datetime:
-    """When the requester no longer wants to wait."""
+    """Moment at which the requester no longer wants to wait."""
     asked_at = request.previewed_at or request.created_at
     return max(request.starts_at or asked_at, asked_at + timedelta(seconds=request.may_wait_s))

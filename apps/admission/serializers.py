@@ -90,13 +90,13 @@ class AdmissionCreateSerializer(StrictSerializer):
 
 
 class ReasonSerializer(StrictSerializer):
-    """Why a person decided so."""
+    """Reason of a person's decision."""
 
     reason = serializers.CharField(max_length=MAX_REASON)
 
 
 class OptionalReasonSerializer(StrictSerializer):
-    """Why a person decided so, where it may go without saying."""
+    """Reason of a person's decision; it may be left out."""
 
     reason = serializers.CharField(max_length=MAX_REASON, required=False, allow_blank=True, default="")
 

@@ -125,12 +125,12 @@ class AdmissionPowers:
 
     @property
     def verb(self) -> str:
-        """What the main button does."""
+        """Label of the main button."""
         return {Verdict.QUEUE: "Queue", Verdict.REVIEW: "Approve"}.get(Verdict(self.request.verdict), "Apply")
 
     @property
     def why_off(self) -> str:
-        """Why the main button is off, in a sentence that stands on the page; empty if it is on."""
+        """Reason why the main button is off, as a sentence on the page; empty if it is on."""
         if not self.is_undecided or self.can_act:
             return ""
         if self.standing.is_stale or self.standing.is_expired:
@@ -146,7 +146,7 @@ _MAX_ANCESTORS = 30
 
 
 class AdmissionDetail(AdmissionPowers):
-    """What the page shows; every property is computed when the template asks for it."""
+    """Facts of the page; every property is computed when the template reads it."""
 
     def __init__(self, request: AdmissionRequest, user: User, cluster: Cluster) -> None:
         self.request = request
@@ -228,7 +228,7 @@ class AdmissionDetail(AdmissionPowers):
 
     @cached_property
     def live_waits(self) -> LiveWaits | None:
-        """What the latencies of live queries leave out."""
+        """Waits that the latencies of live queries leave out."""
         return live_waits(self.cluster, self.decision)
 
     # -- its parts
@@ -349,6 +349,6 @@ class AdmissionDetail(AdmissionPowers):
 
     @property
     def share_note(self) -> str:
-        """What it runs with, where it does not read everything."""
+        """Share of its sources' events, where it does not read all of them."""
         share = self.request.query.rate_share
         return f" Its sources must hold back {percent(1 - share)} of their events." if share < 1 else ""

@@ -1,4 +1,4 @@
-"""What people fill in to ask for an admission, and the reasons they give with a decision."""
+"""Forms of admission: a registered query or a document to preview, and reasons of decisions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _AskForm(forms.Form):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What both ways of asking have in common, as the service takes it."""
+        """Arguments of the service that both forms share."""
         data = self.cleaned_data
         asked: dict[str, Any] = {"may_wait_s": 60.0 * (data["may_wait_min"] or 0.0), "reason": data["reason"]}
         if data["statistic"]:

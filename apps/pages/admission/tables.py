@@ -45,7 +45,7 @@ _WAITING = (AdmissionState.PREVIEW, AdmissionState.AWAITING)
 
 
 class AdmissionCounts:
-    """How many requests there are of each verdict and in each state."""
+    """Number of requests of each verdict and in each state."""
 
     def __init__(self, cluster: Cluster) -> None:
         rows = AdmissionRequest.objects.filter(cluster=cluster).order_by()
@@ -352,7 +352,7 @@ def node_rows(slug: str, decision: Mapping[str, Any]) -> list[NodeRow]:
 
 @dataclass(frozen=True)
 class PlaceRow:
-    """Where an operator goes."""
+    """Place of an operator."""
 
     operator: str
     query: str
@@ -376,7 +376,7 @@ def place_rows(query: str, decision: Mapping[str, Any], asked: Mapping[str, str]
 
 
 def change_words(change: Mapping[str, Any]) -> str:
-    """What a change of a choice does, as a phrase."""
+    """A change of an alternative as a phrase."""
     kind = change["kind"]
     if kind == "scale_rate":
         return f"{change['query']} reads {percent(change['share'])} of its events; its sources must hold back the rest"

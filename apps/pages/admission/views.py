@@ -137,7 +137,7 @@ class PlanFields:
 
     @property
     def note(self) -> str:
-        """What is known of the query that matters here."""
+        """Objective of the query, and the version that runs."""
         if self.query is None:
             return ""
         bound_s = self.query.objective_bound_s

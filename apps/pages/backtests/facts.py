@@ -44,7 +44,7 @@ _ADMISSION = {"recorded": "as recorded", "everything": "everything admitted", "m
 
 
 def outcome_mark(outcome: str) -> SafeString:
-    """What became of a request, with its shape."""
+    """Mark of a request's outcome."""
     state, label = _OUTCOMES[outcome]
     return state_mark(state, label)
 
@@ -84,7 +84,7 @@ _KINDS = {"measured": "telemetry", "history": "load history"}
 
 
 class ReachFacts:
-    """What a backtest can be made of."""
+    """Records that a backtest can replay."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -164,7 +164,7 @@ class BacktestFacts:
 
     @property
     def period(self) -> str:
-        """What was replayed, or what was asked for while there is no answer."""
+        """The replayed period, or the one asked for while there is no answer."""
         if self.result is None:
             return period_words(self.row.since, self.row.until)
         return period_words(moment_of(self.result["since_s"]), moment_of(self.result["until_s"]))

@@ -74,7 +74,7 @@ def _highest(key: str, label: str, field: str) -> Column:
 
 
 def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
-    """When the objective is violated for the first time."""
+    """Column of the first violation of the objective."""
 
     def at(row: dict[str, Any]) -> Any:
         return facts.row.at(row[field]["index"]) if row[field] else None

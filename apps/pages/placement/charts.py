@@ -128,31 +128,33 @@ def search_curve(
     if not points:
         return SafeString("")
     points = points[:: -(-len(points) // _MAX_POINTS)] + points[-1:]
-    limit, told = as_float(bound), percent if share else seconds
+    limit, value_format = as_float(bound), percent if share else seconds
     span_s = max(points[-1][0], as_float(budget_s) or 0.0, 1e-9)
     top = max(value for _, value in points) * 1.08 or 1.0
 
     x = Scale(0, span_s, begin=_LEFT, end=width - _RIGHT)
     y = Scale(0, top, begin=height - _BOTTOM, end=_TOP)
-    said = f"Best value {told(points[-1][1])} after {seconds(points[-1][0])}, at first {told(points[0][1])}"
-    said += f", bound {told(limit)}" if limit is not None else ""
+    last, first = value_format(points[-1][1]), value_format(points[0][1])
+    label = f"Best value {last} after {seconds(points[-1][0])}, at first {first}"
+    if limit is not None:
+        label = f"{label}, bound {value_format(limit)}"
     return picture(
         width,
         height,
-        said,
-        _grid(top, y, width, told),
+        label,
+        _grid(top, y, width, value_format),
         _times(span_s, x, height),
-        _bound(limit, y, width, told),
+        _bound(limit, y, width, value_format),
         _steps(points, x, y),
         css="fig curve",
     )
 
 
-def _grid(top: float, y: Scale, width: int, told: ValueFormat) -> list[Shape]:
+def _grid(top: float, y: Scale, width: int, value_format: ValueFormat) -> list[Shape]:
     shapes = []
     for tick in range(_TICKS + 1):
         value = top / 1.08 * tick / _TICKS
-        words = told(value) if tick == _TICKS else told(value).text
+        words = value_format(value) if tick == _TICKS else value_format(value).text
         shapes.append(grid_line(_LEFT, y(value), width - _RIGHT))
         shapes.append(text(_LEFT - 6, y(value) + 4, words, anchor="end"))
     return shapes
@@ -163,13 +165,13 @@ def _times(span_s: float, x: Scale, height: int) -> list[Shape]:
     return [text(x(at), height - 6, seconds(at), anchor=anchor) for at, anchor in anchors.items()]
 
 
-def _bound(limit: float | None, y: Scale, width: int, told: ValueFormat) -> list[Shape]:
+def _bound(limit: float | None, y: Scale, width: int, value_format: ValueFormat) -> list[Shape]:
     if limit is None:
         return []
     line: dict[str, Any] = {"stroke": "c-third", "stroke_width": 2, "stroke_dasharray": "2 4"}
     return [
         path("M", _LEFT, y(limit), "H", width - _RIGHT, **line),
-        text(width - _RIGHT, y(limit) - 5, f"Bound {told(limit)}", "halo", "end"),
+        text(width - _RIGHT, y(limit) - 5, f"Bound {value_format(limit)}", "halo", "end"),
     ]
 
 

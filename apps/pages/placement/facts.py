@@ -87,7 +87,7 @@ _LONG = {"queries": 50, "nodes": 20, "moves": 100}
 
 
 class PlacementRunFacts(SearchProgress):
-    """What the page shows; every property is computed when the template asks for it."""
+    """Facts of the page; every property is computed when the template reads it."""
 
     def __init__(self, request: HttpRequest, run: PlacementRun, user: User, *, compares: bool = False) -> None:
         self.request, self.run, self.user = request, run, user
@@ -141,7 +141,7 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def limits(self) -> list[str]:
-        """What the search had to respect, in words."""
+        """Constraints of the search in words."""
         said = self.run.constraints
         words = []
         if "max_moves" in said:
@@ -202,12 +202,12 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def messages(self) -> list[str]:
-        """What the engine adds; that nothing moves is said already."""
+        """Remarks of the engine; that nothing moves is said already."""
         return [text for text in self.proposal.get("messages", []) if not text.startswith("No better placement")]
 
     @property
     def newly_breached(self) -> str:
-        """What holds or is at risk now and would miss its objective afterwards; empty if nothing would."""
+        """Queries that hold or are at risk now and would miss their objective afterwards; empty if none would."""
         worse = [
             query["query"]
             for query in self.proposal["queries"]
@@ -305,7 +305,7 @@ class PlacementRunFacts(SearchProgress):
 
     @property
     def plan(self) -> list[str]:
-        """What follows when it is applied, with the usual pace and size of batches."""
+        """Consequences of applying it, with the usual pace and size of batches."""
         moves = list(self.run.moves.all())
         batches = plan_batches(moves, BATCH_SIZE)
         pauses_s = sum(batch_pause_s(batch, pace=1.0, batches=len(batches)) for batch in batches[:-1])

@@ -1,4 +1,4 @@
-"""What people fill in to search for a placement, and to apply one."""
+"""Forms of placement: a search with its rules, and applying a proposal."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class PlacementSearchForm(forms.Form):
 
 
 class PlacementApplyForm(forms.Form):
-    """How moves are made."""
+    """Pace and size of the batches of moves."""
 
     pace = forms.FloatField(
         label="Pace",

@@ -55,12 +55,12 @@ class NodePicture:
 
 
 def server_name(node: str, core: int, cores: int) -> str:
-    """How the engine names a core."""
+    """Name of a core in the engine's documents."""
     return f"{node}#{core}" if cores > 1 else node
 
 
 class NodesNow:
-    """What runs where now. Only the nodes of the asked page are drawn."""
+    """Nodes and their operators now. Only the nodes of the page asked for are drawn."""
 
     def __init__(self, request: HttpRequest, cluster: Cluster) -> None:
         self.request, self.cluster = request, cluster

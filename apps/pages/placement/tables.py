@@ -141,7 +141,7 @@ def _finding(run: PlacementRun) -> SafeString:
 
 
 def queries_table(request: HttpRequest, slug: str, proposal: Mapping[str, Any], *, page_size: int) -> Table:
-    """What changes most first."""
+    """Rows with the largest change first."""
     rows = sorted(proposal["queries"], key=lambda row: (-abs(_change(row)), row["query"]))
     return Table(
         request,

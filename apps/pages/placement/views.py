@@ -173,7 +173,7 @@ class PlacementLivePart(PlacementRunBase):
 
 
 class PlacementStandingPart(PlacementRunBase):
-    """What has moved since: fetched by itself where finding it out takes long."""
+    """Changes of the cluster since the search, fetched on their own where finding them takes long."""
 
     template_name = "pages/placement/notices.html"
 

@@ -230,7 +230,7 @@ class ComparisonFacts:
         )
 
     def _against(self, key: str) -> tuple[str, str]:
-        """How a plan stands against what runs, or against the first where nothing runs."""
+        """A plan against the one that runs, or against the first where none runs."""
         if key == self.running:
             return "", ""
         other = "what runs" if self.running else self.title(self.result["plans"][0]["key"])
@@ -256,7 +256,7 @@ class ComparisonFacts:
     # -- rules
     @cached_property
     def refused(self) -> list[tuple[str, list[SafeString]]]:
-        """What the rules did not do, by version."""
+        """Rewritings that the rules refused, by version."""
         refusals = [
             (f"Version {key.removeprefix('v')}", rewriting["refused"])
             for key, rewriting in self.result["rewriting"].items()
@@ -269,7 +269,7 @@ class ComparisonFacts:
 
     @cached_property
     def search_words(self) -> str:
-        """How much of the space was looked at."""
+        """Share of the space that was searched."""
         looked = list(self.result["rewriting"].values())
         text = f"{counted(sum(rewriting['examined'] for rewriting in looked), 'plan')} looked at"
         capped = [rewriting for rewriting in looked if rewriting["capped"]]
@@ -317,7 +317,7 @@ class ComparisonFacts:
 
     @property
     def sample_words(self) -> str:
-        """How large the samples behind the numbers are."""
+        """Size of the samples behind the numbers."""
         largest = max((plan["sample_events"] for plan in self.result["plans"]), default=0)
         return (
             f"samples of up to {count(largest)} events per input" if largest else "no samples: statistics are assumed"

@@ -30,7 +30,7 @@ _HISTORY = 20
 
 
 class CompareForm(forms.Form):
-    """Where plans are judged, and what is known of the engine's queues."""
+    """Form of a comparison: where plans are judged, and what is known of the engine's queues."""
 
     places = forms.ChoiceField(
         label="Placement",

@@ -87,7 +87,7 @@ class BenchAnswer:
 
     @property
     def infeasible(self) -> str:
-        """Why a job could not place everything on the chosen number of nodes."""
+        """Reason why a job could not place everything on the chosen number of nodes."""
         refinement = self._refinement(self.chosen.nodes) or {}
         return str((refinement.get("infeasible") or {}).get("message", ""))
 
@@ -186,7 +186,7 @@ class BenchAnswer:
         return format_html("{}", self.trouble(self.chosen))
 
     def trouble(self, size: BenchSize) -> str:
-        """What stands against a number of nodes: checkout would take 11.9 s of its 10 s."""
+        """Reason against a number of nodes: checkout would take 11.9 s of its 10 s."""
         if size.stuck:
             return size.stuck
         if size.state == BREAKS:
@@ -309,7 +309,7 @@ class BenchAnswer:
 
     @property
     def preview_url(self) -> str:
-        """Where nodes are added, or named that could go."""
+        """Address of the page that adds nodes, or names those that could go."""
         page = reverse("pages:provisioning-nodes", args=[self.cluster.slug])
         return page + inputs_query(self.inputs, nodes=self.chosen.nodes)
 

@@ -37,7 +37,7 @@ _TYPE_FIELDS = (
 
 
 class BenchFacts:
-    """What the bench shows for the inputs of an address; everything is found out when it is first asked for."""
+    """Facts of the bench for the inputs of an address, each computed when it is first read."""
 
     def __init__(self, page: ClusterPage) -> None:
         self.cluster, self.request = page.cluster, page.request
@@ -125,7 +125,7 @@ class BenchFacts:
         return self._rows[digest]
 
     def _refinement(self, nodes: int) -> dict[str, Any] | None:
-        """What a job has found for a number of nodes."""
+        """Answer of a job for a number of nodes."""
         row = self._asked(self._refinement_of(nodes)) if self.question.is_quick else None
         if row is None or not self.is_answered(row):
             return None

@@ -118,7 +118,7 @@ class BenchChart:
 
     @property
     def finding(self) -> str:
-        """What a reader of the picture would take away."""
+        """The picture in words."""
         words = f"{self.title} by number of nodes. "
         near = [size for size in self.sweep.sizes if abs(size.nodes - self.chosen.nodes) <= 2]
         words += " ".join(f"{size.nodes} nodes: {self._said(size)}." for size in near)
@@ -214,11 +214,11 @@ class BenchChart:
 
     def _bars(self, frame: ChartFrame) -> list[Shape]:
         """Cost by number of nodes; without prices the numbers alone."""
-        known = [cost for cost in self.costs if cost is not None]
-        highest = nice_step(max(known)) if any(known) else 0.0
+        costs = [cost for cost in self.costs if cost is not None]
+        highest = nice_step(max(costs)) if any(costs) else 0.0
         axes = [path_data("M", frame.left, base, "H", frame.right) for base in (frame.base, frame.cost_base)]
         shapes = [path(*axes, css="axis")]
-        if known and highest:
+        if costs and highest:
             label = money(highest, self.currency).removesuffix(".00")
             shapes.append(grid_line(frame.left, frame.cost_top, frame.right))
             shapes.append(text(frame.left - 8, frame.cost_top + 4, label, anchor="end"))
@@ -246,7 +246,10 @@ class BenchChart:
     def _is_labelled(self, index: int, frame: ChartFrame) -> bool:
         sizes = self.sweep.sizes
         every = max(1, math.ceil(len(sizes) * 26 / (frame.right - frame.left)))
-        near = any(abs(index - sizes.index(one)) < every and one is not sizes[index] for one in self._kept_labels)
+        near = any(
+            abs(index - sizes.index(kept_label)) < every and kept_label is not sizes[index]
+            for kept_label in self._kept_labels
+        )
         return sizes[index] in self._kept_labels or (index % every == 0 and not near)
 
     @property
@@ -326,8 +329,8 @@ class FrontChart:
     def latency(point: Mapping[str, Any]) -> float | None:
         """With one node lost where that was asked for."""
         lost = point.get("lost")
-        found = lost["worst_s"] if lost else point["worst_s"]
-        return None if found is None else float(found)
+        latency_s = lost["worst_s"] if lost else point["worst_s"]
+        return None if latency_s is None else float(latency_s)
 
     @property
     def finding(self) -> str:

@@ -98,7 +98,7 @@ class PoolSizeAnswer(WhatIfAnswer):
 
     @property
     def proof(self) -> dict[str, Any] | None:
-        """Why one node less is not enough."""
+        """Proof that one node less is not enough."""
         return self.answer["proof"]
 
     @property
@@ -128,13 +128,13 @@ class PoolSizeAnswer(WhatIfAnswer):
 
 
 def _kept(answer: Mapping[str, Any]) -> str:
-    """What an answer keeps: every objective, or all but those that no number of nodes keeps."""
+    """Objectives that an answer keeps: every one, or all but those that no number of nodes keeps."""
     beyond = len(answer.get("beyond", ()))
     return f"all but {counted(beyond, 'objective')}" if beyond else "every objective"
 
 
 def _asides(answer: Mapping[str, Any]) -> str:
-    """What an answer rests on: objectives left out and why, operators to be split, a search cut short."""
+    """Conditions of an answer: objectives left out and why, operators to be split, a search cut short."""
     said = ""
     if beyond := answer.get("beyond"):
         said += f" The others cannot be kept: {beyond[0]['message']}."
@@ -292,7 +292,7 @@ def _keeps(names: Sequence[str]) -> str:
 
 
 class SurvivalAnswer(WhatIfAnswer):
-    """What the loss of each node does to each query."""
+    """Answer to the loss of each node: the queries that it breaks."""
 
     @property
     def sentence(self) -> SafeString:
@@ -318,7 +318,7 @@ class SurvivalAnswer(WhatIfAnswer):
 
     @property
     def _late(self) -> list[str]:
-        """What misses its objective before anything is lost."""
+        """Queries that miss their objective before any node is lost."""
         return [name for name, query in self.answer["now"].get("queries", {}).items() if query["state"] == "breached"]
 
     @property

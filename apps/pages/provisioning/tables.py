@@ -100,7 +100,7 @@ _MARKS = {"fragile": "at_risk", "infeasible": "breached"}
 
 
 def outcome_state(part: Mapping[str, Any]) -> str:
-    """How a scenario stands: infeasible, breached, at risk, fragile (only with a node lost), holds."""
+    """State of a scenario: infeasible, breached, at risk, fragile (only with a node lost), holds."""
     if part.get("infeasible"):
         return "infeasible"
     for key, state in (("broken", "breached"), ("at_risk", "at_risk")):

@@ -240,7 +240,7 @@ class PlannedNodes(ClusterPage):
 
 
 class _PoolChange:
-    """What a number of nodes asks of the fleet."""
+    """Changes of the fleet that a number of nodes asks for."""
 
     def __init__(self, bench: BenchFacts) -> None:
         self.bench, self.cluster = bench, bench.cluster
@@ -270,7 +270,7 @@ class _PoolChange:
 
     @property
     def cost(self) -> str:
-        """What they cost together, per hour."""
+        """Their total price per hour."""
         price = self.pool.price_per_hour if self.pool is not None else None
         return "" if price is None else money(float(price) * abs(self.more), self.cluster.currency)
 
@@ -319,7 +319,7 @@ class WhatIfPage(ClusterPage):
 
 
 class WhatIfFacts:
-    """What the page of a what-if shows."""
+    """Facts of a what-if for its page."""
 
     def __init__(self, row: WhatIf) -> None:
         self.row, self.cluster = row, row.cluster
@@ -334,7 +334,7 @@ class WhatIfFacts:
 
     @cached_property
     def result(self) -> Any:
-        """What the answer says, as the template of its kind shows it; None while there is none."""
+        """The answer in the form that the template of its kind shows; None while there is none."""
         answer = self.row.result
         return None if answer is None else RESULTS[Find(self.row.find)](self.row, answer)
 
@@ -348,7 +348,7 @@ class WhatIfFacts:
 
     @property
     def moved(self) -> str:
-        """What has moved since, in words."""
+        """Changes of the cluster since, in words."""
         few = list(self.standing.changes[:6])
         more = len(self.standing.changes) - len(few)
         return ", ".join(few) + (f" and {more} more" if more > 0 else "")

@@ -73,7 +73,7 @@ def moment_of(microseconds: Any) -> datetime | None:
 
 @dataclass(frozen=True)
 class StreamQuery:
-    """What the stream processor says of one query."""
+    """One query in the stream processor's last report."""
 
     name: str
     watermark: datetime | None
@@ -253,7 +253,7 @@ class RolloutPanel:
 
     @property
     def parent(self) -> str:
-        """What agents go back to."""
+        """Config that agents go back to."""
         before = self.row.config.parent
         return before.name if before is not None else "what they find by themselves"
 
@@ -268,7 +268,7 @@ class RolloutPanel:
 
     @property
     def reasons(self) -> list[str]:
-        """What the guard says of it now, where no step says it already."""
+        """Reasons of the guard now, where no step names them."""
         said = " ".join(step.words for step in self.view.steps)
         return [] if self.is_back else [reason for reason in self.view.reasons if reason not in said]
 
@@ -307,7 +307,7 @@ _ROLLOUTS = {
 
 
 class SourcesFinding:
-    """What agents do for the cluster, and what is wrong or under way."""
+    """Opening sentence of the page: savings of the agents, and what is wrong or under way."""
 
     def __init__(self, lines: Sequence[AgentLine], stream: StreamCard, rollout: RolloutView | None = None) -> None:
         self.lines, self.stream, self.rollout = lines, stream, rollout

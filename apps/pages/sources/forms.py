@@ -1,4 +1,4 @@
-"""What people type to enrol agents, to describe what is collected, and to keep tables."""
+"""Forms of the sources: enrolment, an agent's budget, collected sources, static tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class EnrolForm(forms.Form):
 
 
 class AgentForm(forms.Form):
-    """What an agent may use: from a hundredth of a core to all that its machine has."""
+    """CPU budget of an agent: from a hundredth of a core to all that its machine has."""
 
     budget_cores = forms.FloatField(label="CPU budget", help_text="Of one core is 1; what it needs beyond is drained.")
 
@@ -74,7 +74,7 @@ class AgentForm(forms.Form):
 
     @property
     def step(self) -> int:
-        """Where the slider stands, 0 to 200: its steps are equal ratios, so that a hundredth of a core counts."""
+        """Position of the slider, 0 to 200: its steps are equal ratios, so that a hundredth of a core counts."""
         try:
             value = min(max(float(self.value), MIN_CORES), self.most)
         except ValueError:

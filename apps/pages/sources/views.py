@@ -98,7 +98,7 @@ class AgentEnrol(SourcesPage):
 
 @dataclass(frozen=True)
 class JoinCommand:
-    """How an agent joins with a token."""
+    """Command with which an agent joins by a token."""
 
     request: HttpRequest
     cluster: Cluster

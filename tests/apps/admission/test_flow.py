@@ -115,7 +115,7 @@ def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: st
 
 
 def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, admitter: Any) -> None:
-    """What the decision promised for every query is what an estimate of the cluster then says."""
+    """The decision's promise for every query is the estimate of the cluster afterwards."""
     from engine.estimation.estimate import estimate
 
     make_query(cluster, "third", 0.65, bound_s=1.0)

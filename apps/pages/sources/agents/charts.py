@@ -67,14 +67,14 @@ def pipeline_picture(agent: str, cluster: str, stages: Sequence[PipelineStage], 
     block, link = _widths(len(own))
     end = _LEFT + len(own) * (block + link) - link
     width = end + _RIGHT
-    most = max((stage.flow.in_eps for stage in own if stage.flow), default=0.0)
+    highest_eps = max((stage.flow.in_eps for stage in own if stage.flow), default=0.0)
     shapes = [*_lead(flow)]
     for place, stage in enumerate(own):
         x = _LEFT + place * (block + link)
         came = stage.flow.in_eps if stage.flow else 0.0
-        shapes.append(_link(x - link if place else x - 26, x, came, most))
-        shapes += [*_block(x, block, stage), *_drain(x + block / 2, stage, most)]
-    shapes += [*_tail(own, end, most), *_cluster(cluster, end, flow)]
+        shapes.append(_link(x - link if place else x - 26, x, came, highest_eps))
+        shapes += [*_block(x, block, stage), *_drain(x + block / 2, stage, highest_eps)]
+    shapes += [*_tail(own, end, highest_eps), *_cluster(cluster, end, flow)]
     label = _label(agent, own, flow)
     style = f"min-width:{width}px;max-width:{round(width * 1.2)}px"
     return picture(width, 216, label, shapes, style=style)
@@ -93,10 +93,10 @@ def _lead(flow: QueryFlow | None) -> list[Shape]:
     return [text(0, 66, f"{rate(flow.in_eps)} in", "tb"), text(0, 81, bytes_size(flow.in_bytes_s, "/s"))]
 
 
-def _link(x0: float, x1: float, eps: float, most: float) -> Shape:
-    if not most or not eps:
+def _link(x0: float, x1: float, eps: float, highest_eps: float) -> Shape:
+    if not highest_eps or not eps:
         return path("M", x0, 41, "H", x1, stroke="line-control", stroke_dasharray="2 3")
-    return rect(x0, 40, x1 - x0, max(1.5, _TALLEST * eps / most), fill="c-fill", opacity=0.55)
+    return rect(x0, 40, x1 - x0, max(1.5, _TALLEST * eps / highest_eps), fill="c-fill", opacity=0.55)
 
 
 def _block(x: float, width: float, stage: PipelineStage) -> list[Shape]:
@@ -114,23 +114,23 @@ def _block(x: float, width: float, stage: PipelineStage) -> list[Shape]:
     ]
 
 
-def _drain(middle: float, stage: PipelineStage, most: float) -> list[Shape]:
+def _drain(middle: float, stage: PipelineStage, highest_eps: float) -> list[Shape]:
     """From a block down to the cluster."""
-    if stage.flow is None or not stage.flow.drained_eps or not most:
+    if stage.flow is None or not stage.flow.drained_eps or not highest_eps:
         return []
-    width = max(2.0, 0.7 * _TALLEST * stage.flow.drained_eps / most)
+    width = max(2.0, 0.7 * _TALLEST * stage.flow.drained_eps / highest_eps)
     return [
         rect(middle - width / 2, 118, width, 52, fill="c-drain"),
         text(middle + width / 2 + 6, 140, rate(stage.flow.drained_eps), "t2"),
     ]
 
 
-def _tail(own: Sequence[PipelineStage], end: float, most: float) -> list[Shape]:
+def _tail(own: Sequence[PipelineStage], end: float, highest_eps: float) -> list[Shape]:
     """The output of the last operator, which goes to the cluster too."""
     last = own[-1].flow if own else None
-    if last is None or not last.out_eps or not most:
+    if last is None or not last.out_eps or not highest_eps:
         return []
-    height = max(1.5, _TALLEST * min(1.0, last.out_eps / most))
+    height = max(1.5, _TALLEST * min(1.0, last.out_eps / highest_eps))
     data = path_data("M", end, 40, "h", 24 + height, "v", 130, "h", -height, "V", 40 + height, "H", end, "z")
     return [path(data, fill="c-fill", opacity=0.55)]
 
@@ -210,7 +210,7 @@ class Settling:
         self.rows = [row for row in rows if len(row.load_factors) == len(self.operators)]
         self.window = max(1, round((window_s or 0.0) / epoch_s))
         self.window_s = window_s
-        self.changes = [one for one in changes if self.rows and self._first_us <= one.get("epoch_us", 0)]
+        self.changes = [change for change in changes if self.rows and self._first_us <= change.get("epoch_us", 0)]
 
     def __bool__(self) -> bool:
         return len(self.rows) > 1
@@ -247,10 +247,12 @@ class Settling:
 
     @property
     def finding(self) -> str:
-        """What a reader of the picture would take away."""
+        """The picture in words."""
         span = counted(round(self._span_us / 1e6), "second")
         last = self.rows[-1]
-        factors = ", ".join(f"{one} {factor_text(p)}" for one, p in zip(self.operators, last.load_factors, strict=True))
+        factors = ", ".join(
+            f"{operator} {factor_text(p)}" for operator, p in zip(self.operators, last.load_factors, strict=True)
+        )
         words = f"{self.name} over the last {span}: load factors now {factors}; CPU {ratio(self.used[-1])} of "
         words += f"{ratio(self.budget[-1])} cores; {percent(self.overflow[-1])} of records overflow."
         if self.changes:
@@ -300,11 +302,11 @@ class Settling:
         return [text(frame.width - frame.right + 8, y, words, css)] if frame.right > 40 else []
 
     def _panel(
-        self, frame: PictureFrame, y: float, title: str, top: float, told: Callable[[float], Quantity]
+        self, frame: PictureFrame, y: float, title: str, top: float, value_format: Callable[[float], Quantity]
     ) -> list[Shape]:
         return [
             *(grid_line(frame.left, at, frame.left + frame.span) for at in (y, y + _PANEL)),
-            text(frame.left - 8, y + 4, told(top), anchor="end"),
+            text(frame.left - 8, y + 4, value_format(top), anchor="end"),
             text(frame.left - 8, y + _PANEL, "0", anchor="end"),
             text(frame.left, y - 6, title, "t2 halo"),
         ]

@@ -144,13 +144,13 @@ class PipelineAt:
 
     @property
     def phase(self) -> str:
-        """What its runtime does, or how the last epoch was, in words."""
+        """Phase of its runtime, or state of its last epoch, in words."""
         phase, state = str(self.said.get("phase") or ""), str(self.said.get("adapting") or "")
         return _PHASES.get(phase) or _STATES.get(state, "")
 
     @property
     def reason(self) -> str:
-        """Why, as the agent says it."""
+        """Reason that the agent reports."""
         text = str(self.said.get("reason") or "")
         return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
 
@@ -166,7 +166,7 @@ class PipelineAt:
 
     @property
     def refused(self) -> list[str]:
-        """Why it refused the newest configuration."""
+        """Reasons why it refused the newest config."""
         return [str(reason) for reason in (self.said.get("refused") or {}).get("reasons") or []]
 
     # -- how it settled
@@ -278,7 +278,7 @@ class AgentFacts:
         return epochs_of([pk], round((now_s - _EPOCHS_S) * 1e6)).get(pk, {})
 
     def forecast(self, budget_cores: float, settings: Mapping[int, Mapping[str, Any]] | None = None) -> AgentPrediction:
-        """What would follow from another budget, or from other settings by the assignment's id."""
+        """Prediction for another budget, or for other settings by the assignment's id."""
         learned = {row.live_id: row.document for row in Learned.objects.filter(agent=self.agent)}
         flows = self.flow.queries if self.flow is not None else {}
         parts = [
@@ -295,7 +295,7 @@ class AgentFacts:
 
     @cached_property
     def faults(self) -> list[str]:
-        """What is wrong and what is worth knowing, each in a sentence."""
+        """Faults and remarks, each in a sentence."""
         view = self.line.view
         reasons = view.reasons if view.state not in {AgentState.STEADY, AgentState.ADAPTING} else ()
         faults = [*reasons, *self._sending, *view.notes] if self.line.reports else list(reasons)
@@ -303,7 +303,7 @@ class AgentFacts:
 
     @property
     def _sending(self) -> list[str]:
-        """What keeps its frames from being taken."""
+        """Faults that keep its frames from being accepted."""
         sender: Mapping[str, Any] = self.said.get("sender") or {}
         state, fault = str(sender.get("state") or "sending"), sender.get("fault")
         if state in {"sending", "moving"} and not fault:
@@ -352,7 +352,7 @@ class AgentFacts:
 
     @property
     def schedule(self) -> SafeString | None:
-        """How its queries share its core, in a sentence; None where it has not said."""
+        """Sharing of its core by its queries, in a sentence; None where it has not reported it."""
         said: Mapping[str, Any] = self.said.get("schedule") or {}
         if not said.get("policy") or not self.assignments:
             return None
@@ -401,7 +401,7 @@ class AgentFacts:
 
     @property
     def facts(self) -> list[tuple[str, Any]]:
-        """What it says of itself."""
+        """Its last heartbeat."""
         said, spool = self.said, self.said.get("spool") or {}
         sent, acked = said.get("sent_seq"), said.get("acked_seq")
         waiting = f"{count(spool.get('frames'))} frames" if spool.get("frames") is not None else MISSING

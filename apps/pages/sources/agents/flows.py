@@ -74,7 +74,7 @@ class QueryFlow:
 
     @property
     def in_bytes_s(self) -> float:
-        """What sending everything would take."""
+        """Bytes per second if every record were sent."""
         return self.operators[0].in_bytes_s if self.operators else 0.0
 
     @property

@@ -89,7 +89,7 @@ class AdaptingForm(forms.Form):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What differs from the defaults, as the services take it."""
+        """Settings that differ from the defaults, as the services take them."""
         settings = {name: self.cleaned_data[name] for name in ("method", "objective")}
         for name in _LABELS:
             value = self.cleaned_data[name]

@@ -40,7 +40,7 @@ _EPOCHS = 10  # the newest, that tell what operators use now
 
 
 def operator_cores(parts: Sequence[Assignment], epochs: Mapping[str, Sequence[EpochRow]]) -> float | None:
-    """What the operators of an agent's queries use now, from its epochs by query; None where there are none."""
+    """CPU of the operators of an agent's queries, from its epochs by query; None where there are none."""
     newest = [rows[-_EPOCHS:] for rows in (epochs.get(part.live.key) for part in parts) if rows]
     if not newest:
         return None
@@ -89,7 +89,7 @@ class RecentLoad:
 
     @cached_property
     def whole_cores(self) -> float:
-        """What running everything would take."""
+        """Cores that running everything would take."""
         return self.second([1.0] * len(self.chain.relay)).cpu_s
 
     def second(self, factors: Sequence[float], share_cores: float = math.inf) -> EpochPrediction:
@@ -119,7 +119,7 @@ def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[flo
 
 
 def _in_force(part: Assignment) -> Mapping[str, Any]:
-    """How it adapts now: a refined configuration's settings come before its own."""
+    """Settings of its adaptation now: a refined config's come before its own."""
     refined = refined_of(part)
     return refined["settings"] if refined is not None else part.settings
 
@@ -191,7 +191,7 @@ class AgentPrediction:
         ]
 
     def _share(self, left: float, loads: Sequence[tuple[Assignment, RecentLoad]], own: int) -> float:
-        """What a query could have: all that the others leave it, in fairness."""
+        """Share that a query could have: all that the others leave it, in fairness."""
         demands = [math.inf if k == own else lately.whole_cores for k, (_, lately) in enumerate(loads)]
         return max_min(left, demands, [part.weight for part, _ in loads])[own]
 
@@ -316,7 +316,7 @@ class BulkPlan:
 
     @property
     def refusal(self) -> str:
-        """Why there is nothing to do."""
+        """Reason why there is nothing to do."""
         if not self.lines:
             return "No agent is chosen. Tick some in the list first."
         if self.what == "canary" and self.rollout is None:

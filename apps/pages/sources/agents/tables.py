@@ -71,7 +71,7 @@ class AgentLine:
 
     @property
     def reason(self) -> str:
-        """Why it is not steady, where its state does not say it."""
+        """Reason why it is not steady, where its state does not say it."""
         return "; ".join(self.view.reasons) if self.reports and self.state != AgentState.ADAPTING else ""
 
     @property

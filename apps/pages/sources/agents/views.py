@@ -136,7 +136,7 @@ class AgentBudget(AgentPage):
 
 @dataclass(frozen=True)
 class FactorsPreview:
-    """What would follow from load factors, reckoned with what came lately."""
+    """Prediction of load factors from the records of the last minutes."""
 
     view: AgentFacts
     part: PipelineAt

@@ -157,7 +157,7 @@ def configs_sentence(held: Mapping[int, int]) -> str:
 
 
 class CheckPanel:
-    """What a configuration would have done with recorded epochs."""
+    """Check of a config on recorded epochs."""
 
     def __init__(self, checked: Mapping[str, Any]) -> None:
         self.checked = checked
@@ -214,7 +214,7 @@ class CheckPanel:
 
 @dataclass(frozen=True)
 class ConfigPart:
-    """What a configuration holds for a query at an agent."""
+    """Part of a config for a query at an agent."""
 
     view: PartView
 

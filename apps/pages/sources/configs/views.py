@@ -92,7 +92,7 @@ class ConfigNew(ClusterPage):
         return self.checked(form)
 
     def checked(self, form: NewConfigForm) -> HttpResponse:
-        """What it would have done, without making it."""
+        """Check of a config before it is made."""
         try:
             check = config_check(cluster=self.cluster, wish=form.wish)
         except Malformed as refusal:

@@ -60,12 +60,12 @@ class SweepPicture:
     @property
     def sentence(self) -> str:
         """`46 of 48 came within their interval (96%, 95% wanted).`"""
-        judged, wanted = self.line.judged, percent(self.line.settings.confidence)
+        judged, confidence = self.line.judged, percent(self.line.settings.confidence)
         if not judged:
             return "No interval yet: three windows have to be known before there is one."
-        hits = sum(bool(one.is_hit) for one in judged)
+        hits = sum(bool(sweep.is_hit) for sweep in judged)
         what = counted(len(judged), "watermark")
-        return f"{hits} of {what} came within the interval: {percent(self.line.hit_rate)}, {wanted} wanted."
+        return f"{hits} of {what} came within the interval: {percent(self.line.hit_rate)}, {confidence} wanted."
 
     @property
     def finding(self) -> str:
@@ -84,7 +84,9 @@ class SweepPicture:
     @cached_property
     def _highest_s(self) -> float:
         shown = self._shown(_SWEEPS_WIDE)
-        return max([max(one.delay_s, one.interval_s[1] if one.interval_s else 0.0) for one in shown], default=0.0)
+        return max(
+            [max(sweep.delay_s, sweep.interval_s[1] if sweep.interval_s else 0.0) for sweep in shown], default=0.0
+        )
 
     @property
     def svg(self) -> SafeString:
@@ -95,12 +97,12 @@ class SweepPicture:
         """(window's end, expected, arrived, result) of the windows drawn, newest first; delays after the end."""
         return [
             (
-                clock_of(one.deadline_us),
-                str(seconds_range(max(one.interval_s[0], 0.0), one.interval_s[1])) if one.interval_s else MISSING,
-                str(seconds(one.delay_s)),
-                str(seconds(one.latency_s)),
+                clock_of(sweep.deadline_us),
+                str(seconds_range(max(sweep.interval_s[0], 0.0), sweep.interval_s[1])) if sweep.interval_s else MISSING,
+                str(seconds(sweep.delay_s)),
+                str(seconds(sweep.latency_s)),
             )
-            for one in reversed(self._shown(_SWEEPS_WIDE))
+            for sweep in reversed(self._shown(_SWEEPS_WIDE))
         ]
 
     def _shown(self, frame: PictureFrame) -> list[Sweep]:
@@ -141,12 +143,12 @@ class SweepPicture:
             return group(title(self._said(sweep)), band, cross)
         return group(title(self._said(sweep)), band, circle(x, y, min(3, max(half, 1.5)), css="mea"))
 
-    def _said(self, one: Sweep) -> str:
-        words = f"Window until {clock_of(one.deadline_us)}: watermark {seconds(one.delay_s)} after its end"
-        if one.interval_s is None:
+    def _said(self, sweep: Sweep) -> str:
+        words = f"Window until {clock_of(sweep.deadline_us)}: watermark {seconds(sweep.delay_s)} after its end"
+        if sweep.interval_s is None:
             return f"{words}; nothing was expected yet"
-        least, most = one.interval_s
-        return f"{words}; expected {seconds(max(least, 0.0))} to {seconds(most)} after it"
+        low, high = sweep.interval_s
+        return f"{words}; expected {seconds(max(low, 0.0))} to {seconds(high)} after it"
 
     def _times(self, frame: PictureFrame, step: float, shown: list[Sweep]) -> list[Shape]:
         every = max(1, math.ceil(len(shown) / max(2, frame.span // 110)))
@@ -210,11 +212,11 @@ class Timeline:
 
     @property
     def finding(self) -> str:
-        """What a reader of the picture would take away."""
+        """The picture in words."""
         busy = sum(self.shares)
         words = f"{self.agent} over the last {seconds(self.span_s)}: queries had its core {percent(busy)} of the time"
-        most = max(range(len(self.lines)), key=lambda place: self.shares[place])
-        words += f", {self.lines[most].name} most with {percent(self.shares[most])}" if busy else ""
+        busiest = max(range(len(self.lines)), key=lambda place: self.shares[place])
+        words += f", {self.lines[busiest].name} most with {percent(self.shares[busiest])}" if busy else ""
         swept = sum(len(self._swept(line)) for line in self.lines)
         return f"{words}. {counted(swept, 'window')} swept."
 
@@ -231,11 +233,11 @@ class Timeline:
         return "; ".join(parts)
 
     def _swept(self, line: ScheduledQuery) -> list[Sweep]:
-        return [one for one in line.sweeps if one.emitted_us >= self.begin_us]
+        return [sweep for sweep in line.sweeps if sweep.emitted_us >= self.begin_us]
 
     @cached_property
     def told(self) -> dict[str, Any]:
-        """What the page says of the epoch that is pointed at: by lane, [begin in s, records, slack in s, ran in ms]."""
+        """Epochs for the page's pointer, by lane: [begin in s, records, slack in s, ran in ms]."""
         local = timezone.localtime(self.end)
         offset = local.utcoffset()
         lanes = [{"name": line.name, "rows": self._told(line)} for line in self.lines]
@@ -344,11 +346,11 @@ class Timeline:
             rings.append(circle(end, at, 3, title(self._window(line, sweep)), css="mea"))
         return [path(*data, stroke="c-measured", stroke_width=1.25), *rings] if data else []
 
-    def _window(self, line: ScheduledQuery, one: Sweep) -> str:
+    def _window(self, line: ScheduledQuery, sweep: Sweep) -> str:
         """A swept window in words."""
-        hit = {True: ", as expected", False: ", not within what was expected", None: ""}[one.is_hit]
-        words = f"{line.name}, window until {clock_of(one.deadline_us)}: result {_after(one.latency_s)}; "
-        return f"{words}watermark {_after(one.delay_s)}{hit}"
+        hit = {True: ", as expected", False: ", not within what was expected", None: ""}[sweep.is_hit]
+        words = f"{line.name}, window until {clock_of(sweep.deadline_us)}: result {_after(sweep.latency_s)}; "
+        return f"{words}watermark {_after(sweep.delay_s)}{hit}"
 
     def _next(self, frame: PictureFrame, line: ScheduledQuery, y: float, height: float) -> Shape | None:
         """The interval in which the next sweeping watermark is expected, as a whisker with its mean."""
@@ -369,7 +371,7 @@ class Timeline:
     @cached_property
     def memory(self) -> list[tuple[int, int]]:
         """(epoch, bytes waiting at its end) over all queries, oldest first."""
-        return [one for one in memory_of(self.lines) if one[0] >= self.begin_us]
+        return [sample for sample in memory_of(self.lines) if sample[0] >= self.begin_us]
 
     def _memory(self, frame: PictureFrame, y: float) -> list[Shape]:
         held = [size for _, size in self.memory]

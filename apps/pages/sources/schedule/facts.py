@@ -137,7 +137,7 @@ class ScheduleFacts:
 
     @property
     def faults(self) -> list[str]:
-        """What it refused, and what is worth knowing."""
+        """Refusals and remarks of the agent."""
         refused = self.said.get("refused") or {}
         if not refused:
             return []
@@ -341,7 +341,7 @@ _SWITCHES = {
 
 
 class SwitchPanel:
-    """What would follow: who, from what to what, what is judged, how long it takes."""
+    """Preview of a switch: agents, settings before and after, measures of the guard, duration."""
 
     def __init__(self, preview: Any) -> None:
         self.preview = preview

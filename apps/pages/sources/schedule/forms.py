@@ -1,4 +1,4 @@
-"""How agents share their cores, as people choose it: the policy and its parameters, each within its safe range."""
+"""Forms of scheduling: the policy and its parameters, each within its safe range."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ScheduleForm(forms.Form):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What differs from the defaults, as the services take it."""
+        """Settings that differ from the defaults, as the services take them."""
         settings = {"policy": self.cleaned_data["policy"], **{name: self._value(name) for name in _NUMBERS}}
         defaults = _DEFAULTS.to_dict()
         return {name: value for name, value in settings.items() if value != defaults[name]}

@@ -73,7 +73,7 @@ def _named(slug: str, line: ScheduledQuery) -> SafeString:
 
 
 def _by_state(line: ScheduledQuery) -> tuple[bool, str]:
-    """What needs a hand first."""
+    """Queries that need attention come first."""
     mark = line_mark(line)
     return mark.tone != "watch", mark.label
 

@@ -176,7 +176,7 @@ class ScheduleSwitch(ClusterPage):
 
 
 def _done(switch: Any) -> str:
-    """What came of it."""
+    """Result of the switch in a sentence."""
     if switch.config is None:
         return "Nothing to change: these agents schedule so already."
     if not switch.made:

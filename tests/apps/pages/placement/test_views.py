@@ -36,7 +36,7 @@ def cluster(db: None) -> Cluster:
 
 
 def text(response: Any) -> str:
-    """What is read on the page: without tags, spaces as one."""
+    """Text of the page: without tags, spaces as one."""
     html = re.sub(r"<(script|style|template).*?</\1>", "", response.content.decode(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html)).replace("\u00a0", " ")
 

@@ -1,4 +1,4 @@
-"""How agents adapt: phase and reason, how each change settled, the budget's slider, methods, several agents at once."""
+"""Pages of agents: phase and reason, settling, budget, methods, several agents at once."""
 
 from __future__ import annotations
 

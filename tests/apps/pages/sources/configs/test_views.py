@@ -81,7 +81,7 @@ def inside(page: str, part: str) -> str:
 
 
 def learn(live: LiveQuery, name: str) -> None:
-    """What Spark knows: 100 records/s take 0.01, 0.01 and 0.2 CPU seconds."""
+    """Learned costs: 100 records/s take 0.01, 0.01 and 0.2 CPU seconds."""
     operators = [
         {"id": "window", "cost_s": 1e-4, "relay": 1.0, "records": 5000},
         {"id": "answered", "cost_s": 1e-4, "relay": 0.8, "records": 5000},

@@ -1,4 +1,4 @@
-"""What another policy would change: asked for on the page, worked out by a worker, shown beside round robin."""
+"""Replay of a schedule: requested on the page, computed by a worker, shown beside round robin."""
 
 from __future__ import annotations
 
