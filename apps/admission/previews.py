@@ -11,7 +11,7 @@ from django.utils import timezone
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import apply_decided, enqueue_decided, has_later_start, is_passing
 from apps.admission.models import AdmissionRequest
-from apps.admission.questions import AdmissionQuestion, question_changes, question_of
+from apps.admission.questions import RequestQuestion, question_changes, question_of
 from apps.admission.selectors import change_to_start, is_over
 from apps.admission.services import admission_announce, admission_submit, release_queued_query
 from apps.core.errors import SluiceError
@@ -27,7 +27,7 @@ __all__ = ["admission_decide", "admission_store", "preview_admission"]
 
 def admission_decide(
     request: AdmissionRequest, *, purpose: str, progress: Callable[[float, str], None] | None = None
-) -> tuple[AdmissionQuestion, AdmissionDecision]:
+) -> tuple[RequestQuestion, AdmissionDecision]:
     """Ask the engine about the request on the cluster as it is now."""
     question = question_of(request)
     changes = list(request.changes)
@@ -45,7 +45,7 @@ def admission_decide(
 
 
 def admission_store(
-    *, request: AdmissionRequest, purpose: str, question: AdmissionQuestion, decision: AdmissionDecision
+    *, request: AdmissionRequest, purpose: str, question: RequestQuestion, decision: AdmissionDecision
 ) -> AdmissionRequest:
     """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
     Cluster.objects.select_for_update().get(pk=request.cluster_id)
@@ -117,7 +117,7 @@ def _refused_in_queue(request: AdmissionRequest) -> None:
     release_queued_query(request)
 
 
-def _policy(cluster: Cluster, question: AdmissionQuestion) -> AdmissionPolicy:
+def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
     """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
     return AdmissionPolicy(
         review_at_risk=cluster.review_at_risk,

@@ -37,7 +37,7 @@ from engine.errors import EngineError
 from engine.fields import BAD, Field, FieldTable, ListOf, String
 
 __all__ = [
-    "AdmissionQuestion",
+    "RequestQuestion",
     "candidate_of",
     "draft_from_document",
     "draft_version",
@@ -160,7 +160,7 @@ CANDIDATE = "candidate"
 
 
 @dataclass(frozen=True)
-class AdmissionQuestion:
+class RequestQuestion:
     """Question to the engine: running deployment, candidate, and a digest of both.
 
     `parts` are the snapshot's parts and the candidate's own, so that a change of the candidate's statistics or of the
@@ -174,7 +174,7 @@ class AdmissionQuestion:
     closed_nodes: tuple[str, ...]
 
 
-def question_of(request: AdmissionRequest) -> AdmissionQuestion:
+def question_of(request: AdmissionRequest) -> RequestQuestion:
     """Take a snapshot of the request's cluster as it is now. An earlier version of the query is left out of it.
 
     A preview does so once, in its job, where the engine is asked; checks and comparisons do without.
@@ -183,7 +183,7 @@ def question_of(request: AdmissionRequest) -> AdmissionQuestion:
     running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
     parts = {**snapshot.parts, **_candidate_part(request, candidate)}
-    return AdmissionQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
+    return RequestQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
 
 
 def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> Deployment:

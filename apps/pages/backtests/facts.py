@@ -210,8 +210,8 @@ class BacktestFacts:
             SideRow("Left to a person", str(old["review"]), str(new["review"])),
             SideRow("Rejected", str(old["rejected"]), str(new["rejected"])),
             SideRow("Admitted, but not applied", str(old["left"]), "–"),
-            _less("Queries over their objective", old["queries_over"], new["queries_over"], str),
-            _less("Time over objectives, all queries", old["seconds_over"], new["seconds_over"], duration_words),
+            _reduction("Queries over their objective", old["queries_over"], new["queries_over"], str),
+            _reduction("Time over objectives, all queries", old["seconds_over"], new["seconds_over"], duration_words),
             SideRow("Operators moved", str(old["moves"]), str(new["moves"])),
             SideRow("Busiest node, mean load", f"{busiest[0]:.2f}", f"{busiest[1]:.2f}"),
         ]
@@ -324,7 +324,7 @@ class BacktestFacts:
         return {"cluster": self.cluster.slug, **period, "policy": self.row.policy, "ask": self.row.ask}
 
 
-def _less(name: str, old: float, new: float, words: Any) -> SideRow:
+def _reduction(name: str, old: float, new: float, words: Any) -> SideRow:
     """A line of which less is better."""
     better = "" if new == old else "ok" if new < old else "bad"
     return SideRow(name, words(old), words(new), better)

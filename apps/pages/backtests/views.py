@@ -35,7 +35,7 @@ FAULTS_AT = {"policy.": "", "cluster": "period"} | {
     f"policy.{name}": name for name in ("admission", "at_risk", "assumed", "headroom", "placement", "max_moves")
 }
 _LOCAL = "%Y-%m-%dT%H:%M"
-_DOUBT = [("admit", "Admit"), ("review", "Leave to a person: not admitted here")]
+_REVIEW_CHOICES = [("admit", "Admit"), ("review", "Leave to a person: not admitted here")]
 
 
 def _moment(label: str, text: str) -> forms.DateTimeField:
@@ -68,10 +68,10 @@ class BacktestForm(forms.Form):
         help_text="How each request is decided at the load of its moment.",
     )
     at_risk = forms.ChoiceField(
-        label="At risk", choices=_DOUBT, help_text="The estimate holds, the upper end of its interval does not."
+        label="At risk", choices=_REVIEW_CHOICES, help_text="The estimate holds, the upper end of its interval does not."
     )
     assumed = forms.ChoiceField(
-        label="Assumed statistics", choices=_DOUBT, help_text="Or measured on too few events to be sure."
+        label="Assumed statistics", choices=_REVIEW_CHOICES, help_text="Or measured on too few events to be sure."
     )
     headroom = forms.FloatField(
         initial=0, min_value=0, max_value=90, help_text="Share of every objective that must stay free."

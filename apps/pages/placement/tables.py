@@ -246,8 +246,8 @@ def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size
             Column("from", "From", lambda move: where_words(move.before), css=lambda move: "nw"),
             Column("to", "To", lambda move: where_words(move.after), css=lambda move: "nw"),
             Column("size", "State", _state_bytes, sort="state_bytes", csv=lambda move: move.state_bytes, num=True),
-            Column("duration", "Takes", _takes, sort="duration_s", csv=lambda move: move.duration_s, num=True),
-            Column("bump", "Delays", _bump, sort="bump_s", csv=lambda move: move.bump_s, num=True),
+            Column("duration", "Takes", _duration, sort="duration_s", csv=lambda move: move.duration_s, num=True),
+            Column("bump", "Delays", _pause, sort="bump_s", csv=lambda move: move.bump_s, num=True),
             Column("why", "Why", _why, csv=lambda move: move.why, full=True),
             *(rows if run.batches else []),
         ],
@@ -286,11 +286,11 @@ def _state_bytes(move: PlacementMove) -> SafeString | str:
     return "none" if not move.state_bytes else bytes_size(move.state_bytes).html
 
 
-def _takes(move: PlacementMove) -> SafeString:
+def _duration(move: PlacementMove) -> SafeString:
     return seconds(move.duration_s).html
 
 
-def _bump(move: PlacementMove) -> SafeString | str:
+def _pause(move: PlacementMove) -> SafeString | str:
     if move.bump_s < _CHANGED_S:
         return "nobody"
     delay = seconds(move.bump_s).html

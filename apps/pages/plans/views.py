@@ -72,7 +72,7 @@ class PlansTab(QueryTab):
     def shown(self, name: str, *, form: CompareForm | None = None, notice: str = "", status: int = 200) -> HttpResponse:
         detail = self.detail(name)
         query = detail.query
-        comparison = _wanted(query, self.request.GET.get("comparison", ""))
+        comparison = _comparison(query, self.request.GET.get("comparison", ""))
         notes = dict(query.versions.values_list("number", "note"))
         history = list(comparisons_visible().filter(query=query)[:_HISTORY])
         context = {
@@ -88,7 +88,7 @@ class PlansTab(QueryTab):
         return self.show(detail, status, **context)
 
 
-def _wanted(query: Query, comparison_id: str) -> PlanComparison | None:
+def _comparison(query: Query, comparison_id: str) -> PlanComparison | None:
     """The comparison of the address, or the newest with a ranking."""
     if not comparison_id:
         return comparison_latest(query)
@@ -136,7 +136,7 @@ class PlanAdopt(PlansTab):
     scope = "operate"
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        comparison = _wanted(query_by_name(self.cluster, name), request.POST.get("comparison", ""))
+        comparison = _comparison(query_by_name(self.cluster, name), request.POST.get("comparison", ""))
         if comparison is None:
             return self.shown(name, notice="There is no comparison yet; compare first.", status=422)
         try:

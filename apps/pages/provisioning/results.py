@@ -18,8 +18,8 @@ from apps.ui.numbers import MISSING, counted, factor, money, percent, seconds, s
 
 __all__ = [
     "RESULTS",
+    "CheapestMixAnswer",
     "FrontAnswer",
-    "MixAnswer",
     "PoolSizeAnswer",
     "WhatIfAnswer",
     "first_known",
@@ -86,15 +86,19 @@ class PoolSizeAnswer(WhatIfAnswer):
     def sentence(self) -> SafeString:
         answer = self.answer
         if answer["nodes"] is None:
-            kept = _kept(answer)
-            return format_html("No pool of up to <b>{} nodes</b> keeps {}.{}", answer["most"], kept, _asides(answer))
+            kept = _kept_words(answer)
+            return format_html(
+                "No pool of up to <b>{} nodes</b> keeps {}.{}", answer["most"], kept, _condition_words(answer)
+            )
         cost = self.money(answer["cost_per_hour"])
         price = "" if cost == MISSING else format_html(", for <b>{} per hour</b>", cost)
         lost = " with any one lost" if self.row.options.get("lose_one", True) else ""
-        more = _more(answer["added"])
+        more = _added_words(answer["added"])
         verb = "keeps" if answer["nodes"] == 1 else "keep"
         noun = counted(answer["nodes"], "node")
-        return format_html("<b>{}</b> {} {}{}{}{}.{}", noun, verb, _kept(answer), lost, price, more, _asides(answer))
+        return format_html(
+            "<b>{}</b> {} {}{}{}{}.{}", noun, verb, _kept_words(answer), lost, price, more, _condition_words(answer)
+        )
 
     @property
     def proof(self) -> dict[str, Any] | None:
@@ -127,13 +131,13 @@ class PoolSizeAnswer(WhatIfAnswer):
         return [size_row(size, self.currency) for size in self.answer["sizes"]]
 
 
-def _kept(answer: Mapping[str, Any]) -> str:
+def _kept_words(answer: Mapping[str, Any]) -> str:
     """Objectives that an answer keeps: every one, or all but those that no number of nodes keeps."""
     beyond = len(answer.get("beyond", ()))
     return f"all but {counted(beyond, 'objective')}" if beyond else "every objective"
 
 
-def _asides(answer: Mapping[str, Any]) -> str:
+def _condition_words(answer: Mapping[str, Any]) -> str:
     """Conditions of an answer: objectives left out and why, operators to be split, a search cut short."""
     said = ""
     if beyond := answer.get("beyond"):
@@ -147,13 +151,13 @@ def _asides(answer: Mapping[str, Any]) -> str:
     return said
 
 
-def _more(added: int | None) -> str:
+def _added_words(added: int | None) -> str:
     if added is None or added == 0:
         return "; they are there already" if added == 0 else ""
     return f"; {added} more than now" if added > 0 else f"; {-added} fewer than now"
 
 
-class MixAnswer(WhatIfAnswer):
+class CheapestMixAnswer(WhatIfAnswer):
     """The cheapest mix of node types."""
 
     @property
@@ -162,8 +166,8 @@ class MixAnswer(WhatIfAnswer):
             return format_html("{}", self.message)
         sure = "every cheaper mix is proven too small" if self.answer["proven"] else "no cheaper one was found"
         cost = self.money(self.answer["cost_per_hour"])
-        asides = _asides({**self.answer, "complete": True})
-        kept = _kept(self.answer)
+        asides = _condition_words({**self.answer, "complete": True})
+        kept = _kept_words(self.answer)
         return format_html("<b>{}</b> for <b>{} per hour</b> keep {}; {}.{}", self.words, cost, kept, sure, asides)
 
     @property
@@ -391,7 +395,7 @@ RESULTS: dict[Find, Callable[[WhatIf, Mapping[str, Any]], Any]] = {
     Find.COMPARE: ScenariosAnswer,
     Find.SWEEP: SweepAnswer,
     Find.SMALLEST_POOL: PoolSizeAnswer,
-    Find.CHEAPEST_MIX: MixAnswer,
+    Find.CHEAPEST_MIX: CheapestMixAnswer,
     Find.PARETO: FrontAnswer,
     Find.SURVIVAL: SurvivalAnswer,
     Find.GROWTH: GrowthAnswer,

@@ -256,7 +256,7 @@ def what_ifs_table(request: HttpRequest, cluster: Cluster) -> Table:
         request,
         [
             Column("find", "Question", partial(_what_if_heading, cluster), sort="find", csv=lambda row: row.find),
-            Column("about", "About", _about, csv=_about),
+            Column("about", "About", _scenario_names, csv=_scenario_names),
             Column("state", "State", _state, sort="state", csv=lambda row: row.state),
             *request_columns(),
         ],
@@ -280,7 +280,7 @@ def _what_if_heading(cluster: Cluster, row: WhatIf) -> SafeString:
     return format_html('<a class="name" href="{}">{}</a>', url, row.get_find_display())
 
 
-def _about(row: WhatIf) -> str:
+def _scenario_names(row: WhatIf) -> str:
     """The scenarios' names, or the changes of the only one."""
     names = [scenario["name"] for scenario in row.scenarios]
     return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"

@@ -226,7 +226,7 @@ class RolloutPanel:
     def figures(self) -> list[tuple[RolloutFigure, str]]:
         """(figure, colour class): colour is for what is beyond its limit, and for bytes that are saved."""
         return [
-            (figure, "bad" if figure.worse else "watch" if figure.unsure else _good(figure))
+            (figure, "bad" if figure.worse else "watch" if figure.unsure else _figure_tone(figure))
             for figure in self.view.figures
         ]
 
@@ -282,7 +282,7 @@ class RolloutPanel:
         return f"{' and '.join(names)} {verb} until this rollout is over."
 
 
-def _good(figure: RolloutFigure) -> str:
+def _figure_tone(figure: RolloutFigure) -> str:
     return "ok" if figure.key == "bytes" and figure.change is not None and figure.change < 0 else ""
 
 

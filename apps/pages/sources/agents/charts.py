@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from apps.pages.sources.agents.flows import OperatorFlow, QueryFlow
+from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
 from apps.ui.numbers import Quantity, bytes_size, counted, percent, rate, ratio, scaled
 from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up
@@ -61,7 +61,9 @@ def factor_bars(name: str, factors: Sequence[tuple[str, float]], *, reported: bo
     return picture(width, 22, label, shapes, sized=True)
 
 
-def pipeline_picture(agent: str, cluster: str, stages: Sequence[PipelineStage], flow: QueryFlow | None) -> SafeString:
+def pipeline_picture(
+    agent: str, cluster: str, stages: Sequence[PipelineStage], flow: AgentQueryFlow | None
+) -> SafeString:
     """Blocks from left to right, as wide links as records flow; what is drained falls to the cluster."""
     own = [stage for stage in stages if stage.factor is not None]
     block, link = _widths(len(own))
@@ -87,7 +89,7 @@ def _widths(count: int) -> tuple[float, float]:
     return min(_BLOCKS[1], max(_BLOCKS[0], (_ROOM - links * link) / max(count, 1))), link
 
 
-def _lead(flow: QueryFlow | None) -> list[Shape]:
+def _lead(flow: AgentQueryFlow | None) -> list[Shape]:
     if flow is None:
         return [text(0, 66, "nothing yet", "tb")]
     return [text(0, 66, f"{rate(flow.in_eps)} in", "tb"), text(0, 81, bytes_size(flow.in_bytes_s, "/s"))]
@@ -135,7 +137,7 @@ def _tail(own: Sequence[PipelineStage], end: float, highest_eps: float) -> list[
     return [path(data, fill="c-fill", opacity=0.55)]
 
 
-def _cluster(cluster: str, end: float, flow: QueryFlow | None) -> list[Shape]:
+def _cluster(cluster: str, end: float, flow: AgentQueryFlow | None) -> list[Shape]:
     gets = (
         f"Cluster {cluster} gets {rate(flow.sent_eps)}, {bytes_size(flow.sent_bytes_s, '/s')}"
         if flow is not None
@@ -151,11 +153,11 @@ def _cluster(cluster: str, end: float, flow: QueryFlow | None) -> list[Shape]:
     return shapes
 
 
-def _saved(flow: QueryFlow | None) -> float | None:
+def _saved(flow: AgentQueryFlow | None) -> float | None:
     return 1 - flow.sent_bytes_s / flow.in_bytes_s if flow is not None and flow.in_bytes_s else None
 
 
-def _label(agent: str, own: Sequence[PipelineStage], flow: QueryFlow | None) -> str:
+def _label(agent: str, own: Sequence[PipelineStage], flow: AgentQueryFlow | None) -> str:
     said = ", ".join(f"{stage.name} runs for {percent(_ran(stage))} of its records" for stage in own)
     if flow is None:
         return f"Pipeline on {agent}, which has not sent statistics yet: {said}."

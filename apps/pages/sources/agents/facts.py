@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.overview.findings import Stat
 from apps.pages.sources.agents.charts import PipelineStage, Settling, pipeline_picture, settled_words
-from apps.pages.sources.agents.flows import AgentFlow, QueryFlow, SplitComparison, flows_of
+from apps.pages.sources.agents.flows import AgentFlow, AgentQueryFlow, SplitComparison, flows_of
 from apps.pages.sources.agents.forms import METHOD_WORDS
 from apps.pages.sources.agents.predictions import AgentPrediction, operator_cores
 from apps.pages.sources.agents.tables import NO_CONFIG, STATE_MARKS, AgentLine
@@ -34,7 +34,7 @@ from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EpochRow
 
-__all__ = ["AgentFacts", "FactorChange", "PipelineAt"]
+__all__ = ["AgentPageFacts", "FactorChange", "PipelineAt"]
 
 
 _PHASES = {
@@ -63,7 +63,7 @@ class PipelineAt:
 
     agent: Agent
     assignment: Assignment
-    flow: QueryFlow | None
+    flow: AgentQueryFlow | None
     said: Mapping[str, Any]
     epochs: Sequence[EpochRow] = field(default=())
 
@@ -228,7 +228,7 @@ class PipelineAt:
 _EPOCHS_S = 180.0
 
 
-class AgentFacts:
+class AgentPageFacts:
     """One agent; every property is computed when a template asks for it."""
 
     def __init__(self, cluster: Cluster, agent: Agent) -> None:

@@ -17,8 +17,8 @@ from apps.ui.numbers import bytes_size, count, percent, seconds, significant
 
 __all__ = [
     "AgentFlow",
+    "AgentQueryFlow",
     "OperatorFlow",
-    "QueryFlow",
     "SplitBytes",
     "SplitComparison",
     "flows_of",
@@ -52,7 +52,7 @@ class OperatorFlow:
 
 
 @dataclass(frozen=True)
-class QueryFlow:
+class AgentQueryFlow:
     """One query at one agent, operator by operator in the order of its pipeline."""
 
     query_id: int
@@ -94,7 +94,7 @@ class QueryFlow:
 class AgentFlow:
     """All queries of one agent."""
 
-    queries: dict[int, QueryFlow] = field(default_factory=dict)
+    queries: dict[int, AgentQueryFlow] = field(default_factory=dict)
 
     @property
     def in_eps(self) -> float:
@@ -148,7 +148,7 @@ def flows_of(cluster: Cluster, lives: Sequence[LiveQuery], place: str | None = N
     for (agent, query_id), by_operator in rows_by_part.items():
         operators = [_operator(by_operator[name]) for name in order[query_id] if name in by_operator]
         at = max(row["at"] for row in by_operator.values())
-        flows.setdefault(agent, AgentFlow()).queries[query_id] = QueryFlow(query_id, operators, at)
+        flows.setdefault(agent, AgentFlow()).queries[query_id] = AgentQueryFlow(query_id, operators, at)
     return flows
 
 
@@ -234,7 +234,7 @@ class SplitComparison:
         """`71% less than All-SP, 12% less than Best-OP`."""
         ways = {"All-SP": self.found.all_sp, "Filter-Src": self.found.filter_src, "Best-OP": self.found.best_op}
         shares = [(name, self.found.saved(sent)) for name, sent in ways.items()]
-        said = [_than(name, share) for name, share in shares if share is not None]
+        said = [_against_words(name, share) for name, share in shares if share is not None]
         return f"It sent {', '.join(said)}." if said else ""
 
     @property
@@ -242,7 +242,7 @@ class SplitComparison:
         return f"Of {count(self.found.records)} records over the last {seconds(self.found.span_s)}."
 
 
-def _than(name: str, share: float) -> str:
+def _against_words(name: str, share: float) -> str:
     words = _against(share)
     return f"{words} {name}" if words.endswith("as") else f"{words} than {name}"
 

@@ -10,7 +10,7 @@ from django import forms
 from apps.ui.forms import range_field
 from engine.jarvis.settings import SETTINGS, AdaptationSettings
 
-__all__ = ["METHOD_WORDS", "AdaptingForm", "FactorsForm", "setting_told"]
+__all__ = ["METHOD_WORDS", "AdaptingForm", "FactorsForm", "setting_words"]
 
 
 #: What each method does; load factors by hand have a page of their own.
@@ -105,18 +105,18 @@ def _differs(value: Any, default: float) -> bool:
         return True
 
 
-def setting_told(name: str, value: str) -> tuple[str, str]:
+def setting_words(name: str, value: str) -> tuple[str, str]:
     """A setting by its name, and its value as a text, both as people read them."""
     if name in _LABELS:
         try:
-            return _LABELS[name][0], _told(name, float(value))
+            return _LABELS[name][0], _value_text(name, float(value))
         except ValueError:
             return _LABELS[name][0], value
     words = {"method": "Method", "objective": "Sent little of", "load_factors": "Load factors"}
     return words.get(name, name), METHOD_WORDS.get(value, value) if name == "method" else value
 
 
-def _told(name: str, value: float) -> str:
+def _value_text(name: str, value: float) -> str:
     return f"{round(value * _scale(name), 6):g}{'%' if name in _PERCENT else ''}"
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from apps.fleet.models import Cluster
-from apps.pages.sources.agents.flows import OperatorFlow, QueryFlow
+from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agents.tables import AgentLine, factors_of
 from apps.rollouts.documents import source_operators_of
 from apps.rollouts.models import Learned, Rollout
@@ -56,7 +56,10 @@ class RecentLoad:
 
     @classmethod
     def of(
-        cls, operators: Sequence[Mapping[str, Any]], flow: QueryFlow | None, document: Mapping[str, Any] | None = None
+        cls,
+        operators: Sequence[Mapping[str, Any]],
+        flow: AgentQueryFlow | None,
+        document: Mapping[str, Any] | None = None,
     ) -> RecentLoad | None:
         """From the flow, and from a refined document for operators that took no records; None if unknown."""
         if flow is None or not flow.in_eps or not operators:
@@ -169,7 +172,7 @@ class AgentPrediction:
     def __init__(
         self,
         budget_cores: float,
-        parts: Sequence[tuple[Assignment, QueryFlow | None, Mapping[str, Any] | None]],
+        parts: Sequence[tuple[Assignment, AgentQueryFlow | None, Mapping[str, Any] | None]],
         *,
         used_cores: float | None = None,
         operator_cores: float | None = None,

@@ -289,14 +289,14 @@ def _bars(line: AgentLine) -> Any:
             format_html('<small class="muted">{}</small>', name) if many else "",
             factor_bars(f"{line.agent.name}, {name}:", factors, reported=line.reports),
         )
-        for name, factors in _few(line.factors)
+        for name, factors in _shown_factors(line.factors)
     )
-    left = len(line.factors) - len(_few(line.factors))
+    left = len(line.factors) - len(_shown_factors(line.factors))
     more = format_html('<small class="muted">and {} more</small>', left) if left else ""
     return format_html('<span class="src-bars">{}{}</span>', format_html_join("", "<span>{}{}</span>", rows), more)
 
 
-def _few(factors: Sequence[_Factors]) -> list[_Factors]:
+def _shown_factors(factors: Sequence[_Factors]) -> list[_Factors]:
     if len(factors) <= _MAX_BARS:
         return list(factors)
     return sorted(factors, key=lambda query: all(factor >= 1 for _, factor in query[1]))[: _MAX_BARS - 1]

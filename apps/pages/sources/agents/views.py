@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
-from apps.pages.sources.agents.facts import AgentFacts, PipelineAt
+from apps.pages.sources.agents.facts import AgentPageFacts, PipelineAt
 from apps.pages.sources.agents.forms import AdaptingForm, FactorsForm
 from apps.pages.sources.agents.predictions import AgentPrediction, BulkPlan, BulkQuery, bulk_queries
 from apps.pages.sources.agents.tables import AgentLine, agent_lines
@@ -57,7 +57,7 @@ class AgentPage(ClusterPage):
         return agent_named(self.cluster, name)
 
     def shown(self, agent: Agent, status: int = 200, **context: Any) -> HttpResponse:
-        view = AgentFacts(self.cluster, agent)
+        view = AgentPageFacts(self.cluster, agent)
         shared = {"agent": agent, "view": view, "budget": AgentForm(agent=agent)}
         return self.page({**shared, **context}, status)
 
@@ -67,8 +67,8 @@ class AgentQueryPage(AgentPage):
 
     scope = "operate"
 
-    def part(self, agent: Agent, query: str) -> tuple[AgentFacts, PipelineAt]:
-        view = AgentFacts(self.cluster, agent)
+    def part(self, agent: Agent, query: str) -> tuple[AgentPageFacts, PipelineAt]:
+        view = AgentPageFacts(self.cluster, agent)
         part = next((pipeline for pipeline in view.pipelines if pipeline.query == query), None)
         if part is None:
             raise Missing(f"Agent {agent.name!r} has no part in {query!r}.", [("query", f"{query!r} is not assigned")])
@@ -112,7 +112,7 @@ class BudgetPreview(AgentPage):
         context = {"agent": agent, "budget": form}
         if form.is_valid():
             cores = form.cleaned_data["budget_cores"]
-            context["forecast"] = AgentFacts(self.cluster, agent).forecast(cores)
+            context["forecast"] = AgentPageFacts(self.cluster, agent).forecast(cores)
             context["is_same"] = abs(cores - agent.budget_cores) < 1e-9
         return self.page(context, template="pages/sources/agents/budget_preview.html")
 
@@ -138,7 +138,7 @@ class AgentBudget(AgentPage):
 class FactorsPreview:
     """Prediction of load factors from the records of the last minutes."""
 
-    view: AgentFacts
+    view: AgentPageFacts
     part: PipelineAt
     factors: list[float]
 

@@ -13,8 +13,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.pages.sources.agents.forms import setting_told
-from apps.pages.sources.schedule.forms import schedule_told
+from apps.pages.sources.agents.forms import setting_words
+from apps.pages.sources.schedule.forms import schedule_setting_words
 from apps.rollouts.choices import ConfigOrigin, ConfigState
 from apps.rollouts.configs.selectors import ConfigView, PartView
 from apps.rollouts.models import RefinedConfig
@@ -281,8 +281,8 @@ def _signed(share: Any) -> str:
 
 def _scheduling(name: str, before: str, after: str) -> tuple[str, str, str]:
     """A setting of scheduling as people read it."""
-    label, now = schedule_told(name, after)
-    return label, schedule_told(name, before)[1], now
+    label, now = schedule_setting_words(name, after)
+    return label, schedule_setting_words(name, before)[1], now
 
 
 class ConfigPanel:
@@ -309,8 +309,8 @@ class ConfigPanel:
         """(what, before, now) of what it sets."""
         rows = []
         for name, before, after in self.view.settings:
-            label, now = setting_told(name, after)
-            rows.append((label, setting_told(name, before)[1], now))
+            label, now = setting_words(name, after)
+            rows.append((label, setting_words(name, before)[1], now))
         return [*rows, *(_scheduling(*change) for change in self.view.schedule)]
 
     @property

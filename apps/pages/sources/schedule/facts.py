@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.overview.findings import Stat
 from apps.pages.sources.schedule.charts import SweepPicture, Timeline
-from apps.pages.sources.schedule.forms import POLICY_NAMES, schedule_told
+from apps.pages.sources.schedule.forms import POLICY_NAMES, schedule_setting_words
 from apps.pages.sources.schedule.tables import schedule_table
 from apps.rollouts.schedule.queries import ScheduledQuery, scheduled_queries
 from apps.rollouts.schedule.replays import Replay, ReplayFigures
@@ -26,7 +26,7 @@ from apps.ui.numbers import MISSING, Quantity, bytes_size, count, counted, perce
 from apps.ui.tables import Table
 from engine.klink.settings import ScheduleSettings
 
-__all__ = ["SPANS_S", "ReplayPanel", "ScheduleFacts", "policy_said"]
+__all__ = ["SPANS_S", "ReplayPanel", "ScheduleFacts", "policy_reported"]
 
 
 #: How much of the past the timeline may show.
@@ -46,7 +46,7 @@ class _ScheduleStat(Stat):
     spark: SafeString | str = ""
 
 
-def policy_said(agent: Agent) -> str:
+def policy_reported(agent: Agent) -> str:
     """The policy that an agent says is in force; `` where it has said none."""
     return str((agent.heartbeat.get("schedule") or {}).get("policy") or "")
 
@@ -113,7 +113,7 @@ class ScheduleFacts:
     # -- the sentence
     @property
     def policy(self) -> str:
-        return policy_said(self.agent) or self.settings.policy
+        return policy_reported(self.agent) or self.settings.policy
 
     @property
     def policy_name(self) -> str:
@@ -376,5 +376,5 @@ class SwitchPanel:
 
 
 def _setting_change(name: str, before: Any, after: Any) -> tuple[str, str, str]:
-    label, was = schedule_told(name, before)
-    return label, was, schedule_told(name, after)[1]
+    label, was = schedule_setting_words(name, before)
+    return label, was, schedule_setting_words(name, after)[1]

@@ -11,7 +11,7 @@ from apps.core.limits import MAX_NOTE
 from apps.ui.forms import choice_field, range_field
 from engine.klink.settings import SCHEDULE, ScheduleSettings
 
-__all__ = ["POLICY_NAMES", "POLICY_WORDS", "ScheduleForm", "SwitchForm", "schedule_told"]
+__all__ = ["POLICY_NAMES", "POLICY_WORDS", "ScheduleForm", "SwitchForm", "schedule_setting_words"]
 
 
 POLICY_NAMES = {
@@ -96,7 +96,7 @@ def _shown(name: str, value: Any) -> str:
     return f"{round(float(value) * _NUMBERS[name][3], 6):.12g}"
 
 
-def schedule_told(name: str, value: Any) -> tuple[str, str]:
+def schedule_setting_words(name: str, value: Any) -> tuple[str, str]:
     """A setting of scheduling by its name, and its value, both as people read them."""
     if name == "policy":
         return "Which query runs next", POLICY_NAMES.get(str(value), str(value))

@@ -14,7 +14,7 @@ from apps.core.errors import Impossible, Malformed
 from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources.facts import RolloutPanel, source_tabs
-from apps.pages.sources.schedule.facts import SPANS_S, ReplayPanel, ScheduleFacts, SwitchPanel, policy_said
+from apps.pages.sources.schedule.facts import SPANS_S, ReplayPanel, ScheduleFacts, SwitchPanel, policy_reported
 from apps.pages.sources.schedule.forms import POLICY_NAMES, SwitchForm
 from apps.rollouts.choices import RolloutState
 from apps.rollouts.rollout.selectors import rollout_now
@@ -28,7 +28,7 @@ from apps.ui.forms import choice_field, show_faults
 from apps.ui.tables import address
 from engine.klink.settings import POLICIES
 
-__all__ = ["SchedulePage", "ScheduleReplay", "ScheduleSwitch"]
+__all__ = ["SchedulePage", "ScheduleReplay", "ScheduleSwitchPage"]
 
 
 #: Agents from which on they are chosen from a menu.
@@ -55,7 +55,7 @@ class SchedulePage(ClusterPage):
         """The agent asked for, else the first that says how it schedules."""
         if name := self.request.GET.get("agent"):
             return agent_named(self.cluster, name)
-        return min(agents, key=lambda agent: (not policy_said(agent), agent.name), default=None)
+        return min(agents, key=lambda agent: (not policy_reported(agent), agent.name), default=None)
 
     def around(self, agents: list[Agent], view: ScheduleFacts) -> dict[str, Any]:
         rollout = rollout_now(self.cluster)
@@ -66,7 +66,7 @@ class SchedulePage(ClusterPage):
             "chips": [
                 (
                     agent,
-                    policy_said(agent),
+                    policy_reported(agent),
                     address(self.request, agent=agent.name, query=None),
                     agent.pk == view.agent.pk,
                 )
@@ -104,11 +104,11 @@ class ScheduleReplay(ClusterPage):
         policy = self.request.GET.get("against", "")
         against = policy if policy in POLICIES else _AGAINST
         replay = replay_of(job) if job is not None else None
-        panel = ReplayPanel(replay, against, policy_said(agent)) if replay is not None else None
+        panel = ReplayPanel(replay, against, policy_reported(agent)) if replay is not None else None
         return self.page({"agent": agent, "job": job, "panel": panel, **more})
 
 
-class ScheduleSwitch(ClusterPage):
+class ScheduleSwitchPage(ClusterPage):
     """`/c/<slug>/sources/schedule/switch/`"""
 
     template_name = "pages/sources/schedule/switch.html"

@@ -1,5 +1,4 @@
-"""How an agent's queries share its core: the policy in force, the timeline, the table, watermarks against what was
-expected."""
+"""Schedule of an agent: policy in force, timeline, table, and watermarks against their expected intervals."""
 
 from __future__ import annotations
 
