@@ -72,7 +72,7 @@ def test_a_preview_is_a_job_and_a_request(admitter: Any, cluster: Any) -> None:
     assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
 
 
-def test_a_moved_cluster_is_a_conflict_that_says_what(admitter: Any, cluster: Any) -> None:
+def test_apply_returns_409_with_changes_when_the_cluster_moved(admitter: Any, cluster: Any) -> None:
     address = decided(admitter)
     node_update(node=cluster.nodes.get(name="a"), capacity_cps=990.0)
     answer = admitter.post(f"{address}/apply")
@@ -82,7 +82,7 @@ def test_a_moved_cluster_is_a_conflict_that_says_what(admitter: Any, cluster: An
     assert admitter.post(f"{address}/apply").json()["code"] == "expired"
 
 
-def test_a_rejection_needs_a_choice_or_an_override(admitter: Any, cluster: Any) -> None:
+def test_rejected_request_needs_an_alternative_or_an_override(admitter: Any, cluster: Any) -> None:
     make_query(cluster, "fourth", 0.65)
     address = decided(admitter, query="fourth")
     refused = admitter.post(f"{address}/apply")
@@ -100,7 +100,7 @@ def test_a_rejection_needs_a_choice_or_an_override(admitter: Any, cluster: Any) 
     assert (forced.status_code, forced.json()["overridden"]) == (200, True)
 
 
-def test_duplicates_are_one(admitter: Any, cluster: Any) -> None:
+def test_same_question_twice_returns_one_request(admitter: Any, cluster: Any) -> None:
     first, second = ask(admitter), ask(admitter)
     assert first["Content-Location"] == second["Content-Location"]
     assert AdmissionRequest.objects.count() == 1
@@ -118,7 +118,7 @@ def test_an_idempotency_key_replays_the_answer(admitter: Any, cluster: Any) -> N
     assert AdmissionRequest.objects.count() == 1
 
 
-def test_who_may_do_what(api_of: Any, cluster: Any) -> None:
+def test_each_action_needs_its_role(api_of: Any, cluster: Any) -> None:
     viewer, operator = api_of("viewer"), api_of("operator")
     assert ask(viewer).status_code == 403
     assert ask(operator, mode="apply").status_code == 403
@@ -133,7 +133,7 @@ def test_who_may_do_what(api_of: Any, cluster: Any) -> None:
     assert operator.post(f"{address}/withdraw").json()["state"] == "withdrawn"
 
 
-def test_lists_are_filtered(api_of: Any, cluster: Any) -> None:
+def test_admissions_are_filtered_by_parameters(api_of: Any, cluster: Any) -> None:
     operator, admitter = api_of("operator"), api_of("admitter")
     make_query(cluster, "fourth", 0.9)
     decided(operator)
@@ -179,7 +179,7 @@ def test_faults_name_their_field(admitter: Any, cluster: Any, asked: dict[str, A
     assert not AdmissionRequest.objects.exists()
 
 
-def test_a_document_is_refused_whole(admitter: Any, cluster: Any) -> None:
+def test_faulty_document_is_refused_whole(admitter: Any, cluster: Any) -> None:
     cyclic = {
         "query": "round",
         "operators": [
@@ -197,7 +197,7 @@ def test_a_document_is_refused_whole(admitter: Any, cluster: Any) -> None:
     assert not Query.objects.filter(name="round").exists()
 
 
-def test_a_document_is_taken(admitter: Any, cluster: Any) -> None:
+def test_document_is_previewed(admitter: Any, cluster: Any) -> None:
     document = {"query": "new", **body(0.2), "objective": {"statistic": "q0.99", "bound_s": 1.0}}
     answer = admitter.post(URL, {"cluster": "little", "document": document, "mode": "apply"}, format="json")
     run_jobs()
@@ -205,7 +205,7 @@ def test_a_document_is_taken(admitter: Any, cluster: Any) -> None:
     assert (request["state"], request["verdict"], request["mode"]) == ("applied", "admit", "apply")
 
 
-def test_without_redis_nothing_is_stored(admitter: Any, cluster: Any, settings: Any) -> None:
+def test_preview_without_redis_stores_nothing(admitter: Any, cluster: Any, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     document = {"query": "new", **body(0.2)}
     answer = admitter.post(URL, {"cluster": "little", "document": document}, format="json")

@@ -76,7 +76,7 @@ def test_what_fits_is_admitted_and_applied(cluster: Any, admitter: Any) -> None:
         admission_apply(request=request, user=admitter)
 
 
-def test_what_does_not_fit_is_rejected_with_choices(cluster: Any, admitter: Any) -> None:
+def test_query_that_does_not_fit_is_rejected_with_alternatives(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.9)
     request = previewed(cluster, admitter, "third")
     assert request.verdict == Verdict.REJECT
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_rejected_with_choices(cluster: Any, admitter: Any)
 
 
 @pytest.mark.parametrize("kind", ["scale_rate", "add_node", "objective"])
-def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: str) -> None:
+def test_alternative_is_previewed_and_applied(cluster: Any, admitter: Any, kind: str) -> None:
     counts = [100.0] * 10 + [20.0] * 50
     arrivals_create_from_counts(cluster=cluster, source_id="burst", counts=counts, step_s=1.0)
     for neighbour in cluster.queries.all():  # only the candidate's own bound is in the way
@@ -114,7 +114,7 @@ def test_a_choice_is_previewed_and_applied(cluster: Any, admitter: Any, kind: st
     assert request.state == AdmissionState.SUPERSEDED
 
 
-def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, admitter: Any) -> None:
+def test_applied_cluster_has_the_latencies_of_the_preview(cluster: Any, admitter: Any) -> None:
     """The decision's promise for every query is the estimate of the cluster afterwards."""
     from engine.estimation.estimate import estimate
 
@@ -130,7 +130,7 @@ def test_the_cluster_after_applying_is_the_one_that_was_estimated(cluster: Any, 
         assert estimated.queries[effect["query"]].estimate_s == pytest.approx(effect["after_s"], abs=1e-9)
 
 
-def test_a_moved_cluster_refuses_and_says_what_moved(cluster: Any, admitter: Any) -> None:
+def test_apply_on_a_moved_cluster_is_refused_with_its_changes(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     request = previewed(cluster, admitter, "third")
     node_update(node=cluster.nodes.get(name="a"), capacity_cps=990.0)
@@ -143,7 +143,7 @@ def test_a_moved_cluster_refuses_and_says_what_moved(cluster: Any, admitter: Any
     assert not standing.can_apply
 
 
-def test_refined_statistics_of_the_candidate_make_it_stale(cluster: Any, admitter: Any) -> None:
+def test_refined_statistics_of_the_candidate_make_its_preview_stale(cluster: Any, admitter: Any) -> None:
     query = make_query(cluster, "third", 0.5)
     request = previewed(cluster, admitter, "third")
     entry = {"operator": "work", "input": "clicks", "cycles_per_event": 9.0, "events": 1000}
@@ -152,7 +152,7 @@ def test_refined_statistics_of_the_candidate_make_it_stale(cluster: Any, admitte
         admission_apply(request=request, user=admitter)
 
 
-def test_two_that_fit_only_one_at_a_time_never_both_start(cluster: Any, admitter: Any) -> None:
+def test_only_one_of_two_competing_requests_is_applied(cluster: Any, admitter: Any) -> None:
     requests = []
     for name in ("third", "fourth"):
         make_query(cluster, name, 0.55)
@@ -189,14 +189,14 @@ def test_an_override_needs_a_reason_and_is_remembered(cluster: Any, admitter: An
     assert query.state == QueryState.RUNNING
 
 
-def test_nothing_to_override_where_it_is_admitted(cluster: Any, admitter: Any) -> None:
+def test_override_of_an_admitted_request_is_refused(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     request = previewed(cluster, admitter, "third")
     with pytest.raises(Conflict):
         admission_override(request=request, user=admitter, reason="Why not")
 
 
-def test_a_review_is_asked_for_and_decided(cluster: Any, admitter: Any) -> None:
+def test_review_is_requested_and_decided(cluster: Any, admitter: Any) -> None:
     """The cluster's rule: whatever rests on assumed statistics is for a person to decide."""
     cluster_update(cluster=cluster, review_assumed=True)
     for name in ("third", "fourth"):
@@ -218,7 +218,7 @@ def test_a_review_is_asked_for_and_decided(cluster: Any, admitter: Any) -> None:
         admission_approve(request=other, user=admitter)
 
 
-def test_a_review_does_not_expire_and_a_new_preview_takes_its_place(cluster: Any, admitter: Any) -> None:
+def test_review_does_not_expire_and_is_superseded_by_a_new_preview(cluster: Any, admitter: Any) -> None:
     cluster_update(cluster=cluster, review_assumed=True)
     make_query(cluster, "third", 0.3)
     request = previewed(cluster, admitter, "third")
@@ -242,7 +242,7 @@ def test_a_version_is_not_started_twice(cluster: Any, admitter: Any) -> None:
         admission_apply(request=second, user=admitter)
 
 
-def test_a_request_is_taken_back(cluster: Any, admitter: Any) -> None:
+def test_request_is_withdrawn(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     request, job = admission_preview(cluster=cluster, user=admitter, query="third")
     admission_withdraw(request=request, user=admitter)
@@ -253,7 +253,7 @@ def test_a_request_is_taken_back(cluster: Any, admitter: Any) -> None:
         admission_withdraw(request=request, user=admitter)
 
 
-def test_a_cancelled_job_takes_its_request_along(cluster: Any, admitter: Any) -> None:
+def test_cancelled_job_withdraws_its_request(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     request, job = admission_preview(cluster=cluster, user=admitter, query="third")
     job_cancel(job)
@@ -261,7 +261,7 @@ def test_a_cancelled_job_takes_its_request_along(cluster: Any, admitter: Any) ->
     assert request.state == AdmissionState.WITHDRAWN
 
 
-def test_the_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> None:
+def test_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     asked = {"cluster": cluster, "user": admitter, "query": "third"}
     first, job = admission_preview(**asked)
@@ -273,21 +273,21 @@ def test_the_same_question_twice_is_one_request(cluster: Any, admitter: Any) -> 
     assert later != first, "an answered question may be asked again"
 
 
-def test_mode_apply_starts_what_is_admitted(cluster: Any, admitter: Any) -> None:
+def test_mode_apply_starts_an_admitted_query(cluster: Any, admitter: Any) -> None:
     query = make_query(cluster, "third", 0.5)
     request = previewed(cluster, admitter, "third", apply_when_admitted=True)
     query.refresh_from_db()
     assert (request.state, query.state) == (AdmissionState.APPLIED, QueryState.RUNNING)
 
 
-def test_mode_apply_leaves_what_is_rejected(cluster: Any, admitter: Any) -> None:
+def test_mode_apply_does_not_start_a_rejected_query(cluster: Any, admitter: Any) -> None:
     query = make_query(cluster, "third", 0.9)
     request = previewed(cluster, admitter, "third", apply_when_admitted=True)
     query.refresh_from_db()
     assert (request.state, request.verdict, query.state) == (AdmissionState.PREVIEW, Verdict.REJECT, QueryState.DRAFT)
 
 
-def test_a_new_version_takes_the_place_of_the_running_one(cluster: Any, admitter: Any) -> None:
+def test_new_version_replaces_the_running_one(cluster: Any, admitter: Any) -> None:
     query = cluster.queries.get(name="second")
     version = query_version_create(query=query, body=body(0.9))
     request = previewed(cluster, admitter, "second")
@@ -311,7 +311,7 @@ def test_a_draining_node_takes_nothing_new(cluster: Any, admitter: Any) -> None:
         admission_preview(cluster=cluster, user=admitter, query="third", changes=[move])
 
 
-def test_every_fault_of_a_question_is_told_at_once(cluster: Any, admitter: Any) -> None:
+def test_every_fault_of_a_question_is_reported_at_once(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.5)
     with pytest.raises(Malformed) as refusal:
         admission_preview(
@@ -342,7 +342,7 @@ def document(load: float = 0.3, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_document_brings_its_query_and_sources(cluster: Any, admitter: Any) -> None:
+def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -> None:
     request, _ = admission_preview(cluster=cluster, user=admitter, document=document(team="Growth"))
     assert (request.query.team, request.query.objective_bound_s) == ("Growth", 2.0)
     assert cluster.arrivals.get(source_id="taps").events == pytest.approx(6000.0)
@@ -355,7 +355,7 @@ def test_a_document_brings_its_query_and_sources(cluster: Any, admitter: Any) ->
     assert (again.version.number, again.objective) == (2, {"statistic": "mean", "bound_s": 1.0})
 
 
-def test_a_faulty_document_leaves_nothing_behind(cluster: Any, admitter: Any) -> None:
+def test_faulty_document_stores_nothing(cluster: Any, admitter: Any) -> None:
     faulty = document(priority="high", sources=[{"id": "taps", "arrivals": [1.0, -2.0]}], colour="red")
     faulty["operators"].append({"id": "more", "inputs": [{"from": "nowhere", "selectivity": -1}]})
     with pytest.raises(Malformed) as refusal:

@@ -68,7 +68,7 @@ def state_of(name: str) -> str:
     return Query.objects.get(name=name).state
 
 
-def test_a_later_start_is_waited_for(cluster: Any, request_queued: AdmissionRequest) -> None:
+def test_queued_request_waits_for_its_start(cluster: Any, request_queued: AdmissionRequest) -> None:
     request = request_queued
     assert (request.verdict, request.state, state_of("waiting")) == (
         Verdict.QUEUE,
@@ -102,7 +102,7 @@ def test_the_started_query_is_estimated_from_its_start_on(cluster: Any, request_
     assert not arrivals[: round(promised * 4)].any()
 
 
-def test_it_starts_sooner_when_there_is_room_sooner(cluster: Any, request_queued: AdmissionRequest) -> None:
+def test_queued_request_starts_earlier_when_capacity_frees_up(cluster: Any, request_queued: AdmissionRequest) -> None:
     with refresh_paused():
         node_update(node=cluster.nodes.get(), capacity_cps=2000.0)
     assert queue_review() == 1
@@ -112,7 +112,7 @@ def test_it_starts_sooner_when_there_is_room_sooner(cluster: Any, request_queued
     assert (request_queued.state, query.state, query.start_s) == (AdmissionState.APPLIED, QueryState.RUNNING, 0.0)
 
 
-def test_it_waits_on_when_the_start_is_lost_and_gives_up_in_the_end(
+def test_queued_request_without_a_start_waits_until_its_patience_ends(
     cluster: Any, request_queued: AdmissionRequest
 ) -> None:
     request = request_queued
@@ -130,22 +130,20 @@ def test_it_waits_on_when_the_start_is_lost_and_gives_up_in_the_end(
     assert state_of("waiting") == QueryState.DRAFT
 
 
-def test_a_queued_request_can_be_taken_back(cluster: Any, request_queued: AdmissionRequest) -> None:
+def test_queued_request_is_withdrawn(cluster: Any, request_queued: AdmissionRequest) -> None:
     admission_withdraw(request=request_queued, user=None)
     assert state_of("waiting") == QueryState.DRAFT
     assert queue_review() == 0
 
 
-def test_a_stopped_query_leaves_the_queue(cluster: Any, request_queued: AdmissionRequest) -> None:
+def test_stopped_query_leaves_the_queue(cluster: Any, request_queued: AdmissionRequest) -> None:
     query_stop(query=Query.objects.get(name="waiting"))
     assert queue_review() == 0
     request_queued.refresh_from_db()
     assert (request_queued.state, state_of("waiting")) == (AdmissionState.WITHDRAWN, QueryState.DRAFT)
 
 
-def test_a_queued_request_that_cannot_be_read_any_more_has_failed(
-    cluster: Any, request_queued: AdmissionRequest
-) -> None:
+def test_queued_request_with_a_broken_question_fails(cluster: Any, request_queued: AdmissionRequest) -> None:
     ArrivalSeries.objects.filter(source_id="batch").delete()
     assert queue_review() == 1
     (job,) = run_jobs()
@@ -155,7 +153,7 @@ def test_a_queued_request_that_cannot_be_read_any_more_has_failed(
     assert (queue_review(), state_of("waiting")) == (0, QueryState.DRAFT)
 
 
-def test_a_review_that_cannot_send_does_the_rest(
+def test_queue_review_continues_after_a_request_that_cannot_be_sent(
     cluster: Any, request_queued: AdmissionRequest, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     query_create(
@@ -192,14 +190,14 @@ def test_a_preview_goes_to_the_queue_when_applied(cluster: Any) -> None:
     assert request.starts_at > timezone.now()
 
 
-def test_without_patience_it_is_rejected_and_told_when(cluster: Any) -> None:
+def test_request_without_patience_is_rejected_with_the_possible_start(cluster: Any) -> None:
     request = ask(cluster)
     assert request.verdict == Verdict.REJECT
     assert "cannot_wait" in [reason["code"] for reason in request.result["reasons"]]
     assert Job.objects.filter(state="failed").count() == 0
 
 
-def test_a_choice_to_start_later_queues(cluster: Any) -> None:
+def test_alternative_with_a_later_start_is_queued(cluster: Any) -> None:
     from apps.admission.services import admission_preview_alternative
 
     request = ask(cluster)

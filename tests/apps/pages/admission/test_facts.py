@@ -16,7 +16,7 @@ def _effect(query: str, after_s: float | None, bound_s: float | None) -> dict[st
     return {"query": query, "after_s": after_s, "bound_s": bound_s}
 
 
-def test_a_live_query_waits_for_epoch_trigger_and_batch() -> None:
+def test_waits_of_a_live_query_include_epoch_trigger_and_batch() -> None:
     query = probing()
     live_at(query)
     for batch in range(3):
@@ -29,7 +29,7 @@ def test_a_live_query_waits_for_epoch_trigger_and_batch() -> None:
     assert live_waits(query.cluster, {"effects": [_effect("s2s", None, None)]}).over == ()
 
 
-def test_other_queries_wait_for_nothing() -> None:
+def test_query_without_live_telemetry_has_no_waits() -> None:
     query = probing()
     assert live_waits(query.cluster, {"effects": [_effect("s2s", 1.0, 10.0)]}) is None
     assert live_waits(query.cluster, {}) is None

@@ -64,7 +64,7 @@ def ask(client: Client, query: str, **fields: Any) -> AdmissionRequest:
     return request
 
 
-def test_what_fits_is_previewed_and_applied(admitter: Client, cluster: Cluster) -> None:
+def test_query_that_fits_is_previewed_and_applied(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.3)
     assert "Its objective: worst case at most 2 s." in text(admitter.get(f"{NEW}?query=third"))
     request = ask(admitter, "third", reason="for the test")
@@ -82,7 +82,7 @@ def test_what_fits_is_previewed_and_applied(admitter: Client, cluster: Cluster) 
     assert Query.objects.get(name="third").state == QueryState.RUNNING
 
 
-def test_a_rejection_says_why_and_offers_choices(admitter: Client, cluster: Cluster) -> None:
+def test_rejection_shows_its_reason_and_alternatives(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.9)
     request = ask(admitter, "third")
     page = admitter.get(address(request))
@@ -111,7 +111,7 @@ def test_a_rejection_says_why_and_offers_choices(admitter: Client, cluster: Clus
     assert "&#x27;wish-1&#x27; is not offered" in wrong.content.decode()
 
 
-def test_a_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
+def test_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
     cluster.review_assumed = True
     cluster.save()
     small_cluster.make_query(cluster, "third", 0.3)
@@ -153,7 +153,7 @@ def test_a_later_start_is_queued(admitter: Client, cluster: Cluster) -> None:
     assert "Withdrawn just now by a-admitter" in text(admitter.get(address(request)))
 
 
-def test_an_override_needs_the_role_and_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
+def test_override_needs_the_role_and_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.9)
     operator, admitter = browser_of("operator"), browser_of("admitter")
     request = ask(operator, "third")
@@ -167,7 +167,7 @@ def test_an_override_needs_the_role_and_a_reason(browser_of: Browsers, cluster: 
     assert "Applied, overridden" in text(admitter.get("/c/little/admission/"))
 
 
-def test_viewers_look_and_change_nothing(browser_of: Browsers, admitter: Client, cluster: Cluster) -> None:
+def test_viewer_reads_admissions_but_changes_nothing(browser_of: Browsers, admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.9)
     request = ask(admitter, "third")
     viewer = browser_of("viewer")
@@ -183,7 +183,7 @@ def test_viewers_look_and_change_nothing(browser_of: Browsers, admitter: Client,
         assert viewer.post(address(request, action), {"reason": "x"}).status_code == 403
 
 
-def test_a_stale_preview_says_what_changed(admitter: Client, cluster: Cluster) -> None:
+def test_stale_preview_lists_the_changes_of_the_cluster(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.3)
     request = ask(admitter, "third")
     node_update(node=cluster.nodes.get(name="a"), capacity_cps=900.0)
@@ -207,7 +207,7 @@ def test_an_expired_preview_cannot_be_applied(admitter: Client, cluster: Cluster
     assert admitter.post(address(request, "apply/")).status_code == 409
 
 
-def test_a_failed_preview_shows_what_the_job_says(admitter: Client, cluster: Cluster) -> None:
+def test_failed_preview_shows_the_error_of_its_job(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.3)
     answer = admitter.post(NEW, {"query": "third"})
     request = AdmissionRequest.objects.select_related("job").get()
@@ -218,7 +218,7 @@ def test_a_failed_preview_shows_what_the_job_says(admitter: Client, cluster: Clu
     assert "Preview again" in shown
 
 
-def test_a_document_is_registered_with_its_preview(admitter: Client, cluster: Cluster) -> None:
+def test_document_is_registered_with_its_preview(admitter: Client, cluster: Cluster) -> None:
     file = SimpleUploadedFile("third.json", json.dumps(small_cluster.body(0.3)).encode())
     form = {"name": "third", "file": file, "statistic": "q0.9", "bound_s": "3"}
     answer = admitter.post(f"{NEW}?way=document", form)
@@ -227,7 +227,7 @@ def test_a_document_is_registered_with_its_preview(admitter: Client, cluster: Cl
     assert Query.objects.get(name="third").objective_bound_s == 3.0
 
 
-def test_every_fault_of_a_document_is_told_and_the_text_kept(admitter: Client, cluster: Cluster) -> None:
+def test_form_shows_every_fault_of_a_document_and_keeps_its_text(admitter: Client, cluster: Cluster) -> None:
     inputs = [{"from": "nowhere", "selectivity": -1, "cycles_per_event": "many"}]
     document = json.dumps({"query": "third", "operators": [{"id": "work", "inputs": inputs}], "colour": "red"})
     answer = admitter.post(f"{NEW}?way=document", {"document": document})
@@ -247,7 +247,7 @@ def test_every_fault_of_a_document_is_told_and_the_text_kept(admitter: Client, c
     assert "Paste the operators" in text(admitter.post(f"{NEW}?way=document", {"document": ""}))
 
 
-def test_faults_of_the_form_stand_at_their_fields(admitter: Client, cluster: Cluster) -> None:
+def test_faults_of_the_admission_form_are_shown_at_their_fields(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.3)
     answer = admitter.post(NEW, {"query": "third", "statistic": "worst", "may_wait_min": "-1", "node-work": "zz"})
     html = answer.content.decode()
@@ -260,7 +260,7 @@ def test_faults_of_the_form_stand_at_their_fields(admitter: Client, cluster: Clu
     assert "Choose a query." in text(admitter.post(NEW, {"query": ""}))
 
 
-def test_operators_can_be_given_a_node(admitter: Client, cluster: Cluster) -> None:
+def test_form_asks_for_nodes_of_operators(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.2)
     part = admitter.get("/c/little/admission/new/plan/?query=third", headers={"HX-Request": "true"}).content.decode()
     assert 'name="node-work"' in part
@@ -270,7 +270,7 @@ def test_operators_can_be_given_a_node(admitter: Client, cluster: Cluster) -> No
     assert "as asked" in text(admitter.get(address(request)))
 
 
-def test_the_list_filters_searches_and_exports(admitter: Client, cluster: Cluster) -> None:
+def test_list_of_admissions_is_filtered_searched_and_exported(admitter: Client, cluster: Cluster) -> None:
     assert "No requests yet" in text(admitter.get("/c/little/admission/"))
     small_cluster.make_query(cluster, "third", 0.3)
     small_cluster.make_query(cluster, "fourth", 0.9)
@@ -287,14 +287,14 @@ def test_the_list_filters_searches_and_exports(admitter: Client, cluster: Cluste
     assert "Every objective holds: the worst case of third" in csv
 
 
-def test_other_clusters_requests_are_not_shown_here(admitter: Client, cluster: Cluster) -> None:
+def test_requests_of_another_cluster_are_not_found(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.3)
     request = ask(admitter, "third")
     small_cluster.small_cluster("other")
     assert admitter.get(f"/c/other/admission/{request.pk}/").status_code == 404
 
 
-def test_sentences_are_split_and_changes_said_in_words() -> None:
+def test_headline_is_split_and_changes_are_put_in_words() -> None:
     assert split_sentence("a would miss: its worst case would be 3 s") == (
         "a would miss",
         "Its worst case would be 3 s.",

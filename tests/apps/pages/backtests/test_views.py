@@ -54,26 +54,26 @@ def answered(told: Cluster) -> BacktestRun:
     return row
 
 
-def test_without_records_the_page_says_what_to_do_first(browser: Client) -> None:
+def test_backtests_page_without_records_shows_the_first_step(browser: Client) -> None:
     small_cluster.small_cluster()
     html = body(browser.get(ROOT))
     assert "Nothing recorded yet" in html and "Add a load history" in html and "Start the backtest" not in html
 
 
-def test_the_page_says_from_when_records_exist_and_what_they_are(browser: Client, told: Cluster) -> None:
+def test_backtests_page_shows_start_and_kind_of_records(browser: Client, told: Cluster) -> None:
     html = body(browser.get(ROOT))
     assert "Records reach from" in html and "load history of 1 source." in html
     assert "No backtest yet" in html and "/api/v1/backtests?cluster=little" in html
     assert f'<a href="{ROOT}" aria-current="page">Backtests</a>' in html
 
 
-def test_a_viewer_sees_no_form(browser_of: Callable[..., Client], told: Cluster) -> None:
+def test_viewer_sees_no_backtest_form(browser_of: Callable[..., Client], told: Cluster) -> None:
     viewer = browser_of("viewer")
     assert "Start the backtest" not in body(viewer.get(ROOT))
     assert viewer.post(f"{ROOT}new/", FORM).status_code == 403
 
 
-def test_a_backtest_from_the_form_to_its_answer(browser: Client, told: Cluster) -> None:
+def test_backtest_runs_from_form_to_answer(browser: Client, told: Cluster) -> None:
     sent = browser.post(f"{ROOT}new/", {**FORM, "headroom": "20"})
     row = BacktestRun.objects.get()
     assert (sent.status_code, sent["Location"]) == (302, f"{ROOT}{row.pk}/")
@@ -95,7 +95,7 @@ def test_faults_are_shown_at_their_fields(browser: Client, told: Cluster) -> Non
     assert not BacktestRun.objects.exists()
 
 
-def test_both_policies_stand_side_by_side(browser: Client, answered: BacktestRun) -> None:
+def test_both_policies_are_shown_side_by_side(browser: Client, answered: BacktestRun) -> None:
     html = body(browser.get(f"{ROOT}{answered.pk}/"))
     assert "0 of 1" in html and "1 of 1" in html  # admitted
     assert "first and more over their objectives, first for 12" in html
@@ -118,21 +118,21 @@ def test_requests_are_filtered_and_exported(browser: Client, answered: BacktestR
     assert [row["State"] for row in listed] == ["answered"]
 
 
-def test_a_failed_one_says_why(browser: Client, told: Cluster) -> None:
+def test_failed_backtest_shows_its_error(browser: Client, told: Cluster) -> None:
     row, _ = backtest_request(cluster=told, user=None, since=NOW - DAY, until=NOW)
     told.load_histories.all().delete()
     small_cluster.run_jobs()
     assert "the records of the period are gone" in body(browser.get(f"{ROOT}{row.pk}/"))
 
 
-def test_it_is_deleted_and_another_clusters_is_not_found(browser: Client, answered: BacktestRun) -> None:
+def test_backtest_is_deleted_and_another_clusters_is_not_found(browser: Client, answered: BacktestRun) -> None:
     small_cluster.small_cluster("other")
     assert browser.get(f"/c/other/backtests/{answered.pk}/").status_code == 404
     assert browser.post(f"{ROOT}{answered.pk}/delete/").status_code == 302
     assert not BacktestRun.objects.exists()
 
 
-def test_statements_do_not_grow_with_rows(browser: Client, told: Cluster) -> None:
+def test_sql_count_does_not_grow_with_rows(browser: Client, told: Cluster) -> None:
     def counted() -> int:
         with CaptureQueriesContext(connection) as caught:
             browser.get(ROOT)

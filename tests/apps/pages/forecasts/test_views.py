@@ -35,14 +35,16 @@ def forecast(db: None) -> Cluster:
     return cluster
 
 
-def test_without_a_history_the_page_says_what_to_do_first(browser_of: Callable[..., Client], cluster: Cluster) -> None:
+def test_forecast_page_without_history_shows_the_first_step(
+    browser_of: Callable[..., Client], cluster: Cluster
+) -> None:
     html = body(browser_of().get(ROOT))
     assert "No load history yet" in html
     assert f"{ROOT}histories/new/" in html
     assert "histories/new/" not in body(browser_of("viewer").get(ROOT))
 
 
-def test_the_finding_is_a_sentence_with_a_date_and_a_band(browser: Client, forecast: Cluster) -> None:
+def test_forecast_finding_names_a_date_and_an_interval(browser: Client, forecast: Cluster) -> None:
     html = body(browser.get(ROOT))
     assert "The objective of <b>grows</b>, 1\u00a0s, is violated from" in html
     assert "at the 90% band" in html
@@ -54,7 +56,7 @@ def test_the_finding_is_a_sentence_with_a_date_and_a_band(browser: Client, forec
     assert "grows" in csv
 
 
-def test_a_forecast_whose_days_have_passed_says_so(browser: Client, forecast: Cluster) -> None:
+def test_outdated_forecast_is_marked(browser: Client, forecast: Cluster) -> None:
     assert "may miss its objective" in body(browser.get("/c/little/"))
     Forecast.objects.update(starts_at=datetime(2026, 3, 1, tzinfo=UTC))
     assert "its time has passed, for the histories end on 01 March 2026" in body(browser.get(ROOT))
@@ -63,7 +65,7 @@ def test_a_forecast_whose_days_have_passed_says_so(browser: Client, forecast: Cl
     assert (facts["available"], "end on 01 March 2026" in facts["text"]) == (False, True)
 
 
-def test_cost_and_days_are_in_the_address(browser: Client, forecast: Cluster) -> None:
+def test_cost_and_days_are_read_from_the_address(browser: Client, forecast: Cluster) -> None:
     html = body(browser.get(f"{ROOT}?cost=0&days=7"))
     assert "1 node is to be regretted least" in html
     assert 'max="14" value="7"' in html
@@ -72,7 +74,7 @@ def test_cost_and_days_are_in_the_address(browser: Client, forecast: Cluster) ->
     assert "900 is no number of days from 1 to 14" in body(browser.get(f"{ROOT}?source=nobody&days=900"))
 
 
-def test_a_forecast_is_asked_for(browser_of: Callable[..., Client], forecast: Cluster) -> None:
+def test_forecast_is_requested_from_its_page(browser_of: Callable[..., Client], forecast: Cluster) -> None:
     answer = browser_of().post(f"{ROOT}new/", {"horizon_days": "7"})
     assert (answer.status_code, answer["Location"]) == (302, ROOT)
     assert "The forecast appears here by itself." in body(browser_of().get(ROOT))
@@ -80,7 +82,7 @@ def test_a_forecast_is_asked_for(browser_of: Callable[..., Client], forecast: Cl
     assert browser_of().post(f"{ROOT}new/", {"horizon_days": "many"}).status_code == 400
 
 
-def test_a_history_is_uploaded_in_two_steps_extended_and_deleted(browser: Client, cluster: Cluster) -> None:
+def test_history_is_uploaded_in_two_steps_extended_and_deleted(browser: Client, cluster: Cluster) -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
     lines = [f"{(start + timedelta(hours=i)):%Y-%m-%d %H:%M:%S},{500 + i}" for i in range(60)]
 
@@ -112,7 +114,7 @@ def test_a_history_is_uploaded_in_two_steps_extended_and_deleted(browser: Client
     assert not LoadHistory.objects.exists()
 
 
-def test_a_generated_history_and_its_faults(browser: Client, cluster: Cluster) -> None:
+def test_history_is_generated_and_its_faults_are_shown(browser: Client, cluster: Cluster) -> None:
     assert "events/s" in body(browser.get(f"{ROOT}histories/generate/"))
     fields = {"source_id": "clicks", "bucket_s": "3600", "peak_rate_eps": "50", "weeks": "2", "seed": "1"}
     fields |= {
@@ -129,7 +131,7 @@ def test_a_generated_history_and_its_faults(browser: Client, cluster: Cluster) -
     assert LoadHistory.objects.get().buckets == 336
 
 
-def test_the_whole_file_of_arrivals_is_kept_as_load_history(browser: Client, cluster: Cluster) -> None:
+def test_whole_file_of_arrivals_is_kept_as_load_history(browser: Client, cluster: Cluster) -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
     lines = [f"{(start + timedelta(hours=i)):%Y-%m-%d %H:%M:%S},{500 + i}" for i in range(72)]
     file = SimpleUploadedFile("load.csv", ("time,count\n" + "\n".join(lines)).encode())
@@ -143,7 +145,7 @@ def test_the_whole_file_of_arrivals_is_kept_as_load_history(browser: Client, clu
     assert (row.source_id, row.origin, row.buckets) == ("web", "arrivals", 72)
 
 
-def test_the_overview_names_the_first_objective_that_is_threatened(browser: Client, forecast: Cluster) -> None:
+def test_overview_names_the_first_threatened_objective(browser: Client, forecast: Cluster) -> None:
     html = body(browser.get("/c/little/"))
     assert "grows may miss its objective from" in html
     assert f'href="{ROOT}"' in html

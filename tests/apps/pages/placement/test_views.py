@@ -53,7 +53,7 @@ def address(run: PlacementRun, action: str = "") -> str:
     return f"{PAGE}{run.pk}/{action}"
 
 
-def test_nodes_with_their_operators(browser: Client, cluster: Cluster) -> None:
+def test_placement_page_shows_nodes_with_their_operators(browser: Client, cluster: Cluster) -> None:
     html = browser.get(PAGE).content.decode()
     assert "2 operators of 2 queries on 3 nodes; a carries the most excess" in html
     assert 'aria-label="a: first/work: 0.70 of the core; second/work: 0.60 of the core"' in html
@@ -62,7 +62,7 @@ def test_nodes_with_their_operators(browser: Client, cluster: Cluster) -> None:
     assert "None yet. A search proposes moves" in html
 
 
-def test_nodes_are_found_by_what_runs_on_them(browser: Client, cluster: Cluster) -> None:
+def test_nodes_are_searched_by_their_operators(browser: Client, cluster: Cluster) -> None:
     assert "Nothing matches" in text(browser.get(f"{PAGE}?node=zebra"))
     html = browser.get(f"{PAGE}?node=second").content.decode()
     assert re.findall(r'class="pl-node"><a class="name" href="[^"]*">(\w+)', html) == ["a"]
@@ -70,7 +70,7 @@ def test_nodes_are_found_by_what_runs_on_them(browser: Client, cluster: Cluster)
     assert "draining" in text(browser.get(f"{PAGE}?node=b"))
 
 
-def test_hundreds_of_nodes_come_page_by_page(browser: Client, cluster: Cluster) -> None:
+def test_hundreds_of_nodes_are_paginated(browser: Client, cluster: Cluster) -> None:
     for i in range(60):
         node_create(pool=cluster.pools.get(), name=f"m{i:02}")
     first = browser.get(PAGE).content.decode()
@@ -79,7 +79,7 @@ def test_hundreds_of_nodes_come_page_by_page(browser: Client, cluster: Cluster) 
     assert browser.get(f"{PAGE}?nodes=4").content.decode().count('class="pl-node"') == 3
 
 
-def test_empty_clusters_say_what_to_do_first(browser: Client, db: None) -> None:
+def test_empty_cluster_shows_the_first_step(browser: Client, db: None) -> None:
     bare = cluster_create(slug="bare", name="Bare", subinterval_s=1.0, horizon_s=60.0)
     assert "Register nodes first" in text(browser.get("/c/bare/placement/"))
     assert bare.placement_runs.count() == 0
@@ -89,7 +89,7 @@ def test_empty_clusters_say_what_to_do_first(browser: Client, db: None) -> None:
     assert "Admit one first" in page
 
 
-def test_a_search_and_its_proposal(browser: Client, cluster: Cluster) -> None:
+def test_search_ends_with_a_proposal(browser: Client, cluster: Cluster) -> None:
     run = search(browser, max_moves="2")
     page = browser.get(address(run))
     words = text(page)
@@ -112,7 +112,7 @@ def test_a_search_and_its_proposal(browser: Client, cluster: Cluster) -> None:
     assert "1 move: worst case" in text(browser.get(f"{PAGE}runs/?state=proposed"))
 
 
-def test_rules_hold_and_wrong_ones_are_named(browser: Client, cluster: Cluster) -> None:
+def test_rules_are_kept_and_wrong_ones_are_named(browser: Client, cluster: Cluster) -> None:
     rules = {"rule_operator": ["second/work"], "rule_kind": ["pin"], "rule_other": ["a"]}
     run = search(browser, **rules)
     assert run.constraints == {"pin": {"second/work": "a"}}
@@ -134,7 +134,7 @@ def test_rules_hold_and_wrong_ones_are_named(browser: Client, cluster: Cluster) 
     assert 'value="b"' in browser.get(f"{PAGE}pick/?rule_other=b").content.decode()
 
 
-def test_a_search_is_followed_and_stopped(browser: Client, cluster: Cluster) -> None:
+def test_running_search_is_shown_live_and_stopped(browser: Client, cluster: Cluster) -> None:
     browser.post(PAGE, {"objective": "worst", "budget_s": "0.3"})
     run = PlacementRun.objects.get()
     page = text(browser.get(address(run)))
@@ -153,7 +153,7 @@ def test_a_search_is_followed_and_stopped(browser: Client, cluster: Cluster) -> 
     assert browser.post(address(run, "stop/")).status_code == 409
 
 
-def test_applied_watched_and_undone(browser: Client, cluster: Cluster) -> None:
+def test_proposal_is_applied_watched_and_undone(browser: Client, cluster: Cluster) -> None:
     run = search(browser)
     wrong = browser.post(address(run, "apply/"), {"pace": "-1", "batch_size": "x"})
     assert (wrong.status_code, "Pace" in text(wrong), "Moves at a time" in text(wrong)) == (400, True, True)
@@ -175,7 +175,7 @@ def test_applied_watched_and_undone(browser: Client, cluster: Cluster) -> None:
     assert not PlacementRun.objects.exists()
 
 
-def test_a_proposal_that_was_overtaken_says_so(browser: Client, cluster: Cluster) -> None:
+def test_proposal_on_a_moved_cluster_is_marked_stale(browser: Client, cluster: Cluster) -> None:
     run = search(browser)
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
     page = text(browser.get(address(run)))
@@ -188,7 +188,7 @@ def test_a_proposal_that_was_overtaken_says_so(browser: Client, cluster: Cluster
     assert "Apply 1 move" in text(browser.get(address(PlacementRun.objects.first())))
 
 
-def test_a_large_proposal_finds_out_later_what_moved(
+def test_large_proposal_loads_its_staleness_separately(
     browser: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apps.pages.placement.facts._LARGE", 1)
@@ -200,7 +200,7 @@ def test_a_large_proposal_finds_out_later_what_moved(
     assert "node b: capacity changed" in text(browser.get(address(run, "standing/")))
 
 
-def test_a_failed_search_says_why(browser: Client, cluster: Cluster) -> None:
+def test_failed_search_shows_its_error(browser: Client, cluster: Cluster) -> None:
     rules = {"rule_operator": ["first/work"] * 3, "rule_kind": ["forbid"] * 3, "rule_other": ["a", "b", "c"]}
     run = search(browser, **rules)
     page = text(browser.get(address(run)))
@@ -208,7 +208,7 @@ def test_a_failed_search_says_why(browser: Client, cluster: Cluster) -> None:
     assert "Search again" in page
 
 
-def test_who_may_do_what(browser: Client, browser_of: Callable[..., Client], cluster: Cluster) -> None:
+def test_each_action_needs_its_role(browser: Client, browser_of: Callable[..., Client], cluster: Cluster) -> None:
     run = search(browser)
     viewer = browser_of("viewer")
     page = text(viewer.get(PAGE))
@@ -221,7 +221,7 @@ def test_who_may_do_what(browser: Client, browser_of: Callable[..., Client], clu
     assert browser.get(f"{PAGE}00000000-0000-0000-0000-000000000000/").status_code == 404
 
 
-def test_a_cancelled_search_kept_nothing(browser: Client, cluster: Cluster) -> None:
+def test_cancelled_search_keeps_no_proposal(browser: Client, cluster: Cluster) -> None:
     browser.post(PAGE, {"objective": "worst", "budget_s": "0.3"})
     run = PlacementRun.objects.get()
     placement_stop(run=run)
@@ -244,14 +244,14 @@ def test_blocks_are_as_wide_as_their_loads() -> None:
     assert [Letters({str(i): i for i in range(30)}).letter(str(i)) for i in (25, 26, 29)] == ["Z", "A1", "D1"]
 
 
-def test_the_curve_goes_down_to_the_bound() -> None:
+def test_search_curve_falls_to_its_bound() -> None:
     html = search_curve([[0.1, 10.0], [0.4, 6.0]], 5.0, 1.0)
     assert 'aria-label="Best value 6 s after 0.4 s, at first 10 s, bound 5 s"' in html.replace("\u00a0", " ")
     assert search_curve([], 5.0, 1.0) == ""
     assert "Bound 80%" in search_curve([[0.1, 1.5]], 0.8, 1.0, share=True)
 
 
-def test_phones_reach_every_place(browser: Client, cluster: Cluster) -> None:
+def test_phone_menu_reaches_every_page(browser: Client, cluster: Cluster) -> None:
     html = browser.get("/c/little/fleet/").content.decode()
     bar = html.split('class="bottom')[1].split("</nav>")[0]
     sheet = html.split('id="more-sheet"')[1].split("</dialog>")[0]

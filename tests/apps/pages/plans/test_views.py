@@ -40,7 +40,7 @@ def compared(query: Query, **asked: Any) -> PlanComparison:
     return row
 
 
-def test_without_a_comparison_the_tab_says_what_one_is(browser: Client, browser_of: Any, query: Query) -> None:
+def test_tab_without_a_comparison_explains_comparisons(browser: Client, browser_of: Any, query: Query) -> None:
     html = body(browser.get(PAGE))
     assert "No comparison yet" in html and "Compare plans" in html
     assert 'href="/c/little/queries/q/versions/new/"' in html
@@ -51,7 +51,7 @@ def test_without_a_comparison_the_tab_says_what_one_is(browser: Client, browser_
     assert "<button" not in body(browser_of("viewer").get(PAGE)).split("No comparison yet")[1].split("</section>")[0]
 
 
-def test_compare_adopt_preview(browser: Client, query: Query) -> None:
+def test_plan_is_compared_adopted_and_previewed(browser: Client, query: Query) -> None:
     assert browser.post(f"{PAGE}compare/").status_code == 302
     assert "Compare plans of q" in body(browser.get(PAGE))  # its job, while it waits
     small_cluster.run_jobs()
@@ -69,7 +69,7 @@ def test_compare_adopt_preview(browser: Client, query: Query) -> None:
     assert "Preview version 2" in html and "<span>version 2</span>" in html
 
 
-def test_what_cannot_be_done_is_said_on_the_page(browser: Client, query: Query) -> None:
+def test_refused_comparison_is_explained_on_the_page(browser: Client, query: Query) -> None:
     refused = browser.post(f"{PAGE}compare/", {"places": "keep", "capacity_cps": "-1"})
     assert refused.status_code == 422 and "The settings cannot be used" in body(refused)
     comparison = compared(query)
@@ -82,7 +82,7 @@ def test_what_cannot_be_done_is_said_on_the_page(browser: Client, query: Query) 
     assert "No arrivals are known of clicks" in body(browser.post(f"{PAGE}compare/"))
 
 
-def test_plans_that_cannot_be_told_apart_say_so(browser: Client, query: Query) -> None:
+def test_plans_with_no_significant_difference_are_marked(browser: Client, query: Query) -> None:
     other = plan(inputs=[entry("clicks", 1.0, 11.0, 9, spread=0.4)])
     query_version_create(query=query, body=other, note="Other parser")
     compared(query, versions=[1, 2])
@@ -115,7 +115,7 @@ def test_a_failed_comparison_says_why(browser: Client, query: Query) -> None:
     assert "The newest comparison failed" in body(browser.get(PAGE))
 
 
-def test_the_overview_asks_for_a_hand(browser: Client, query: Query) -> None:
+def test_drifted_plan_is_on_the_attention_list(browser: Client, query: Query) -> None:
     assert "has a faster plan" not in body(browser.get("/c/little/"))
     compared(query)
     html = body(browser.get("/c/little/"))

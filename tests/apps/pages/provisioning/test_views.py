@@ -54,7 +54,7 @@ def sentence(html: str) -> str:
     return re.sub(r"<[^>]+>", "", match[1]).replace("\u00a0", " ")
 
 
-def test_the_answer_comes_first_with_its_numbers(browser: Client, fleet: Cluster) -> None:
+def test_bench_opens_with_its_answer_in_numbers(browser: Client, fleet: Cluster) -> None:
     html = body(browser.get(f"{BENCH}?rate=1.5"))
     assert sentence(html) == (
         "3 nodes keep every worst case within the 2 s objective at 1.5 × the load: "
@@ -66,7 +66,7 @@ def test_the_answer_comes_first_with_its_numbers(browser: Client, fleet: Cluster
     assert "/api/v1/what-ifs/sweep" in html
 
 
-def test_a_number_that_is_too_small_is_said_with_why(browser: Client, fleet: Cluster) -> None:
+def test_too_few_nodes_are_shown_with_the_reason(browser: Client, fleet: Cluster) -> None:
     said = sentence(body(browser.get(f"{BENCH}?rate=1.5&nodes=1")))
     assert said.startswith("1 node does not keep every objective at 1.5 × the load: ")
     assert said.endswith("3 nodes would do.")
@@ -76,7 +76,7 @@ def test_a_number_that_is_too_small_is_said_with_why(browser: Client, fleet: Clu
     assert now.startswith("The 2 nodes of now can keep every worst case within the 2 s objective: ")
 
 
-def test_the_part_for_a_slider_is_small_and_names_its_address(browser: Client, fleet: Cluster) -> None:
+def test_slider_fetches_a_part_and_replaces_the_address(browser: Client, fleet: Cluster) -> None:
     part = browser.get(f"{BENCH}?rate=1.50&headroom=0&lost=1", headers={"HX-Request": "true", "HX-Target": "bench"})
     assert part["HX-Replace-Url"] == f"{BENCH}?rate=1.5"
     html = body(part)
@@ -84,14 +84,14 @@ def test_the_part_for_a_slider_is_small_and_names_its_address(browser: Client, f
     assert 'id="bench-sentence" hx-swap-oob="true"' in html
 
 
-def test_wrong_inputs_are_said_and_left_out(browser: Client, fleet: Cluster) -> None:
+def test_wrong_inputs_are_reported_and_ignored(browser: Client, fleet: Cluster) -> None:
     html = body(browser.get(f"{BENCH}?rate=fast&s.nope=2&pool=gold&headroom=1"))
     assert "Record rate is &#x27;fast&#x27;" in html
     assert "no source that is read" in html
     assert "allowed: pool" in html
 
 
-def test_without_nodes_queries_objectives_or_prices(browser: Client, fleet: Cluster) -> None:
+def test_bench_works_without_nodes_queries_objectives_or_prices(browser: Client, fleet: Cluster) -> None:
     cluster_create(slug="bare", name="Bare")
     assert "No nodes yet" in body(browser.get("/c/bare/provisioning/"))
     assert browser.get("/c/bare/provisioning/nodes/")["Location"] == "/c/bare/fleet/"
@@ -105,7 +105,7 @@ def test_without_nodes_queries_objectives_or_prices(browser: Client, fleet: Clus
     assert "€" not in sentence(html)
 
 
-def test_a_large_cluster_is_answered_by_a_job(browser: Client, fleet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_cluster_is_answered_by_a_job(browser: Client, fleet: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "is_quick", lambda deployment: False)
     assert "too many for an answer within a second" in body(browser.get(BENCH))
     part = body(browser.post(f"{BENCH}refine/", {"rate": "1.5"}))
@@ -114,7 +114,7 @@ def test_a_large_cluster_is_answered_by_a_job(browser: Client, fleet: Cluster, m
     assert sentence(body(browser.get(f"{BENCH}?rate=1.5"))).startswith("3 nodes keep")
 
 
-def test_flow_and_intervals_follow_by_a_job(browser: Client, fleet: Cluster) -> None:
+def test_flow_and_intervals_are_computed_by_a_job(browser: Client, fleet: Cluster) -> None:
     assert "once the inputs rest" in body(browser.get(f"{BENCH}?rate=1.5"))
     asked = body(browser.post(f"{BENCH}refine/", {"rate": "1.5"}))
     assert "changed:what-if:" in asked
@@ -125,7 +125,7 @@ def test_flow_and_intervals_follow_by_a_job(browser: Client, fleet: Cluster) -> 
     assert "once the inputs rest" not in html
 
 
-def test_a_job_that_ends_while_its_page_is_made_is_waited_for(
+def test_page_waits_for_a_job_that_ends_while_it_renders(
     browser: Client, fleet: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser.post(f"{BENCH}refine/", {"rate": "1.5"})
@@ -186,7 +186,7 @@ TYPES = {
         ("pareto", "Cost against latency"),
     ],
 )
-def test_searches_have_pages(browser: Client, fleet: Cluster, search: str, words: str) -> None:
+def test_each_what_if_has_a_page(browser: Client, fleet: Cluster, search: str, words: str) -> None:
     asked = browser.post(f"{BENCH}find/", {"search": search, "rate": "1.5", **TYPES})
     assert asked.status_code == 302, body(asked)
     assert "The answer appears here" in body(browser.get(asked["Location"]))
@@ -199,12 +199,12 @@ def test_searches_have_pages(browser: Client, fleet: Cluster, search: str, words
     assert search in body(browser.get(f"{BENCH}what-ifs/?export=csv"))
 
 
-def test_options_of_a_search_are_said_in_words() -> None:
+def test_options_of_a_what_if_are_put_in_words() -> None:
     said = option_words({"lose_one": True, "headroom_s": 0.5, "types": [{"name": "small"}], "max_nodes": 64})
     assert said == [("Hold with any one node lost", "yes"), ("Headroom to keep, s", "0.5"), ("At most nodes", "64")]
 
 
-def test_survival_says_first_what_is_late_with_every_node_up() -> None:
+def test_survival_opens_with_queries_late_on_all_nodes() -> None:
     def outcome(state: str) -> dict[str, Any]:
         return {"queries": {"q": {"state": state}}}
 
@@ -214,7 +214,7 @@ def test_survival_says_first_what_is_late_with_every_node_up() -> None:
     assert words == "<b>1 query</b> is late with every node up: q. Losing a node breaks no other."
 
 
-def test_large_shares_of_objectives_are_said_in_times() -> None:
+def test_large_shares_of_objectives_are_shown_as_multiples() -> None:
     def size(nodes: int, share: float) -> dict[str, Any]:
         rest = {"cost_per_hour": None, "late": ["q"], "lost": None, "stuck": "", "queries": {"q": share, "r": 1.0}}
         return {"nodes": nodes, "worst_s": share, "over_bound": share, **rest}
@@ -227,7 +227,7 @@ def test_large_shares_of_objectives_are_said_in_times() -> None:
     assert "%" not in svg
 
 
-def test_a_search_from_the_bench_is_shown_there(browser: Client, fleet: Cluster) -> None:
+def test_search_from_the_bench_is_shown_on_the_bench(browser: Client, fleet: Cluster) -> None:
     part = browser.post(f"{BENCH}find/", {"search": "growth"}, headers={"HX-Request": "true"})
     row = WhatIf.objects.get()
     assert f"find={row.pk}" in part["HX-Replace-Url"]
@@ -236,7 +236,7 @@ def test_a_search_from_the_bench_is_shown_there(browser: Client, fleet: Cluster)
     assert refused.status_code == 400
 
 
-def test_more_nodes_are_planned_and_never_just_there(browser: Client, fleet: Cluster) -> None:
+def test_added_nodes_are_planned_not_active(browser: Client, fleet: Cluster) -> None:
     page = body(browser.get(f"{BENCH}nodes/?rate=1.5&nodes=4"))
     assert "Plan 2 more nodes" in page
     assert "€ 1.88 per hour" in page.replace("\u00a0", " ")
@@ -248,7 +248,7 @@ def test_more_nodes_are_planned_and_never_just_there(browser: Client, fleet: Clu
     assert browser.post(f"{BENCH}nodes/", {"nodes": "1"}).status_code == 400
 
 
-def test_the_bench_costs_the_database_the_same_however_many_rows_there_are(browser: Client, fleet: Cluster) -> None:
+def test_bench_sql_count_does_not_grow_with_rows(browser: Client, fleet: Cluster) -> None:
     def cost() -> int:
         browser.get(BENCH)
         with CaptureQueriesContext(connection) as queries:
@@ -264,7 +264,7 @@ def test_the_bench_costs_the_database_the_same_however_many_rows_there_are(brows
     assert cost() == before
 
 
-def test_a_viewer_sees_the_bench_and_asks_nothing(browser_of: Callable[..., Client], fleet: Cluster) -> None:
+def test_viewer_reads_the_bench_but_starts_nothing(browser_of: Callable[..., Client], fleet: Cluster) -> None:
     html = body(browser_of("viewer").get(BENCH))
     assert "Save scenario" not in html
     assert "refine/" not in html

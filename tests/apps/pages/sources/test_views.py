@@ -32,7 +32,7 @@ def live(cluster: Cluster) -> LiveQuery:
     return agents_at_work(cluster)
 
 
-def test_without_agents_the_page_says_what_to_do(
+def test_sources_page_without_agents_shows_the_first_step(
     browser: Client, browser_of: Callable[..., Client], cluster: Cluster
 ) -> None:
     html = body(browser.get("/c/little/sources/"))
@@ -41,7 +41,7 @@ def test_without_agents_the_page_says_what_to_do(
     assert "Enrol an agent" not in body(browser_of("viewer").get("/c/little/sources/"))
 
 
-def test_agents_are_listed_with_what_they_keep(browser: Client, live: LiveQuery) -> None:
+def test_agents_are_listed_with_load_factors_and_savings(browser: Client, live: LiveQuery) -> None:
     html = body(browser.get("/c/little/sources/"))
     assert (
         "1 of 3 agents processes <b>83%</b> of records before they leave the edge, which saves <b>55%</b> of the bytes."
@@ -61,7 +61,7 @@ def test_agents_are_listed_with_what_they_keep(browser: Client, live: LiveQuery)
     assert "edge-3" in body(browser.get("/c/little/sources/?q=EDGE-3"))
 
 
-def test_an_agent_behind_its_configuration_says_so(browser: Client, live: LiveQuery) -> None:
+def test_agent_behind_its_config_is_marked(browser: Client, live: LiveQuery) -> None:
     report("edge-1", config_version=2)
     assert "behind" in body(browser.get("/c/little/sources/"))
     html = body(browser.get(AGENT))
@@ -69,7 +69,9 @@ def test_an_agent_behind_its_configuration_says_so(browser: Client, live: LiveQu
     assert "It runs configuration 2, the current one is 3." in html
 
 
-def test_the_stream_processor_in_words(browser: Client, live: LiveQuery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_the_stream_processor_is_put_in_words(
+    browser: Client, live: LiveQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agents = {agent.name: str(agent.pk) for agent in Agent.objects.all()}
     said = {
         "state": "ready",
@@ -105,7 +107,7 @@ def test_the_stream_processor_in_words(browser: Client, live: LiveQuery, monkeyp
     assert StreamCard("little", {}, {"state": "new word"}).mark.label == "Not known"
 
 
-def test_a_token_and_its_command_are_shown_once(browser: Client, cluster: Cluster) -> None:
+def test_enrolment_token_and_command_are_shown_once(browser: Client, cluster: Cluster) -> None:
     wrong = browser.post("/c/little/sources/enrol/", {"uses": "0", "hours": "24"})
     assert wrong.status_code == 422
     assert not EnrolmentToken.objects.exists()
@@ -127,7 +129,7 @@ def test_a_token_and_its_command_are_shown_once(browser: Client, cluster: Cluste
     assert browser.post("/c/little/sources/enrol/999/revoke/").status_code == 404
 
 
-def test_a_relay_and_what_holds_frames_back(browser: Client, live: LiveQuery) -> None:
+def test_relay_shows_reasons_for_held_frames(browser: Client, live: LiveQuery) -> None:
     relay = Agent.objects.create(cluster=live.query.cluster, name="relay-1", kind="relay", secret_hash="r")
     child = Agent.objects.get(name="edge-2")
     child.parent = relay
@@ -140,7 +142,7 @@ def test_a_relay_and_what_holds_frames_back(browser: Client, live: LiveQuery) ->
     assert "relay-1" in body(browser.get("/c/little/sources/agents/edge-2/")), "where it sends to"
 
 
-def test_an_agent_is_shown_with_its_pipeline(browser: Client, live: LiveQuery) -> None:
+def test_agent_page_shows_its_pipeline(browser: Client, live: LiveQuery) -> None:
     html = body(browser.get(AGENT))
     assert "keeps <b>55%</b>" in html
     assert "pairs runs for 50% of its records" in html
@@ -182,13 +184,13 @@ def test_a_preview_beyond_the_budget_says_so(browser: Client, live: LiveQuery) -
     assert "more than the" in body(browser.post(f"{AGENT}load-factors/probes/", {"f0": "1", "f1": "1", "f2": "1"}))
 
 
-def test_without_statistics_a_preview_promises_nothing(browser: Client, live: LiveQuery) -> None:
+def test_preview_without_statistics_predicts_nothing(browser: Client, live: LiveQuery) -> None:
     html = body(browser.post("/c/little/sources/agents/edge-2/load-factors/probes/", {"f0": "1", "f1": "1", "f2": "1"}))
     assert "their costs are not measured yet" in html
     assert "Apply to edge-2" in html
 
 
-def test_disabling_and_removal(browser: Client, live: LiveQuery) -> None:
+def test_agent_is_disabled_and_removed(browser: Client, live: LiveQuery) -> None:
     browser.post(f"{AGENT}enable/", {"enabled": "no"})
     assert "It is disabled" in body(browser.get(AGENT))
     browser.post(f"{AGENT}enable/", {"enabled": "yes"})
@@ -197,7 +199,7 @@ def test_disabling_and_removal(browser: Client, live: LiveQuery) -> None:
     assert not Agent.objects.filter(name="edge-1").exists()
 
 
-def test_a_source_is_added_and_its_faults_are_at_their_fields(browser: Client, cluster: Cluster) -> None:
+def test_source_is_added_and_faults_are_shown_at_their_fields(browser: Client, cluster: Cluster) -> None:
     path = "/c/little/sources/new/source/"
     form = {
         "source_id": "hits",
@@ -227,7 +229,7 @@ def test_a_source_is_added_and_its_faults_are_at_their_fields(browser: Client, c
     assert not TelemetrySource.objects.filter(source_id="hits").exists()
 
 
-def test_a_source_that_is_read_stays(browser: Client, live: LiveQuery) -> None:
+def test_source_that_is_read_is_not_deleted(browser: Client, live: LiveQuery) -> None:
     refused = browser.post("/c/little/sources/collected/clicks/delete/")
     assert refused.status_code == 409
     assert "is read by probes" in body(refused)
@@ -239,7 +241,7 @@ def test_a_source_that_is_read_stays(browser: Client, live: LiveQuery) -> None:
     assert "stop them first" in body(changed)
 
 
-def test_a_table_is_pasted_uploaded_and_checked_by_cell(browser: Client, cluster: Cluster) -> None:
+def test_table_is_pasted_uploaded_and_checked_by_cell(browser: Client, cluster: Cluster) -> None:
     path = "/c/little/sources/new/table/"
     text = "ip,rack\n10.0.0.1,7\n10.0.0.2,\n"
     types = "ip string\nrack int64"
@@ -263,7 +265,7 @@ def test_a_table_is_pasted_uploaded_and_checked_by_cell(browser: Client, cluster
 
 
 @pytest.mark.parametrize("path", ["/c/little/sources/", AGENT, "/c/little/queries/probes/live/", "/c/little/"])
-def test_pages_cost_no_more_with_more_agents(browser: Client, live: LiveQuery, path: str) -> None:
+def test_sql_count_does_not_grow_with_agents(browser: Client, live: LiveQuery, path: str) -> None:
     def cost() -> int:
         browser.get(path)
         with CaptureQueriesContext(connection) as queries:
@@ -279,7 +281,7 @@ def test_pages_cost_no_more_with_more_agents(browser: Client, live: LiveQuery, p
     assert cost() == before
 
 
-def test_silent_and_congested_agents_are_on_the_overview(browser: Client, live: LiveQuery) -> None:
+def test_silent_and_congested_agents_are_on_the_attention_list(browser: Client, live: LiveQuery) -> None:
     report("edge-1", spool={"state": "full", "bytes": 1, "limit_bytes": 1})
     html = body(browser.get("/c/little/"))
     assert "edge-3 does not report" in html
@@ -288,7 +290,7 @@ def test_silent_and_congested_agents_are_on_the_overview(browser: Client, live: 
     assert "edge-3 does not report" not in body(browser.get("/c/little/")), "switched off by hand"
 
 
-def test_of_many_queries_those_that_drain_come_first(browser: Client, cluster: Cluster) -> None:
+def test_queries_that_drain_are_listed_first(browser: Client, cluster: Cluster) -> None:
     agent = Agent.objects.create(cluster=cluster, name="edge-9", secret_hash="edge-9", last_seen=timezone.now())
     for number in range(8):
         factors = [1.0, 0.5, 0.0] if number == 7 else [1.0, 1.0, 1.0]

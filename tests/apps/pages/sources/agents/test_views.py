@@ -31,7 +31,7 @@ def budget_of(name: str) -> float:
     return Agent.objects.get(name=name).budget_cores
 
 
-def test_an_agent_says_how_it_adapts_and_why(browser: Client, live: LiveQuery) -> None:
+def test_agent_page_shows_phase_and_reason_of_adaptation(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1", reason="it used 93% of its CPU", refined={"version": 7, "config": "c-7"})
     html = body(browser.get(AGENT))
     assert "Within its budget. It used 93% of its CPU." in html
@@ -42,7 +42,7 @@ def test_an_agent_says_how_it_adapts_and_why(browser: Client, live: LiveQuery) -
     assert "Give back" not in body(browser.get(AGENT)), "it has them already"
 
 
-def test_a_change_is_shown_with_how_long_it_took_to_settle(browser: Client, live: LiveQuery) -> None:
+def test_change_is_shown_with_its_settling_time(browser: Client, live: LiveQuery) -> None:
     rows = ran(live, "edge-1", [[1, 1, 0.2]] * 5 + [[1, 1, 0.5]] * 5)
     change = {
         "epoch_us": rows[5].epoch_us,
@@ -66,11 +66,11 @@ def test_a_change_is_shown_with_how_long_it_took_to_settle(browser: Client, live
     assert "It settles after its last change." in body(browser.get(AGENT))
 
 
-def test_without_epochs_there_is_no_picture_of_settling(browser: Client, live: LiveQuery) -> None:
+def test_settling_chart_is_absent_without_epochs(browser: Client, live: LiveQuery) -> None:
     assert "How probes settled" not in body(browser.get(AGENT))
 
 
-def test_the_budget_is_previewed_while_it_moves(browser: Client, live: LiveQuery) -> None:
+def test_budget_is_previewed_while_the_slider_moves(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1")
     StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)  # 5 ms a record, 0.4 cores for all of them
     less = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.15"))
@@ -85,7 +85,7 @@ def test_the_budget_is_previewed_while_it_moves(browser: Client, live: LiveQuery
     assert "their costs are not known yet" in silent
 
 
-def test_what_is_left_of_a_budget_for_operators_is_told(browser: Client, live: LiveQuery) -> None:
+def test_preview_shows_the_budget_left_for_operators(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1")  # 0.1 cores in all
     StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)  # costs of operators, not what they take now
     ran(live, "edge-1", [[1, 1, 0.5]] * 20, used_s=0.04)
@@ -100,13 +100,13 @@ def test_what_is_left_of_a_budget_for_operators_is_told(browser: Client, live: L
     assert "Collecting" not in silent, "it has said nothing of itself"
 
 
-def test_load_factors_by_hand_overflow_on_too_small_a_budget(browser: Client, live: LiveQuery) -> None:
+def test_fixed_load_factors_overflow_on_a_small_budget(browser: Client, live: LiveQuery) -> None:
     StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)
     html = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.05"))
     assert "of records would overflow: load factors set by hand ask for more" in html
 
 
-def test_the_budget_is_saved_and_its_faults_are_told(
+def test_budget_is_saved_and_its_faults_are_shown(
     browser: Client, browser_of: Callable[..., Client], live: LiveQuery
 ) -> None:
     wrong = browser.post(f"{AGENT}budget/", {"budget_cores": "0"})
@@ -120,21 +120,23 @@ def test_the_budget_is_saved_and_its_faults_are_told(
     assert "budget/preview/" not in body(browser_of("viewer").get(AGENT)), "who may not change it has no slider"
 
 
-def test_load_factors_go_back_to_the_agent(browser: Client, browser_of: Callable[..., Client], live: LiveQuery) -> None:
+def test_load_factors_are_returned_to_the_agent(
+    browser: Client, browser_of: Callable[..., Client], live: LiveQuery
+) -> None:
     path = f"{AGENT}load-factors/probes/back/"
     assert browser_of("viewer").post(path).status_code == 403
     assert browser.post(path).status_code == 302
     assert Assignment.objects.get(agent__name="edge-1").settings == {}
 
 
-def test_what_the_agent_found_can_be_kept_by_hand(browser: Client, live: LiveQuery) -> None:
+def test_adapted_load_factors_can_be_fixed(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1", load_factors=[1.0, 1.0, 0.5])
     html = body(browser.post(f"{AGENT}load-factors/probes/", {"f0": "1", "f1": "1", "f2": "0.5"}))
     assert "It would keep these load factors whatever comes." in html
     assert "Apply to edge-1" in html
 
 
-def test_a_method_is_chosen_within_its_safe_ranges(browser: Client, live: LiveQuery) -> None:
+def test_method_parameters_are_limited_to_safe_ranges(browser: Client, live: LiveQuery) -> None:
     path = f"{AGENT}method/probes/"
     offered = body(browser.get(path))
     assert 'value="95"' in offered and 'value="95.0"' not in offered
@@ -155,7 +157,7 @@ def test_a_method_is_chosen_within_its_safe_ranges(browser: Client, live: LiveQu
     assert browser.get(f"{AGENT}method/nothing/").status_code == 404
 
 
-def test_an_adapting_agent_is_listed_as_such(browser: Client, live: LiveQuery) -> None:
+def test_adapting_agent_is_listed_as_adapting(browser: Client, live: LiveQuery) -> None:
     now = time.time()
     move = {"epoch_us": int((now - 2) * 1e6), "why": "", "epochs": None, "from": [1, 1, 0], "to": [1, 1, 0.5]}
     adapt(live, "edge-1", changes=[{**move, "bytes_before": None, "bytes_after": None}])
@@ -187,7 +189,7 @@ def test_load_factors_of_several_agents_are_previewed_then_set(
     assert not Assignment.objects.get(agent__name="edge-1").by_hand
 
 
-def test_the_query_that_most_agents_run_is_offered_first(browser: Client, live: LiveQuery) -> None:
+def test_query_on_most_agents_is_offered_first(browser: Client, live: LiveQuery) -> None:
     Assignment.objects.create(live=live_query(live.query.cluster, "alarms"), agent=Agent.objects.get(name="edge-2"))
     path = f"{SOURCES}change/?what=factors&row=edge-1&row=edge-2"
     page = body(browser.get(path))
@@ -195,7 +197,7 @@ def test_the_query_that_most_agents_run_is_offered_first(browser: Client, live: 
     assert '<option value="alarms" selected>' in body(browser.get(f"{path}&query=alarms")), "as asked for"
 
 
-def test_a_budget_for_several_agents(browser: Client, live: LiveQuery) -> None:
+def test_budget_is_set_for_several_agents(browser: Client, live: LiveQuery) -> None:
     path = f"{SOURCES}change/"
     form = {"what": "budget", "row": ["edge-1", "edge-3"], "budget_cores": "0.3"}
     wrong = browser.post(path, {**form, "budget_cores": "70"})
@@ -208,7 +210,7 @@ def test_a_budget_for_several_agents(browser: Client, live: LiveQuery) -> None:
     assert (budget_of("edge-1"), budget_of("edge-2"), budget_of("edge-3")) == (0.3, 0.4, 0.3)
 
 
-def test_what_cannot_be_changed_says_why(browser: Client, live: LiveQuery) -> None:
+def test_refused_bulk_change_shows_its_reason(browser: Client, live: LiveQuery) -> None:
     path = f"{SOURCES}change/"
     assert "No agent is chosen" in body(browser.get(f"{path}?what=budget"))
     assert "No rollout takes canaries now" in body(browser.get(f"{path}?what=canary&row=edge-1"))

@@ -108,13 +108,13 @@ def taken(live: LiveQuery, config: RefinedConfig, name: str) -> None:
     RolloutMember.objects.filter(agent__name=name).update(state="applied")
 
 
-def test_without_configs_the_page_says_how_they_come(browser: Client, cluster: Cluster) -> None:
+def test_configs_page_without_configs_explains_their_origin(browser: Client, cluster: Cluster) -> None:
     html = body(browser.get(CONFIGS))
     assert "No config yet" in html
     assert "Nothing to configure yet" in body(browser.get(f"{CONFIGS}new/"))
 
 
-def test_a_config_is_checked_before_it_is_made(browser: Client, live: LiveQuery) -> None:
+def test_config_is_checked_before_it_is_created(browser: Client, live: LiveQuery) -> None:
     wrong = browser.post(f"{CONFIGS}new/", {**WANTED, "margin": "99", "agents": ["nobody"]})
     assert wrong.status_code == 422
     assert "It has to be 90 to 98%." in body(wrong)
@@ -128,7 +128,7 @@ def test_a_config_is_checked_before_it_is_made(browser: Client, live: LiveQuery)
     assert answer["Location"] == f"{CONFIGS}{config.number}/"
 
 
-def test_what_would_be_worse_needs_force(browser: Client, live: LiveQuery) -> None:
+def test_config_that_predicts_a_loss_needs_force(browser: Client, live: LiveQuery) -> None:
     worse = {**WANTED, "method": "all-sp"}
     html = body(browser.post(f"{CONFIGS}new/", worse))
     assert "Worse than allowed" in html
@@ -144,7 +144,7 @@ def test_what_would_be_worse_needs_force(browser: Client, live: LiveQuery) -> No
     assert Rollout.objects.get().config == config
 
 
-def test_a_config_tells_what_it_sets_and_holds(browser: Client, live: LiveQuery, user_of: Callable[..., User]) -> None:
+def test_config_page_shows_settings_and_parts(browser: Client, live: LiveQuery, user_of: Callable[..., User]) -> None:
     made(live, user_of(), {"margin": 0.97})
     html = body(browser.get(f"{CONFIGS}1/"))
     assert "Less margin." in html
@@ -160,7 +160,7 @@ def test_a_config_tells_what_it_sets_and_holds(browser: Client, live: LiveQuery,
     assert rows[1].startswith("c-1,Less margin,a-operator,Draft,")
 
 
-def test_a_rollout_is_told_paused_and_rolled_back(
+def test_rollout_is_shown_paused_and_rolled_back(
     browser: Client, browser_of: Callable[..., Client], live: LiveQuery, user_of: Callable[..., User]
 ) -> None:
     config = made(live, user_of(), {"margin": 0.97})
@@ -198,7 +198,7 @@ def test_a_rollout_is_told_paused_and_rolled_back(
     assert browser.post(f"{SOURCES}rollouts/999/pause/").status_code == 404
 
 
-def test_a_second_rollout_waits_and_is_named(browser: Client, live: LiveQuery, user_of: Callable[..., User]) -> None:
+def test_second_rollout_waits_and_is_named(browser: Client, live: LiveQuery, user_of: Callable[..., User]) -> None:
     rollout_start(config=made(live, user_of(), {"margin": 0.97}), user=user_of())
     second = rollout_start(config=made(live, user_of(), {"margin": 0.96}, "Even less"), user=user_of())
     assert "c-2 waits until this rollout is over." in body(browser.get(SOURCES))
@@ -209,7 +209,9 @@ def test_a_second_rollout_waits_and_is_named(browser: Client, live: LiveQuery, u
     assert "waits until" not in body(browser.get(SOURCES))
 
 
-def test_agents_that_refuse_say_why(browser: Client, live: LiveQuery, user_of: Callable[..., User]) -> None:
+def test_agents_that_refuse_a_config_show_their_reason(
+    browser: Client, live: LiveQuery, user_of: Callable[..., User]
+) -> None:
     config = made(live, user_of(), {"margin": 0.97})
     row = rollout_start(config=config, user=user_of())
     canary = row.members.get(stage=0).agent.name
@@ -223,7 +225,7 @@ def test_agents_that_refuse_say_why(browser: Client, live: LiveQuery, user_of: C
     assert "refused: cost of pairs is tenfold" in rows
 
 
-def test_a_budget_is_previewed_with_the_settings_that_are_in_force(
+def test_budget_preview_uses_the_settings_in_force(
     browser: Client, live: LiveQuery, user_of: Callable[..., User]
 ) -> None:
     agent = Agent.objects.get(name="edge-1")
@@ -232,7 +234,7 @@ def test_a_budget_is_previewed_with_the_settings_that_are_in_force(
     assert "450\N{NO-BREAK SPACE}B/s → <b>1\N{NO-BREAK SPACE}kB/s</b>" in html, "whatever it may use, it drains"
 
 
-def test_a_doubtful_canary_says_by_how_much_a_change_is_not_known(
+def test_uncertain_canary_shows_the_interval_of_the_change(
     browser: Client, live: LiveQuery, user_of: Callable[..., User]
 ) -> None:
     row = rollout_start(config=made(live, user_of(), {"margin": 0.97}), user=user_of())
@@ -253,7 +255,7 @@ def test_agents_are_added_to_the_canaries(browser: Client, live: LiveQuery, user
     assert row.members.filter(stage=0).count() == 2
 
 
-def test_what_was_sent_stands_beside_other_ways(browser: Client, live: LiveQuery) -> None:
+def test_sent_bytes_are_compared_with_other_splits(browser: Client, live: LiveQuery) -> None:
     html = body(browser.get(f"{SOURCES}agents/edge-1/"))
     saved = html.split('id="t-saved"')[1].split("</section>")[0]
     assert "It sent 55% less than All-SP" in saved
@@ -264,7 +266,7 @@ def test_what_was_sent_stands_beside_other_ways(browser: Client, live: LiveQuery
     assert body(browser.get(f"{SOURCES}agents/edge-1/")).count("not known yet: the cost of an operator is missing") == 3
 
 
-def test_the_policy_is_changed_within_its_bounds(
+def test_rollout_policy_is_changed_within_its_limits(
     browser: Client, browser_of: Callable[..., Client], cluster: Cluster
 ) -> None:
     assert 'value="30, 100"' in body(browser.get(POLICY)), "the defaults, before anybody sets one"

@@ -77,7 +77,7 @@ def row(html: str, name: str) -> str:
     return next(part for part in table.split("<tr") if f'"name">{name}<' in part)
 
 
-def test_the_page_asks_for_the_newest_replay(browser: Client, core: Any) -> None:
+def test_schedule_page_fetches_the_newest_replay(browser: Client, core: Any) -> None:
     assert f'hx-get="{REPLAY}?agent=edge-1" hx-trigger="load"' in body(browser.get(SCHEDULE))
     part = body(browser.get(f"{REPLAY}?agent=edge-1", headers=HTMX))
     assert "Nothing has been replayed yet." in part
@@ -87,7 +87,7 @@ def test_the_page_asks_for_the_newest_replay(browser: Client, core: Any) -> None
     assert read["Location"] == f"{SCHEDULE}?agent=edge-1#replay"
 
 
-def test_policies_stand_beside_each_other(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_replayed_policies_are_shown_side_by_side(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     replayed(core[0])
     html = body(browser.get(f"{REPLAY}?agent=edge-1", headers=HTMX))
     said = "Under Klink results come 0.3\u00a0s after their window&#x27;s end on average, 50% sooner than"
@@ -101,7 +101,7 @@ def test_policies_stand_beside_each_other(browser: Client, core: tuple[Agent, li
     assert by_query.count("0.2\u00a0s, 0.6\u00a0s") == 3
 
 
-def test_the_one_compared_with_is_chosen(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_policy_to_compare_with_is_chosen(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     replayed(core[0])
     html = body(browser.get(f"{REPLAY}?agent=edge-1&against=klink", headers=HTMX))
     assert "No other policy would be sooner: results come 0.3\u00a0s" in html
@@ -109,7 +109,7 @@ def test_the_one_compared_with_is_chosen(browser: Client, core: tuple[Agent, lis
     assert "under round robin" in body(browser.get(f"{REPLAY}?agent=edge-1&against=nothing", headers=HTMX))
 
 
-def test_a_viewer_reads_and_does_not_ask(
+def test_viewer_reads_a_replay_but_starts_none(
     browser_of: Callable[..., Client], core: tuple[Agent, list[LiveQuery]]
 ) -> None:
     replayed(core[0])
@@ -120,14 +120,14 @@ def test_a_viewer_reads_and_does_not_ask(
     assert viewer.post(REPLAY, {"agent": "edge-1"}, headers=HTMX).status_code == 403
 
 
-def test_what_is_too_little_is_refused_in_words(browser: Client, core: Any) -> None:
+def test_replay_of_too_few_epochs_is_refused(browser: Client, core: Any) -> None:
     html = body(browser.post(REPLAY, {"agent": "edge-1"}, headers=HTMX))
     assert not Job.objects.filter(kind=JobKind.REPLAY).exists()
     assert "recorded" in html
     assert "Replay the last five minutes" in html, "it can be tried again"
 
 
-def test_a_replay_is_followed_until_it_is_done(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_replay_is_polled_until_it_is_done(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     for live in lives:
         epochs_with(agent, live, windows=12)
@@ -140,7 +140,7 @@ def test_a_replay_is_followed_until_it_is_done(browser: Client, core: tuple[Agen
     assert "Replay again" in html
 
 
-def test_a_replay_that_failed_says_why(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_failed_replay_shows_its_error(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     job = replayed(core[0])
     Job.objects.filter(pk=job.pk).update(state=JobState.FAILED, result=None, error={"message": "It ran out of time."})
     html = body(browser.get(f"{REPLAY}?agent=edge-1", headers=HTMX))
@@ -148,7 +148,9 @@ def test_a_replay_that_failed_says_why(browser: Client, core: tuple[Agent, list[
     assert "Replay the last five minutes" in html
 
 
-def test_after_a_switch_the_policy_of_now_is_in_force(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_replay_after_a_switch_compares_with_the_new_policy(
+    browser: Client, core: tuple[Agent, list[LiveQuery]]
+) -> None:
     replayed(core[0])
     core[0].heartbeat = {**core[0].heartbeat, "schedule": {"policy": "fcfs"}}
     core[0].save()

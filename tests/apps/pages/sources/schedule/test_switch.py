@@ -38,7 +38,7 @@ def core(cluster: Cluster) -> tuple[Agent, list[LiveQuery]]:
     return shared_core(cluster)
 
 
-def test_a_switch_is_previewed_before_it_is_started(browser: Client, core: Any) -> None:
+def test_switch_is_previewed_before_it_starts(browser: Client, core: Any) -> None:
     html = body(browser.post(SWITCH, WANTED))
     assert "1 agent would get it; it takes" in html
     row = html.split("Table: what would change at each agent")[1].split("</tbody>")[0]
@@ -66,13 +66,13 @@ def test_a_switch_starts_as_a_rollout(browser: Client, core: Any) -> None:
     assert f"Nothing to change: {config.name} sets the same." in again
 
 
-def test_what_is_so_already_is_not_started(browser: Client, core: Any) -> None:
+def test_switch_to_the_present_settings_starts_nothing(browser: Client, core: Any) -> None:
     html = body(browser.post(SWITCH, {**WANTED, "policy": "klink"}))
     assert "These are the settings that all of these agents have already." in html
     assert "Start with canaries" not in html
 
 
-def test_every_fault_is_told_at_once(browser: Client, core: Any) -> None:
+def test_every_fault_of_a_switch_is_shown_at_once(browser: Client, core: Any) -> None:
     response = browser.post(SWITCH, {**WANTED, "cycle_ms": "900", "confidence": "50", "memory_bytes": "x"})
     html = body(response)
     assert response.status_code == 422
@@ -82,18 +82,18 @@ def test_every_fault_is_told_at_once(browser: Client, core: Any) -> None:
     assert not RefinedConfig.objects.exists()
 
 
-def test_only_those_who_may_operate_switch(browser_of: Callable[..., Client], core: Any) -> None:
+def test_viewer_may_not_switch(browser_of: Callable[..., Client], core: Any) -> None:
     viewer = browser_of("viewer")
     assert viewer.get(SWITCH).status_code == 403
     assert viewer.post(SWITCH, {**WANTED, "start": "yes"}).status_code == 403
     assert SWITCH not in body(viewer.get(f"{SOURCES}schedule/"))
 
 
-def test_without_live_queries_there_is_nothing_to_switch(browser: Client, cluster: Cluster) -> None:
+def test_switch_without_live_queries_is_empty(browser: Client, cluster: Cluster) -> None:
     assert "Nothing to schedule yet" in body(browser.get(SWITCH))
 
 
-def test_the_form_starts_from_what_is_in_force(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_switch_form_starts_from_the_settings_in_force(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     browser.post(SWITCH, {**WANTED, "cycle_ms": "60", "start": "yes"})
     config = RefinedConfig.objects.get()
@@ -108,7 +108,7 @@ def test_the_form_starts_from_what_is_in_force(browser: Client, core: tuple[Agen
     assert ticked not in html
 
 
-def test_a_config_may_set_scheduling_too(browser: Client, core: Any) -> None:
+def test_config_may_set_scheduling(browser: Client, core: Any) -> None:
     new = f"{SOURCES}configs/new/"
     form = {f"schedule-{name}": value for name, value in WANTED.items()}
     wrong = browser.post(new, {**METHOD, **form, "margin": "5", "schedule-cycle_ms": "1", "with_schedule": "on"})
@@ -121,7 +121,7 @@ def test_a_config_may_set_scheduling_too(browser: Client, core: Any) -> None:
     assert RefinedConfig.objects.first().schedule is None, "unless it is ticked, scheduling stays as it is"
 
 
-def test_an_agents_page_leads_to_its_schedule(browser: Client, core: Any) -> None:
+def test_agent_page_links_to_its_schedule(browser: Client, core: Any) -> None:
     html = body(browser.get(f"{SOURCES}agents/edge-1/"))
     assert "Which query runs next: <b>Klink</b>; 4\u00a0MB of at most 8\u00a0MB wait." in html
     assert f"{SOURCES}schedule/?agent=edge-1" in html

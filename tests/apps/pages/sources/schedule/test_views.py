@@ -39,13 +39,13 @@ def core(cluster: Cluster) -> tuple[Agent, list[LiveQuery]]:
     return shared_core(cluster)
 
 
-def test_without_agents_it_says_what_to_do_first(browser: Client, cluster: Cluster) -> None:
+def test_schedule_page_without_agents_shows_the_first_step(browser: Client, cluster: Cluster) -> None:
     html = body(browser.get(SCHEDULE))
     assert "No agent yet" in html
     assert "/api/v1/clusters/little/schedule" in html
 
 
-def test_an_agent_without_queries_has_nothing_to_schedule(
+def test_schedule_of_an_agent_without_queries_is_empty(
     browser: Client, browser_of: Callable[..., Client], core: Any
 ) -> None:
     assert "New live query" in body(browser.get(f"{SCHEDULE}?agent=edge-2"))
@@ -55,14 +55,16 @@ def test_an_agent_without_queries_has_nothing_to_schedule(
     assert browser.get(f"{SCHEDULE}?agent=nobody").status_code == 404
 
 
-def test_before_its_first_epochs_the_page_says_so(browser: Client, core: Any) -> None:
+def test_schedule_before_the_first_epochs_is_marked(browser: Client, core: Any) -> None:
     html = body(browser.get(SCHEDULE))
     assert "No epoch is known yet." in html
     assert "edge-1 runs 2 queries by <b>Klink</b>." in html
     assert cells(html, "probes")[1] == "Not heard of yet"
 
 
-def test_the_head_tells_policy_mode_memory_and_config(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_schedule_head_shows_policy_mode_memory_and_config(
+    browser: Client, core: tuple[Agent, list[LiveQuery]]
+) -> None:
     agent, lives = core
     refused = {"version": 13, "config": "c-13", "reasons": ["cycle_ms is 900; allowed: 20 to 500"]}
     refined = {"version": 12, "config": "c-12"}
@@ -101,14 +103,14 @@ def test_the_timeline_has_a_lane_for_each_query(browser: Client, core: tuple[Age
     assert cells(html, "racks")[1] == "Behind its window"
 
 
-def test_the_span_is_one_of_those_offered(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_unknown_time_span_falls_back_to_the_default(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     epochs_with(core[0], core[1][0])
     for asked, shown in (("30", "30"), ("120", "120"), ("9999", "60"), ("x", "60")):
         html = body(browser.get(f"{SCHEDULE}?span={asked}"))
         assert f'aria-current="true">{shown}&nbsp;s<' in html
 
 
-def test_the_table_says_how_each_query_is(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_schedule_table_shows_the_state_of_each_query(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     epochs_with(agent, lives[0], delay_s=0.5)
     epochs_with(agent, lives[1], delay_s=0.9)
@@ -122,9 +124,7 @@ def test_the_table_says_how_each_query_is(browser: Client, core: tuple[Agent, li
     assert "/c/little/sources/agents/edge-1/" in html
 
 
-def test_a_query_without_watermarks_says_so_in_its_agents_words(
-    browser: Client, core: tuple[Agent, list[LiveQuery]]
-) -> None:
+def test_query_without_watermarks_shows_its_agents_reason(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     epochs_with(agent, lives[0])
     scheduling(agent, lives, late="no watermark for 3 min")
@@ -151,7 +151,7 @@ def test_the_table_is_sorted_and_exported(browser: Client, core: tuple[Agent, li
     assert ends == newest_us / 1e6 + 10
 
 
-def test_watermarks_are_drawn_beside_what_was_expected(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_watermarks_are_drawn_beside_their_intervals(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     epochs_with(agent, lives[0])
     epochs_with(agent, lives[1], delay_s=0.9)
@@ -165,7 +165,7 @@ def test_watermarks_are_drawn_beside_what_was_expected(browser: Client, core: tu
     assert "expected 0.2\u00a0s to 0.8\u00a0s after it" in picture
 
 
-def test_times_are_those_of_the_persons_zone(
+def test_times_are_in_the_persons_zone(
     browser_of: Callable[..., Client], user_of: Callable[..., User], core: tuple[Agent, list[LiveQuery]]
 ) -> None:
     newest_us = epochs_with(core[0], core[1][0])
@@ -177,7 +177,7 @@ def test_times_are_those_of_the_persons_zone(
     assert cells(html, "probes")[5] == f"{ends:%H:%M:%S}"
 
 
-def test_an_agent_that_fell_silent_shows_how_it_was(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_silent_agent_shows_its_last_state(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     epochs_with(agent, lives[0])
     Agent.objects.filter(pk=agent.pk).update(last_seen=timezone.now() - timedelta(minutes=3))
@@ -186,7 +186,7 @@ def test_an_agent_that_fell_silent_shows_how_it_was(browser: Client, core: tuple
     assert "probes: had the core" in html
 
 
-def test_many_agents_are_chosen_from_a_menu(browser: Client, cluster: Cluster, core: Any) -> None:
+def test_many_agents_are_offered_in_a_menu(browser: Client, cluster: Cluster, core: Any) -> None:
     assert '<select id="sch-agent"' not in body(browser.get(SCHEDULE))
     for number in range(3, 12):
         Agent.objects.create(cluster=cluster, name=f"edge-{number}", secret_hash=f"edge-{number}")
@@ -195,7 +195,7 @@ def test_many_agents_are_chosen_from_a_menu(browser: Client, cluster: Cluster, c
     assert '<option value="edge-1">edge-1, klink</option>' in html
 
 
-def test_more_queries_cost_no_more_of_the_database(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
+def test_sql_count_does_not_grow_with_queries(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     for live in lives:
         epochs_with(agent, live)
