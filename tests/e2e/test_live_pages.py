@@ -201,7 +201,7 @@ def change_load_factors(page: Page, api: Api) -> None:
         page.keyboard.press("ArrowRight")
     expect(page.get_by_label("pairs", exact=True)).to_have_value("0.1")
     page.get_by_label("pairs", exact=True).press("Enter")
-    expect(page.get_by_role("heading", name="What would change")).to_be_focused()
+    expect(page.get_by_role("heading", name="Predicted changes")).to_be_focused()
     page.get_by_role("button", name="Apply to edge-1").press("Enter")
     expect(page.locator(".toast").first).to_contain_text("new load factors")
     found = api.get(f"live-queries?cluster={SLUG}")["results"][0]["assignments"]
@@ -211,8 +211,8 @@ def change_load_factors(page: Page, api: Api) -> None:
 def slide_the_budget(page: Page, api: Api) -> None:
     """By keyboard: what would follow is told while it moves, Enter in the number saves it."""
     page.goto(f"/c/{SLUG}/sources/agents/edge-1/")
-    expect(page.locator("#budget-what")).to_contain_text("can be reckoned once")
-    slider, number = page.get_by_label("CPU budget in cores, as a slider"), page.get_by_label("May use")
+    expect(page.locator("#budget-what")).to_contain_text("A prediction needs its costs")
+    slider, number = page.get_by_label("CPU budget in cores, as a slider"), page.get_by_label("Budget", exact=True)
     before = float(number.input_value())
     slider.focus()
     with page.expect_response(lambda answer: "budget/preview/" in answer.url):

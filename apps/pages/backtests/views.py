@@ -68,7 +68,9 @@ class BacktestForm(forms.Form):
         help_text="How each request is decided at the load of its moment.",
     )
     at_risk = forms.ChoiceField(
-        label="At risk", choices=_REVIEW_CHOICES, help_text="The estimate holds, the upper end of its interval does not."
+        label="At risk",
+        choices=_REVIEW_CHOICES,
+        help_text="The estimate holds, the upper end of its interval does not.",
     )
     assumed = forms.ChoiceField(
         label="Assumed statistics", choices=_REVIEW_CHOICES, help_text="Or measured on too few events to be sure."

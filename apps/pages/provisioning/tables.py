@@ -58,7 +58,7 @@ _OPTIONS = {
     "lose_one": "Hold with any one node lost",
     "keep_present": "The nodes of now stay",
     "pool": "Nodes are added to pool",
-    "headroom_s": "Headroom to keep, s",
+    "headroom_s": "Headroom, s",
     "max_nodes": "At most nodes",
     "bound_s": "Objective of every query, s",
     "objective_factor": "Every objective times",

@@ -374,7 +374,7 @@ class BulkPlan:
         """All of them together."""
         predictions = [prediction for _, prediction in self.rows if prediction.parts]
         if not predictions:
-            return "What would follow can be reckoned once their operators have taken records."
+            return "A prediction needs costs, measured once their operators have processed records."
         now, then = sum(agent.sent_now for agent in predictions), sum(agent.sent_then for agent in predictions)
         over = sum(agent.overflow > 0.005 for agent in predictions)
         text = f"Together they would send {bytes_size(then, '/s')} instead of {bytes_size(now, '/s')}."

@@ -169,11 +169,9 @@ class FactorsPreview:
         if not self.applies:
             return "These are the load factors it has already."
         if not self.is_known:
-            return (
-                "What follows can be reckoned once each operator has taken records: their costs are not measured yet."
-            )
-        kept = "" if self.changes else "It would keep these load factors whatever comes. "
-        return kept + prediction_words(self.forecast)
+            return "A prediction needs costs, measured once each operator has processed records."
+        words = prediction_words(self.forecast)
+        return words if self.changes else f"It would keep these load factors from now on. {words}"
 
     @property
     def is_over(self) -> bool:

@@ -50,7 +50,7 @@ def test_forecast_finding_names_a_date_and_an_interval(browser: Client, forecast
     assert "at the 90% band" in html
     assert 'data-chart="query-0"' in html
     assert 'data-chart="load"' in html
-    assert "How good such forecasts were" in html
+    assert "Forecast accuracy" in html
     csv = browser.get(f"{ROOT}?export=csv").getvalue().decode()
     assert csv.splitlines()[0].startswith("Query,Objective")
     assert "grows" in csv

@@ -181,7 +181,7 @@ TYPES = {
     [
         ("smallest_pool", "Why not one node fewer"),
         ("survival", "Each node lost in turn"),
-        ("growth", "May grow to"),
+        ("growth", "Growth limit"),
         ("cheapest_mix", "New nodes"),
         ("pareto", "Cost against latency"),
     ],
@@ -201,7 +201,7 @@ def test_each_what_if_has_a_page(browser: Client, fleet: Cluster, search: str, w
 
 def test_options_of_a_what_if_are_put_in_words() -> None:
     said = option_words({"lose_one": True, "headroom_s": 0.5, "types": [{"name": "small"}], "max_nodes": 64})
-    assert said == [("Hold with any one node lost", "yes"), ("Headroom to keep, s", "0.5"), ("At most nodes", "64")]
+    assert said == [("Hold with any one node lost", "yes"), ("Headroom, s", "0.5"), ("At most nodes", "64")]
 
 
 def test_survival_opens_with_queries_late_on_all_nodes() -> None:

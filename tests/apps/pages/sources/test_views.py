@@ -186,7 +186,7 @@ def test_a_preview_beyond_the_budget_says_so(browser: Client, live: LiveQuery) -
 
 def test_preview_without_statistics_predicts_nothing(browser: Client, live: LiveQuery) -> None:
     html = body(browser.post("/c/little/sources/agents/edge-2/load-factors/probes/", {"f0": "1", "f1": "1", "f2": "1"}))
-    assert "their costs are not measured yet" in html
+    assert "A prediction needs costs, measured once each operator" in html
     assert "Apply to edge-2" in html
 
 

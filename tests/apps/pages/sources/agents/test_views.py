@@ -38,7 +38,7 @@ def test_agent_page_shows_phase_and_reason_of_adaptation(browser: Client, live: 
     assert "Plans with 1.02 × its budget." in html
     assert "<code>c-7</code>" in html
     adapt(live, "edge-1", refused={"version": 8, "config": "c-8", "reasons": ["it is for plan abc"]})
-    assert "It refused the newest configuration: it is for plan abc." in body(browser.get(AGENT))
+    assert "It refused the newest config: it is for plan abc." in body(browser.get(AGENT))
     assert "Give back" not in body(browser.get(AGENT)), "it has them already"
 
 
@@ -132,7 +132,7 @@ def test_load_factors_are_returned_to_the_agent(
 def test_adapted_load_factors_can_be_fixed(browser: Client, live: LiveQuery) -> None:
     adapt(live, "edge-1", load_factors=[1.0, 1.0, 0.5])
     html = body(browser.post(f"{AGENT}load-factors/probes/", {"f0": "1", "f1": "1", "f2": "0.5"}))
-    assert "It would keep these load factors whatever comes." in html
+    assert "It would keep these load factors from now on." in html
     assert "Apply to edge-1" in html
 
 
