@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count
 from django.db.models.fields.json import KT
 from django.http import HttpRequest
 from django.urls import reverse
@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
@@ -99,9 +100,10 @@ def admissions_table(request: HttpRequest, cluster: Cluster, counts: AdmissionCo
         caption="Admission requests",
         default_sort="-created",
         filters=[
-            Filter("verdict", _verdicts(counts), _keep("verdict"), "Any verdict", counts.total),
-            Filter("state", _states(counts), _keep("state"), "Any state"),
+            Filter("verdict", _verdicts(counts), all_label="Any verdict", all_count=counts.total),
+            Filter("state", _states(counts), all_label="Any state"),
         ],
+        filterset=AdmissionFilter,
         search=["query__name", "requested_by__username", "reason"],
         search_label="Query, person or reason",
         file_name=f"admissions-{cluster.slug}",
@@ -121,14 +123,6 @@ def _states(counts: AdmissionCounts) -> list[Choice]:
         for value in AdmissionState.values
         if counts.states.get(value)
     ]
-
-
-def _keep(name: str) -> partial[QuerySet[AdmissionRequest]]:
-    return partial(_kept, name)
-
-
-def _kept(name: str, rows: QuerySet[AdmissionRequest], value: str) -> QuerySet[AdmissionRequest]:
-    return rows.filter(**{name: value})
 
 
 def _heading(slug: str, row: AdmissionRequest) -> SafeString:

@@ -14,6 +14,7 @@ from apps.pages.backtests.facts import BacktestFacts, moment_of, outcome_mark, p
 from apps.pages.context import url_of
 from apps.planning.backtests.selectors import backtests_visible
 from apps.planning.choices import ANSWER_STATES, RunState
+from apps.planning.filters import BacktestFilter
 from apps.planning.models import BacktestRun
 from apps.ui.marks import state_mark
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
@@ -44,7 +45,8 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
         backtests_visible().filter(cluster=cluster),
         caption="Backtests",
         default_sort="-created",
-        filters=[Filter("state", states, lambda rows, value: rows.filter(state=value), "Every state")],
+        filters=[Filter("state", states, all_label="Any state")],
+        filterset=BacktestFilter,
         file_name=f"backtests-{cluster.slug}",
         empty={
             "icon": "undo",

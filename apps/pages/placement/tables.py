@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from apps.pages.overview.tables import objective_text
 from apps.planning.choices import PLACEMENT_STATES, MoveState
+from apps.planning.filters import PlacementFilter
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.selectors import placements_visible
 from apps.ui.marks import STATES, state_icon, state_mark
@@ -112,15 +113,12 @@ def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Ta
         placements_visible().filter(cluster=cluster),
         caption="Placement runs",
         default_sort="-created",
-        filters=[Filter("state", states, _in_state, "Any state", sum(counts.values()))],
+        filters=[Filter("state", states, all_label="Any state", all_count=sum(counts.values()))],
+        filterset=PlacementFilter,
         page_size=page_size,
         file_name=f"placements-{slug}",
         empty={"icon": "placement", "title": "No search yet", "text": "A search proposes moves; nothing moves by it."},
     )
-
-
-def _in_state(rows: Any, value: str) -> Any:
-    return rows.filter(state=value)
 
 
 def _heading(slug: str, run: PlacementRun) -> SafeString:

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.planning.choices import Find, RunState
+from apps.planning.filters import WhatIfFilter
 from apps.planning.models import Scenario, WhatIf
 from apps.planning.what_ifs.selectors import (
     scenario_answers,
@@ -263,7 +264,8 @@ def what_ifs_table(request: HttpRequest, cluster: Cluster) -> Table:
         what_ifs_visible().filter(cluster=cluster, from_bench=False),
         caption="Answers",
         default_sort="-created",
-        filters=[Filter("find", finds, lambda rows, value: rows.filter(find=value), "Every question")],
+        filters=[Filter("find", finds, all_label="Any question")],
+        filterset=WhatIfFilter,
         file_name=f"what-ifs-{cluster.slug}",
         empty={
             "icon": "tune",

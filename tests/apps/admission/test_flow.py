@@ -35,6 +35,7 @@ from apps.queries.services import (
     statistics_update,
 )
 from apps.queries.snapshots.cluster import cluster_snapshot
+from engine.estimation.estimate import estimate
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
@@ -116,8 +117,6 @@ def test_alternative_is_previewed_and_applied(cluster: Any, admitter: Any, kind:
 
 def test_applied_cluster_has_the_latencies_of_the_preview(cluster: Any, admitter: Any) -> None:
     """The decision's promise for every query is the estimate of the cluster afterwards."""
-    from engine.estimation.estimate import estimate
-
     make_query(cluster, "third", 0.65, bound_s=1.0)
     request = previewed(cluster, admitter, "third")
     share = next(c for c in request.result["choices"] if c["kind"] == "scale_rate")

@@ -13,7 +13,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import queue_of
-from apps.admission.services import admission_preview, admission_withdraw, queue_review
+from apps.admission.services import admission_preview, admission_preview_alternative, admission_withdraw, queue_review
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.services import node_update
 from apps.jobs.models import Job
@@ -21,6 +21,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.services import arrivals_create_from_counts, query_create, query_stop
 from apps.queries.snapshots.cluster import cluster_snapshot
+from engine.estimation.estimate import estimate
 from tests.apps.small_cluster import body, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
@@ -90,8 +91,6 @@ def test_queued_request_waits_for_its_start(cluster: Any, request_queued: Admiss
 
 
 def test_the_started_query_is_estimated_from_its_start_on(cluster: Any, request_queued: AdmissionRequest) -> None:
-    from engine.estimation.estimate import estimate
-
     promised = request_queued.result["start_s"]
     pass_time(request_queued, 60.0)
     queue_review()
@@ -198,8 +197,6 @@ def test_request_without_patience_is_rejected_with_the_possible_start(cluster: A
 
 
 def test_alternative_with_a_later_start_is_queued(cluster: Any) -> None:
-    from apps.admission.services import admission_preview_alternative
-
     request = ask(cluster)
     later = next(choice for choice in request.result["choices"] if choice["kind"] == "start_at")
     child, _ = admission_preview_alternative(request=request, alternative=later["id"], user=None)
