@@ -37,15 +37,11 @@ _MONO = {"spellcheck": "false"}
 class EnrolForm(forms.Form):
     """A token that agents join with."""
 
-    uses = forms.IntegerField(
-        label="Agents that may join with it", initial=1, min_value=1, help_text="Each join uses it once."
-    )
+    uses = forms.IntegerField(label="Number of agents", initial=1, min_value=1, help_text="Each join uses it once.")
     hours = forms.IntegerField(
         label="Valid for", initial=24, min_value=1, max_value=24 * 366, help_text="It is of no use afterwards."
     )
-    note = forms.CharField(
-        label="What it is for", max_length=MAX_SHORT_NOTE, required=False, help_text="Such as rack r7."
-    )
+    note = forms.CharField(label="Note", max_length=MAX_SHORT_NOTE, required=False, help_text="Such as rack r7.")
 
     @property
     def values(self) -> dict[str, Any]:
@@ -136,14 +132,16 @@ class JsonField(forms.CharField):
 class SourceForm(forms.Form):
     """A stream of records: who makes them, and their columns."""
 
-    source_id = forms.CharField(
-        label="Name", max_length=MAX_SLUG, help_text="Operators and arrivals know it by this name."
-    )
+    source_id = forms.CharField(label="Name", max_length=MAX_SLUG, help_text="Name in operators and arrivals.")
     kind = forms.ChoiceField(label="Collected by", choices=COLLECTORS)
     columns = _Lines(label="Columns", help_text=f"One a line: name and type, such as ts timestamp. Types: {_TYPES}.")
     time = forms.CharField(label="Column of event time", max_length=MAX_SLUG, initial="ts", help_text="A timestamp.")
     lateness_s = forms.FloatField(
-        label="Records may be late by", initial=1.0, min_value=0, max_value=86_400, help_text="Windows wait so long."
+        label="Lateness",
+        initial=1.0,
+        min_value=0,
+        max_value=86_400,
+        help_text="Time that windows wait for late records.",
     )
     options = JsonField(
         label="Options of the collector",
@@ -163,7 +161,7 @@ class SourceForm(forms.Form):
 class TableForm(forms.Form):
     """A small table that queries join their records with, pasted or uploaded as CSV."""
 
-    name = forms.CharField(max_length=MAX_SLUG, help_text="Joins name it so.")
+    name = forms.CharField(max_length=MAX_SLUG, help_text="Name in joins.")
     columns = _Lines(
         label="Types of its columns",
         required=False,

@@ -30,12 +30,15 @@ _DEFAULTS = AdaptationSettings()
 #: Shares that people read and type in percent.
 _PERCENT = ("margin", "floor", "drained_thres", "idle_thres")
 _LABELS = {
-    "margin": ("Share of its CPU that plans use", "The rest is room for what comes in bursts."),
-    "floor": ("Records that always run the whole chain", "So that costs of idle operators stay known; 0 for none."),
-    "drained_thres": ("Congested from an overflow of", "Of the records; it then takes back load at once."),
-    "idle_thres": ("Idle from unused CPU of", "Of the CPU it may use; it then takes on more."),
-    "levels": ("Steps of a load factor", "Finer steps settle closer to the best, coarser ones sooner."),
-    "z_least": ("Least effective budget", "As a multiple of the budget."),
+    "margin": ("CPU margin", "Share of the budget that plans use; the rest absorbs bursts."),
+    "floor": (
+        "Probe share",
+        "Share of records that run the whole pipeline, so that costs of idle operators stay known; 0 for none.",
+    ),
+    "drained_thres": ("Congestion threshold", "Overflow, as a share of records, at which load is taken back at once."),
+    "idle_thres": ("Idle threshold", "Unused share of the budget at which it takes on more load."),
+    "levels": ("Load factor levels", "More levels settle closer to the optimum, fewer settle sooner."),
+    "z_least": ("Smallest effective budget", "As a multiple of the budget."),
     "z_most": ("Largest effective budget", "As a multiple of the budget."),
 }
 _RANGES = {field.name: field.kind for field in SETTINGS.fields}
@@ -56,13 +59,11 @@ def _number(name: str) -> forms.Field:
 class AdaptingForm(forms.Form):
     """Settings of adapting. `settings` gives what differs from the defaults."""
 
-    method = forms.ChoiceField(
-        label="How its load factors are found", choices=[(k, v) for k, v in METHOD_WORDS.items() if k != "fixed"]
-    )
+    method = forms.ChoiceField(label="Method", choices=[(k, v) for k, v in METHOD_WORDS.items() if k != "fixed"])
     objective = forms.ChoiceField(
-        label="What is sent as little of as possible",
+        label="Objective",
         choices=list(_OBJECTIVES.items()),
-        help_text="Bytes, unless what counts each record is what is dear.",
+        help_text="Quantity to minimise: bytes, unless each record has its price.",
     )
 
     def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -112,7 +113,7 @@ def setting_words(name: str, value: str) -> tuple[str, str]:
             return _LABELS[name][0], _value_text(name, float(value))
         except ValueError:
             return _LABELS[name][0], value
-    words = {"method": "Method", "objective": "Sent little of", "load_factors": "Load factors"}
+    words = {"method": "Method", "objective": "Objective", "load_factors": "Load factors"}
     return words.get(name, name), METHOD_WORDS.get(value, value) if name == "method" else value
 
 

@@ -74,7 +74,7 @@ def configs_table(
         default_sort="-config",
         filters=_filters(rows),
         search=("words", "author__username"),
-        search_label="What it changes",
+        search_label="Description",
         file_name=f"configs-{cluster.slug}",
         empty={
             "icon": "tune",
@@ -88,7 +88,7 @@ def configs_table(
 def _columns(slug: str, held: Mapping[int, int]) -> list[Column]:
     return [
         Column("config", "Config", lambda row: _named(slug, row), sort="number", csv=lambda row: row.name),
-        Column("words", "What it changes", lambda row: row.words or MISSING, csv=lambda row: row.words, full=True),
+        Column("words", "Description", lambda row: row.words or MISSING, csv=lambda row: row.words, full=True),
         Column("origin", "Made by", made_by, sort="origin"),
         Column("state", "State", config_badge, sort="state", csv=lambda row: row.get_state_display()),
         Column(

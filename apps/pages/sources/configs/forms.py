@@ -20,7 +20,7 @@ class NewConfigForm(AdaptingForm):
     """Which queries and agents, with which settings, and why."""
 
     words = forms.CharField(
-        label="What it changes",
+        label="Description",
         max_length=MAX_NOTE,
         required=False,
         help_text="Shown beside its rollout. Left empty, it is written for you.",
@@ -35,14 +35,14 @@ class NewConfigForm(AdaptingForm):
         help_text="All unless you tick some. Those set by hand are left as they are.",
     )
     learned = forms.BooleanField(
-        label="With what Spark knows of the operators",
+        label="With learned operator statistics",
         required=False,
         initial=True,
         help_text="Costs and relay ratios with at least a thousand records behind them; agents start from them.",
     )
 
     with_schedule = forms.BooleanField(
-        label="It also sets how agents share their cores",
+        label="With scheduling settings",
         required=False,
         help_text="For whole agents, so for all of their queries.",
     )
@@ -84,24 +84,24 @@ class NewConfigForm(AdaptingForm):
 
 #: Of each number: label, why, least, most, unit, and by what it is multiplied to be read.
 _NUMBERS: dict[str, tuple[str, str, float, float, str, float]] = {
-    "canary_count": ("Canaries, at least", "Agents that get a configuration first.", 1, 10_000, "agents", 1),
+    "canary_count": ("Canaries, at least", "Agents that get a config first.", 1, 10_000, "agents", 1),
     "canary_share": ("Canaries, as a share", "Of all agents, where that is more.", 0, 100, "%", 100),
-    "canary_epochs": ("Watch canaries for", "An epoch is a second.", 10, 600, "epochs", 1),
-    "wave_epochs": ("Watch each wave for", "Then the next one begins.", 10, 600, "epochs", 1),
-    "silent_epochs": ("Wait for an answer for", "An agent silent for longer holds up nobody.", 5, 3600, "epochs", 1),
+    "canary_epochs": ("Canary observation time", "An epoch is a second.", 10, 600, "epochs", 1),
+    "wave_epochs": ("Wave observation time", "Then the next one begins.", 10, 600, "epochs", 1),
+    "silent_epochs": ("Acknowledgement timeout", "An agent silent for longer holds up nobody.", 5, 3600, "epochs", 1),
     "overflow_pp": (
-        "Records that overflow",
-        "More than before, and than on the old one.",
+        "Overflow limit",
+        "Increase against before, and against the old config.",
         0,
         100,
         "points",
         1,
     ),
-    "bytes_rel": ("Bytes sent for a record", "More by.", 0, 1000, "%", 100),
-    "latency_rel": ("Delay of what is sent", "More by this share,", 0, 10_000, "%", 100),
-    "latency_abs_s": ("and by", "Both have to be passed.", 0, 3600, "s", 1),
-    "cpu_rel": ("CPU that saves no bytes", "More by.", 0, 1000, "%", 100),
-    "propose_every_s": ("Take proposals every", "A newer one replaces one that waits.", 10, 604_800, "s", 1),
+    "bytes_rel": ("Limit of bytes per record", "More by.", 0, 1000, "%", 100),
+    "latency_rel": ("Delay limit", "Relative increase.", 0, 10_000, "%", 100),
+    "latency_abs_s": ("Absolute delay limit", "A rollback needs both limits to be passed.", 0, 3600, "s", 1),
+    "cpu_rel": ("CPU limit", "More by.", 0, 1000, "%", 100),
+    "propose_every_s": ("Proposal interval", "A newer one replaces one that waits.", 10, 604_800, "s", 1),
 }
 _WHOLE = {"canary_count", "canary_epochs", "wave_epochs", "silent_epochs"}
 _CANARIES = ("canary_count", "canary_share", "canary_epochs", "wave_epochs", "silent_epochs")
@@ -119,7 +119,7 @@ class PolicyForm(forms.Form):
     waves = forms.CharField(
         label="Waves", help_text="Share of all agents after each, such as 30, 100; the last is 100.", max_length=80
     )
-    automatic = forms.BooleanField(label="Start by itself what Spark proposes", required=False)
+    automatic = forms.BooleanField(label="Start proposals automatically", required=False)
 
     def __init__(self, *args: Any, policy: RolloutPolicy, **kwargs: Any) -> None:
         shown = {name: round(getattr(policy, name) * scale, 6) for name, (*_, scale) in _NUMBERS.items()}

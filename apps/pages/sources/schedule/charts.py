@@ -380,7 +380,7 @@ class Timeline:
         bound = scale(self.bound_bytes)
         grid = grid_line(frame.left, base, frame.left + frame.span)
         limit = path("M", frame.left, bound, "h", frame.span, css="obj")
-        words = [text(frame.left, y - 6, "Memory of waiting records", "t2 halo")]
+        words = [text(frame.left, y - 6, "Memory limit", "t2 halo")]
         if frame is _WIDE:
             at = frame.width - frame.right + 8
             words.append(text(at, bound + 4, f"at most {bytes_size(self.bound_bytes)}", "to"))

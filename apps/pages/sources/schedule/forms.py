@@ -30,15 +30,25 @@ POLICY_WORDS = {
 _DEFAULTS = ScheduleSettings()
 #: Of each number: label, why, unit, and by what it is multiplied to be read.
 _NUMBERS: dict[str, tuple[str, str, str, float]] = {
-    "cycle_ms": ("A choice holds for", "Then the policy chooses again (r).", "ms", 1),
-    "confidence": ("Watermarks that come as expected", "The interval is as wide as that takes (f).", "%", 100),
-    "history": ("Windows remembered", "Of each stream, to expect the next by (h).", "", 1),
-    "memory_bytes": ("Memory of waiting records", "Above it, what frees most goes first (b).", "MiB", 2**-20),
-    "release_share": ("Freed of it before slack counts again", "Less makes it go back and forth.", "%", 100),
-    "release_s": ("Slack counts again after", "However much was freed.", "s", 1),
-    "starvation_s": ("Nobody waits longer for a turn than", "A query with records, whatever its slack.", "s", 1),
-    "backlog_periods": ("Records may wait for", "Of the query itself; less is sooner.", "windows", 1),
-    "backlog_most_s": ("and at most for", "What waits longer is sent on unprocessed.", "s", 1),
+    "cycle_ms": ("Scheduling quantum", "Time until the policy chooses again (r).", "ms", 1),
+    "confidence": (
+        "Confidence of watermark intervals",
+        "Share of watermarks that arrive within their interval (f).",
+        "%",
+        100,
+    ),
+    "history": ("Watermark history", "Windows of each stream that the next watermark is predicted from (h).", "", 1),
+    "memory_bytes": ("Memory limit", "Above it, the query that frees the most memory runs first (b).", "MiB", 2**-20),
+    "release_share": (
+        "Memory release share",
+        "Share freed before slack decides again; a small share makes the modes alternate.",
+        "%",
+        100,
+    ),
+    "release_s": ("Memory release time", "Time after which slack decides again in any case.", "s", 1),
+    "starvation_s": ("Starvation limit", "Longest time a query with records waits to run.", "s", 1),
+    "backlog_periods": ("Backlog limit", "Windows of the query for which its records may wait.", "windows", 1),
+    "backlog_most_s": ("Backlog time limit", "Records that wait longer are sent on unprocessed.", "s", 1),
 }
 _RANGES = {field.name: field.kind for field in SCHEDULE.fields}
 _MAX_DIGITS = 12
@@ -59,7 +69,7 @@ def _edge(kind: Any) -> float:
 class ScheduleForm(forms.Form):
     """Settings of scheduling. `settings` gives what differs from the defaults."""
 
-    policy = forms.ChoiceField(label="Which query runs next", choices=list(POLICY_WORDS.items()))
+    policy = forms.ChoiceField(label="Scheduling policy", choices=list(POLICY_WORDS.items()))
 
     def __init__(self, *args: Any, current: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         settings = {**_DEFAULTS.to_dict(), **(current or {})}
@@ -99,7 +109,7 @@ def _shown(name: str, value: Any) -> str:
 def schedule_setting_words(name: str, value: Any) -> tuple[str, str]:
     """A setting of scheduling by its name, and its value, both as people read them."""
     if name == "policy":
-        return "Which query runs next", POLICY_NAMES.get(str(value), str(value))
+        return "Scheduling policy", POLICY_NAMES.get(str(value), str(value))
     if name not in _NUMBERS:
         return name, str(value)
     label, _, unit, _ = _NUMBERS[name]
@@ -118,7 +128,7 @@ class SwitchForm(ScheduleForm):
         label="Agents", required=False, widget=forms.CheckboxSelectMultiple, help_text="All unless you tick some."
     )
     words = forms.CharField(
-        label="What it changes",
+        label="Description",
         max_length=MAX_NOTE,
         required=False,
         help_text="Shown beside its rollout. Left empty, it is written for you.",

@@ -150,7 +150,7 @@ def test_config_page_shows_settings_and_parts(browser: Client, live: LiveQuery, 
     assert "Less margin." in html
     assert "on no agent" in html
     sets = html.split('id="t-set"')[1].split("</section>")[0]
-    assert "Share of its CPU that plans use" in sets
+    assert "CPU margin" in sets
     assert "<b>97%</b>" in sets
     holds = html.split('id="t-parts"')[1]
     assert "2.5\N{NO-BREAK SPACE}ms ± 3%" in holds

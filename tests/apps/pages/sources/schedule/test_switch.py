@@ -60,8 +60,8 @@ def test_a_switch_starts_as_a_rollout(browser: Client, core: Any) -> None:
     assert f"{config.name} is on its way: canaries first." in html
     assert f'Rollout of config <a class="name" href="{SOURCES}configs/{config.number}/"' in html
     shown = body(browser.get(f"{SOURCES}configs/{config.number}/"))
-    assert "Which query runs next" in shown and "<b>round robin</b>" in shown
-    assert "A choice holds for" in shown and "<b>60\u00a0ms</b>" in shown
+    assert "Scheduling policy" in shown and "<b>round robin</b>" in shown
+    assert "Scheduling quantum" in shown and "<b>60\u00a0ms</b>" in shown
     again = body(browser.post(SWITCH, {**form, "words": ""}, follow=True))
     assert f"Nothing to change: {config.name} sets the same." in again
 
@@ -123,6 +123,6 @@ def test_config_may_set_scheduling(browser: Client, core: Any) -> None:
 
 def test_agent_page_links_to_its_schedule(browser: Client, core: Any) -> None:
     html = body(browser.get(f"{SOURCES}agents/edge-1/"))
-    assert "Which query runs next: <b>Klink</b>; 4\u00a0MB of at most 8\u00a0MB wait." in html
+    assert "Scheduling policy: <b>Klink</b>; 4\u00a0MB of at most 8\u00a0MB wait." in html
     assert f"{SOURCES}schedule/?agent=edge-1" in html
     assert "schedule/?agent=" not in body(browser.get(f"{SOURCES}agents/edge-2/"))

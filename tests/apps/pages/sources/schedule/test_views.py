@@ -143,7 +143,7 @@ def test_the_table_is_sorted_and_exported(browser: Client, core: tuple[Agent, li
     assert "sort=-slack" in html
     response = browser.get(f"{SCHEDULE}?agent=edge-1&export=csv")
     assert 'filename="schedule-little-edge-1.csv"' in response["Content-Disposition"]
-    rows = {row["Query"]: row for row in csv.DictReader(io.StringIO(body(response)))}
+    rows = {row["Query"]: row for row in csv.DictReader(io.StringIO(response.content.decode()))}
     assert rows["racks"]["Slack"] == "1.0"
     assert rows["racks"]["Latency, mean"] == "1.0"
     assert rows["racks"]["As expected"] == "1.0"
