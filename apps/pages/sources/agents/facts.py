@@ -360,7 +360,7 @@ class AgentPageFacts:
         held, bound = said.get("memory_bytes"), said.get("memory_bound")
         waiting = format_html("; {} of at most {} wait", bytes_size(held), bytes_size(bound)) if bound else ""
         mode = {"memory": ", freeing memory first", "saturated": ", saturated"}.get(str(said.get("mode")), "")
-        return format_html("Which query runs next: <b>{}</b>{}{}.", name, mode, waiting)
+        return format_html("Scheduling policy: <b>{}</b>{}{}.", name, mode, waiting)
 
     # -- the strip
     @property

@@ -82,7 +82,7 @@ def test_budget_is_previewed_while_the_slider_moves(browser: Client, live: LiveQ
     assert budget_of("edge-1") == 0.4, "a preview changes nothing"
     assert "It has to be 0.01 to 1 cores." in body(browser.get(f"{AGENT}budget/preview/?budget_cores=7"))
     silent = body(browser.get(f"{SOURCES}agents/edge-2/budget/preview/?budget_cores=0.3"))
-    assert "their costs are not known yet" in silent
+    assert "A prediction needs its costs" in silent
 
 
 def test_preview_shows_the_budget_left_for_operators(browser: Client, live: LiveQuery) -> None:
