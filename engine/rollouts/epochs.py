@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["EPOCH_US", "EpochRow", "Forecast", "Sweep"]
+__all__ = ["EPOCH_US", "EpochRow", "Sweep", "WatermarkForecast"]
 
 
 EPOCH_S = 1.0
@@ -14,7 +14,7 @@ EPOCH_S = 1.0
 EPOCH_US = round(EPOCH_S * 1e6)
 
 
-class Forecast(NamedTuple):
+class WatermarkForecast(NamedTuple):
     """When the next sweeping watermark is expected, with its interval; microseconds since 1970."""
 
     mean_us: int
@@ -75,7 +75,7 @@ class EpochRow:
     queued: int = 0  #: records that waited when it ended, and their bytes
     queued_bytes: int = 0
     slack_s: float | None = None  #: until the next window would be late; None where nothing is known
-    expected: Forecast | None = None  #: of the next sweeping watermark
+    expected: WatermarkForecast | None = None  #: of the next sweeping watermark
     sweeps: tuple[Sweep, ...] = ()  #: windows that were swept in it
     spans: tuple[tuple[float, float], ...] = ()  #: when it ran: milliseconds since the epoch began, and how many
     schedule_version: int | None = None  #: of the refined schedule of the agent in force

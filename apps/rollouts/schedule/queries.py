@@ -13,7 +13,7 @@ from apps.telemetry.configs import live_served
 from apps.telemetry.ingest.epochs import epochs_since
 from apps.telemetry.models import Agent, Assignment
 from engine.klink.settings import ScheduleSettings
-from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
 
 __all__ = ["ScheduledQuery", "memory_of", "scheduled_queries", "tail_latency_s", "window_period_s"]
 
@@ -55,7 +55,7 @@ class ScheduledQuery:
         return self.last.slack_s if self.last is not None else None
 
     @property
-    def expected(self) -> Forecast | None:
+    def expected(self) -> WatermarkForecast | None:
         """The next sweeping watermark."""
         return self.last.expected if self.last is not None else None
 

@@ -24,7 +24,7 @@ from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.ingest.streams import stream_client
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_state
-from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
 
 __all__ = ["HEARTBEAT_S", "ChangesField", "EpochsField", "agent_heartbeat"]
 
@@ -67,10 +67,10 @@ def _moment(value: Any) -> int:
     return value
 
 
-def _forecast(value: Any) -> Forecast:
-    if not isinstance(value, list) or len(value) != len(Forecast._fields):
+def _forecast(value: Any) -> WatermarkForecast:
+    if not isinstance(value, list) or len(value) != len(WatermarkForecast._fields):
         raise _InvalidReport("a list of mean, least and most")
-    return Forecast(*map(_moment, value))
+    return WatermarkForecast(*map(_moment, value))
 
 
 def _sweeps(value: Any) -> tuple[Sweep, ...]:

@@ -13,7 +13,7 @@ import redis
 
 from apps.telemetry.ingest.streams import stream_client
 from apps.telemetry.models import Agent, LiveQuery
-from engine.rollouts.epochs import EPOCH_US, EpochRow, Forecast, Sweep
+from engine.rollouts.epochs import EPOCH_US, EpochRow, Sweep, WatermarkForecast
 
 __all__ = [
     "MAX_ROWS",
@@ -126,7 +126,7 @@ def _row(text: bytes) -> EpochRow:
     said = dict(zip(_NAMES, json.loads(text), strict=False))  # rows of older consoles end sooner
     said["load_factors"] = tuple(said["load_factors"])
     if said.get("expected"):
-        said["expected"] = Forecast(*said["expected"])
+        said["expected"] = WatermarkForecast(*said["expected"])
     for name, kind in (("sweeps", Sweep._make), ("spans", tuple)):
         if name in said:
             said[name] = tuple(map(kind, said[name]))

@@ -10,7 +10,7 @@ from django.utils import timezone
 from apps.fleet.models import Cluster
 from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.models import Agent, Assignment, LiveQuery
-from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
 from tests.apps.results.rows import live_query
 
 __all__ = ["epochs_with", "scheduling", "shared_core"]
@@ -81,7 +81,7 @@ def _row(second: int, ends: list[int], delay_s: float, slack_s: float, row: dict
         "queued": 12,
         "queued_bytes": 1200,
         "slack_s": slack_s,
-        "expected": Forecast(next_us + 500_000, next_us + 200_000, next_us + 800_000),
+        "expected": WatermarkForecast(next_us + 500_000, next_us + 200_000, next_us + 800_000),
         "sweeps": (sweep,) if second in ends else (),
         "spans": ((100.0, 200.0), (600.0, 50.0)),
         **row,

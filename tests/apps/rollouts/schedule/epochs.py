@@ -9,7 +9,7 @@ from typing import Any
 from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.live.services import live_start
 from apps.telemetry.models import Agent, LiveQuery
-from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
 from tests.apps.telemetry.world import EXPRESSIONS, live_at, probing, running
 
 __all__ = ["S", "agent_with_two", "epochs"]
@@ -41,7 +41,7 @@ def epochs(
             arrived = due_us + 1_200_000
             sweep = Sweep(due_us, due_us + S, due_us + 2 * S, arrived, arrived + 100_000, arrived + 300_000)
             row = replace(row, sweeps=(sweep,))
-        forecast = Forecast(at_us + S, at_us, at_us + 2 * S)
+        forecast = WatermarkForecast(at_us + S, at_us, at_us + 2 * S)
         row = replace(row, queued=7, queued_bytes=602, slack_s=0.8, expected=forecast, spans=((0.0, 20.0),))
         rows.append(replace(row, **fields))
     epochs_add(str(agent.pk), {live.key: rows})

@@ -9,7 +9,7 @@ import pytest
 from apps.telemetry.ingest import epochs
 from apps.telemetry.ingest.epochs import epochs_add, epochs_of
 from apps.telemetry.ingest.streams import stream_client
-from engine.rollouts.epochs import EpochRow, Forecast, Sweep
+from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
 
 pytestmark = pytest.mark.usefixtures("redis_url")
 
@@ -43,7 +43,7 @@ def test_scheduling_fields_are_read_back_and_older_rows_lack_them() -> None:
         queued=7,
         queued_bytes=602,
         slack_s=-0.25,
-        expected=Forecast(BEGIN + 4 * S, BEGIN + 3 * S, BEGIN + 5 * S),
+        expected=WatermarkForecast(BEGIN + 4 * S, BEGIN + 3 * S, BEGIN + 5 * S),
         sweeps=(Sweep(BEGIN, BEGIN, BEGIN + S, BEGIN + S, BEGIN + S, BEGIN + 2 * S), Sweep(BEGIN, None, None, 1, 2, 3)),
         spans=((0.0, 120.5), (480.0, 20.0)),
         schedule_version=9,
