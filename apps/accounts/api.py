@@ -1,4 +1,4 @@
-"""REST: one's own tokens. Made and revoked only by a person who is signed in."""
+"""REST: tokens of the signed-in person, who alone creates and revokes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         return tokens_of(signed_in_user(self.request))
 
     def get_permissions(self) -> list[BasePermission]:
-        """Writing is for sessions alone, and that is said before any scope."""
+        """Writes need a session; that is checked before scopes."""
         return [*([SessionOnly()] if self.request.method == "POST" else []), ScopePermission()]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

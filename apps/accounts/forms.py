@@ -44,12 +44,12 @@ class ProfileForm(forms.ModelForm):
 
 
 class TokenForm(forms.Form):
-    """A new token of the signed-in person: only scopes that she has are offered."""
+    """A new token of the signed-in person, with the scopes of its owner."""
 
     name = forms.CharField(max_length=MAX_NAME, help_text="What uses it, such as ci or grafana.")
     scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=forms.CheckboxSelectMultiple)
     days = forms.IntegerField(
-        label="Valid for days", min_value=1, max_value=3650, required=False, initial=90, help_text="Empty: for ever."
+        label="Validity in days", min_value=1, max_value=3650, required=False, initial=90, help_text="Empty: no expiry."
     )
     networks = forms.CharField(
         required=False, help_text="Networks it may be used from, such as 10.0.0.0/8 fd00::/8. Empty: anywhere."

@@ -1,4 +1,4 @@
-"""Times are shown in the zone of who looks."""
+"""Time zone of the signed-in person for every page."""
 
 from __future__ import annotations
 

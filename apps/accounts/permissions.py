@@ -45,7 +45,7 @@ class ScopePermission(BasePermission):
 
 
 class SessionOnly(BasePermission):
-    """For what a person does, never a token: a stolen token must not make another one."""
+    """Sessions only: a stolen token must not create another one."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if isinstance(request.auth, Token):
@@ -104,7 +104,7 @@ class ScopeRequiredMixin:
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:
-    """The login page, back to here afterwards; htmx has to leave the page rather than put the form into a part."""
+    """Redirect to the login page and back; an htmx request leaves the page rather than show the form in a part."""
     htmx = getattr(request, "htmx", None)
     if htmx:
         path = htmx.current_url_abs_path or "/"

@@ -61,7 +61,7 @@ def user_update(*, user: User, by: User, role: str | None = None, is_active: boo
         `user` is the one who asks.
     """
     if user.pk == by.pk:
-        raise Forbidden("Nobody changes her own role or access: ask another administrator.")
+        raise Forbidden("Nobody changes their own role or access: ask another administrator.")
     if role is not None:
         if role not in Role.values:
             fault = Fault("role", f"{role!r} is not one of {', '.join(Role.values)}")
@@ -125,7 +125,7 @@ def token_revoke(*, token: Token) -> Token:
 
 
 def token_used(*, token: Token) -> None:
-    """Note that a token was used, at most once a minute, so that reading costs no write each time."""
+    """Store the last use of a token, at most once a minute, so that not every read costs a write."""
     now = timezone.now()
     if token.last_used_at is None or now - token.last_used_at >= _USED_EVERY:
         Token.objects.filter(pk=token.pk).update(last_used_at=now)

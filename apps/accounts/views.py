@@ -1,4 +1,4 @@
-"""Failed sign-ins are slowed down."""
+"""Pages: sign-in and sign-out, own settings and own tokens. Failed sign-ins are slowed down."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def attempts_check(username: str, address: str) -> None:
 
 
 def attempts_count(username: str, address: str) -> None:
-    """Note a failure."""
+    """Count a failure."""
     for key in _keys(username, address):
         if not cache.add(key, 1, WINDOW_S):
             try:
@@ -63,7 +63,7 @@ def attempts_count(username: str, address: str) -> None:
 
 
 def attempts_clear(username: str, address: str) -> None:
-    """After a success the name starts anew; the address keeps its count."""
+    """Reset the count of a name after a success; the address keeps its own."""
     cache.delete(_keys(username, address)[0])
 
 
@@ -102,7 +102,7 @@ class LoginView(DjangoLoginView):
 
 
 class _OwnSettings(ScopeRequiredMixin, View):
-    """Everyone may change what is her own, so reading is enough."""
+    """Everyone may change their own settings: the read scope is enough."""
 
     write_scope = "read"
 
@@ -154,7 +154,7 @@ class TokensView(_OwnSettings):
 
 
 class TokenRevokeView(_OwnSettings):
-    """`/settings/tokens/<pk>/revoke/`: POST ends one of one's own tokens."""
+    """`/settings/tokens/<pk>/revoke/`: POST revokes an own token."""
 
     http_method_names = ["post"]
 

@@ -1,4 +1,4 @@
-"""Viewsets."""
+"""Viewset whose writes are services: create, change and delete, each answered as a GET shows the row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ServiceViewSet(
         return Response(status=204)
 
     def create_row(self, values: dict[str, Any]) -> Model:
-        """Call the service that creates."""
+        """Call the service that creates the row."""
         raise NotImplementedError
 
     def _shown(self, row: Model) -> Any:

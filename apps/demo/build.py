@@ -218,7 +218,7 @@ def _placement(plan: DemoQuery) -> dict[str, list[dict[str, Any]]]:
 
 
 def _requests(cluster: Cluster, user: User, say: Say) -> None:
-    """One request per verdict. The first is applied, for the others to be asked about the cluster it leaves."""
+    """One request per verdict. The first is applied; the others are decided on the cluster after it."""
     _ask(cluster, user, queries.DELIVERY, say, apply_when_admitted=True, reason="Drivers ask for it")
     vouchers = _ask(
         cluster, user, queries.VOUCHERS, say, placement={"per-voucher": "n04#1"}, reason="Abuse has doubled"
@@ -244,11 +244,11 @@ def _ask(cluster: Cluster, user: User, plan: DemoQuery, say: Say, **asked: Any) 
 
 
 def _take_choice(request: AdmissionRequest, kind: str, user: User, say: Say) -> None:
-    """Preview the first choice of that kind, if the engine found one."""
+    """Preview the first alternative of a kind, if the engine found one."""
     choice = next((choice for choice in (request.result or {})["choices"] if choice["kind"] == kind), None)
     if choice is None:
         return
-    say(f"Taking the choice: {choice['title']}")
+    say(f"Taking the alternative: {choice['title']}")
     with transaction.atomic():
         child = admission_create_follower(request=request, user=user, changes=choice["changes"])
         job = _preview_job(child, user)

@@ -160,7 +160,7 @@ _LATENCY = "Latency for Payments"
 
 
 def reports_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
-    """Define what is not defined yet, and write one report if there is none."""
+    """Create the missing report definitions, and write one report if there is none."""
     weekly = ReportDefinition.objects.filter(cluster=cluster, name=_WEEKLY).first()
     if weekly is None:
         weekly = definition_create(cluster=cluster, kind=ReportKind.PROVISIONING, name=_WEEKLY, user=user)

@@ -193,7 +193,7 @@ def _tables(cluster: Cluster) -> None:
 
 
 def _jobs(cluster: Cluster) -> None:
-    """A source with more records than a small budget has time for; no host has such a log, so it is made up."""
+    """A source with more records than a small budget has time for; no host has such a log, so it is generated."""
     columns = {"ts": "timestamp", "line": "string"}
     source_upsert(
         cluster=cluster, source_id=JOBS_SOURCE, kind="generator", time="ts", columns=columns, options=JOB_LINES
@@ -201,7 +201,7 @@ def _jobs(cluster: Cluster) -> None:
 
 
 def _agents(cluster: Cluster, user: User) -> dict[str, Agent]:
-    """The agents as enrolled members; each one's file says so."""
+    """The enrolled agents, each with its configuration file."""
     _, token = enrolment_create(cluster=cluster, user=user, uses=len(AGENTS), note="The demo's agents")
     host, cps = socket.gethostname(), nominal_cps() or OTHERWISE_CPS
     agents = {}
@@ -213,7 +213,7 @@ def _agents(cluster: Cluster, user: User) -> dict[str, Agent]:
 
 
 def _write(agent: Agent, secret: str) -> None:
-    """The file that `./sluice up` starts the agent with, and beside which its state will lie."""
+    """Write the file that `./sluice up` starts the agent with; its state lies beside it."""
     folder = settings.VAR_DIR / "agents" / agent.name
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     values = {"name": agent.name, "agent": str(agent.pk), "secret": secret, "url": "http://127.0.0.1:8000"}
@@ -262,7 +262,7 @@ def _point_at_each_other(agents: Mapping[str, Agent]) -> None:
 
 
 def _free_ports() -> list[int]:
-    """Ports that nobody listens on now; kept for good, since agents' options name them."""
+    """Ports that are free now; they are kept, since agents' options name them."""
     ports: list[int] = []
     for port in range(FIRST_PORT, FIRST_PORT + 500):
         with socket.socket() as probe, suppress(OSError):
@@ -274,7 +274,7 @@ def _free_ports() -> list[int]:
 
 
 def _watch_latency(query: Query, user: User) -> None:
-    """The paper's first scenario: an alert when the median round trip is above what the service promises."""
+    """The paper's first scenario: an alert when the median round trip is above the promised one."""
     alert_rule_create(
         query=query,
         user=user,

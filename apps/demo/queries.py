@@ -46,7 +46,7 @@ class DemoOperator:
 
 @dataclass(frozen=True)
 class DemoQuery:
-    """A query. `spread` is how far its batches lie from their mean; 0: nothing was measured yet."""
+    """A query. `spread` is the relative deviation of its batches; 0: nothing was measured yet."""
 
     name: str
     team: str

@@ -82,7 +82,7 @@ class PoolViewSet(ServiceViewSet):
     @extend_schema(request=PlanSerializer, responses=NodeSerializer(many=True), filters=False)
     @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
     def plan(self, request: Request, pk: str | None = None) -> Response:
-        """Note nodes that are wanted or ordered. They are no part of the capacity until they are activated."""
+        """Plan nodes that are ordered. They are not part of the capacity until they are activated."""
         serializer = PlanSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         nodes = nodes_plan(pool=self.get_object(), count=serializer.validated_data["count"])
@@ -111,13 +111,13 @@ class NodeViewSet(ServiceViewSet):
     @extend_schema(request=None, responses=NodeSerializer)
     @action(detail=True, methods=["post"])
     def drain(self, request: Request, pk: str | None = None) -> Response:
-        """Take nothing new from now on."""
+        """Accept no further operators."""
         return Response(self._shown(services.node_drain(node=self.get_object())))
 
     @extend_schema(request=None, responses=NodeSerializer)
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, pk: str | None = None) -> Response:
-        """Take operators again."""
+        """Accept operators again."""
         return Response(self._shown(services.node_activate(node=self.get_object())))
 
     @extend_schema(request=None, responses=NodeSerializer)

@@ -36,7 +36,7 @@ MAX_ROWS = 10_000
 
 @dataclass(frozen=True)
 class BulkRow:
-    """A row and where it stood: `place` is `line 4` of a CSV or `rows[2]` of JSON."""
+    """A row with its place in the table: `place` is `line 4` of a CSV or `rows[2]` of JSON."""
 
     path: str
     place: str
@@ -286,7 +286,7 @@ def _import(
             for row in rows:
                 key = "->".join(str(row.values.get(name)) for name in identity)
                 if key in seen:
-                    faults.append(Fault(row.path, f"{row.place}: {key} stands in {seen[key]} already"))
+                    faults.append(Fault(row.path, f"{row.place}: {key} is in {seen[key]} already"))
                     continue
                 seen[key] = row.place
                 try:

@@ -1,4 +1,4 @@
-"""States of nodes and how a capacity is known."""
+"""States of nodes, and origins of numbers."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""Reading clusters and what they consist of.
+"""Reads of clusters, pools, nodes and links.
 
 Queries and operators are models of a higher app; they are only reached by their relations to a cluster or node.
 """
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def cluster_by_slug(slug: str) -> Cluster:
-    """The cluster of a slug; Missing names those there are."""
+    """The cluster of a slug; Missing lists the existing ones."""
     cluster = Cluster.objects.filter(slug=slug).first() if slug.isprintable() else None
     if cluster is None:
         slugs = ", ".join(Cluster.objects.values_list("slug", flat=True)[:10]) or "none"

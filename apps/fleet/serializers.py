@@ -1,4 +1,4 @@
-"""The fleet's resources as REST shows and takes them. Rules beyond types are the services'."""
+"""Clusters, pools, nodes and links over REST. Services check everything beyond types."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ClusterSerializer(StrictSerializer):
 
 
 class InClusterSerializer(StrictSerializer):
-    """Something that belongs to a cluster for good: `cluster` is given once, when it is created."""
+    """A resource of a cluster: `cluster` is set on creation and never changes."""
 
     id = serializers.IntegerField(read_only=True)
     cluster = ClusterField()
@@ -88,13 +88,13 @@ class InClusterSerializer(StrictSerializer):
         return fields
 
     def cluster_of(self, values: dict[str, Any]) -> Cluster:
-        """The cluster that names in `values` are looked up in."""
+        """The cluster in which names of `values` are looked up."""
         cluster: Cluster = self.instance.cluster if self.instance is not None else values["cluster"]
         return cluster
 
 
 class PoolSerializer(InClusterSerializer):
-    """A node pool: what new nodes of a kind are like."""
+    """A node pool: capacity and cores of its new nodes."""
 
     name = serializers.CharField()
     capacity_cps = NumberField(help_text="Cycles per second of one core.")

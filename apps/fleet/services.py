@@ -54,7 +54,7 @@ def cluster_locked(cluster: Cluster) -> models.QuerySet[Cluster]:
 
 
 def cluster_announce(cluster: Cluster) -> None:
-    """Tell open pages that something of the cluster changed."""
+    """Announce a change of the cluster to open pages."""
     announce(f"cluster:{cluster.slug}")
 
 
@@ -115,7 +115,7 @@ def cluster_delete(*, cluster: Cluster) -> None:
 
 @transaction.atomic
 def pool_create(*, cluster: Cluster, name: str, capacity_cps: float, **fields: Any) -> NodePool:
-    """Create a pool; its capacity and cores are what new nodes get."""
+    """Create a pool; new nodes get its capacity and cores."""
     pool = NodePool(cluster=cluster, name=name, capacity_cps=capacity_cps, **fields)
     return _store_pool(pool)
 
@@ -195,13 +195,13 @@ def node_calibrate(*, node: Node, capacity_cps: float, cores: int, measured_at: 
 
 @transaction.atomic
 def node_drain(*, node: Node) -> Node:
-    """Let a node take nothing new; what it has goes on running there."""
+    """Drain a node: its operators go on running, no further ones are placed there."""
     return node_update(node=node, state=NodeState.DRAINING)
 
 
 @transaction.atomic
 def node_activate(*, node: Node) -> Node:
-    """Let a node take operators again."""
+    """Activate a node: operators may be placed there."""
     return node_update(node=node, state=NodeState.ACTIVE)
 
 
@@ -275,7 +275,7 @@ def _assign(row: Row, fields: Mapping[str, Any]) -> Row:
 
 
 def _save(row: models.Model, changed: Iterable[str] | None) -> None:
-    """Write a new row, or of a known one what was changed: another's change to other fields stays."""
+    """Insert a new row, or update the changed fields of an existing one: concurrent changes of others stay."""
     row.save(update_fields=None if changed is None else [*changed, "updated_at"])
 
 
@@ -290,7 +290,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 
 @transaction.atomic
 def nodes_plan(*, pool: NodePool, count: int) -> list[Node]:
-    """Note nodes that are wanted or ordered: they take names that follow those of the pool, and no part in estimates
+    """Plan nodes that are ordered: their names continue those of the pool, and they are not part of estimates
     until they are activated."""
     if isinstance(count, bool) or not 1 <= count <= MAX_PLANNED_NODES:
         raise Malformed(
@@ -302,7 +302,7 @@ def nodes_plan(*, pool: NodePool, count: int) -> list[Node]:
 
 
 def _names_after(pool: NodePool, count: int) -> list[str]:
-    """Free names that go on where the pool's numbered ones end: n12 after n11; compute-1 where none has a number."""
+    """Free names that continue the pool's numbers: n12 after n11; compute-1 where none has a number."""
     taken = set(pool.cluster.nodes.values_list("name", flat=True))
     numbered = [match for name in pool.nodes.values_list("name", flat=True) if (match := _NUMBERED.fullmatch(name))]
     last = max(numbered, key=lambda match: int(match[2]), default=None)

@@ -1,4 +1,4 @@
-"""Checks that every service runs before it stores a row."""
+"""Checks of rows before services store them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_row(row: models.Model, faults: Iterable[Fault] = ()) -> None:
 
 
 def _line_faults(row: models.Model) -> list[Fault]:
-    """Names stand in subjects of mails, titles and tables: they are one line."""
+    """Faults of names with line breaks: names appear in subjects of mails, titles and tables."""
     name = getattr(row, "name", "")
     if not isinstance(name, str) or not any(unicodedata.category(letter) in _BREAKS for letter in name):
         return []
@@ -75,7 +75,7 @@ def check_free(rows: models.QuerySet, row: models.Model, **identity: Any) -> Non
 
 
 def label_faults(labels: Any, path: str = "labels") -> list[Fault]:
-    """Labels are names with text values."""
+    """Faults of labels that are no texts by name."""
     if not isinstance(labels, dict):
         return [Fault(path, 'allowed: an object of texts such as {"rack": "r7"}')]
     return [
@@ -86,7 +86,7 @@ def label_faults(labels: Any, path: str = "labels") -> list[Fault]:
 
 
 def cluster_faults(cluster: Cluster) -> list[Fault]:
-    """Rules beyond the fields' validators. Numbers of a wrong type or range are left to those."""
+    """Faults of a cluster beyond the fields' validators, which check types and ranges."""
     faults = []
     if not _is_zone(cluster.time_zone):
         message = f"{cluster.time_zone!r} is not a time zone; allowed are IANA names such as Europe/Berlin or UTC"

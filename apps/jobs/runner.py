@@ -97,7 +97,7 @@ def run_job(job_id: Any, work: Callable[[JobReporter], JobOutcome]) -> Job | Non
             _log.info("stopped: %s", reason)
             return None
         except SoftTimeLimitExceeded:
-            message = "It took longer than a job may. Use a shorter horizon or a wider subinterval."
+            message = "It exceeded the time limit of jobs. Use a shorter horizon or a wider subinterval."
             return job_fail(job, {"code": "too_long", "message": message, "faults": []})
         except Exception as error:
             return _failed(job, error)
@@ -116,7 +116,7 @@ def _failed(job: Job, error: Exception) -> Job:
 
 @contextmanager
 def _heartbeats(report: JobReporter) -> Iterator[None]:
-    """Signs of life from a thread of their own: the work may be silent for long inside compiled code."""
+    """Heartbeats from a thread: the work may be silent for long inside compiled code."""
     ended = threading.Event()
 
     def beat() -> None:
@@ -126,7 +126,7 @@ def _heartbeats(report: JobReporter) -> Iterator[None]:
         except (JobCancelled, JobSuperseded) as reason:
             report.stop = reason
         except Exception:
-            _log.warning("no sign of life could be stored", exc_info=True)
+            _log.warning("the heartbeat could not be stored", exc_info=True)
         finally:
             connection.close()
 

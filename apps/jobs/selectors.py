@@ -17,7 +17,7 @@ _QUEUED_TOO_LONG = timedelta(seconds=60)
 
 
 def jobs_lost() -> QuerySet[Job]:
-    """Jobs whose worker gave no sign of life for `LOST_AFTER`, or whose task seems to have been lost on its way."""
+    """Jobs without a heartbeat for `LOST_AFTER`, or whose task seems to have been lost on its way."""
     now = timezone.now()
     silent = Q(state=JobState.RUNNING, heartbeat_at__lt=now - LOST_AFTER, sent_at__lt=now - LOST_AFTER)
     unsent = Q(state=JobState.QUEUED, sent_at__lt=now - _QUEUED_TOO_LONG)
@@ -25,5 +25,5 @@ def jobs_lost() -> QuerySet[Job]:
 
 
 def jobs_visible() -> QuerySet[Job]:
-    """Every job with what lists show of it, newest first."""
+    """Every job with its cluster and requester, newest first."""
     return Job.objects.select_related("cluster", "requested_by")

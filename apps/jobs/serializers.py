@@ -1,4 +1,4 @@
-"""Jobs as REST shows them."""
+"""Jobs over REST."""
 
 from __future__ import annotations
 

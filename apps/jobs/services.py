@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 
 class JobCancelled(Exception):
-    """Somebody cancelled the job; the worker stops and stores nothing."""
+    """The job was cancelled; the worker stops and stores nothing."""
 
 
 class JobSuperseded(Exception):
@@ -128,7 +128,7 @@ def job_start(job_id: Any, *, redelivered: bool = False, worker: str = "") -> Jo
         return None
     now = timezone.now()
     if job.state == JobState.RUNNING and not redelivered and not _is_silent(job, now):
-        _log.info("job %s is at work already, duplicate delivery ignored", job.pk)
+        _log.info("job %s is running already, duplicate delivery ignored", job.pk)
         return None
     if job.cancel_requested:
         _end(job, JobState.CANCELLED, step="")
@@ -146,14 +146,14 @@ def job_start(job_id: Any, *, redelivered: bool = False, worker: str = "") -> Jo
 
 @transaction.atomic
 def job_progress(job: Job, fraction: float, step: str) -> None:
-    """Store how far this attempt is. Raises JobCancelled or JobSuperseded when it should stop."""
+    """Store the progress of this attempt. Raises JobCancelled or JobSuperseded when it should stop."""
     job.progress, job.step = min(1.0, max(0.0, float(fraction))), step[:200]
     _touch(job, progress=job.progress, step=job.step)
     announce(f"job:{job.pk}")
 
 
 def job_heartbeat(job: Job) -> None:
-    """A sign of life of this attempt. Raises JobCancelled or JobSuperseded when it should stop."""
+    """Store a heartbeat of this attempt. Raises JobCancelled or JobSuperseded when it should stop."""
     _touch(job)
 
 
@@ -222,7 +222,7 @@ def job_cancel(job: Job) -> Job:
 
 
 def job_cancelled(job: Job) -> Job:
-    """The worker has obeyed a cancellation."""
+    """Store that the worker has stopped after a cancellation."""
     with transaction.atomic():
         current = Job.objects.select_for_update().get(pk=job.pk)
         if current.state == JobState.RUNNING and current.attempt == job.attempt:
@@ -287,6 +287,6 @@ def _end(job: Job, state: str, **values: Any) -> None:
 
 
 def _announce(job: Job) -> None:
-    """For changes of state; of mere progress only those hear who look at this job."""
+    """Announce a change of state; progress is announced to pages of this job only."""
     announce(f"job:{job.pk}")
     announce("jobs")

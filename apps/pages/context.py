@@ -27,7 +27,7 @@ from apps.queries.models import Query
 from apps.telemetry.models import Agent
 from apps.ui.numbers import counted
 
-__all__ = ["Frame", "NavItem", "clusters_with_counts", "frame", "url_of"]
+__all__ = ["NavItem", "PageFrame", "clusters_with_counts", "frame", "url_of"]
 
 _REMEMBERED = "cluster"
 _MENU_JOBS_LIMIT = 5
@@ -82,7 +82,7 @@ class NavItem:
     current: bool = False
 
 
-class Frame:
+class PageFrame:
     """Read by templates as `frame`. Every attribute is computed once, when first read."""
 
     def __init__(self, request: HttpRequest) -> None:
@@ -243,4 +243,4 @@ class Frame:
 
 def frame(request: HttpRequest) -> dict[str, Any]:
     """Context processor."""
-    return {"frame": Frame(request)}
+    return {"frame": PageFrame(request)}

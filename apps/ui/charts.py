@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from apps.ui.numbers import Quantity, as_float, scaled, seconds
 
-__all__ = ["Chart", "Mark", "Series", "elapsed_axis", "time_axis"]
+__all__ = ["Chart", "ChartMark", "Series", "elapsed_axis", "time_axis"]
 
 _ROLES = {"estimate", "forecast", "band", "measured", "load", "alt", "third"}
 _TABLE_ROWS = 24
@@ -61,7 +61,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChartMark:
     """A vertical line at `x` (seconds from the axis' start, or its unit): dotted, or solid for "now".
 
     `side` is where its label stands: "center", or "left" or "right" of the line where two labels would overlap.
@@ -86,7 +86,7 @@ class Chart:
     x: dict[str, Any]
     series: Sequence[Series]
     objective_s: float | None = None
-    marks: Sequence[Mark] = field(default_factory=tuple)
+    marks: Sequence[ChartMark] = field(default_factory=tuple)
     height: int = 260
     steps: bool = False
 

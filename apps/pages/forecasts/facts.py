@@ -28,7 +28,7 @@ from apps.planning.forecasts.selectors import (
     shortages,
 )
 from apps.planning.models import Forecast, LoadHistory
-from apps.ui.charts import Chart, Mark, Series, time_axis
+from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.numbers import MISSING, Quantity, counted, percent, rate, ratio, seconds
 from engine.forecasts.regret import LeastRegret
 
@@ -64,7 +64,7 @@ def load_chart(row: Forecast, series: dict[str, Any], histories: Sequence[LoadHi
     )
     axis = time_axis(start, float(row.bucket_s), back + ahead)
     is_old = timezone.now() - row.starts_at > timedelta(days=2)
-    marks = [Mark(back * row.bucket_s, "history ends" if is_old else "now", solid=True)]
+    marks = [ChartMark(back * row.bucket_s, "history ends" if is_old else "now", solid=True)]
     return Chart(id="load", finding=finding, unit="/s", x=axis, series=lines, marks=marks)
 
 
@@ -109,7 +109,7 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
     if first:
         share = first["index"] / max(1, row.horizon)
         side = "right" if share < 0.2 else "left" if share > 0.8 else "center"
-        marks.append(Mark(first["index"] * row.bucket_s, "violated from here", side=side))
+        marks.append(ChartMark(first["index"] * row.bucket_s, "violated from here", side=side))
     return Chart(
         id=f"query-{number}",
         finding=finding,

@@ -16,7 +16,7 @@ from apps.estimates.models import QueryEstimate
 from apps.estimates.selectors import HistoryPoint
 from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement
-from apps.ui.charts import Chart, Mark, Series, elapsed_axis, time_axis
+from apps.ui.charts import Chart, ChartMark, Series, elapsed_axis, time_axis
 from apps.ui.dag import DagEdge, DagNode, dag_picture
 from apps.ui.numbers import Quantity, counted, percent, rate, seconds, significant
 from apps.ui.svg.shapes import path, picture, rect, swatch
@@ -52,7 +52,7 @@ def latency_chart(row: QueryEstimate) -> Chart | None:
     )
 
 
-def _build_up(row: QueryEstimate) -> list[Mark]:
+def _build_up(row: QueryEstimate) -> list[ChartMark]:
     """Marks where the bottleneck's excess begins to build up and where it is largest."""
     bottleneck = (row.result or {}).get("bottleneck") or {}
     if not bottleneck.get("excess_s"):
@@ -61,12 +61,12 @@ def _build_up(row: QueryEstimate) -> list[Mark]:
     begin_s, end_s = (bottleneck["from_p"] - 1) * width_s, bottleneck["to_p"] * width_s
     room_s = _LABELS_APART * row.run.slices * row.run.slice_s
     where = bottleneck.get("node") or bottleneck.get("server")
-    peak = Mark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.slices * row.run.slice_s, room_s))
+    peak = ChartMark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.slices * row.run.slice_s, room_s))
     if end_s - begin_s >= room_s:
-        return [Mark(begin_s, "excess builds up", side=_side(begin_s, end_s, room_s)), peak]
+        return [ChartMark(begin_s, "excess builds up", side=_side(begin_s, end_s, room_s)), peak]
     if begin_s < room_s or peak.side == "left":
         return [peak]  # no place for a second label, and a line without one says nothing
-    return [Mark(begin_s, "excess builds up", side="left"), replace(peak, side="right")]
+    return [ChartMark(begin_s, "excess builds up", side="left"), replace(peak, side="right")]
 
 
 def _side(at_s: float, span_s: float, room_s: float) -> str:

@@ -1,4 +1,4 @@
-"""What the fleet's services allow and refuse."""
+"""Services of the fleet: what they store and refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers and times are written."""
+"""Numbers and times as texts."""
 
 from __future__ import annotations
 

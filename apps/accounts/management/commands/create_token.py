@@ -1,4 +1,4 @@
-"""`./sluice manage create_token`: a token for the REST API, for whoever runs the installation."""
+"""`./sluice manage create_token`: a token for the REST API, for the operator of the installation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--username", default="admin")
-        parser.add_argument("--name", default="command line", help="What the list of tokens calls it.")
+        parser.add_argument("--name", default="command line", help="Name in the list of tokens.")
         parser.add_argument(
             "--scopes", default=Scope.READ, help=f"With commas, of {', '.join(Scope.values)} (default: read)."
         )
-        parser.add_argument("--days", type=float, default=90.0, help="How long it lasts (default: 90).")
+        parser.add_argument("--days", type=float, default=90.0, help="Validity in days (default: 90).")
 
     def handle(self, *args: Any, **options: Any) -> None:
         user = User.objects.filter(username=options["username"], is_active=True).first()

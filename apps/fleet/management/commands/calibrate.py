@@ -23,7 +23,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--cluster", help="slug of the cluster")
         parser.add_argument("--node", help="name of the node that stands for this machine")
-        parser.add_argument("--seconds", type=float, default=2.0, help="how long to measure (0.05 to 60, default 2)")
+        parser.add_argument("--seconds", type=float, default=2.0, help="duration in seconds (0.05 to 60, default 2)")
         parser.add_argument("--dry-run", action="store_true", help="print the measurement as JSON and store nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
