@@ -1,4 +1,4 @@
-"""Whatever a body holds, it is taken or refused by its fields: never an error of the server."""
+"""Malformed bodies are taken or refused by their fields: never an error of the server."""
 
 from __future__ import annotations
 

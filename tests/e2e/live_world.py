@@ -196,7 +196,7 @@ class World:
         return self._screen.read_text(errors="replace")
 
     def results(self) -> dict[str, Any]:
-        """What the console holds now: rows by query and window, and what the statistics counted."""
+        """Rows of the console by query and window, and the records that its statistics counted."""
         found: dict[str, Any] = json.loads(self._shell.run(_READ))
         return found
 

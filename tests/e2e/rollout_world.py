@@ -141,7 +141,7 @@ class RolloutWorld:
         return found
 
     def part(self, name: str) -> dict[str, Any]:
-        """What an agent last said of the query."""
+        """Last report of an agent about the query."""
         queries = self.agent(name)["heartbeat"].get("queries") or [{}]
         found: dict[str, Any] = queries[0]
         return found
@@ -155,7 +155,7 @@ class RolloutWorld:
         return self.installation.script(_KNOWS).split()[-1] == "True"
 
     def epochs(self, name: str) -> list[EpochRow]:
-        """What the console keeps of an agent's last epochs, oldest first. Django's settings name this Redis."""
+        """Last epochs of an agent that the console keeps, oldest first. Django's settings name this Redis."""
         found = epochs_of([self.agent(name)["id"]])
         return next(iter(found.values()), {}).get(f"{CLUSTER}/{QUERY}", [])
 

@@ -47,7 +47,7 @@ def send(console: Installation, path: str, body: bytes, kind: str, token: str = 
 
 
 def planned(console: Installation, token: str) -> dict[str, Any]:
-    """What the stream processor is told of the query."""
+    """Entry of the query in the stream processor's plan."""
     found = Api(console.url, token).get("stream-processor/plan")["queries"]
     return next(one for one in found if one["query"] == f"{SLUG}/{QUERY}")
 
@@ -106,7 +106,7 @@ def go_live(page: Page) -> None:
 
 
 def result(live: dict[str, Any], window: int, slow_us: float) -> bytes:
-    """What the stream processor posts of one window: two links, one of them as slow as given."""
+    """Result of one window from the stream processor: two links, one of them as slow as given."""
     schema = Pipeline.parse(live["pipeline"]).output_schema
     now_us = int(time.time() * 1e6)
     at_us = (now_us // WIDTH_US - 10 + window) * WIDTH_US

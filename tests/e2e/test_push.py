@@ -101,7 +101,7 @@ def test_an_agent_is_told_whatever_goes_away_in_between(console: Installation, t
 
 
 def _told(api: Api, path: str, agent: Agent) -> bool:
-    """What was not told while Redis was away stays unsaid; later changes are told."""
+    """Changes made while Redis was away are not announced; later ones are."""
     wanted = round(agent.budgets[-1] + 0.01, 2)
     api.patch(path, {"budget_cores": wanted})
     until = time.monotonic() + 2.0

@@ -135,7 +135,7 @@ def a_bad_one_is_taken_back_from_the_canary(world: RolloutWorld, good: int) -> N
 
 
 def a_budget_is_followed(world: RolloutWorld) -> None:
-    """What the slider does: load factors fall with the budget, rise with it, and settle within a few epochs."""
+    """Load factors fall with the budget, rise with it, and settle within a few epochs, as by the slider."""
     agent = f"agents/{world.agent(AGENTS[0])['id']}"
     before = len(world.part(AGENTS[0])["changes"])
     for budget_cores, fits in ((0.01, lambda share: share < 0.9), (1.0, lambda share: share == 1.0)):

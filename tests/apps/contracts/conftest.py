@@ -13,7 +13,7 @@ from tests.apps.contracts.world import build_world
 
 @pytest.fixture(scope="package")
 def world(django_db_setup: None, django_db_blocker: Any, _redis_server: str) -> Iterator[dict[str, Any]]:
-    """What stands in addresses. It is really stored, and taken away with the last of them."""
+    """Parts of addresses by name. The rows are committed, and flushed after the last test."""
     with django_db_blocker.unblock():
         built = build_world()
     yield built

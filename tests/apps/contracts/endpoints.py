@@ -1,4 +1,4 @@
-"""What every endpoint of the REST API promises: its methods, the scope each needs, and where it stands in the world."""
+"""Catalogue of the endpoints of the REST API: methods, the scope of each, and the address in the world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every page of the console promises: who may read and change it, and where it stands in the world."""
+"""Catalogue of the pages of the console: who may read and change each, and its address in the world."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_endpoint_refuses_a_token_without_its_scope(name: str, world: dict[str, 
 
 @with_tokens
 def test_empty_body_gets_an_answer(name: str, world: dict[str, Any]) -> None:
-    """What was asked for, or a refusal that says what is wrong: never a broken endpoint."""
+    """Either the thing asked for, or a refusal that says why: never a broken endpoint."""
     client = client_of("admin", name=name)
     for method in set(ENDPOINTS[name].methods) - {"GET"}:
         answer = client.generic(method, address(name, world), data="{}", content_type="application/json")
