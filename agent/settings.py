@@ -19,6 +19,31 @@ __all__ = ["DEFAULT_FOLDERS", "SETTINGS", "AgentSettings", "LocalSettings", "Out
 
 
 DEFAULT_FOLDERS = (Path("/var/log"),)
+URL = String(r"https?://\S+", "an address that begins with http:// or https://")
+NAME = String(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")
+PATH = String()
+URL_VARIABLE = "SLUICE_URL"  #: wins over the file: a console on the same host may change its port
+SETTINGS = FieldTable(
+    "the settings",
+    Field("url", URL, help="address of the console"),
+    Field("token", String(), help="enrolment token, used at the first start"),
+    Field("token_file", PATH, help="a file with the enrolment token"),
+    Field("name", NAME, help="what the console calls this agent; the host's name"),
+    Field("state_dir", PATH, help="folder of its state; the folder of this file"),
+    Field("ca_file", PATH, help="certificates to trust beside the system's, for https"),
+    Field("read_from", ListOf(PATH), help="folders that collectors may read files from; /var/log"),
+    Field("secret", String(), help="instead of a token: the secret of an agent that is enrolled"),
+    Field("agent", String(), help="the id that belongs to the secret"),
+    Field(
+        "local",
+        FieldTable(
+            "local",
+            Field("config", PATH, required=True, help="a configuration as JSON"),
+            Field("frames", PATH, required=True, help="folder that frames are written to; - is standard output"),
+        ),
+        help="run without a console",
+    ),
+)
 
 
 class OutsideFolders(Exception):
@@ -71,34 +96,6 @@ class ReadableFolders:
 
 def _is_in(real: str, folder: Path) -> bool:
     return Path(real).is_relative_to(os.path.realpath(folder))
-
-
-URL = String(r"https?://\S+", "an address that begins with http:// or https://")
-NAME = String(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "lower-case letters, digits and dashes")
-PATH = String()
-URL_VARIABLE = "SLUICE_URL"  #: wins over the file: a console on the same host may change its port
-
-SETTINGS = FieldTable(
-    "the settings",
-    Field("url", URL, help="address of the console"),
-    Field("token", String(), help="enrolment token, used at the first start"),
-    Field("token_file", PATH, help="a file with the enrolment token"),
-    Field("name", NAME, help="what the console calls this agent; the host's name"),
-    Field("state_dir", PATH, help="folder of its state; the folder of this file"),
-    Field("ca_file", PATH, help="certificates to trust beside the system's, for https"),
-    Field("read_from", ListOf(PATH), help="folders that collectors may read files from; /var/log"),
-    Field("secret", String(), help="instead of a token: the secret of an agent that is enrolled"),
-    Field("agent", String(), help="the id that belongs to the secret"),
-    Field(
-        "local",
-        FieldTable(
-            "local",
-            Field("config", PATH, required=True, help="a configuration as JSON"),
-            Field("frames", PATH, required=True, help="folder that frames are written to; - is standard output"),
-        ),
-        help="run without a console",
-    ),
-)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+LOOPBACK = "127.0.0.1"
 
 
 def var_dir() -> Path:
@@ -73,9 +74,6 @@ def read_up_state() -> UpState | None:
     except (OSError, ValueError, TypeError):
         return None
     return state
-
-
-LOOPBACK = "127.0.0.1"
 
 
 def is_port_free(port: int) -> bool:

@@ -31,6 +31,14 @@ __all__ = [
 
 PREFERRED_REDIS_PORT = 6399
 _FROM_PATH = ("redis-server", "valkey-server")
+# a server of one test run has nothing to lose
+_FAST = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "60",
+}
 
 
 def find_redis() -> Path | None:
@@ -76,16 +84,6 @@ def redis_url_answers(url: str, timeout_s: float = 2.0) -> bool:
             return True
     except OSError:
         return False
-
-
-# a server of one test run has nothing to lose
-_FAST = {
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "shared_buffers": "32MB",
-    "max_connections": "60",
-}
 
 
 class PostgresError(RuntimeError):

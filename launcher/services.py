@@ -23,6 +23,16 @@ __all__ = ["Service", "ServiceRun", "agent", "beat", "healthz", "manage", "redis
 
 
 _RECENT_LINES = 15
+# requests that went well, and sockets that open and close, fill the log file but not the screen
+_QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
+_QUIET_REDIS = r"signal-handler|ready to exit"
+# housekeeping that comes round every few seconds, and Celery's messages while it stops
+_QUIET_WORKER = (
+    r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
+    r"|renew_forecasts|refine_measurements|observe_accuracy|purge)\[|^$|^worker: "
+)
+_QUIET_STREAM = r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
+_QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
 @dataclass(frozen=True)
@@ -92,18 +102,6 @@ class ServiceRun:
             self._console.line(service.name, text)
         if service.ready_line is not None and re.search(service.ready_line, text):
             self._line_seen = True
-
-
-# requests that went well, and sockets that open and close, fill the log file but not the screen
-_QUIET_WEB = r'"[A-Z]+ \S+ HTTP/[\d.]+" [123]\d\d|"WebSocket \S+" \[accepted\]|connection (open|closed)'
-_QUIET_REDIS = r"signal-handler|ready to exit"
-# housekeeping that comes round every few seconds, and Celery's messages while it stops
-_QUIET_WORKER = (
-    r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
-    r"|renew_forecasts|refine_measurements|observe_accuracy|purge)\[|^$|^worker: "
-)
-_QUIET_STREAM = r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
-_QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
 def redis_server(binary: Path, port: int, folder: Path, env: Mapping[str, str]) -> Service:

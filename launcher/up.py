@@ -30,6 +30,8 @@ from launcher.services import Service, ServiceRun
 
 __all__ = ["MigrationStamp", "StaticStamp", "start_live", "up"]
 
+_LOGIN_LINES = 2  # the seeding commands end with what was made and how to sign in
+
 
 def _digest(root: Path, files: Iterable[Path]) -> str:
     """Digest of names, sizes and times of files, and of the packages: they bring migrations and static files, too."""
@@ -131,9 +133,6 @@ def _stream_token(runner: ProcessRunner, console: Terminal, env: Mapping[str, st
     except (StartFailed, OSError) as failure:
         console.failure(f"{failure}\n  Going on without the stream processor.")
         return None
-
-
-_LOGIN_LINES = 2  # the seeding commands end with what was made and how to sign in
 
 
 def up(*, port: int, empty: bool, live: bool = True, console: Terminal | None = None) -> int:

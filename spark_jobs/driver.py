@@ -45,6 +45,13 @@ __all__ = ["Driver", "LiveLoop", "StepFailed", "main", "settle_state"]
 
 _ATTEMPTS = 3  # at a batch, before frames that cannot be processed go to quarantine
 _WORDS = 300
+_NAME = "Sluice stream processor"
+_NO_JVM = "the Java process of Spark has ended; started again, it goes on where it was"
+_ASK_S = 1.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 2.0, 30.0
+_FAILURES = 5  # of the query in a row, before its checkpoint is taken to be broken
+_LAST_BATCH_S = 20.0
+_JVM_END_S = 5.0
 
 
 class StepFailed(RuntimeError):
@@ -115,15 +122,6 @@ class LiveLoop:
         self._parts.store.save(state)
         self.state = state
         self._parts.outbox.release(state.step)
-
-
-_NAME = "Sluice stream processor"
-_NO_JVM = "the Java process of Spark has ended; started again, it goes on where it was"
-_ASK_S = 1.0
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 2.0, 30.0
-_FAILURES = 5  # of the query in a row, before its checkpoint is taken to be broken
-_LAST_BATCH_S = 20.0
-_JVM_END_S = 5.0
 
 
 def main() -> int:

@@ -18,6 +18,9 @@ __all__ = ["Outbox", "Quarantine"]
 
 _MAX_FILES, _MAX_KEPT_BYTES = 200, 64 * 2**20
 _SHOWN = 5
+_MAX_BYTES = 512 * 2**20
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 15.0
+_PATIENCE_S = 600.0
 
 
 class Quarantine:
@@ -53,11 +56,6 @@ class Quarantine:
             if number and (number >= self._most_files or total > self._most_bytes):
                 path.unlink(missing_ok=True)
                 path.with_suffix(".json").unlink(missing_ok=True)
-
-
-_MAX_BYTES = 512 * 2**20
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 15.0
-_PATIENCE_S = 600.0
 
 
 class Outbox:

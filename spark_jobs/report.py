@@ -19,6 +19,9 @@ from spark_jobs.state import FlowState, StreamState
 
 __all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "state_report"]
 
+_PERIOD_S = 2.0
+_MAX_BEHIND = 10_000
+
 
 def family_cpu_ns(head: psutil.Process | None = None) -> int:
     """CPU time of a process (this one) and its descendants so far, nanoseconds, by the kernel's ticks of 10 ms.
@@ -50,10 +53,6 @@ def family_rss_bytes() -> dict[str, int]:
 def _family(head: psutil.Process | None = None) -> list[psutil.Process]:
     head = head or psutil.Process()
     return [head, *head.children(recursive=True)]
-
-
-_PERIOD_S = 2.0
-_MAX_BEHIND = 10_000
 
 
 class StatusReport:

@@ -40,6 +40,9 @@ __all__ = [
     "supersede_checkpoint",
 ]
 
+CHECKPOINTS = ("checkpoints", "arriving")  #: fields of a flow, by agent
+_MAX_PARTS = 10_000
+
 
 @dataclass
 class AgentMarks:
@@ -51,9 +54,6 @@ class AgentMarks:
     final: bool = False  #: it has ended: no frames follow
     left_out: list[str] = field(default_factory=list)  #: agents below a relay that it does not wait for
     closings: list[tuple[int, int]] = field(default_factory=list)  #: (watermark, epoch) of marks not yet passed by all
-
-
-CHECKPOINTS = ("checkpoints", "arriving")  #: fields of a flow, by agent
 
 
 @dataclass
@@ -183,8 +183,6 @@ def _copied(flow: FlowState) -> FlowState:
     rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
     return FlowState(**rest, **checkpoints, windows=windows, sides=sides)
 
-
-_MAX_PARTS = 10_000
 
 #: Rows of silent agents by agent.
 RecoveredRows = Mapping[str, pa.Table]

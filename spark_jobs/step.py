@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchStep", "StepContext", "recall_positions", "restart_flows"]
 
+_AT_HAND_BYTES = 2 * 2**20
+_ONE_TASK_BYTES = 8 * 2**20
+_MAX_WAITING_BYTES = 64 * 2**20
+_FORGOTTEN_MS = 30 * 86_400_000
+
 
 def restart_flows(state: StreamState, plans: Plans, arrivals: Iterable[Arrival]) -> None:
     """Give a restarted query a new flow: its sources may begin where they began before.
@@ -83,12 +88,6 @@ def _lose(state: StreamState, plans: Plans, agent: str) -> None:
         flow = state.flows.setdefault(key, FlowState(*key))
         if agent in plan.agents and agent not in flow.lost:
             flow.lost.append(agent)
-
-
-_AT_HAND_BYTES = 2 * 2**20
-_ONE_TASK_BYTES = 8 * 2**20
-_MAX_WAITING_BYTES = 64 * 2**20
-_FORGOTTEN_MS = 30 * 86_400_000
 
 
 @dataclass(frozen=True)

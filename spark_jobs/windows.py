@@ -35,6 +35,10 @@ __all__ = [
     "watermark_progress",
 ]
 
+_MAX_SIDES_BYTES = 256 * 2**20  # rows of a flow's windows where streams are joined
+_MAX_OPEN_BYTES = 2**30  # the same where the watermark stands still, and windows stay open
+_ROWS = "_rows"  # the state of a partial aggregate that counts records
+
 
 @dataclass(frozen=True)
 class WatermarkProgress:
@@ -118,11 +122,6 @@ def _closing(marks: AgentMarks, end_us: int) -> int | None:
 def _silent(marks: AgentMarks, now_ms: int, idle_after_ms: int) -> bool:
     last_ms = marks.since_ms if marks.seen_ms is None else marks.seen_ms
     return not marks.final and now_ms - last_ms > idle_after_ms
-
-
-_MAX_SIDES_BYTES = 256 * 2**20  # rows of a flow's windows where streams are joined
-_MAX_OPEN_BYTES = 2**30  # the same where the watermark stands still, and windows stay open
-_ROWS = "_rows"  # the state of a partial aggregate that counts records
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from agent.collect.base import LATEST_US, Collector, digest_of
 
 __all__ = ["BLOCK", "LoadGenerator", "RateCurve", "draw"]
 
+BLOCK = 4096  #: records drawn at once
+
 
 class RateCurve:
     """Records per second over time: `rate_per_s` times a factor that runs straight between its points.
@@ -89,9 +91,6 @@ def _until(knots: list[tuple[float, float]], period_s: float) -> list[tuple[floa
     if behind is not None and behind[0] > at:
         rate += (behind[1] - rate) * (period_s - at) / (behind[0] - at)
     return [*kept, (period_s, rate)]
-
-
-BLOCK = 4096  #: records drawn at once
 
 
 def draw(spec: Mapping[str, Any], kind: pa.DataType, *, seed: int, name: str, block: int) -> pa.Array:

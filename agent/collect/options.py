@@ -41,6 +41,14 @@ HOST_COLUMNS = {
     "net_out_bytes": "int64",
     "processes": "int64",
 }
+PAIR = ListOf(Number(), least=2, most=2)
+PEER = FieldTable(
+    "a peer",
+    Field("address", ADDRESS, required=True),
+    Field("name", String(), help="how records call it; the host of the address"),
+    Field("cluster", String(), help="its cluster in the records; the prober's own"),
+)
+_NUMBERS: Callable[[Any], tuple[str, ...]] = lambda how: ("int64", "float64")  # noqa: E731
 
 
 class OneOf(FieldKind):
@@ -76,7 +84,6 @@ class Value(FieldKind):
         return {"type": ["string", "number", "boolean"]}
 
 
-PAIR = ListOf(Number(), least=2, most=2)
 DRAWN = (
     Field("constant", Value(), help="always this value"),
     Field("sequence", Number(least=1, whole=True), help="0, 1, 2 ... and again from 0 at this number"),
@@ -92,12 +99,6 @@ TEMPLATE = FieldTable(
     Field("parts", MapOf(OneOf("a part", *DRAWN)), required=True),
 )
 GENERATED = OneOf("a generated column", *DRAWN, Field("template", TEMPLATE, help="a text made of parts"))
-PEER = FieldTable(
-    "a peer",
-    Field("address", ADDRESS, required=True),
-    Field("name", String(), help="how records call it; the host of the address"),
-    Field("cluster", String(), help="its cluster in the records; the prober's own"),
-)
 OPTIONS: dict[str, FieldTable] = {
     "tcp_probe": FieldTable(
         "options of tcp_probe",
@@ -272,7 +273,6 @@ def _of_values(values: list[Any]) -> tuple[str, ...]:
     return ("int64", "float64") if all(float(value).is_integer() for value in values) else ("float64",)
 
 
-_NUMBERS: Callable[[Any], tuple[str, ...]] = lambda how: ("int64", "float64")  # noqa: E731
 _TAKES: Mapping[str, Callable[[Any], tuple[str, ...]]] = {
     "constant": lambda how: _of_values([how]),
     "sequence": _NUMBERS,

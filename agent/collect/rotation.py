@@ -22,6 +22,10 @@ __all__ = ["FollowedFile", "LineBatch", "LogFileSet"]
 _HEAD_BYTES = 256
 _TAIL_BYTES = 256
 _READ_BYTES = 2**18
+_SCAN_S = 1.0
+_LINGER_S = 60.0  # a writer may go on writing to a renamed file until it opens the new one
+_MAX_FILES = 256
+_PACKED = (".gz", ".xz", ".bz2", ".zst")
 
 
 @dataclass(frozen=True)
@@ -167,12 +171,6 @@ class FollowedFile:
 
     def _digest(self, at: int, length: int) -> str:
         return hashlib.sha256(os.pread(self._fd, length, at)).hexdigest()[:16]
-
-
-_SCAN_S = 1.0
-_LINGER_S = 60.0  # a writer may go on writing to a renamed file until it opens the new one
-_MAX_FILES = 256
-_PACKED = (".gz", ".xz", ".bz2", ".zst")
 
 
 class LogFileSet:

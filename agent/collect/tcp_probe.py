@@ -27,6 +27,8 @@ _IDLE_S = 0.5  # how soon the thread sees that it is to stop
 _MAX_BYTES = 4096
 _MAX_GUESTS = 4096  # connections of others that are answered at once
 _GUEST_S = 30.0  # a silent one is closed after so long
+_DEAD_S = 30.0  # a peer that answers nothing for so long is worth a word in the heartbeat
+_RETRY_S = 2.0  # a port that was taken is tried again
 
 
 @dataclass(frozen=True)
@@ -230,10 +232,6 @@ def _listener(address: tuple[str, int]) -> socket.socket:
         raise OSError(code, f"listen is {address[0]}:{address[1]}: {os.strerror(code)}") from error
     listener.setblocking(False)
     return listener
-
-
-_DEAD_S = 30.0  # a peer that answers nothing for so long is worth a word in the heartbeat
-_RETRY_S = 2.0  # a port that was taken is tried again
 
 
 class TcpProbe(Collector):

@@ -40,6 +40,10 @@ MAX_POSTS = 4  # in memory at once: what bounds it
 IDLE_S = 60.0
 MAX_PASSED_BYTES = 4 * MAX_POST_BYTES
 CHUNK_BYTES = 2**16
+_MAX_FAULTS = 20
+_PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
+_PASSED_ON = {FrameKind.COUNTERS: (COUNTERS, OLDER_COUNTERS), FrameKind.SWEEPS: (SWEEPS,)}  # of all queries at once
+_TABLES = (FrameKind.RECORDS, *_PARTIAL, *_PASSED_ON)
 
 
 @dataclass(frozen=True)
@@ -154,12 +158,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
         log.debug(format, *args)
-
-
-_MAX_FAULTS = 20
-_PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
-_PASSED_ON = {FrameKind.COUNTERS: (COUNTERS, OLDER_COUNTERS), FrameKind.SWEEPS: (SWEEPS,)}  # of all queries at once
-_TABLES = (FrameKind.RECORDS, *_PARTIAL, *_PASSED_ON)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ __all__ = [
 
 MAX_ROWS = 120  # of a query; older ones are forgotten
 DECIMALS = 6
+NEAR_BUDGET_SHARE = 0.9
 
 
 def epoch_row(seen: EpochObservation, counts: Sequence[OperatorCounts], version: int | None) -> dict[str, Any]:
@@ -121,9 +122,6 @@ def granted_ns(total_ns: float, pipelines: Sequence[LocalPipeline]) -> list[floa
     return [
         max_min(total_ns, [*demands[:i], float("inf"), *demands[i + 1 :]], weights)[i] for i in range(len(pipelines))
     ]
-
-
-NEAR_BUDGET_SHARE = 0.9
 
 
 @dataclass

@@ -24,6 +24,13 @@ __all__ = ["Saturation", "Scheduler"]
 USED_UP_SHARE = 0.95  # of what operators could have had
 MUCH_SHARE = 0.05  # of what operators could have had: work that is left and counts
 EPOCHS = 3  # alike, before it is one or the other
+log = logging.getLogger(__name__)
+_WORDS = {
+    "klink": "watermarks that are here by how late they are for their work, then least slack",
+    "stimulus-time": "the earliest event time first",
+    "fcfs": "what has waited longest first",
+    "round-robin": "queries take turns",
+}
 
 
 class Saturation:
@@ -44,16 +51,6 @@ class Saturation:
         self._alike = 0 if tight == self.active else self._alike + 1
         if self._alike == EPOCHS:
             self.active, self._alike = tight, 0
-
-
-log = logging.getLogger(__name__)
-
-_WORDS = {
-    "klink": "watermarks that are here by how late they are for their work, then least slack",
-    "stimulus-time": "the earliest event time first",
-    "fcfs": "what has waited longest first",
-    "round-robin": "queries take turns",
-}
 
 
 class Scheduler:

@@ -20,6 +20,8 @@ __all__ = ["QuerySession", "RunSpans"]
 
 MAX_SPANS = 40
 GAP_NS = 1_000_000  # between runs that are reported as one
+DECIMALS = 6
+MAX_TOLD = 20  # windows of a row
 
 
 class RunSpans:
@@ -51,9 +53,6 @@ class RunSpans:
 #: By operator: CPU milliseconds of a record, records that come to the next queue for each, and CPU milliseconds of a
 #: record through all that follows.
 _Path = tuple[list[float], list[float], list[float]]
-
-DECIMALS = 6
-MAX_TOLD = 20  # windows of a row
 
 
 class QuerySession:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Control", "PushChannel", "cached_config"]
 
 
-push_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _quiet = logging.getLogger(f"{__name__}.protocol")
 _quiet.setLevel(logging.CRITICAL)  # the end of a connection is logged here, once
 
@@ -41,6 +41,11 @@ _MIN_ATTEMPT_S, _MAX_ATTEMPT_S = 1.0, 60.0  # between two attempts
 _LASTED_S = 30.0  # a connection that held so long was a good one
 _REFUSED = (4401, 4403, 4409)  # no such agent, disabled, connected from elsewhere
 _MAX_MESSAGE_BYTES = 4096
+_CACHE = "config.json"
+_REFUSED_PAUSE_S = 15.0
+_MAX_PAUSE_S = 10.0
+_MIN_PAUSE_S = 0.02  # however often it is asked to
+_TOLD_FAULTS = 5
 
 
 class PushChannel:
@@ -108,7 +113,7 @@ class PushChannel:
         except (OSError, WebSocketException) as error:
             self._is("away", f"{error or type(error).__name__}")
         except Exception as error:  # a fault of ours must be seen, and must not end the listening for good
-            push_log.exception("listening to the console failed")
+            log.exception("listening to the console failed")
             self._is("away", type(error).__name__)
         finally:
             self._connection = None
@@ -148,17 +153,8 @@ class PushChannel:
 
     def _is(self, state: str, fault: str) -> None:
         if state != self.state:
-            push_log.info("announcements from %s: %s %s", self._url, state, fault)
+            log.info("announcements from %s: %s %s", self._url, state, fault)
         self.state = state
-
-
-log = logging.getLogger(__name__)
-
-_CACHE = "config.json"
-_REFUSED_PAUSE_S = 15.0
-_MAX_PAUSE_S = 10.0
-_MIN_PAUSE_S = 0.02  # however often it is asked to
-_TOLD_FAULTS = 5
 
 
 class Control:

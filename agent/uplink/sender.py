@@ -31,6 +31,8 @@ MAX_POST_S = 20.0
 IDLE_S = 0.2
 ROUTE = "route.json"
 CONSOLE = "console"  # route of an agent without a relay, at any address of the console
+_EVERY_S = 0.2
+_MAX_FILE_BYTES = 8 * 2**20
 
 
 class SpoolSender:
@@ -225,10 +227,6 @@ class SpoolSender:
         self.state, self.fault = "sending", ""
         log.info("frames go to %s now", self._route)
         return True
-
-
-_EVERY_S = 0.2
-_MAX_FILE_BYTES = 8 * 2**20
 
 
 class LocalFrames:

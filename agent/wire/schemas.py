@@ -33,6 +33,150 @@ __all__ = [
 # Numbers of fields in Arrow's Message.fbs
 _HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
 _PLACE = struct.Struct("<qq")  # of a buffer in the message's body: offset, length
+MAX_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
+_RECORDS = [
+    ("records_in", pa.int64()),  # that came to the control proxy
+    ("records_processed", pa.int64()),
+    ("records_drained", pa.int64()),  # as planned by the load factor
+    ("records_overflow", pa.int64()),  # overflowed for want of time, sent on unprocessed
+]
+_RESULTS = [
+    ("records_out", pa.int64()),
+    ("bytes_in", pa.int64()),
+    ("bytes_out", pa.int64()),
+    ("bytes_drained", pa.int64()),  # of planned drain and overflow
+    ("cpu_ns", pa.int64()),
+    ("groups_out", pa.int64()),
+]
+_COUNTS = [*_RECORDS, *_RESULTS]
+#: One row for each operator of each query and epoch; in + queued at the end of the epoch before = processed + drained +
+#: overflow + queued.
+COUNTERS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("operator", pa.string()),
+        ("fingerprint", pa.string()),
+        ("entry", pa.int16()),
+        ("epoch_us", pa.int64()),  # beginning of the epoch, microseconds since 1970
+        *_RECORDS,
+        ("records_queued", pa.int64()),  # when the epoch ended; waiting for the next
+        *_RESULTS,
+        ("load_factor", pa.float64()),
+        ("config_version", pa.int64()),
+        ("records_shed", pa.int64()),  # lost at the collector before the first proxy; only on the first operator's row
+        ("granted_cpu_ns", pa.int64()),  # of the query in this epoch
+        ("used_cpu_ns", pa.int64()),
+        ("idle_ns", pa.int64()),
+    ]
+)
+#: Of agents whose queues were empty at each epoch's end; such frames may still lie in a spool.
+OLDER_COUNTERS = pa.schema([field for field in COUNTERS if field.name != "records_queued"])
+#: Sums over one subinterval of stimulus time: one row for each operator, input and place it ran at.
+STATISTICS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("operator", pa.string()),
+        ("fingerprint", pa.string()),
+        ("place", pa.string()),  # id of the agent, or "stream" for the stream processor
+        ("window_us", pa.int64()),  # beginning of the subinterval
+        ("width_us", pa.int64()),
+        ("batch", pa.int64()),  # a row of a later batch replaces one of an earlier
+        ("epochs", pa.int64()),
+        *_COUNTS,
+        ("records_shed", pa.int64()),
+        ("sampled", pa.int64()),  # records of epochs that count: n >= 30, one version, not drained only
+        ("sum_wn2", pa.float64()),  # normal equations of cost = a n + b g, weights w = 1 / n^2
+        ("sum_wng", pa.float64()),
+        ("sum_wg2", pa.float64()),
+        ("sum_wnt", pa.float64()),
+        ("sum_wgt", pa.float64()),
+        ("cost_count", pa.int64()),  # epochs behind the next two
+        ("cost_sum", pa.float64()),  # CPU seconds per record, and its squares
+        ("cost_sum2", pa.float64()),
+        ("measured", pa.bool_()),  # false where CPU time was apportioned and not taken by operator
+    ]
+)
+#: What was learned of one query's plan at each agent: one row for each agent and operator that may run there, in the
+#: chain's order. Whatever has no evidence is null. Counts are weighed: what is older counts less.
+REFINEMENTS = pa.schema(
+    [
+        ("agent", pa.string()),
+        ("operator", pa.string()),
+        ("fingerprint", pa.string()),
+        ("entry", pa.int16()),
+        ("config_version", pa.int64()),  # of the agent, of whose epochs the figures are
+        ("epochs", pa.float64()),  # behind the cost
+        ("records", pa.int64()),  # worked on in them
+        ("cost_s", pa.float64()),  # CPU seconds per record (a)
+        ("group_cost_s", pa.float64()),  # CPU seconds per group (b), where it can be separated
+        ("groups", pa.float64()),  # groups that there are (K), where epochs show that they repeat
+        ("relay", pa.float64()),  # records out per record worked on; of windowed aggregates over whole windows
+        ("standard_error", pa.float64()),  # of cost_s, relative
+        ("bytes_in", pa.float64()),  # per record before the operator
+        ("bytes_out", pa.float64()),  # per record after it
+        ("records_least", pa.float64()),  # worked on in an epoch: the range in which the figures were seen
+        ("records_most", pa.float64()),
+        ("budget_least_s", pa.float64()),  # CPU seconds that the query was granted in an epoch: the range likewise
+        ("budget_most_s", pa.float64()),
+        ("input_records", pa.float64()),  # that came to the query's first proxy in an epoch, of late
+        ("budget_s", pa.float64()),  # CPU seconds that the query was granted in an epoch, of late
+        ("lo", pa.int16()),  # the best plan at this input and budget: all of the input to `lo`, the share `theta` on to
+        ("hi", pa.int16()),  # `hi`; the same in every row of an agent
+        ("theta", pa.float64()),
+        ("load_factor", pa.float64()),  # of this operator in that plan
+        ("bytes_sent", pa.float64()),  # in an epoch, by that plan
+        ("measured_us", pa.int64()),  # beginning of the newest epoch behind it
+    ]
+)
+#: One row for each window and stream whose sweeping watermark has passed all operators at the agent. Times are
+#: microseconds since 1970.
+SWEEPS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("plan", pa.string()),
+        ("stream", pa.string()),  # id of the source
+        ("epoch_us", pa.int64()),  # the agent's epoch in which it was swept
+        ("deadline_us", pa.int64()),  # end of the window: when its watermark was generated (g)
+        ("period_us", pa.int64()),  # from one deadline to the next
+        ("arrived_us", pa.int64()),  # when the watermark had passed the deadline at the agent
+        ("swept_us", pa.int64()),  # when it had passed the agent's operators
+        ("emitted_us", pa.int64()),  # when the window was handed to the spool
+        ("delay_s", pa.float64()),  # arrived - deadline, at least 0 (d)
+        ("clamped", pa.bool_()),  # it was negative: the clocks differ
+        ("mean_us", pa.int64()),  # when it had been expected, and the interval; null where nothing was known
+        ("least_us", pa.int64()),
+        ("most_us", pa.int64()),
+        ("queued", pa.int64()),  # records that waited before it when it arrived
+        ("work_s", pa.float64()),  # CPU time that they were expected to take
+        ("config_version", pa.int64()),
+    ]
+)
+#: What was learned of the sweeping watermarks of one query's plan: one row for each stream and agent, and one of all
+#: agents together. Whatever has no evidence is null.
+WATERMARKS = pa.schema(
+    [
+        ("agent", pa.string()),  # "*" for all together
+        ("stream", pa.string()),
+        ("period_s", pa.float64()),
+        ("epochs", pa.int64()),  # windows remembered, at most h
+        ("sweeps", pa.int64()),  # watermarks behind them
+        ("clamped", pa.int64()),  # of these, with a negative delay
+        ("mean_s", pa.float64()),  # of the delay
+        ("variance_s2", pa.float64()),  # predictive: mean of squares less square of the mean
+        ("least_s", pa.float64()),
+        ("most_s", pa.float64()),
+        ("levels", pa.list_(pa.float64())),  # empirical quantiles of the delay, where there are enough windows
+        ("values_s", pa.list_(pa.float64())),
+        ("expected", pa.int64()),  # watermarks for which there was an interval, and how many came within it
+        ("within", pa.int64()),
+        ("latency_mean_s", pa.float64()),  # from deadline to emission
+        ("latency_p99_s", pa.float64()),
+        ("event_cost_s", pa.float64()),  # CPU seconds of a source record through the agent's operators
+        ("measured_us", pa.int64()),  # deadline of the newest window behind it
+    ]
+)
 
 
 def unpacked_bytes(body: pa.Buffer) -> int:
@@ -92,159 +236,6 @@ def _field(data: memoryview, table: int, field: int) -> int:
 
 def _uint(data: memoryview, at: int) -> int:
     return int(struct.unpack_from("<I", data, at)[0])
-
-
-MAX_TABLE_BYTES = 64 * 2**20  #: of compressed columns, unpacked; a frame's four megabytes could hold any number
-
-_RECORDS = [
-    ("records_in", pa.int64()),  # that came to the control proxy
-    ("records_processed", pa.int64()),
-    ("records_drained", pa.int64()),  # as planned by the load factor
-    ("records_overflow", pa.int64()),  # overflowed for want of time, sent on unprocessed
-]
-_RESULTS = [
-    ("records_out", pa.int64()),
-    ("bytes_in", pa.int64()),
-    ("bytes_out", pa.int64()),
-    ("bytes_drained", pa.int64()),  # of planned drain and overflow
-    ("cpu_ns", pa.int64()),
-    ("groups_out", pa.int64()),
-]
-_COUNTS = [*_RECORDS, *_RESULTS]
-
-#: One row for each operator of each query and epoch; in + queued at the end of the epoch before = processed + drained +
-#: overflow + queued.
-COUNTERS = pa.schema(
-    [
-        ("query", pa.string()),
-        ("plan", pa.string()),
-        ("operator", pa.string()),
-        ("fingerprint", pa.string()),
-        ("entry", pa.int16()),
-        ("epoch_us", pa.int64()),  # beginning of the epoch, microseconds since 1970
-        *_RECORDS,
-        ("records_queued", pa.int64()),  # when the epoch ended; waiting for the next
-        *_RESULTS,
-        ("load_factor", pa.float64()),
-        ("config_version", pa.int64()),
-        ("records_shed", pa.int64()),  # lost at the collector before the first proxy; only on the first operator's row
-        ("granted_cpu_ns", pa.int64()),  # of the query in this epoch
-        ("used_cpu_ns", pa.int64()),
-        ("idle_ns", pa.int64()),
-    ]
-)
-
-#: Of agents whose queues were empty at each epoch's end; such frames may still lie in a spool.
-OLDER_COUNTERS = pa.schema([field for field in COUNTERS if field.name != "records_queued"])
-
-#: Sums over one subinterval of stimulus time: one row for each operator, input and place it ran at.
-STATISTICS = pa.schema(
-    [
-        ("query", pa.string()),
-        ("plan", pa.string()),
-        ("operator", pa.string()),
-        ("fingerprint", pa.string()),
-        ("place", pa.string()),  # id of the agent, or "stream" for the stream processor
-        ("window_us", pa.int64()),  # beginning of the subinterval
-        ("width_us", pa.int64()),
-        ("batch", pa.int64()),  # a row of a later batch replaces one of an earlier
-        ("epochs", pa.int64()),
-        *_COUNTS,
-        ("records_shed", pa.int64()),
-        ("sampled", pa.int64()),  # records of epochs that count: n >= 30, one version, not drained only
-        ("sum_wn2", pa.float64()),  # normal equations of cost = a n + b g, weights w = 1 / n^2
-        ("sum_wng", pa.float64()),
-        ("sum_wg2", pa.float64()),
-        ("sum_wnt", pa.float64()),
-        ("sum_wgt", pa.float64()),
-        ("cost_count", pa.int64()),  # epochs behind the next two
-        ("cost_sum", pa.float64()),  # CPU seconds per record, and its squares
-        ("cost_sum2", pa.float64()),
-        ("measured", pa.bool_()),  # false where CPU time was apportioned and not taken by operator
-    ]
-)
-
-#: What was learned of one query's plan at each agent: one row for each agent and operator that may run there, in the
-#: chain's order. Whatever has no evidence is null. Counts are weighed: what is older counts less.
-REFINEMENTS = pa.schema(
-    [
-        ("agent", pa.string()),
-        ("operator", pa.string()),
-        ("fingerprint", pa.string()),
-        ("entry", pa.int16()),
-        ("config_version", pa.int64()),  # of the agent, of whose epochs the figures are
-        ("epochs", pa.float64()),  # behind the cost
-        ("records", pa.int64()),  # worked on in them
-        ("cost_s", pa.float64()),  # CPU seconds per record (a)
-        ("group_cost_s", pa.float64()),  # CPU seconds per group (b), where it can be separated
-        ("groups", pa.float64()),  # groups that there are (K), where epochs show that they repeat
-        ("relay", pa.float64()),  # records out per record worked on; of windowed aggregates over whole windows
-        ("standard_error", pa.float64()),  # of cost_s, relative
-        ("bytes_in", pa.float64()),  # per record before the operator
-        ("bytes_out", pa.float64()),  # per record after it
-        ("records_least", pa.float64()),  # worked on in an epoch: the range in which the figures were seen
-        ("records_most", pa.float64()),
-        ("budget_least_s", pa.float64()),  # CPU seconds that the query was granted in an epoch: the range likewise
-        ("budget_most_s", pa.float64()),
-        ("input_records", pa.float64()),  # that came to the query's first proxy in an epoch, of late
-        ("budget_s", pa.float64()),  # CPU seconds that the query was granted in an epoch, of late
-        ("lo", pa.int16()),  # the best plan at this input and budget: all of the input to `lo`, the share `theta` on to
-        ("hi", pa.int16()),  # `hi`; the same in every row of an agent
-        ("theta", pa.float64()),
-        ("load_factor", pa.float64()),  # of this operator in that plan
-        ("bytes_sent", pa.float64()),  # in an epoch, by that plan
-        ("measured_us", pa.int64()),  # beginning of the newest epoch behind it
-    ]
-)
-
-#: One row for each window and stream whose sweeping watermark has passed all operators at the agent. Times are
-#: microseconds since 1970.
-SWEEPS = pa.schema(
-    [
-        ("query", pa.string()),
-        ("plan", pa.string()),
-        ("stream", pa.string()),  # id of the source
-        ("epoch_us", pa.int64()),  # the agent's epoch in which it was swept
-        ("deadline_us", pa.int64()),  # end of the window: when its watermark was generated (g)
-        ("period_us", pa.int64()),  # from one deadline to the next
-        ("arrived_us", pa.int64()),  # when the watermark had passed the deadline at the agent
-        ("swept_us", pa.int64()),  # when it had passed the agent's operators
-        ("emitted_us", pa.int64()),  # when the window was handed to the spool
-        ("delay_s", pa.float64()),  # arrived - deadline, at least 0 (d)
-        ("clamped", pa.bool_()),  # it was negative: the clocks differ
-        ("mean_us", pa.int64()),  # when it had been expected, and the interval; null where nothing was known
-        ("least_us", pa.int64()),
-        ("most_us", pa.int64()),
-        ("queued", pa.int64()),  # records that waited before it when it arrived
-        ("work_s", pa.float64()),  # CPU time that they were expected to take
-        ("config_version", pa.int64()),
-    ]
-)
-
-#: What was learned of the sweeping watermarks of one query's plan: one row for each stream and agent, and one of all
-#: agents together. Whatever has no evidence is null.
-WATERMARKS = pa.schema(
-    [
-        ("agent", pa.string()),  # "*" for all together
-        ("stream", pa.string()),
-        ("period_s", pa.float64()),
-        ("epochs", pa.int64()),  # windows remembered, at most h
-        ("sweeps", pa.int64()),  # watermarks behind them
-        ("clamped", pa.int64()),  # of these, with a negative delay
-        ("mean_s", pa.float64()),  # of the delay
-        ("variance_s2", pa.float64()),  # predictive: mean of squares less square of the mean
-        ("least_s", pa.float64()),
-        ("most_s", pa.float64()),
-        ("levels", pa.list_(pa.float64())),  # empirical quantiles of the delay, where there are enough windows
-        ("values_s", pa.list_(pa.float64())),
-        ("expected", pa.int64()),  # watermarks for which there was an interval, and how many came within it
-        ("within", pa.int64()),
-        ("latency_mean_s", pa.float64()),  # from deadline to emission
-        ("latency_p99_s", pa.float64()),
-        ("event_cost_s", pa.float64()),  # CPU seconds of a source record through the agent's operators
-        ("measured_us", pa.int64()),  # deadline of the newest window behind it
-    ]
-)
 
 
 def counters_table(table: pa.Table) -> pa.Table:

@@ -82,6 +82,24 @@ ENTRY_SCHEMA = pa.schema(
         ("body", pa.binary()),
     ]
 )
+_FROM_AGENTS = frozenset(
+    {
+        FrameKind.RECORDS,
+        FrameKind.PARTIALS,
+        FrameKind.CHECKPOINT,
+        FrameKind.MARK,
+        FrameKind.COUNTERS,
+        FrameKind.SWEEPS,
+    }
+)
+#: A row for each span, in Spark's terms: a partition's entries after `after_id` up to and with `until_id`.
+SPANS = "partition int, after_id string, until_id string"
+_CHUNK_BYTES = 4 * 2**20
+_FIRST_CHUNK_ENTRIES = 64
+_MAX_CHUNK_ENTRIES = 4_000
+_PATIENCE_S = 60.0  # a batch that could not be read is read again after the query's restart
+_ANSWER_S = 10.0
+_LAST_COUNT = 2**64 - 1  # of the entries of one millisecond
 
 
 def entry_batch(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatch:
@@ -134,30 +152,9 @@ def _frame(entry: StreamEntry) -> Frame:
     return frames[0]
 
 
-_FROM_AGENTS = frozenset(
-    {
-        FrameKind.RECORDS,
-        FrameKind.PARTIALS,
-        FrameKind.CHECKPOINT,
-        FrameKind.MARK,
-        FrameKind.COUNTERS,
-        FrameKind.SWEEPS,
-    }
-)
-
-
-#: A row for each span, in Spark's terms: a partition's entries after `after_id` up to and with `until_id`.
-SPANS = "partition int, after_id string, until_id string"
-
 #: From batches of `SPANS` to batches of `entries.BATCH`.
 Read = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_CHUNK_BYTES = 4 * 2**20
-_FIRST_CHUNK_ENTRIES = 64
-_MAX_CHUNK_ENTRIES = 4_000
-_PATIENCE_S = 60.0  # a batch that could not be read is read again after the query's restart
-_ANSWER_S = 10.0
-_LAST_COUNT = 2**64 - 1  # of the entries of one millisecond
 _Found = TypeVar("_Found")
 
 

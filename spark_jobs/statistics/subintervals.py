@@ -69,6 +69,9 @@ SUMS = pa.schema(
         ("step", pa.int64()),  # of the last counters in them
     ]
 )
+_MAX_ROWS = 50_000  # of counters that wait to be summed, at any time
+_ROWS_PER_FRAME = 5_000
+_NOTHING: dict[str, Any] = dict.fromkeys(EPOCHS.names, 0)
 
 
 def epoch_rows(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int) -> pa.Table:
@@ -171,9 +174,6 @@ def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     return rows.select(STATISTICS.names).cast(STATISTICS)
 
 
-_MAX_ROWS = 50_000  # of counters that wait to be summed, at any time
-_ROWS_PER_FRAME = 5_000
-_NOTHING: dict[str, Any] = dict.fromkeys(EPOCHS.names, 0)
 _Works = Mapping[tuple[str, str], tuple[Pipeline, OperatorWork]]
 
 

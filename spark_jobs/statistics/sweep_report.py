@@ -54,6 +54,8 @@ MIN_WINDOWS = 30  # before quantiles are reported
 LEVELS = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99, 1.0)
 _P99 = (0.99,)
 _VALUE_BITS = 44  # of a delay in microseconds: what is above half a year counts as that
+_MAX_ROWS = 50_000  # that wait to be added, at any time
+ALL = "*"  #: all agents of a query together
 
 
 @dataclass(frozen=True)
@@ -158,9 +160,6 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
         shape |= {"levels": list(LEVELS), "values_s": values}
     return row | shape
 
-
-_MAX_ROWS = 50_000  # that wait to be added, at any time
-ALL = "*"  #: all agents of a query together
 
 #: CPU seconds of a source record through the operators at an agent, and the records of an epoch.
 EventCost = tuple[float, float]

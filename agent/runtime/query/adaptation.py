@@ -19,6 +19,10 @@ from engine.jarvis.settings import AdaptationSettings
 
 __all__ = ["Adaptation", "LocalMeasurements", "RefinedConfigState", "epoch_observation", "source_operators"]
 
+log = logging.getLogger(__name__)
+FORGETTING = 0.9  # of what was measured, with each epoch
+WELL_KNOWN = 1000  # records behind a cost that has a word in judging another
+
 
 @dataclass(frozen=True)
 class LocalMeasurements:
@@ -66,12 +70,6 @@ class RefinedConfigState(RefinedState[RefinedAdaptation]):
 
     def without(self, refined: RefinedAdaptation) -> str:
         return "local estimates" if refined.fallback == "local" else "nothing but drained records"
-
-
-log = logging.getLogger(__name__)
-
-FORGETTING = 0.9  # of what was measured, with each epoch
-WELL_KNOWN = 1000  # records behind a cost that has a word in judging another
 
 
 def source_operators(pipeline: Pipeline) -> list[SourceOperator]:

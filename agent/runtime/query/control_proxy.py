@@ -16,6 +16,8 @@ __all__ = ["ControlProxy", "OperatorCounts", "OperatorStage", "doubt_costs", "ru
 
 
 ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
+FORGETTING = 0.9  # of how many records an operator gave for each, with every run
+LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a cycle may be exceeded
 
 
 @dataclass
@@ -107,9 +109,6 @@ def _slices_around(table: pa.Table, start: int, count: int) -> pa.Table:
     return pa.concat_tables([head, table.slice(0, count - head.num_rows)])
 
 
-FORGETTING = 0.9  # of how many records an operator gave for each, with every run
-
-
 @dataclass
 class OperatorStage:
     """An operator behind its control proxy."""
@@ -139,9 +138,6 @@ class OperatorStage:
         self._took, self._gave = FORGETTING * self._took + took, FORGETTING * self._gave + gave
         self.proxy.counts.records_processed += took
         self.proxy.counts.cpu_ns += cpu_ns
-
-
-LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a cycle may be exceeded
 
 
 def run_length(stages: Sequence[OperatorStage], stage: OperatorStage, left_ns: float) -> int:

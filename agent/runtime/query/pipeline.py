@@ -31,6 +31,7 @@ __all__ = ["QUEUED_SHARE", "LocalPipeline", "overflow_backlog"]
 log = logging.getLogger(__name__)
 
 MAX_EXPANSION = 4  # of what an epoch may take in; sliding windows repeat records
+QUEUED_SHARE = 1 / 2  # of what an epoch may take in; sources have the rest, or live ones would lose records
 
 
 class LocalPipeline:
@@ -300,9 +301,6 @@ class LocalPipeline:
     def queue_items(self) -> tuple[QueueItem, ...]:
         """Items queued at the first operator."""
         return self.stages[0].proxy.queue.items() if self.stages else ()
-
-
-QUEUED_SHARE = 1 / 2  # of what an epoch may take in; sources have the rest, or live ones would lose records
 
 
 def overflow_backlog(

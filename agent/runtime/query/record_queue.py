@@ -24,6 +24,7 @@ __all__ = [
 
 
 MAX_KEPT = 2  # bytes in memory for each byte of records that outlive an epoch
+MAX_SWEEPS = 20  # of one mark; a stream that comes back after hours passes any number of windows at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +235,6 @@ def _merge_records(pieces: Sequence[QueuedRecords]) -> QueuedRecords:
         min(item.least_us for item in pieces),
         sum(item.size_bytes for item in pieces),
     )
-
-
-MAX_SWEEPS = 20  # of one mark; a stream that comes back after hours passes any number of windows at once
 
 
 @dataclass(frozen=True, slots=True)
