@@ -75,8 +75,8 @@ def make_fleet(plan: FleetPlan) -> dict[str, Any]:
         "nodes": _nodes(plan.nodes),
         "operators": operators,
     }
-    fitted = _fitted(_capped(_fitted(Deployment.parse(document, placed=False), plan.load)), plan.load)
-    placed = _placed(fitted, rng)
+    fitted = _fit_load(_cap_operators(_fit_load(Deployment.parse(document, placed=False), plan.load)), plan.load)
+    placed = _place_operators(fitted, rng)
     return _with_objectives(placed, rng).to_document()
 
 
@@ -150,31 +150,31 @@ def _input(rng: np.random.Generator, source: str, selectivity: float, cycles: fl
     return {"from": source, "selectivity": selectivity, "cycles_per_event": cycles, "batches": batches}
 
 
-def _together(deployment: Deployment) -> Deployment:
+def _on_one_node(deployment: Deployment) -> Deployment:
     """Everything on one node: where operators are does not matter to their own loads."""
     return deployment.with_placement({op.id: (Replica(deployment.nodes[0].id),) for op in deployment.operators})
 
 
-def _capped(deployment: Deployment) -> Deployment:
+def _cap_operators(deployment: Deployment) -> Deployment:
     """The same without operators that a core could hardly hold alone: no placement helps them."""
-    peaks = loads_of(_together(deployment).coarsened(_SLICES)).operators().load.max(axis=1)
+    peaks = loads_of(_on_one_node(deployment).coarsened(_SLICES)).operators().load.max(axis=1)
     fastest = max(node.capacity_cps or 0.0 for node in deployment.nodes)
     max_events = _LARGEST * fastest * deployment.subinterval_s * _SLICES
     factors = np.minimum(1.0, max_events / np.maximum(peaks, 1e-12))
-    operators = [_scaled(op, float(factor)) for op, factor in zip(deployment.operators, factors, strict=True)]
+    operators = [_scale_costs(op, float(factor)) for op, factor in zip(deployment.operators, factors, strict=True)]
     return replace(deployment, operators=tuple(operators))
 
 
-def _fitted(deployment: Deployment, load: float) -> Deployment:
+def _fit_load(deployment: Deployment, load: float) -> Deployment:
     """The same with every cost scaled so that the mean load is `load` of all capacity."""
-    everything = _together(deployment)
+    everything = _on_one_node(deployment)
     cycles = float(loads_of(everything).by_time.sum())
     capacity = sum((node.capacity_cps or 0.0) * node.cores for node in deployment.nodes)
     factor = load * capacity * deployment.subinterval_s * deployment.subintervals / cycles
-    return replace(deployment, operators=tuple(_scaled(operator, factor) for operator in deployment.operators))
+    return replace(deployment, operators=tuple(_scale_costs(operator, factor) for operator in deployment.operators))
 
 
-def _scaled(operator: Any, factor: float) -> Any:
+def _scale_costs(operator: Any, factor: float) -> Any:
     inputs = tuple(
         replace(
             entry,
@@ -186,7 +186,7 @@ def _scaled(operator: Any, factor: float) -> Any:
     return replace(operator, inputs=inputs)
 
 
-def _placed(deployment: Deployment, rng: np.random.Generator) -> Deployment:
+def _place_operators(deployment: Deployment, rng: np.random.Generator) -> Deployment:
     """Placed by the greedy rule, then a few operators put anywhere."""
     placement = dict(place(deployment, coarse=_SLICES))
     names = [operator.id for operator in deployment.operators]

@@ -250,7 +250,7 @@ def test_codes_scopes_and_verdicts_are_those_of_the_code() -> None:
     guide = DOCS / "api-guide.md"
     assert _first_cells(_section(guide, "A token")) == ["read", "operate", "ingest", "admit", "admin"]
     assert set(_first_cells(_section(guide, "A token"))) == set(Scope.values)
-    source = "".join(path.read_text() for path in ROOT.glob("apps/*/*.py")).replace(
+    source = "".join(path.read_text() for path in ROOT.glob("apps/**/*.py")).replace(
         "verdict_{request.verdict}", "verdict_reject verdict_review"
     )
     codes = re.findall(r"^\| \d+ \| (.*?) \|", _section(guide, "Conventions"), re.MULTILINE)

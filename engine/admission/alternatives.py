@@ -94,7 +94,7 @@ def find_objective(search: AdmissionSearch) -> Settled | None:
     own = search.after.outcomes[search.question.candidate.query]
     if own.bound_s is None or own.state == "holds":
         return None
-    bound_s = _rounded_up(own.upper_s)
+    bound_s = _round_up_bound(own.upper_s)
     change = {"kind": "objective", "query": own.query, "statistic": own.statistic, "bound_s": bound_s}
     scenario = scenario_of(search.question, join_changes(search.changes, [change]))
     # The bound decides nothing about what runs: the estimate is the one there is.
@@ -104,7 +104,7 @@ def find_objective(search: AdmissionSearch) -> Settled | None:
     return Settled(scenario, evaluation, reasons) if passes(reasons) else None
 
 
-def _rounded_up(value: float, digits: int = 2) -> float:
+def _round_up_bound(value: float, digits: int = 2) -> float:
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return float(f"{math.ceil(value / unit * (1.0 - 1e-12)) * unit:.12g}")
 
@@ -139,7 +139,7 @@ def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluat
     return writers[kind](search.question, settled, new, before)
 
 
-def _own(question: CandidateQuestion, settled: Settled) -> str:
+def _estimate_sentence(question: CandidateQuestion, settled: Settled) -> str:
     """Sentence about the candidate's estimate."""
     own = settled.evaluation.outcomes[question.candidate.query]
     return f"{question.candidate.query} would have a {statistic_words(own.statistic)} of {estimate_words(own)}."
@@ -160,7 +160,8 @@ def _move_words(
         title, state = f"Move {name} from {_core(deployment, operator.replicas[0])} to {core}", operator.state_bytes
     peak = settled.evaluation.peaks[core]
     moving = f" It moves {state / 1e6:.3g}\u00a0MB of state." if state else ""
-    return title, f"{core} goes to {load_words(peak)[0]} of its capacity at peak. {_own(question, settled)}{moving}"
+    load = f"{core} goes to {load_words(peak)[0]} of its capacity at peak."
+    return title, f"{load} {_estimate_sentence(question, settled)}{moving}"
 
 
 def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change]) -> tuple[str, str]:
@@ -173,7 +174,7 @@ def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change
         if move["operator"] in question.running.operator_index
     )
     moving = f" They move {state / 1e6:.3g}\u00a0MB of state." if state else ""
-    return f"Move {list_words(where)}", f"{_own(question, settled)}{moving}"
+    return f"Move {list_words(where)}", f"{_estimate_sentence(question, settled)}{moving}"
 
 
 def _core(deployment: Deployment, place: Replica) -> str:
@@ -186,7 +187,7 @@ def _place_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     title = f"Place {count_words(len(new), 'operator')} elsewhere than asked for"
-    return title, _own(question, settled)
+    return title, _estimate_sentence(question, settled)
 
 
 def _rate_words(
@@ -195,13 +196,13 @@ def _rate_words(
     share = new[0]["share"]
     title = f"Admit it with {percent_words(share)} of its rate"
     held_back = f"Its sources must hold back {percent_words(1.0 - share)} of their events; Sluice does not do that."
-    return title, f"{held_back} {_own(question, settled)}"
+    return title, f"{held_back} {_estimate_sentence(question, settled)}"
 
 
 def _start_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    return f"Start it {duration(new[0]['seconds'])} later", _own(question, settled)
+    return f"Start it {duration(new[0]['seconds'])} later", _estimate_sentence(question, settled)
 
 
 def duration(value_s: float) -> str:
@@ -223,7 +224,7 @@ def _node_words(
     title = f"Add {'a node' if len(added) == 1 else count_words(len(added), 'node')} {size}"
     price = like.price_per_hour
     cost = f" A node like {like.id} costs {price:.2f} per hour." if price else ""
-    return title, f"{_own(question, settled)}{cost}"
+    return title, f"{_estimate_sentence(question, settled)}{cost}"
 
 
 def _objective_words(

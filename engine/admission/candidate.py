@@ -57,7 +57,7 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     items = _items(record, "operators")
     operators = build_operators(items, join_path(path, "operators"), faults, placed=False)
     query = record["query"]
-    owned = [_owned(op, query, f"{path}.operators[{i}]", faults) for i, op in enumerate(operators)]
+    owned = [_assign_query(op, query, f"{path}.operators[{i}]", faults) for i, op in enumerate(operators)]
     ids = {item["id"] for item in items if is_whole(item["id"])}
     references = collect_references(items, operators, join_path(path, "operators"))
     faults += _join_faults(running, sources, owned, path, ids, references)
@@ -81,7 +81,7 @@ def _items(record: dict[str, Any], name: str) -> list[Any]:
     return [] if value is BAD else [item for item in value if item is not BAD]
 
 
-def _owned(operator: Operator | None, query: Any, path: str, faults: list[Fault]) -> Operator | None:
+def _assign_query(operator: Operator | None, query: Any, path: str, faults: list[Fault]) -> Operator | None:
     """The operator as one of `query`."""
     if operator is None or query is BAD:
         return operator
@@ -109,10 +109,10 @@ def _join_faults(
     )
     check_parts(parts)
     counts = {"sources": len(running.sources), "operators": len(running.operators)}
-    return [Fault(_shifted(fault.path, counts, path), fault.message) for fault in parts.faults]
+    return [Fault(_shift_path(fault.path, counts, path), fault.message) for fault in parts.faults]
 
 
-def _shifted(fault_path: str, counts: dict[str, int], path: str) -> str:
+def _shift_path(fault_path: str, counts: dict[str, int], path: str) -> str:
     """``operators[7].x`` of the whole is ``candidate.operators[2].x`` where 5 operators are running."""
     section, _, rest = fault_path.partition("[")
     if section not in counts:

@@ -9,7 +9,7 @@ from typing import Any
 from engine.admission.alternatives import Alternative, duration, find_alternatives, verdict_of
 from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, read_changes
-from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, nodes_of
+from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.policy import AdmissionPolicy, read_policy
 from engine.admission.reasons import Reason, estimate_words, evidence_of, list_words, reasons_of, statistic_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
@@ -104,11 +104,11 @@ def decide(
     try:
         base = scenario_of(question, applied)
     except InfeasibleError as error:
-        return _unplaced(question, applied, evaluator, error, tell)
+        return _decide_unplaced(question, applied, evaluator, error, tell)
     after = evaluator.full(base)
     reasons = reasons_of(question, base, before, after)
     search = _search(question, applied, evaluator, base, after, tell)
-    return _decided(search, reasons, tell)
+    return _decide_placed(search, reasons, tell)
 
 
 def _search(
@@ -123,7 +123,7 @@ def _search(
     return AdmissionSearch(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
 
 
-def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progress) -> AdmissionDecision:
+def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progress) -> AdmissionDecision:
     question, base, after = search.question, search.base, search.after
     assert base is not None
     assert after is not None
@@ -158,12 +158,12 @@ def _decided(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: Progres
         start_p=start_p if start_p > 1 else None,
         start_s=start_s if start_p > 1 else None,
         evidence=evidence_of(question.candidate.operators),
-        nodes=nodes_of(before, after),
+        nodes=node_effects(before, after),
         policy=question.policy,
     )
 
 
-def _unplaced(
+def _decide_unplaced(
     question: CandidateQuestion,
     applied: tuple[Change, ...],
     evaluator: Evaluator,
@@ -191,7 +191,7 @@ def _unplaced(
         start_p=None,
         start_s=None,
         evidence=evidence_of(question.candidate.operators),
-        nodes=nodes_of(before, before),
+        nodes=node_effects(before, before),
         policy=question.policy,
     )
 

@@ -24,9 +24,9 @@ __all__ = [
     "QueryOutcome",
     "list_effects",
     "list_effects_without",
-    "nodes_of",
+    "node_effects",
     "related_queries",
-    "restricted",
+    "restrict_to_queries",
 ]
 
 Progress = Callable[[float, str], None]
@@ -130,7 +130,7 @@ class Evaluator:
         goes_on: Callable[[Evaluation], bool] | None = None,
     ) -> Evaluation:
         every = self.question.mace_every
-        estimated = estimate(restricted(deployment, queries), mace_every=every, intervals=False)
+        estimated = estimate(restrict_to_queries(deployment, queries), mace_every=every, intervals=False)
         outcomes = {**known, **{query: _outcome(query, report) for query, report in estimated.queries.items()}}
         ordered = {query: outcomes[query] for query in deployment.queries}
         evaluation = Evaluation(ordered, mace(deployment.coarsened(every)), estimated.alarm)
@@ -138,7 +138,7 @@ class Evaluator:
             return evaluation
         margins = Margins(estimated)
         for query in estimated.queries:
-            ordered[query] = _widened(ordered[query], margins.of(query), deployment.subinterval_s)
+            ordered[query] = _widen_outcome(ordered[query], margins.of(query), deployment.subinterval_s)
         return replace(evaluation, outcomes=ordered)
 
 
@@ -155,7 +155,7 @@ def _outcome(query: str, report: QueryReport) -> QueryOutcome:
     )
 
 
-def _widened(outcome: QueryOutcome, margin_s: float | None, slice_s: float) -> QueryOutcome:
+def _widen_outcome(outcome: QueryOutcome, margin_s: float | None, slice_s: float) -> QueryOutcome:
     """The outcome with its interval: three standard errors and the width of a slice on both sides."""
     if margin_s is None:
         return outcome
@@ -202,7 +202,7 @@ class _Groups:
         self._above[self.root(a)] = self.root(b)
 
 
-def restricted(deployment: Deployment, queries: Collection[str]) -> Deployment:
+def restrict_to_queries(deployment: Deployment, queries: Collection[str]) -> Deployment:
     """Only the operators of some queries, which must be tied to no others; operators without a query stay."""
     if set(queries) >= set(deployment.queries):
         return deployment
@@ -274,7 +274,7 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> d
     }
 
 
-def nodes_of(before: Evaluation, after: Evaluation) -> list[dict[str, Any]]:
+def node_effects(before: Evaluation, after: Evaluation) -> list[dict[str, Any]]:
     """Peak load of the busiest core of every node, before and after; a new node has no before."""
     was, now = before.node_peaks(), after.node_peaks()
     return [{"node": name, "before_peak": was.get(name), "after_peak": peak} for name, peak in now.items()]

@@ -38,7 +38,7 @@ def find_move(search: AdmissionSearch, *, neighbours: bool) -> Settled | None:
     if search.base is None or search.after is None or search.screen is None:
         return None
     search.tell(f"Searching a move of one of {'the running' if neighbours else 'its'} operators")
-    ranked = _ranked(search, search.base, neighbours)[: 2 * search.budget]
+    ranked = _rank_moves(search, search.base, neighbours)[: 2 * search.budget]
     by_mace = [more for more in ranked if search.mace_passes(more)][: search.budget]
     return search.first_settled(more for more in by_mace if search.flow_passes(more))
 
@@ -48,13 +48,13 @@ def find_moves(search: AdmissionSearch) -> Settled | None:
     if search.base is None or search.after is None or search.screen is None:
         return None
     search.tell("Searching a few moves")
-    moves = _searched_moves(search, search.base)
+    moves = _search_moves(search, search.base)
     if not 2 <= len(moves) <= MAX_MOVES or not search.mace_passes(moves) or not search.flow_passes(moves):
         return None
     return search.settle(moves)
 
 
-def _searched_moves(search: AdmissionSearch, base: AdmissionScenario) -> list[Change]:
+def _search_moves(search: AdmissionSearch, base: AdmissionScenario) -> list[Change]:
     """The moves that the search makes of the scenario to bring every query under what it may wait."""
     deployment = base.deployment
     limits = deployment.constraints
@@ -113,7 +113,7 @@ def _board(search: AdmissionSearch, base: AdmissionScenario) -> _ScreenBoard:
     return _ScreenBoard(coarse, loads.operators().load, server_load, budget, excess)
 
 
-def _ranked(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) -> list[list[Change]]:
+def _rank_moves(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) -> list[list[Change]]:
     """Moves off the bottlenecks, the best first by what the late queries would then wait for."""
     board = _board(search, base)
     limits = _limits(search, board.coarse)

@@ -45,10 +45,10 @@ def seconds_words(*values: float) -> tuple[str, ...]:
     >>> [text.replace("\u00a0", " ") for text in seconds_words(10.004, 10.0)]
     ['10.004 s', '10 s']
     """
-    return tuple(f"{text}{_UNBROKEN}s" for text in _told_apart(values, _plain))
+    return tuple(f"{text}{_UNBROKEN}s" for text in _distinct_texts(values, _plain))
 
 
-def _told_apart(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:
+def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:
     """`values` as `written` with as many extra digits as it takes for different ones to look different."""
     for extra in range(_MAX_EXTRA_DIGITS):
         texts = tuple(written(value, extra) for value in values)
@@ -97,7 +97,7 @@ def load_words(*values: float) -> tuple[str, ...]:
     >>> load_words(0.8, 1.1), load_words(0.9991, 1.0012), load_words(0.0, 1250.0)
     (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
     """
-    return _told_apart(values, lambda value, extra: f"{value:,.{2 + extra}f}")
+    return _distinct_texts(values, lambda value, extra: f"{value:,.{2 + extra}f}")
 
 
 def percent_words(share: float) -> str:
@@ -161,7 +161,7 @@ def reasons_of(
         *_alarm(after),
     ]
     if not any(reason.severity == "bad" for reason in reasons):
-        reasons += _holding(question, after)
+        reasons += _holding_reasons(question, after)
     return tuple(sorted(reasons, key=lambda reason: _SERIOUS[reason.severity]))
 
 
@@ -189,13 +189,13 @@ def _objectives(
     elif own.state == "breached":
         verb = f"{name} would miss its objective: its {statistic_words(own.statistic)} would be {estimate_words(own)}"
         message = f"{verb}{_cause(name, scenario, after, own)}"
-        yield _about("objective_breached", "bad", own, message, question)
+        yield _query_reason("objective_breached", "bad", own, message, question)
     elif own.state == "at_risk":
         message = f"{name} may miss its objective: {_up_to(own)}"
-        yield _about("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
+        yield _query_reason("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
     elif own.bound_s < own.resolution_s:
         message = f"The objective of {name} is finer than an estimate can tell: it would be {estimate_words(own)}"
-        yield _about("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
+        yield _query_reason("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
         if reason:
@@ -210,23 +210,23 @@ def _neighbour(
     if now.state == "breached" and was.state != "breached":
         cause = _cause(question.candidate.query, scenario, after, now)
         message = f"{was.query} would miss its objective: {_from_to(was, now)}{cause}"
-        return _about("neighbour_breached", "bad", now, message, question)
+        return _query_reason("neighbour_breached", "bad", now, message, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
         already = f"{was.query} misses its objective already and would get worse"
-        return _about("neighbour_breached", "bad", now, f"{already}: {_from_to(was, now)}", question)
+        return _query_reason("neighbour_breached", "bad", now, f"{already}: {_from_to(was, now)}", question)
     if now.state == "breached":
         change = "stays as it is" if worse_s <= 0 else f"gets worse by only {seconds_words(worse_s)[0]}"
         message = f"{was.query} misses its objective already ({estimate_words(was)}) and {change}"
-        return _about("neighbour_already_over", "info", now, message, question)
+        return _query_reason("neighbour_already_over", "info", now, message, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
         message = f"{was.query} {'may miss its objective' if news else 'is at risk already'}: {_up_to(now)}"
         review = news and question.policy.review_at_risk
-        return _about("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
+        return _query_reason("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
     return None
 
 
-def _about(
+def _query_reason(
     code: str, severity: str, outcome: QueryOutcome, message: str, question: CandidateQuestion, *, review: bool = False
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
@@ -348,7 +348,7 @@ def _alarm(after: Evaluation) -> Iterator[Reason]:
         yield Reason("theorem_alarm", "info", "statistic", "mace", alarm.message, 0.05, over, "share")
 
 
-def _holding(question: CandidateQuestion, after: Evaluation) -> list[Reason]:
+def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Reason]:
     """The objective with the least headroom, if all hold."""
     judged = [o for o in after.outcomes.values() if o.bound_s is not None]
     if not judged or any(outcome.state != "holds" for outcome in judged):
@@ -357,4 +357,4 @@ def _holding(question: CandidateQuestion, after: Evaluation) -> list[Reason]:
     room = 1.0 - tightest.estimate_s / (tightest.bound_s or 1.0)
     what = "The objective holds" if len(judged) == 1 else f"All {len(judged)} objectives hold"
     message = f"{what}; the closest is {tightest.query} at {estimate_words(tightest)} ({percent_words(room)} headroom)"
-    return [_about("all_hold", "ok", tightest, message, question)]
+    return [_query_reason("all_hold", "ok", tightest, message, question)]

@@ -84,7 +84,7 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
         If an operator of the candidate fits no node.
     """
     deployment, candidate = question.running, question.candidate
-    operators, altered = _is_openly_placed(candidate.operators, question.policy.closed_nodes)
+    operators, altered = _release_closed_places(candidate.operators, question.policy.closed_nodes)
     start_p = 1
     for change in changes:
         if change["kind"] == "add_node":
@@ -140,7 +140,7 @@ def _objective(change: Change) -> Objective:
     return Objective(change["query"], change["statistic"], change["bound_s"])
 
 
-def _is_openly_placed(
+def _release_closed_places(
     operators: tuple[Operator, ...], closed: Sequence[str]
 ) -> tuple[tuple[Operator, ...], dict[str, str]]:
     """The operators without the places they cannot have, and which those were."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restricted
+from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restrict_to_queries
 from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.arrays import FloatArray, IntArray, statistic_of
@@ -155,7 +155,7 @@ class Screen:
 
     def _flow_values(self, deployment: Deployment, touched: Collection[str]) -> dict[str, float]:
         related = set(related_queries(deployment, self._question.running, touched))
-        coarse = restricted(deployment, related).coarsened(self._every)
+        coarse = restrict_to_queries(deployment, related).coarsened(self._every)
         run = flow(coarse, by_input=True)
         weights = sink_events(coarse)
         values = {}

@@ -194,7 +194,7 @@ def find_node_capacity(search: AdmissionSearch) -> Settled | None:
     if by_mace(0) or by_flow(0):
         guess = largest(0, _CAPACITY_PARTS - 1, by_mace) or 0
         parts = gallop(guess, 0, _CAPACITY_PARTS - 1, by_flow, search.budget + 2)
-        capacities = () if parts is None else (one(spared) for spared in _less(parts))
+        capacities = () if parts is None else (one(spared) for spared in _decreasing_spares(parts))
         settled = search.first_settled(more for more in capacities if _is_used(search, more))
         if settled:
             return settled
@@ -211,7 +211,7 @@ def _is_used(search: AdmissionSearch, more: Sequence[Change]) -> bool:
     return scenario is not None and added <= set(scenario.nodes_of(search.question.candidate.query))
 
 
-def _less(spared: int) -> Iterator[int]:
+def _decreasing_spares(spared: int) -> Iterator[int]:
     """`spared`, and less of it in steps that double, down to none."""
     step = 2
     while spared > 0:
@@ -225,12 +225,12 @@ def _node(name: str, like: Node, capacity_cps: float) -> Change:
         "kind": "add_node",
         "id": name,
         "like": like.id,
-        "capacity_cps": _rounded_up(capacity_cps),
+        "capacity_cps": _round_up_capacity(capacity_cps),
         "cores": like.cores,
     }
 
 
-def _rounded_up(value: float, digits: int = 3) -> float:
+def _round_up_capacity(value: float, digits: int = 3) -> float:
     """The next number with three significant digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     return math.ceil(value / unit * (1.0 - 1e-12)) * unit
@@ -286,10 +286,10 @@ def find_rate_share(search: AdmissionSearch) -> Settled | None:
         return None
     guess = largest(_MIN_SHARE, high, lambda part: search.mace_passes(change(part))) or (_MIN_SHARE + high) // 2
     parts = gallop(guess, _MIN_SHARE, high, lambda part: search.flow_passes(change(part)), search.budget + 2)
-    return None if parts is None else search.first_settled(change(part) for part in _down(parts))
+    return None if parts is None else search.first_settled(change(part) for part in _decreasing_parts(parts))
 
 
-def _down(part: int) -> Iterator[int]:
+def _decreasing_parts(part: int) -> Iterator[int]:
     """`part`, and less of it in steps that double."""
     step = 1
     while part >= _MIN_SHARE:

@@ -41,23 +41,25 @@ def answer_request(
     running = _without(scaled, request.query)
     try:
         if policy.admission == "everything":
-            return _everything(period, request, running)
-        return _by_mace(period, policy, request, running)
+            return _admit_everything(period, request, running)
+        return _decide_by_mace(period, policy, request, running)
     except EngineError as error:
         return PolicyAnswer("rejected", error.faults[0].message if error.faults else error.message)
 
 
-def _everything(period: RecordedPeriod, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
+def _admit_everything(period: RecordedPeriod, request: RecordedRequest, running: Deployment) -> PolicyAnswer:
     candidate = read_candidate(request.candidate, running)
     policy = AdmissionPolicy(closed_nodes=period.closed_nodes)
     try:
-        scenario = scenario_of(CandidateQuestion(running, candidate, policy, period.mace_every), _kept(request))
+        scenario = scenario_of(
+            CandidateQuestion(running, candidate, policy, period.mace_every), _lasting_changes(request)
+        )
     except InfeasibleError as error:
         return PolicyAnswer("rejected", f"{request.query} fits no node: {error.message}")
     return PolicyAnswer("admitted", "Everything is admitted", "admit", scenario.replicas_of(request.query))
 
 
-def _by_mace(
+def _decide_by_mace(
     period: RecordedPeriod, policy: ReplayPolicy, request: RecordedRequest, running: Deployment
 ) -> PolicyAnswer:
     document = dict(request.candidate)
@@ -68,7 +70,7 @@ def _by_mace(
         policy.tightened(running),
         document,
         policy=policy.admission_policy(period.closed_nodes),
-        changes=_kept(request),
+        changes=_lasting_changes(request),
         mace_every=period.mace_every,
     )
     placement = {
@@ -97,12 +99,16 @@ def join_request(
     """
     running = _without(base, request.query)
     candidate = read_candidate(request.candidate, running)
-    placed = _placed(candidate, placement, running)
+    placed = _place_candidate(candidate, placement, running)
     policy = AdmissionPolicy(closed_nodes=period.closed_nodes)
-    return scenario_of(CandidateQuestion(running, placed, policy, period.mace_every), _kept(request)).deployment
+    return scenario_of(
+        CandidateQuestion(running, placed, policy, period.mace_every), _lasting_changes(request)
+    ).deployment
 
 
-def _placed(candidate: Candidate, placement: Mapping[str, tuple[Replica, ...]], running: Deployment) -> Candidate:
+def _place_candidate(
+    candidate: Candidate, placement: Mapping[str, tuple[Replica, ...]], running: Deployment
+) -> Candidate:
     """The candidate where it was put; a node that is no longer there leaves its operator open."""
     operators = []
     for operator in candidate.operators:
@@ -121,5 +127,5 @@ def _without(deployment: Deployment, query: str) -> Deployment:
     return deployment.without_query(query) if query in deployment.queries else deployment
 
 
-def _kept(request: RecordedRequest) -> list[dict[str, Any]]:
+def _lasting_changes(request: RecordedRequest) -> list[dict[str, Any]]:
     return [dict(change) for change in request.changes if change["kind"] in _KEPT]

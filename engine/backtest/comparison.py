@@ -61,7 +61,7 @@ def backtest_policies(period: RecordedPeriod, policy: ReplayPolicy, progress: Pr
         "tested": tested_document,
         "recorded": recorded_document,
         "requests": _requests(tested, recorded),
-        "measured": _measured(period, recorded),
+        "measured": _measured_rows(period, recorded),
         "sources": {
             name: {
                 "measured": source.measured,
@@ -106,7 +106,7 @@ def _replay_document(run: PolicyReplay) -> dict[str, Any]:
             query: {
                 "statistic": run.bounds[query][0],
                 "bound_s": run.bounds[query][1],
-                "latency_s": _listed(values),
+                "latency_s": _to_list(values),
             }
             for query, values in sorted(run.latency_s.items())
         },
@@ -160,7 +160,7 @@ def _request(outcome: RequestOutcome, was: RequestOutcome) -> dict[str, Any]:
     }
 
 
-def _measured(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
+def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, Any]]:
     """Measured latency beside the replayed one, where both are known."""
     rows = []
     for query, values in sorted(period.measured_s.items()):
@@ -176,7 +176,7 @@ def _measured(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[str, 
                     "measured_s": float(np.median(values[both])),
                     "replayed_s": float(np.median(replayed[both])),
                     "within": int((values[both] <= replayed[both]).sum()),
-                    "series_s": _listed(values),
+                    "series_s": _to_list(values),
                 }
             )
     return rows
@@ -239,5 +239,5 @@ def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[str]:
     return notes
 
 
-def _listed(values: FloatArray) -> list[float | None]:
+def _to_list(values: FloatArray) -> list[float | None]:
     return [None if not np.isfinite(value) else round(float(value), 6) for value in values]

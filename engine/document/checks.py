@@ -173,7 +173,7 @@ def _links(parts: DeploymentParts, nodes: dict[str, Node]) -> None:
         seen.setdefault(pair, i)
 
 
-def _sketched(parts: DeploymentParts, index: dict[str, int]) -> list[Operator]:
+def _sketch_operators(parts: DeploymentParts, index: dict[str, int]) -> list[Operator]:
     """Stand-ins for faulty operators, made of their references; `index` receives their positions."""
     reads: dict[str, list[Input]] = {}
     for reference in parts.references:
@@ -188,7 +188,7 @@ def _sketched(parts: DeploymentParts, index: dict[str, int]) -> list[Operator]:
 def _cycles(parts: DeploymentParts) -> None:
     operators = [operator for operator in parts.operators if operator]
     index = {operator.id: i for i, operator in enumerate(parts.operators) if operator}
-    operators += _sketched(parts, index)
+    operators += _sketch_operators(parts, index)
     left = order_of(operators)[1]
     for names in cycles_of([operators[i] for i in left]):
         where = f"operators[{index[names[0]]}].inputs"

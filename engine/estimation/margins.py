@@ -12,7 +12,7 @@ from engine.estimation.intervals import Z, jackknife, standard_error
 from engine.estimation.loads import loads_of
 from engine.estimation.reports import QueryReport
 
-__all__ = ["BoolArray", "Margins", "busy_stretches", "only_in", "sink_events"]
+__all__ = ["BoolArray", "Margins", "busy_stretches", "restrict_arrivals", "sink_events"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -36,7 +36,7 @@ class Margins:
             weights = sink_events(deployment)
         factor = round(estimated.coarse.subinterval_s / deployment.subinterval_s)
         kept = np.repeat(decisive, factor)[: deployment.subintervals]
-        runs = jackknife(only_in(deployment, kept), slices=1).flows
+        runs = jackknife(restrict_arrivals(deployment, kept), slices=1).flows
         sampled = {op.id for op in deployment.operators if any(len(entry.batches) >= 2 for entry in op.inputs)}
         self._margins = {
             name: Z
@@ -64,8 +64,8 @@ def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: fl
     coarse, d = estimated.coarse, estimated.coarse.subintervals
     hot, late = np.zeros(d, dtype=bool), np.zeros(d)
     for query, latency in estimated.flow.by_query.items():
-        least = _least_that_counts(estimated.queries[query], latency, weights[query], near)
-        grouped = _grouped(latency, d)
+        least = _min_deciding_latency(estimated.queries[query], latency, weights[query], near)
+        grouped = _group_maxima(latency, d)
         hot |= (grouped >= least) & (grouped > 0.0)
         late = np.maximum(late, grouped)
     idle = (estimated.mace.ce.max(axis=0, initial=0.0) <= 0.0) & (late <= coarse.subinterval_s)
@@ -76,7 +76,7 @@ def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: fl
     return kept
 
 
-def _least_that_counts(report: QueryReport, latency: FloatArray, weights: FloatArray, near: float) -> float:
+def _min_deciding_latency(report: QueryReport, latency: FloatArray, weights: FloatArray, near: float) -> float:
     """Least latency at which a slice takes part in deciding a query's statistic."""
     if report.statistic != "mean":
         return near * report.estimate_s
@@ -87,13 +87,13 @@ def _least_that_counts(report: QueryReport, latency: FloatArray, weights: FloatA
     return float(latency[order[int(np.searchsorted(held, _OF_MEAN * held[-1]))]])
 
 
-def _grouped(values: FloatArray, d: int) -> FloatArray:
+def _group_maxima(values: FloatArray, d: int) -> FloatArray:
     factor = -(-len(values) // d)
     padded = np.concatenate([values, np.zeros(d * factor - len(values))])
     return np.asarray(padded.reshape(d, factor).max(axis=1))
 
 
-def only_in(deployment: Deployment, kept: BoolArray) -> Deployment:
+def restrict_arrivals(deployment: Deployment, kept: BoolArray) -> Deployment:
     """The same deployment without the arrivals of other subintervals."""
     return deployment.with_arrivals({source.id: source.arrivals * kept for source in deployment.sources})
 

@@ -183,11 +183,11 @@ class QueryReporter:
 
     def _series(self, query: str, covered: bool) -> dict[str, FloatArray | None]:
         """Largest latency of each reported subinterval, with its interval."""
-        estimate = _grouped(self._flow.by_query[query], self._group)
+        estimate = _group_maxima(self._flow.by_query[query], self._group)
         if not covered:
             return {"estimate": estimate, "low": None, "high": None}
         group = self._group // self._jackknife.merged
-        replicates = np.array([_grouped(flow.by_query[query], group) for flow in self._jackknife.flows])
+        replicates = np.array([_group_maxima(flow.by_query[query], group) for flow in self._jackknife.flows])
         margin = Z * standard_error(replicates) + self._deployment.subinterval_s
         return {"estimate": estimate, "low": np.maximum(0.0, estimate - margin), "high": estimate + margin}
 
@@ -242,7 +242,7 @@ class QueryReporter:
                 yield {"operator": self._deployment.operators[j].id, "share": float(shares[j] / total)}
 
 
-def _grouped(latency: FloatArray, group: int) -> FloatArray:
+def _group_maxima(latency: FloatArray, group: int) -> FloatArray:
     """Largest value of every `group` slices."""
     padded = np.concatenate([latency, np.zeros(-len(latency) % group)])
     return np.asarray(padded.reshape(-1, group).max(axis=1))

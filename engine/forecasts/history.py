@@ -84,7 +84,7 @@ def prepare(history: FloatArray, *, bucket_s: float, seasons: Sequence[int] | No
     offset = max(0.5, 0.01 * float(known.mean()))
     logs = np.where(missing, 0.0, np.log(np.where(missing, 1.0, values) + offset))
     candidates = _candidates(len(values), bucket_s) if seasons is None else tuple(sorted(seasons))
-    filled = _filled(logs, missing, candidates)
+    filled = _fill_gaps(logs, missing, candidates)
     seasons_found = _seasons(filled, candidates) if seasons is None else candidates
     return Prepared(
         filled, offset, seasons_found, missing, tuple(_notes(missing, bucket_s, len(values), seasons_found))
@@ -115,7 +115,7 @@ def _candidates(n: int, bucket_s: float) -> tuple[int, ...]:
     return tuple(round(p) for p in lengths if p > 1.5 and abs(p - round(p)) < 1e-9 and 2 * round(p) < n)
 
 
-def _filled(logs: FloatArray, missing: npt.NDArray[np.bool_], seasons: tuple[int, ...]) -> FloatArray:
+def _fill_gaps(logs: FloatArray, missing: npt.NDArray[np.bool_], seasons: tuple[int, ...]) -> FloatArray:
     """Gaps filled by the profile of the longest season that knows the place, on the level of the neighbourhood."""
     if not missing.any():
         return logs

@@ -88,7 +88,7 @@ def fit(prepared: Prepared, structure: Structure | None = None) -> Fitted:
     values = prepared.values
     seasons = structure.seasons if structure else prepared.seasons
     seasons = tuple(p for p in seasons if 2 * p < len(values))
-    seasonal, ahead = _decomposed(values, seasons)
+    seasonal, ahead = _decompose(values, seasons)
     step = _step(len(values), seasons)
     first = len(values) % step  # blocks are counted back from the end
     rest = (values - seasonal)[first:].reshape(-1, step)
@@ -101,7 +101,7 @@ def fit(prepared: Prepared, structure: Structure | None = None) -> Fitted:
     return Fitted(Structure(seasons, step, trend), ahead, level, blocks)
 
 
-def _decomposed(values: FloatArray, seasons: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+def _decompose(values: FloatArray, seasons: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
     """Seasonal part (n,), and the one that follows the end for as long as the longest season."""
     if not seasons:
         return np.zeros(len(values)), np.zeros(1)

@@ -67,18 +67,18 @@ class Outlook:
     def series(self) -> dict[str, Any]:
         """The curves: per source and in total (events/s), per query (s and probability), per pool and future (days)."""
         sources = {name: self._rates(name) for name in self.sources}
-        document: dict[str, Any] = {"sources": {n: _lists(curves) for n, (curves, _) in sources.items()}}
+        document: dict[str, Any] = {"sources": {n: _to_lists(curves) for n, (curves, _) in sources.items()}}
         if sources:
             total = np.sum([paths for _, paths in sources.values()], axis=0)
             low, high = np.quantile(total, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
             mean = np.sum([curves["mean"] for curves, _ in sources.values()], axis=0)
-            document["total"] = _lists({"mean": mean, "low": low, "high": high})
+            document["total"] = _to_lists({"mean": mean, "low": low, "high": high})
         document["queries"] = {}
         for q, query_outlook in enumerate(self.violations.outlooks if self.violations else ()):
             curves = {"mean": query_outlook.mean_s, "high": query_outlook.high_s}
             if self.probability:
                 curves["violated"] = self.probability.per_bucket[:, q]
-            document["queries"][query_outlook.query] = _lists(curves)
+            document["queries"][query_outlook.query] = _to_lists(curves)
         per_day = max(1, round(DAY_S / self.bucket_s))
         hours = self.bucket_s / 3600.0
         document["pools"] = {
@@ -133,7 +133,7 @@ def outlook(
     answers = empty
     if deployment is not None and forecasts and deployment.objectives:
         try:
-            answers = _judged(
+            answers = _judge_deployment(
                 deployment, histories, forecasts, offsets, horizon, mace_every, extra_nodes, closed, seed, tell
             )
         except EngineError as error:
@@ -169,14 +169,14 @@ def _forecasts(
             refused[name] = f"its history ends {behind_s / DAY_S:.0f} days before the newest; it stays at its stretch"
             continue
         try:
-            forecasts[name] = _on_the_clock(history, bucket_s, horizon + late, zone, paths, seed)
+            forecasts[name] = _forecast_by_wall_clock(history, bucket_s, horizon + late, zone, paths, seed)
             offsets[name] = late
         except EngineError as error:
             refused[name] = error.message
     return forecasts, offsets, refused
 
 
-def _on_the_clock(
+def _forecast_by_wall_clock(
     history: SourceHistory, bucket_s: float, ahead: int, zone: tzinfo | None, paths: int, seed: int
 ) -> LoadForecast:
     """Forecast by the wall clock of `zone`, returned for the buckets in real time."""
@@ -188,7 +188,7 @@ def _on_the_clock(
     return replace(local_forecast, **curves, paths=local_forecast.paths[:, places])
 
 
-def _judged(
+def _judge_deployment(
     deployment: Deployment,
     histories: Mapping[str, SourceHistory],
     forecasts: Mapping[str, LoadForecast],
@@ -265,6 +265,6 @@ def _bottlenecks(
     return bottlenecks
 
 
-def _lists(curves: Mapping[str, FloatArray]) -> dict[str, list[float]]:
+def _to_lists(curves: Mapping[str, FloatArray]) -> dict[str, list[float]]:
     """Six digits are more than a forecast knows and half the bytes."""
     return {name: [float(f"{value:.6g}") for value in values.tolist()] for name, values in curves.items()}

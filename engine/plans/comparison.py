@@ -83,7 +83,7 @@ def compare(
     horizon_s = deployment.subintervals * deployment.subinterval_s
     rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in deployment.sources}
     readers = _readers_elsewhere(deployment, query)
-    rewritings = {key: _rewritten(plan, rates, readers, hop_cycles, cap) for key, plan in entered.items()}
+    rewritings = {key: _rewrite_plan(plan, rates, readers, hop_cycles, cap) for key, plan in entered.items()}
     rewritten = _distinct(entered, rewritings)
     plans = [QueryPlan(key, plan) for key, plan in entered.items()]
     plans += [QueryPlan(key, rewriting.operators, rewriting.assumed) for key, (_, rewriting) in rewritten.items()]
@@ -113,7 +113,7 @@ def _readers_elsewhere(deployment: Deployment, query: str) -> dict[str, str]:
     return {entry.source: op.id for op in others for entry in op.inputs}
 
 
-def _rewritten(
+def _rewrite_plan(
     plan: Operators, rates: Mapping[str, float], readers: Mapping[str, str], hop_cycles: float, cap: int
 ) -> Rewriting:
     """Rewritten plans; none where others read the plan's streams, which must stay as they are."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.admission.evaluation import related_queries, restricted
+from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints, Node, Operator, Replica
@@ -233,7 +233,7 @@ def rank(
             if node
             else _within(deployment, query, plan, places, closed, mace_every)
         )
-        ranked.append(_estimated(whole, query, plan, statistic, mace_every))
+        ranked.append(_estimate_plan(whole, query, plan, statistic, mace_every))
     floor_s = deployment.subinterval_s
     # what is below the resolution is equally fast; the cheaper plan leaves more room for others
     ranked.sort(key=lambda plan: (max(plan.estimate_s, floor_s), plan.cost_cps))
@@ -280,7 +280,7 @@ def _within(
     whole = replace(deployment, operators=tuple(operators), constraints=limits, plans={}).extended()
     placement = place(whole, closed=closed, coarse=coarse)
     whole = whole.with_placement(placement) if placement else whole
-    return restricted(whole, related_queries(whole, deployment, [query]))
+    return restrict_to_queries(whole, related_queries(whole, deployment, [query]))
 
 
 def _limits(limits: Constraints, there: Collection[str]) -> Constraints:
@@ -301,7 +301,7 @@ def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places:
     return present.get(operator.id) or present.get(operator.id.split("+")[0]) or operator.replicas
 
 
-def _estimated(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
+def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
     weights = sink_events(whole)[query]
     estimate_s = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
     runs: tuple[Flow, ...] = jackknife(whole, slices=1).flows

@@ -107,7 +107,7 @@ def rewrite(
         if shape_of(candidate.operators) != own and candidate.cost_cps < present * (1 - 1e-9)
     ]
     refused = tuple(dict.fromkeys([*_refusals(start), *search.refused]))
-    return Rewriting(_varied(cheaper, keep), refused, search.examined, cap, search.capped, present)
+    return Rewriting(_cheapest_variants(cheaper, keep), refused, search.examined, cap, search.capped, present)
 
 
 class RewriteSearch:
@@ -218,7 +218,7 @@ def _behind(flow: Dataflow, above: Operator) -> str:
     return f"{' and '.join(others)} read {local_name(above)}, and all of them would get less"
 
 
-def _varied(plans: Sequence[Rewrite], keep: int) -> tuple[Rewrite, ...]:
+def _cheapest_variants(plans: Sequence[Rewrite], keep: int) -> tuple[Rewrite, ...]:
     """The cheapest of each set of rules, cheapest first; each plan once."""
     shapes: set[frozenset[tuple[str, tuple[str, ...]]]] = set()
     kinds: set[frozenset[str]] = set()

@@ -81,7 +81,7 @@ class PlanRunner:
         self.spent = {(op.id, k): [0, 0, 0] for op in self.flow.operators for k in range(len(op.inputs))}
 
     def push(self, source: str, event: Any) -> list[tuple[str, Any]]:
-        """Let an event in and work it off; returns what came out at sinks, as (operator id, event)."""
+        """Process an event; returns what came out at sinks, as (operator id, event)."""
         waiting = deque((name, position, event) for name, position in self._readers.get(source, ()))
         results = []
         while waiting:
@@ -202,10 +202,10 @@ def sample(
 
 def with_sample(operators: Sequence[Operator], plan_sample: PlanSample) -> tuple[Operator, ...]:
     """The plan with the statistics of a sample. An input that no event reached keeps what was known of it."""
-    return tuple(_sampled(operator, plan_sample) for operator in operators)
+    return tuple(_with_statistics(operator, plan_sample) for operator in operators)
 
 
-def _sampled(operator: Operator, plan_sample: PlanSample) -> Operator:
+def _with_statistics(operator: Operator, plan_sample: PlanSample) -> Operator:
     inputs, fewest = [], float("inf")
     for k, entry in enumerate(operator.inputs):
         parts = plan_sample.batches.get((operator.id, k), ())
@@ -272,7 +272,7 @@ def drift(
     tests: list[tuple[float, str, str, str, float, float]] = []
     untested = []
     for key in [key for key in new if key in old]:
-        if min(_spoken(old[key]), _spoken(new[key])) < _MIN_BATCHES:
+        if min(_batches_with_events(old[key]), _batches_with_events(new[key])) < _MIN_BATCHES:
             untested.append(key)
             continue
         for what, name in (("selectivity", "outputs"), ("cycles_per_event", "cycles")):
@@ -286,7 +286,7 @@ def drift(
     return Drift(alpha, tuple(changes), tuple(untested))
 
 
-def _spoken(batches: Sequence[Batch]) -> int:
+def _batches_with_events(batches: Sequence[Batch]) -> int:
     """Batches that saw an event: one alone has no spread, and any difference would count as significant."""
     return sum(batch.events > 0 for batch in batches)
 

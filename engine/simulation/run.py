@@ -140,7 +140,7 @@ def _refuse_too_many(deployment: Deployment, work: InputWork) -> None:
 def _run(world: SimulationWorld, progress: Callable[[float], None] | None) -> SimulationWorld:
     while (state := advance(world, STEPS_PER_REPORT)) != DONE:
         if state == FULL:
-            world = _grown(world)
+            world = _grow_tables(world)
         if progress is not None:
             progress(float(world.counters[Counter.NEXT_ARRIVAL]) / max(1, len(world.arrivals)))
     return world
@@ -211,7 +211,7 @@ def _world(
         random_outputs=int(settings.random_outputs),
         cost_sigma=math.sqrt(math.log1p(settings.cost_cv**2)),
     )
-    return _grown(world)
+    return _grow_tables(world)
 
 
 def _heap_arrays(items: int, sizes: Rows, key: type) -> tuple[Rows, Rows, Rows, Rows, Rows]:
@@ -228,21 +228,21 @@ def _fan_out(layout: SimulationLayout, work: InputWork) -> int:
     return int(max(most_outputs * most_edges, from_source))
 
 
-def _grown(world: SimulationWorld) -> SimulationWorld:
+def _grow_tables(world: SimulationWorld) -> SimulationWorld:
     """The same world with more than twice the room for the table that is full: events in flight, or records."""
     events, records, needed = world.events, world.records, world.fan_out + 1
     if world.counters[Counter.FREE] < needed:
-        old, events = len(events), _extended(events, len(events) + 4 * needed + 4096)
+        old, events = len(events), _extend_rows(events, len(events) + 4 * needed + 4096)
         events["next"][old:] = np.arange(old + 1, len(events) + 1)
         events["next"][-1] = world.counters[Counter.FREE_HEAD] if world.counters[Counter.FREE] else -1
         world.counters[Counter.FREE_HEAD] = old
         world.counters[Counter.FREE] += len(events) - old
     if len(records) - world.counters[Counter.RECORDS] < needed:
-        records = _extended(records, len(records) + 4 * needed + 4096)
+        records = _extend_rows(records, len(records) + 4 * needed + 4096)
     return world._replace(events=events, records=records)
 
 
-def _extended(rows: Rows, more: int) -> Rows:
+def _extend_rows(rows: Rows, more: int) -> Rows:
     return np.concatenate((rows, np.zeros(more, rows.dtype)))
 
 

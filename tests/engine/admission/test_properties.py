@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
-from engine.admission.evaluation import related_queries, restricted
+from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.admission.policy import AdmissionPolicy
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.document.deployment import Deployment
@@ -141,7 +141,7 @@ def test_unrelated_queries_keep_their_estimate(seed: int) -> None:
     scenario = scenario_of(question)
     related = related_queries(scenario.deployment, question.running, scenario.touched)
     whole = estimate(scenario.deployment, mace_every=2, intervals=False).queries
-    part = estimate(restricted(scenario.deployment, related), mace_every=2, intervals=False).queries
+    part = estimate(restrict_to_queries(scenario.deployment, related), mace_every=2, intervals=False).queries
     before = estimate(question.running, mace_every=2, intervals=False).queries
     for name in scenario.deployment.queries:
         expected = part[name] if name in related else before[name]
