@@ -29,3 +29,26 @@ MAX_FAULT = 400  # faults that agents and the stream processor report
 MAX_MESSAGE = 500  # findings and explanations of runs, conditions of rules
 MAX_URL = 500
 MAX_PAGE_URL = 300  # of the console's own pages
+MAX_DESCRIPTION = 10_000  # of a query; lists show it, two hundred at a time
+
+# -- numbers
+MAX_VERSION_NUMBER = 10**9 - 1  # of queries and configurations, in addresses
+MAX_SAMPLE_EVENTS = 10**15  # behind a statistic
+MAX_EVENTS_PER_COUNT = 1e12  # so that the sum of a horizon stays far from where floats lose whole events
+
+# -- entries
+MAX_TRACE_ROWS = 2_000_000  # of an uploaded trace
+MAX_BULK_ROWS = 10_000  # of a table of nodes or links
+MAX_TABLE_ROWS = 20_000  # of a table that live queries join
+MAX_TABLE_COLUMNS = 100
+MAX_NAMES_LISTED = 10_000  # queries or agents that one request names
+MAX_ENROLMENT_USES = 10_000
+MAX_RECIPIENTS = 50  # of one mail
+MAX_RULE_WEBHOOKS = 10
+MAX_WINDOWS_LISTED = 1000  # results in one answer
+MAX_SYNC_OPERATORS = 300  # operators of a document that are stored within about a second
+
+# -- bodies
+MAX_JSON_DEPTH = 40  # the deployment document needs 7; deeper nesting is a mistake or an attack on the parser
+MAX_HEARTBEAT_BYTES = 2**20
+MAX_ATTACHMENT_BYTES = 15_000_000  # many servers refuse more; the link still leads to it

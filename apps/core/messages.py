@@ -23,6 +23,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.validators import validate_email
 
 from apps.core.errors import Fault
+from apps.core.limits import MAX_RECIPIENTS
 
 __all__ = [
     "Gone",
@@ -193,13 +194,12 @@ def _embedded_address(
 
 _NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL (Operations)."
 _TIMEOUT_S = 20
-_MAX_RECIPIENTS = 50
 
 
 def email_faults(emails: Any) -> list[Fault]:
     """Every entry has to be an address; line breaks in one would write other people's headers."""
-    if not isinstance(emails, list) or len(emails) > _MAX_RECIPIENTS:
-        return [Fault("emails", f"allowed is a list of at most {_MAX_RECIPIENTS} mail addresses")]
+    if not isinstance(emails, list) or len(emails) > MAX_RECIPIENTS:
+        return [Fault("emails", f"allowed is a list of at most {MAX_RECIPIENTS} mail addresses")]
     faults = []
     for index, one in enumerate(emails):
         try:

@@ -12,13 +12,13 @@ from typing import Any
 from django.db import transaction
 
 from apps.core.errors import Fault, Malformed, SluiceError, TooLarge, fault_count
+from apps.core.limits import MAX_BULK_ROWS
 from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node
 from apps.fleet.services import link_create, link_update, node_create, node_update
 
 __all__ = [
-    "MAX_ROWS",
     "BulkCells",
     "BulkRow",
     "ImportResult",
@@ -29,9 +29,6 @@ __all__ = [
     "refuse",
     "rows_of_table",
 ]
-
-
-MAX_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def rows_of_table(table: bytes | str | list[Any], columns: Sequence[str]) -> lis
     Malformed
         Not a table, or a column that is not one of `columns`, with every such fault.
     TooLarge
-        More than `MAX_ROWS` rows.
+        More than `MAX_BULK_ROWS` rows.
     """
     if isinstance(table, bytes):
         try:
@@ -61,8 +58,8 @@ def rows_of_table(table: bytes | str | list[Any], columns: Sequence[str]) -> lis
     if isinstance(table, str) and table.lstrip()[:1] in {"[", "{"}:
         table = strict_json(table.encode())
     rows = _csv_rows(table) if isinstance(table, str) else _json_rows(table)
-    if len(rows) > MAX_ROWS:
-        raise TooLarge(f"The table has {len(rows)} rows; at most {MAX_ROWS} are taken at once.")
+    if len(rows) > MAX_BULK_ROWS:
+        raise TooLarge(f"The table has {len(rows)} rows; at most {MAX_BULK_ROWS} are taken at once.")
     allowed = ", ".join(columns)
     faults: list[Fault] = []
     for row in rows:

@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.errors import Forbidden, Malformed
+from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
 from apps.core.viewsets import ServiceViewSet
@@ -50,8 +51,6 @@ from apps.queries.serializers import (
 
 __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
 
-_MAX_VERSION = 10**9 - 1
-_MAX_SYNC_OPERATORS = 300  # operators of a document that are stored within about a second
 _VERSION = OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest.")
 _POINTS = OpenApiParameter("points", int, description="At most so many points, 1 to 5000.", default=500)
 
@@ -207,7 +206,7 @@ class ClusterDocumentView(ApiMixin, APIView):
             raise Forbidden(
                 f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]
             )
-        if _operator_count(asked["document"]) > _MAX_SYNC_OPERATORS:
+        if _operator_count(asked["document"]) > MAX_SYNC_OPERATORS:
             run = import_request(cluster=cluster, user=signed_in_user(request), **asked)
             return job_response(request, run.job, import_result)
         done = services.document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
@@ -222,7 +221,7 @@ def _operator_count(document: Any) -> int:
 def _version(query: Query, number: Any) -> QueryVersion:
     if number is None:
         return version_current(query)
-    return version_numbered(query, parse_whole_number(str(number), "version", 1, _MAX_VERSION))
+    return version_numbered(query, parse_whole_number(str(number), "version", 1, MAX_VERSION_NUMBER))
 
 
 def _statistics(version: QueryVersion) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed, fault_count, from_engine, join_path
+from apps.core.limits import MAX_ELEMENT_NAME, MAX_SAMPLE_EVENTS
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
@@ -20,9 +21,7 @@ from engine.errors import DocumentError
 
 __all__ = ["body_parse", "evidence_of", "latest_version", "operators_store", "version_body", "with_operators"]
 
-MAX_SAMPLE_EVENTS = 10**15
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
-_NAME_LENGTH = 120
 _KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "reads", "writes", "expression")
 
 
@@ -84,8 +83,8 @@ def _surroundings(cluster: Cluster) -> dict[str, Any]:
 def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
     """What the console asks for beyond the document's rules."""
     faults = []
-    if len(operator.id) > _NAME_LENGTH:
-        faults.append(Fault(f"{path}.id", f"id has {len(operator.id)} characters; allowed: {_NAME_LENGTH}"))
+    if len(operator.id) > MAX_ELEMENT_NAME:
+        faults.append(Fault(f"{path}.id", f"id has {len(operator.id)} characters; allowed: {MAX_ELEMENT_NAME}"))
     if operator.evidence and operator.evidence.events > MAX_SAMPLE_EVENTS:
         message = f"events is {operator.evidence.events:g}; allowed: at most {MAX_SAMPLE_EVENTS:g}"
         faults.append(Fault(f"{path}.evidence.events", message))

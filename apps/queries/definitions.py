@@ -10,6 +10,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Malformed, fault_count
 from apps.core.events import announce
+from apps.core.limits import MAX_DESCRIPTION
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
 from apps.queries.bodies import body_parse, latest_version, operators_store
@@ -22,7 +23,6 @@ from engine.fields import BAD, FieldKind
 
 __all__ = ["query_announce", "query_create", "query_delete", "query_update", "query_version_create"]
 
-_DESCRIPTION_LENGTH = 10_000  # lists show it, two hundred at a time
 _STATISTICS = ("selectivity", "cycles_per_event", "model", "evidence", "events", "measured_at", "batches")
 
 
@@ -154,8 +154,8 @@ def _store_version(
 
 def _long(query: Query) -> list[Fault]:
     length = len(query.description)
-    message = f"description has {length} characters; allowed: {_DESCRIPTION_LENGTH}"
-    return [Fault("description", message)] if length > _DESCRIPTION_LENGTH else []
+    message = f"description has {length} characters; allowed: {MAX_DESCRIPTION}"
+    return [Fault("description", message)] if length > MAX_DESCRIPTION else []
 
 
 def _carry(old: QueryVersion, new: QueryVersion) -> None:

@@ -11,8 +11,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed, fault_count
+from apps.core.limits import MAX_SAMPLE_EVENTS
 from apps.fleet.choices import Evidence
-from apps.queries.bodies import MAX_SAMPLE_EVENTS
 from apps.queries.definitions import query_announce
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from engine.document.tables import BATCH, ID, NOT_NEGATIVE

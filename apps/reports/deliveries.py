@@ -11,6 +11,7 @@ from django.utils.crypto import salted_hmac
 
 from apps.core.deliveries import Channel, Courier
 from apps.core.events import announce
+from apps.core.limits import MAX_ATTACHMENT_BYTES
 from apps.core.messages import Gone, post_signed, send_mail
 from apps.reports.choices import FORMATS
 from apps.reports.lifecycle import report_facts, report_file, report_file_name
@@ -47,9 +48,6 @@ def webhook_secret(webhook: Webhook) -> str:
     return salted_hmac(_KEY, f"{webhook.pk}:{webhook.salt}", algorithm="sha256").hexdigest()
 
 
-_MAX_ATTACHMENT_BYTES = 15_000_000  # many servers refuse more; the link still leads to it
-
-
 def send_email(delivery: Delivery) -> None:
     """Mail the report. The same delivery always has the same Message-ID: a repeat is known as one. Raises as `send_mail`."""
     send_mail(lambda connection: _mail(delivery, connection))
@@ -77,7 +75,7 @@ def _mail(delivery: Delivery, connection: Any) -> EmailMultiAlternatives:
     message.attach_alternative(render_to_string("reports/mail.html", context), "text/html")
     for kind in attached:
         data = report_file(report, kind)
-        if data is not None and len(data) <= _MAX_ATTACHMENT_BYTES:
+        if data is not None and len(data) <= MAX_ATTACHMENT_BYTES:
             message.attach(report_file_name(report, kind), data, FORMATS[kind][0].partition(";")[0])
     return message
 

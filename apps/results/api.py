@@ -19,6 +19,7 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
+from apps.core.limits import MAX_WINDOWS_LISTED
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
 from apps.core.viewsets import ServiceViewSet
@@ -40,8 +41,7 @@ from apps.results.windows import ARROW, results_arrow, results_csv
 
 __all__ = ["AlertRuleViewSet", "AlertViewSet", "ResultFileView", "ResultViewSet"]
 
-_MAX_WINDOWS = 1000
-_WINDOWS = OpenApiParameter("windows", int, description=f"How many of the newest windows, 1 to {_MAX_WINDOWS}.")
+_WINDOWS = OpenApiParameter("windows", int, description=f"How many of the newest windows, 1 to {MAX_WINDOWS_LISTED}.")
 _FILES = {
     (200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "Every row as CSV."),
     (200, ARROW): OpenApiResponse(OpenApiTypes.BINARY, "Every row as one Arrow IPC stream."),
@@ -87,7 +87,7 @@ class ResultFileView(ApiMixin, APIView):
     def get(self, request: Request, query_pk: int, form: str) -> HttpResponseBase:
         """Every row of the newest windows, `?windows=100`."""
         query = _query(query_pk)
-        count = parse_whole_number(request.query_params.get("windows", "100"), "windows", 1, _MAX_WINDOWS)
+        count = parse_whole_number(request.query_params.get("windows", "100"), "windows", 1, MAX_WINDOWS_LISTED)
         rows = ResultWindow.objects.filter(query=query).order_by("-window_us", "-pk")[:count]
         windows, name = list(rows)[::-1], f"results-{query.name}"
         write: Any = results_csv if form == "csv" else results_arrow

@@ -14,6 +14,7 @@ from django.utils.crypto import salted_hmac
 from apps.core.deliveries import Channel, Courier, send_soon
 from apps.core.errors import Fault
 from apps.core.events import announce
+from apps.core.limits import MAX_RULE_WEBHOOKS
 from apps.core.messages import address_faults, email_faults, post_signed, send_mail
 from apps.results.choices import AlertEvent
 from apps.results.models import Alert, AlertDelivery, AlertNotice, AlertRule
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 
-_MAX_WEBHOOKS = 10
 _MAX_CHARACTERS = 500
 _FIELDS = {AlertEvent.FIRING: "fired_notice", AlertEvent.RESOLVED: "resolved_notice"}
 
@@ -60,8 +60,8 @@ def rule_secret(rule: AlertRule) -> str:
 def recipient_faults(emails: Any, webhooks: Any) -> list[Fault]:
     """What is wrong with whom a rule tells."""
     faults = email_faults(emails)
-    if not isinstance(webhooks, list) or len(webhooks) > _MAX_WEBHOOKS:
-        return [*faults, Fault("webhooks", f"allowed is a list of at most {_MAX_WEBHOOKS} addresses")]
+    if not isinstance(webhooks, list) or len(webhooks) > MAX_RULE_WEBHOOKS:
+        return [*faults, Fault("webhooks", f"allowed is a list of at most {MAX_RULE_WEBHOOKS} addresses")]
     for index, webhook in enumerate(webhooks):
         faults += address_faults(webhook, f"webhooks[{index}]") or _length_faults(webhook, f"webhooks[{index}]")
     if len({str(webhook) for webhook in webhooks}) < len(webhooks):

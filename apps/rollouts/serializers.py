@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.core.limits import MAX_NOTE
+from apps.core.limits import MAX_NAMES_LISTED, MAX_NOTE
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.models import Cluster
 from apps.fleet.serializers import NumberField
@@ -32,11 +32,9 @@ __all__ = [
     "WishSerializer",
 ]
 
-_MAX_NAMES = 10_000
-
 
 def _names(**options: Any) -> serializers.ListField:
-    return serializers.ListField(child=serializers.CharField(), max_length=_MAX_NAMES, required=False, **options)
+    return serializers.ListField(child=serializers.CharField(), max_length=MAX_NAMES_LISTED, required=False, **options)
 
 
 class ConfigSerializer(serializers.ModelSerializer):
@@ -142,7 +140,7 @@ class WhySerializer(StrictSerializer):
 class CanariesSerializer(StrictSerializer):
     """Agents that become canaries."""
 
-    agents = serializers.ListField(child=serializers.CharField(), min_length=1, max_length=_MAX_NAMES)
+    agents = serializers.ListField(child=serializers.CharField(), min_length=1, max_length=MAX_NAMES_LISTED)
 
     def rows(self, cluster: Cluster) -> list[Agent]:
         """The agents themselves; Missing names one that there is not."""

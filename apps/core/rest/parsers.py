@@ -11,18 +11,18 @@ from django.conf import settings
 from rest_framework.parsers import BaseParser
 
 from apps.core.errors import Malformed, TooLarge
+from apps.core.limits import MAX_JSON_DEPTH
 
-__all__ = ["MAX_DEPTH", "StrictJSONParser", "strict_json"]
+__all__ = ["StrictJSONParser", "strict_json"]
 
 # PostgreSQL stores no text with a zero character. An even number of backslashes before it is text about escapes.
 _ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 # Escapes from here on stand in pairs for one character; a single one is no text, and nothing can store or show it.
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
-MAX_DEPTH = 40  # the deployment document needs 7; deeper nesting is a mistake or an attack on the parser
 
 
 def strict_json(data: bytes) -> Any:
-    """Parse UTF-8 JSON, refusing NaN and Infinity, numbers too large, duplicate keys and nesting beyond `MAX_DEPTH`."""
+    """Parse UTF-8 JSON, refusing NaN and Infinity, numbers too large, duplicate keys and nesting beyond `MAX_JSON_DEPTH`."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def _place(text: str, needle: str) -> str:
 
 def _check_depth(text: str) -> None:
     """Nesting is counted before parsing, so that no parser's recursion limit is ever reached."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+    if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
         return
     depth, inside, escaped = 0, False, False
     for position, letter in enumerate(text):
@@ -112,9 +112,9 @@ def _check_depth(text: str) -> None:
             inside = True
         elif letter in "[{":
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > MAX_JSON_DEPTH:
                 line = text.count("\n", 0, position) + 1
-                raise Malformed(f"The body nests deeper than {MAX_DEPTH} levels at line {line}.")
+                raise Malformed(f"The body nests deeper than {MAX_JSON_DEPTH} levels at line {line}.")
         elif letter in "]}":
             depth -= 1
 

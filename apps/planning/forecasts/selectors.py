@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from django.db.models import QuerySet
@@ -19,9 +19,6 @@ from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 from engine.errors import OptionError
 from engine.forecasts.regret import LeastRegret, least_regret
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Shortage",

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import zstandard
 
 from apps.core.errors import Conflict, Fault, Malformed, fault_count
+from apps.core.limits import MAX_EVENTS_PER_COUNT
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.grid import Trace
-from apps.queries.arrivals.tables import MAX_EVENTS_PER_COUNT
 from apps.queries.models import ArrivalSeries
 from engine.arrays import FloatArray, frozen_array
 

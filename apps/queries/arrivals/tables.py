@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from apps.core.errors import Malformed, TooLarge
+from apps.core.limits import MAX_EVENTS_PER_COUNT, MAX_TRACE_ROWS
 from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace
 from apps.queries.arrivals.text import TableLayout, find_layout, open_text, rows_of
 from apps.queries.arrivals.times import NUMBER_FORMATS, format_of, iso_utc, parser_of, zone_of
 from apps.ui.numbers import counted
 
 __all__ = [
-    "MAX_EVENTS_PER_COUNT",
     "SAMPLE_ROWS",
     "Inspection",
     "LineProblem",
@@ -33,9 +33,6 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-MAX_ROWS = 2_000_000
-# So that the sum of a horizon stays far from where floats lose whole events.
-MAX_EVENTS_PER_COUNT = 1e12
 SHOWN_PROBLEMS = 20
 SAMPLE_ROWS = 1000
 
@@ -81,7 +78,7 @@ def read_trace(
     Malformed
         The file is no table, has no such column, or its times have no known format.
     TooLarge
-        It has more than `MAX_ROWS` lines, or its text is longer than `limit_bytes`.
+        It has more than `MAX_TRACE_ROWS` lines, or its text is longer than `limit_bytes`.
     """
     layout = find_layout(open_text(file, limit_bytes=limit_bytes))
     places = _places(layout, time_column, count_column)
@@ -140,8 +137,8 @@ def _cells(rows: Any, layout: TableLayout, places: list[int], found: _Problems) 
         lines.append(line)
         for append, place in appends:
             append(row[place])
-        if len(lines) > MAX_ROWS:
-            message = f"has more than {MAX_ROWS:,} lines"
+        if len(lines) > MAX_TRACE_ROWS:
+            message = f"has more than {MAX_TRACE_ROWS:,} lines"
             raise TooLarge(f"The file {message}, which is the limit.", [("file", message)])
     return lines, cells
 

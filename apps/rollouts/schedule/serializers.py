@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from apps.core.limits import MAX_NAMES_LISTED
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.serializers import NumberField
 from engine.klink.settings import POLICIES
@@ -20,11 +21,10 @@ __all__ = [
     "SwitchedSerializer",
 ]
 
-_MAX_NAMES = 10_000
 _SETTINGS = "Of scheduling; what is left out has its default."
 
 
-def _names(limit: int = _MAX_NAMES, **options: Any) -> serializers.ListField:
+def _names(limit: int = MAX_NAMES_LISTED, **options: Any) -> serializers.ListField:
     return serializers.ListField(child=serializers.CharField(), max_length=limit, required=False, **options)
 
 

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from apps.accounts.authentication import TokenAuthentication
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed, TooLarge
+from apps.core.limits import MAX_HEARTBEAT_BYTES
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
 from apps.telemetry.agents.directory import AgentAuthentication, AgentOrScope, AgentPermission
@@ -40,7 +41,6 @@ from apps.telemetry.selectors import agents_listed, enrolments_listed, sources_l
 
 __all__ = ["AgentViewSet", "EnrolmentViewSet", "SourceViewSet", "TableViewSet"]
 
-_MAX_HEARTBEAT_BYTES = 2**20
 _SECRET = {"Cache-Control": "no-store"}
 
 
@@ -137,8 +137,8 @@ class AgentViewSet(
     )
     def heartbeat(self, request: Request, pk: str) -> Response:
         """An agent says how it is; the answer says which configuration is current and how far its frames have come."""
-        if int(request.META.get("CONTENT_LENGTH") or 0) > _MAX_HEARTBEAT_BYTES:
-            raise TooLarge(f"A heartbeat has at most {_MAX_HEARTBEAT_BYTES // 1024} KiB.")
+        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_HEARTBEAT_BYTES:
+            raise TooLarge(f"A heartbeat has at most {MAX_HEARTBEAT_BYTES // 1024} KiB.")
         wanted = HeartbeatSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         says = {**cast(dict[str, Any], request.data), **wanted.validated_data}

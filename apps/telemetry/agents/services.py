@@ -18,6 +18,7 @@ from apps.accounts.models import User
 from apps.accounts.services import token_digest
 from apps.core.errors import Conflict, Fault, Forbidden, NotAuthenticated
 from apps.core.events import announce
+from apps.core.limits import MAX_ENROLMENT_USES
 from apps.fleet.models import Cluster, Node
 from apps.fleet.validation import check_free, check_row
 from apps.telemetry.agents.directory import SECRET_PREFIX, forget_facts_on_commit
@@ -28,7 +29,6 @@ from apps.telemetry.models import Agent, EnrolmentToken, TelemetrySource
 from apps.telemetry.push import push
 
 __all__ = [
-    "MAX_USES",
     "TOKEN_PREFIX",
     "Enrolled",
     "agent_delete",
@@ -119,7 +119,6 @@ def _option_faults(agent: Agent) -> list[Fault]:
 
 
 TOKEN_PREFIX = "sle_"
-MAX_USES = 10_000
 MAX_LIFETIME = timedelta(days=366)
 _ALIVE_WITHIN = timedelta(seconds=30)  # an agent heard of within that is alive on its host
 
@@ -154,8 +153,8 @@ def enrolment_create(
     now = timezone.now()
     expires_at = expires_at or now + timedelta(hours=24)
     faults = []
-    if not 1 <= uses <= MAX_USES:
-        faults.append(Fault("uses", f"uses is {uses}; allowed: 1 to {MAX_USES}"))
+    if not 1 <= uses <= MAX_ENROLMENT_USES:
+        faults.append(Fault("uses", f"uses is {uses}; allowed: 1 to {MAX_ENROLMENT_USES}"))
     if not now < expires_at <= now + MAX_LIFETIME:
         faults.append(
             Fault(

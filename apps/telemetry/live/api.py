@@ -11,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.core.limits import MAX_VERSION_NUMBER
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
 from apps.fleet.selectors import cluster_by_slug
@@ -30,7 +31,6 @@ from apps.telemetry.selectors import agent_named, lives_listed
 
 __all__ = ["LiveViewSet"]
 
-_MAX_VERSIONS = 10**9 - 1
 _CHECK = [
     OpenApiParameter("cluster", str, required=True, description="Slug of the cluster."),
     OpenApiParameter("query", str, required=True, description="Name of the query."),
@@ -97,7 +97,7 @@ class LiveViewSet(
         version = (
             version_current(query)
             if number is None
-            else version_numbered(query, parse_whole_number(number, "version", 1, _MAX_VERSIONS))
+            else version_numbered(query, parse_whole_number(number, "version", 1, MAX_VERSION_NUMBER))
         )
         return Response(_checked(version))
 

@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from agent.config import AgentConfig
 from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
+from apps.core.limits import MAX_TABLE_COLUMNS, MAX_TABLE_ROWS
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
 from apps.telemetry.choices import COLUMN_TYPES, PRODUCER
@@ -25,8 +26,6 @@ from engine.errors import DocumentError
 
 __all__ = ["options_faults", "source_delete", "source_upsert", "table_delete", "table_upsert"]
 
-MAX_ROWS = 20_000
-MAX_COLUMNS = 100
 _NAME = re.compile(NAME_PATTERN + r"\Z")
 _LEAST: dict[str, Any] = {  # a pipeline to hold a table that is looked at
     "source": {"id": "s", "time": "t", "columns": {"t": "timestamp"}},
@@ -140,8 +139,10 @@ def _joining(table: StaticTable) -> list[Any]:
 
 
 def _column_faults(columns: Any) -> list[Fault]:
-    if not isinstance(columns, dict) or not 1 <= len(columns) <= MAX_COLUMNS:
-        return [Fault("columns", f'columns are 1 to {MAX_COLUMNS} names with a type each, such as {{"ip": "string"}}')]
+    if not isinstance(columns, dict) or not 1 <= len(columns) <= MAX_TABLE_COLUMNS:
+        return [
+            Fault("columns", f'columns are 1 to {MAX_TABLE_COLUMNS} names with a type each, such as {{"ip": "string"}}')
+        ]
     faults = []
     for name, kind in columns.items():
         if not _NAME.match(name):
@@ -183,8 +184,8 @@ def _table_faults(table: StaticTable) -> list[Fault]:
     """What the engine would find wrong with the table in a pipeline."""
     if not isinstance(table.rows, (list, tuple)):
         return [Fault("rows", "rows is no list; allowed: a list of rows, each a list of cells")]
-    if len(table.rows) > MAX_ROWS:
-        return [Fault("rows", f"there are {len(table.rows):,} rows; allowed: {MAX_ROWS:,}")]
+    if len(table.rows) > MAX_TABLE_ROWS:
+        return [Fault("rows", f"there are {len(table.rows):,} rows; allowed: {MAX_TABLE_ROWS:,}")]
     says = {"columns": table.columns, "order": table.order, "rows": table.rows}
     faults: list[Fault] = []
     kept = PIPELINE.read({**_LEAST, "tables": {"t": says}}, "", "", faults)
