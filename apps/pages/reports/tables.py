@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from apps.pages.base import ClusterPage
 from apps.reports.choices import ReportKind, ReportState, Trigger
+from apps.reports.filters import ReportFilter
 from apps.reports.models import Report, ReportDefinition
 from apps.reports.selectors import reports_listed
 from apps.ui.marks import state_mark
@@ -41,16 +42,10 @@ def reports_table(request: HttpRequest, page: ClusterPage) -> Table:
         caption="Reports",
         default_sort="-created",
         filters=[
-            Filter(
-                "report", chosen, lambda found, value: found.filter(definition_id=value), "Any report", as_menu=True
-            ),
-            Filter(
-                "trigger",
-                [Choice(value, str(label)) for value, label in Trigger.choices],
-                lambda found, value: found.filter(trigger=value),
-                "For any reason",
-            ),
+            Filter("report", chosen, all_label="Any report", as_menu=True, name="definition"),
+            Filter("trigger", [Choice(value, str(label)) for value, label in Trigger.choices], all_label="Any reason"),
         ],
+        filterset=ReportFilter,
         search=["definition__name", "finding"],
         page_size=25,
         file_name=f"reports-{page.slug}",

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
@@ -14,6 +15,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.deliveries import DeliveryState
 from apps.core.errors import Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.crud import Crud
 from apps.pages.reports.forms import DefinitionForm, WebhookForm
 from apps.pages.reports.tables import REPORT_MARKS, report_mark, reports_table
 from apps.reports.choices import FORMATS, ReportState
@@ -35,17 +37,15 @@ from apps.ui.marks import state_icon, state_mark
 from apps.ui.numbers import counted
 
 __all__ = [
-    "DefinitionDelete",
-    "DefinitionEdit",
-    "DefinitionNew",
+    "DefinitionCrud",
     "DefinitionRun",
     "DeliverySendAgain",
-    "ReportDelete",
+    "ReportCrud",
     "ReportFile",
     "ReportPage",
     "ReportsPage",
     "SchedulePreview",
-    "WebhookDelete",
+    "WebhookCrud",
     "WebhookRenew",
     "WebhooksPage",
 ]
@@ -107,10 +107,7 @@ class _ReportView(ClusterPage):
     """A page or an action of one report of the cluster."""
 
     def report(self, pk: UUID) -> Report:
-        row = reports_listed().filter(definition__cluster=self.cluster, pk=pk).first()
-        if row is None:
-            raise Missing(f"Cluster {self.slug!r} has no report {pk}.")
-        return row
+        return self.find(reports_listed().filter(definition__cluster=self.cluster), "report", pk=pk)
 
 
 class ReportPage(_ReportView):
@@ -148,14 +145,16 @@ class ReportFile(_ReportView):
         return report_download(self.report(pk), form)
 
 
-class ReportDelete(_ReportView):
-    """POST: delete a report with its files."""
+class ReportCrud(Crud):
+    """Reports with their files: written by jobs, deleted here."""
 
-    http_method_names = ["post"]
+    noun = "report"
+    back = "pages:reports"
+    text_deleted = "The report is deleted."
+    service_delete = staticmethod(report_delete)
 
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        report_delete(report=self.report(pk))
-        return done(request, "The report is deleted.", "pages:reports", slug)
+    def rows(self) -> QuerySet[Report]:
+        return reports_listed().filter(definition__cluster=self.cluster)
 
 
 class DeliverySendAgain(_ReportView):
@@ -198,35 +197,39 @@ _NAMES = {
 }
 
 
-class _DefinitionView(ClusterPage):
-    scope = "operate"
+class DefinitionCrud(Crud):
+    """`/c/<slug>/reports/new/` and `…/definitions/<number>/`: a report's definition with its schedule."""
+
+    noun, keyword = "report definition", "definition"
+    form_class = DefinitionForm
+    form_keyword = "definition"
+    fault_fields = _NAMES
     template_name = "pages/reports/form.html"
+    back = "pages:reports"
+    text_deleted = "{row} and its reports are deleted."
+    service_delete = staticmethod(definition_delete)
 
-    def definition(self, pk: int) -> ReportDefinition:
-        row = definitions_listed().filter(cluster=self.cluster, pk=pk).first()
-        if row is None:
-            raise Missing(f"Cluster {self.slug!r} has no report definition {pk}.")
-        return row
+    def rows(self) -> QuerySet[ReportDefinition]:
+        return definitions_listed().filter(cluster=self.cluster)
 
-    def show(self, form: DefinitionForm, row: ReportDefinition | None = None, status: int = 200) -> HttpResponse:
-        rest = {
+    def form_arguments(self, row: ReportDefinition | None) -> dict[str, Any]:
+        if self.request.method == "POST":
+            return {"cluster": self.cluster}
+        initial = DefinitionForm.beginning(self.cluster) if row is None else DefinitionForm.shown(row)
+        return {"cluster": self.cluster, "initial": initial}
+
+    def context(self, row: ReportDefinition | None) -> dict[str, Any]:
+        rest_body = {
             "cluster": self.slug,
             "kind": "provisioning",
             "name": "Weekly provisioning",
             "parameters": {"horizon_days": 28, "growth": 0.6},
             "emails": ["ops@example.org"],
         }
-        return self.page({"form": form, "row": row, "rest_body": rest}, status)
-
-    def save(self, form: DefinitionForm, row: ReportDefinition | None = None) -> HttpResponse:
-        if form.is_valid():
-            saved, is_saved = try_service(form, lambda: self._store(form, row), _NAMES)
-            if is_saved:
-                return done(self.request, f"{saved} is saved.", "pages:reports", self.slug)
-        return self.show(form, row, 422)
+        return {"rest_body": rest_body}
 
     @transaction.atomic
-    def _store(self, form: DefinitionForm, row: ReportDefinition | None) -> ReportDefinition:
+    def store(self, form: DefinitionForm, row: ReportDefinition | None) -> ReportDefinition:
         """Definition and schedule, both or none. A schedule that stays as it is keeps its next due time."""
         if row is None:
             row = definition_create(cluster=self.cluster, user=signed_in_user(self.request), **form.values)
@@ -241,46 +244,14 @@ class _DefinitionView(ClusterPage):
         return row
 
 
-class DefinitionNew(_DefinitionView):
-    """`/c/<slug>/reports/new/`"""
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.show(DefinitionForm(cluster=self.cluster, initial=DefinitionForm.beginning(self.cluster)))
-
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.save(DefinitionForm(request.POST, cluster=self.cluster))
-
-
-class DefinitionEdit(_DefinitionView):
-    """`/c/<slug>/reports/definitions/<number>/`"""
-
-    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        row = self.definition(pk)
-        return self.show(DefinitionForm(cluster=self.cluster, definition=row, initial=DefinitionForm.shown(row)), row)
-
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        row = self.definition(pk)
-        return self.save(DefinitionForm(request.POST, cluster=self.cluster, definition=row), row)
-
-
-class DefinitionDelete(_DefinitionView):
-    """POST: delete a definition with its schedule and its reports."""
-
-    http_method_names = ["post"]
-
-    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        row = self.definition(pk)
-        definition_delete(definition=row)
-        return done(request, f"{row} and its reports are deleted.", "pages:reports", slug)
-
-
-class DefinitionRun(_DefinitionView):
+class DefinitionRun(ClusterPage):
     """POST: write a report now. The schedule stays as it is."""
 
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-        report = report_request(definition=self.definition(pk), user=signed_in_user(request))
+        definition = self.find(definitions_listed().filter(cluster=self.cluster), "report definition", pk=pk)
+        report = report_request(definition=definition, user=signed_in_user(request))
         toast(request, f"{report.definition} is being written.")
         return redirect("pages:report", slug, report.pk)
 
@@ -335,23 +306,17 @@ class WebhookRenew(WebhooksPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:  # type: ignore[override]
-        row = webhook_renew_secret(webhook=_row(self, pk))
+        row = webhook_renew_secret(webhook=self.find(webhooks_listed().filter(cluster=self.cluster), "webhook", pk=pk))
         return self.show(WebhookForm(), made=row, secret=webhook_secret(row))
 
 
-class WebhookDelete(ClusterPage):
-    """POST: forget a webhook."""
+class WebhookCrud(Crud):
+    """Webhooks of a cluster: added on their page, deleted here."""
 
-    http_method_names = ["post"]
+    noun = "webhook"
+    back = "pages:report-webhooks"
+    text_deleted = "Webhook {row} is deleted."
+    service_delete = staticmethod(webhook_delete)
 
-    def post(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-        row = _row(self, pk)
-        webhook_delete(webhook=row)
-        return done(request, f"Webhook {row} is deleted.", "pages:report-webhooks", slug)
-
-
-def _row(page: ClusterPage, pk: UUID) -> Webhook:
-    row = webhooks_listed().filter(cluster=page.cluster, pk=pk).first()
-    if row is None:
-        raise Missing(f"Cluster {page.slug!r} has no webhook {pk}.")
-    return row
+    def rows(self) -> QuerySet[Webhook]:
+        return webhooks_listed().filter(cluster=self.cluster)
