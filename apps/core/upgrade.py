@@ -27,11 +27,31 @@ __all__ = ["BACKUP_SCHEMA", "backup_path", "carry_over", "former_faults", "is_fo
 
 BACKUP_SCHEMA = "before_upgrade"
 LAST_FORMER_COMMIT = "bccc87e"
-_FORMER = {
-    "accounts": 1, "admission": 1, "backtests": 1, "core": 1, "estimates": 3, "fleet": 3, "forecasts": 1, "jobs": 4,
-    "measurements": 4, "placements": 1, "planning": 1, "plans": 1, "queries": 3, "refinement": 2, "reports": 1,
-    "results": 4, "telemetry": 5,
-}  # fmt: skip  # number of migrations of each app in the last former layout
+# Migrations of the last former layout beside each app's 0001_initial
+_FORMER: dict[str, tuple[str, ...]] = {
+    "accounts": (),
+    "admission": (),
+    "backtests": (),
+    "core": (),
+    "estimates": ("0002_accuracy", "0003_disturbed_and_telemetry"),
+    "fleet": ("0002_currency", "0003_planned_nodes"),
+    "forecasts": (),
+    "jobs": ("0002_alter_job_kind", "0003_alter_job_kind", "0004_replays"),
+    "measurements": ("0002_batch_timing", "0003_stream_stretches", "0004_records_worked_on"),
+    "placements": (),
+    "planning": (),
+    "plans": (),
+    "queries": ("0002_import_run", "0003_telemetry_origin"),
+    "refinement": ("0002_schedules",),
+    "reports": (),
+    "results": ("0002_early", "0003_notices", "0004_recovered"),
+    "telemetry": (
+        "0002_who_had_a_part",
+        "0003_when_a_plan_was_used",
+        "0004_how_load_factors_are_found",
+        "0005_a_stream_that_is_joined",
+    ),
+}
 _GONE = {"backtests", "forecasts", "placements", "plans", "refinement"}  # apps that other ones have taken in
 _APP_OF = {
     "planning_backtestrun": "backtests",
@@ -80,19 +100,18 @@ Columns = Mapping[str, list[str]]
 
 def is_former(connection: BaseDatabaseWrapper) -> bool:
     """Whether the former migrations made this database, or some of them did."""
-    recorded = _recorded(connection)
-    return any(app in _GONE or (app in _FORMER and number > 1) for app, number in recorded)
+    return any(app in _GONE or name in _FORMER.get(app, ()) for app, name in _applied(connection))
 
 
 def former_faults(connection: BaseDatabaseWrapper) -> list[str]:
     """Differences of a former database from the last former layout; empty if it can be carried over."""
-    recorded = _recorded(connection)
+    applied = _applied(connection)
     faults = []
-    for app, count in _FORMER.items():
-        present = {number for name, number in recorded if name == app}
-        if present != set(range(1, count + 1)):
-            shown = ", ".join(f"{number:04}" for number in sorted(present)) or "none"
-            faults.append(f"{app} has migrations {shown}; expected: 0001 to {count:04}")
+    for app, later in _FORMER.items():
+        expected = ["0001_initial", *later]
+        present = sorted(name for label, name in applied if label == app)
+        if present != expected:
+            faults.append(f"{app} has {', '.join(present) or 'no migration'}; expected: up to {expected[-1]}")
     return faults
 
 
@@ -125,10 +144,9 @@ def _name(connection: BaseDatabaseWrapper) -> str:
     return str(connection.settings_dict["NAME"])
 
 
-def _recorded(connection: BaseDatabaseWrapper) -> set[tuple[str, int]]:
-    """(app, number) of applied migrations."""
-    applied = MigrationRecorder(connection).applied_migrations()
-    return {(app, int(name[:4])) for app, name in applied if name[:4].isdigit()}
+def _applied(connection: BaseDatabaseWrapper) -> set[tuple[str, str]]:
+    """(app, name) of the migrations that a database has."""
+    return set(MigrationRecorder(connection).applied_migrations())
 
 
 # -- SQLite: a new file beside the old one

@@ -259,6 +259,15 @@ def test_present_database_is_upgraded_without_a_loss(present: Path, on: Any) -> 
     }
 
 
+def test_later_migrations_do_not_make_a_database_a_former_one(present: Path, on: Any) -> None:
+    with closing(sqlite3.connect(present)) as database:
+        later = "INSERT INTO django_migrations (app, name, applied) VALUES ('planning', '0002_later', '2027-01-01')"
+        database.execute(later)
+        database.commit()
+    with on(present):
+        assert not is_former(connection)
+
+
 def test_models_have_no_change_that_lacks_a_migration(present: Path, on: Any) -> None:
     with on(present):
         call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)
