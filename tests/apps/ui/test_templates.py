@@ -64,7 +64,7 @@ def test_a_field_is_labelled_hinted_and_says_what_is_wrong() -> None:
     assert 'id="id_name_error"' in html
     assert 'aria-invalid="true"' in html
     assert "id_name_helptext" in html.split('name="name"')[1].split(">")[0]
-    assert "2 things are to be mended" in html
+    assert "2 faults to correct" in html
     assert 'href="#id_size"' in html
     assert "optional" in html
 

@@ -50,7 +50,7 @@ def test_faults_are_shown_at_their_fields_and_above_the_form(browser: Client, cl
     )
     assert response.status_code == 422
     html = body(response)
-    assert "2 things are to be mended" in html
+    assert "2 faults to correct" in html
     assert 'id="id_name_error"' in html
     assert 'id="id_capacity_cps_error"' in html
     assert 'value="A B"' in html
@@ -127,7 +127,7 @@ def test_cluster_is_created_changed_and_deleted(browser: Client) -> None:
     assert (cluster.review_at_risk, cluster.review_assumed) == (True, False)
     bad = browser.post("/c/eu-1/settings/", {**form, "time_zone": "Mars/Phobos", "horizon_s": "3600.5"})
     assert bad.status_code == 422
-    assert "2 things are to be mended" in body(bad)
+    assert "2 faults to correct" in body(bad)
     browser.post("/c/eu-1/settings/", {**form, "name": "Europe", "review_assumed": "on"})
     cluster.refresh_from_db()
     assert (cluster.name, cluster.slug, cluster.review_assumed) == ("Europe", "eu-1", True)
