@@ -34,14 +34,14 @@ def accuracy_observe_all(now: datetime | None = None) -> int:
     """Judge every interval that is over; returns how many."""
     present = now or timezone.now()
     since = present - _BACK
-    found = 0
+    observations = 0
     queries = Query.objects.filter(live__in=LiveQuery.objects.all(), estimates__run__created_at__lte=present)
     for query in queries.select_related("cluster").distinct():
         try:
-            found += accuracy_observe(query=query, since=since, now=present)
+            observations += accuracy_observe(query=query, since=since, now=present)
         except SluiceError as error:
             _log.warning("estimates of %s are not judged now: %s", query, error)
-    return found
+    return observations
 
 
 @transaction.atomic
@@ -74,10 +74,10 @@ def _by_interval(query: Query, begin: datetime, now: datetime) -> Iterable[tuple
     first, end = _floor(begin), _floor(now - _SETTLE)
     first = first if first >= begin else first + INTERVAL
     rows = ResultWindow.objects.filter(query=query, emitted_at__gte=first, emitted_at__lt=end)
-    found: dict[datetime, list[ResultWindow]] = {}
+    windows: dict[datetime, list[ResultWindow]] = {}
     for row in rows.defer("body").order_by("emitted_at"):
-        found.setdefault(_floor(row.emitted_at), []).append(row)
-    return found.items()
+        windows.setdefault(_floor(row.emitted_at), []).append(row)
+    return windows.items()
 
 
 def _floor(moment: datetime) -> datetime:
@@ -87,8 +87,8 @@ def _floor(moment: datetime) -> datetime:
 
 def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow]) -> AccuracyObservation | None:
     """The observation of one interval; None where no window can be judged or no estimate was in force."""
-    kept = [one for one in windows if _is_usable(one)]
-    usable = [one.latency_s or 0.0 for one in kept]
+    kept = [window for window in windows if _is_usable(window)]
+    usable = [window.latency_s or 0.0 for window in kept]
     rows = QueryEstimate.objects.filter(query=query, run__created_at__lte=starts_at).select_related("run", "version")
     estimate = rows.order_by("-run__created_at", "-run_id").first()
     if not kept or estimate is None:
@@ -124,9 +124,9 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
     )
 
 
-def _is_usable(one: ResultWindow) -> bool:
+def _is_usable(window: ResultWindow) -> bool:
     """A window that was complete when it was first told. A negative latency is one of clocks, not of the system."""
-    return one.complete and one.revision == 0 and one.latency_s is not None and one.latency_s >= 0.0
+    return window.complete and window.revision == 0 and window.latency_s is not None and window.latency_s >= 0.0
 
 
 def _disturbed(windows: list[ResultWindow]) -> str:
@@ -157,10 +157,10 @@ def _kinds(query: Query, estimate: QueryEstimate, starts_at: datetime) -> dict[s
     expected = estimate.result.get("operators", {})
     measured = work_by_operator(query, starts_at, starts_at + INTERVAL)
     kinds = dict(estimate.version.operators.values_list("name", "kind"))
-    found: dict[str, list[float]] = {}
+    totals: dict[str, list[float]] = {}
     for name, cps in measured.items():
         if name in expected and name in kinds:
-            sums = found.setdefault(kinds[name], [0.0, 0.0])
+            sums = totals.setdefault(kinds[name], [0.0, 0.0])
             sums[0] += expected[name]["load_mean_cps"]
             sums[1] += cps
-    return {kind: [round(value, 3) for value in sums] for kind, sums in found.items()}
+    return {kind: [round(value, 3) for value in sums] for kind, sums in totals.items()}

@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class RolloutsConfig(AppConfig):
-    """Refined configurations of agents, and how they are rolled out."""
+    """Refined configurations of agents, and their rollouts."""
 
     name = "apps.rollouts"
 

@@ -1,4 +1,4 @@
-"""Where refined configurations come from, and where they and their rollouts stand."""
+"""Origins and states of refined configurations, and states of rollouts and their members."""
 
 from django.db import models
 
@@ -16,27 +16,27 @@ __all__ = [
 
 
 class ConfigOrigin(models.TextChoices):
-    """Who made a configuration."""
+    """Origin of a configuration."""
 
     SPARK = "spark", "Spark"  #: the refinement job of the stream processor
     PERSON = "person", "By hand"
-    ROLLBACK = "rollback", "Rollback"  #: takes another one back: what was in force before, under a higher number
+    ROLLBACK = "rollback", "Rollback"  #: restores the configuration before another one, under a higher number
 
 
 class ConfigState(models.TextChoices):
-    """Where a configuration stands."""
+    """State of a configuration."""
 
-    DRAFT = "draft", "Draft"  #: nobody has it yet; its rollout may wait in line
-    REFUSED = "refused", "Refused"  #: its check found it worse than the policy allows; it starts by force alone
+    DRAFT = "draft", "Draft"  #: at no agent yet; its rollout may wait in line
+    REFUSED = "refused", "Refused"  #: by its check, as worse than the policy allows; starts only by force
     ROLLING = "rolling", "Rolling out"  #: some agents have it
     CURRENT = "current", "Current"  #: in force at some agents, and not rolled back
-    SUPERSEDED = "superseded", "Superseded"  #: it was current, and is replaced everywhere by newer ones
-    STOPPED = "stopped", "Stopped"  #: it ended before it was current
+    SUPERSEDED = "superseded", "Superseded"  #: was current, and is replaced by newer ones everywhere
+    STOPPED = "stopped", "Stopped"  #: ended before it was current
     ROLLED_BACK = "rolled-back", "Rolled back"
 
 
 class RolloutState(models.TextChoices):
-    """Where a rollout stands."""
+    """State of a rollout."""
 
     WAITING = "waiting", "Waiting"  #: another one is under way
     CANARY = "canary", "Canary"  #: the first few agents are watched
@@ -45,26 +45,26 @@ class RolloutState(models.TextChoices):
     ROLLING_BACK = "rolling-back", "Rolling back"
     DONE = "done", "Done"
     ROLLED_BACK = "rolled-back", "Rolled back"
-    STOPPED = "stopped", "Stopped"  #: it ended before anybody had it, or what it was made for has ended
+    STOPPED = "stopped", "Stopped"  #: ended before any agent had it, or with the query it was for
 
 
 class MemberState(models.TextChoices):
-    """How far a configuration has come at an agent."""
+    """State of a configuration at an agent."""
 
     PENDING = "pending", "Not yet"
     SENT = "sent", "Sent"
     APPLIED = "applied", "Applied"
     REFUSED = "refused", "Refused"
-    SILENT = "silent", "No report"  #: it has not answered for longer than the policy waits
+    SILENT = "silent", "No report"  #: no acknowledgement for longer than the policy waits
 
 
-#: Configurations that agents may have for good.
+#: Configurations in force for good.
 IN_FORCE = (ConfigState.CURRENT, ConfigState.SUPERSEDED)
-#: Rollouts whose configuration some agents have, and others not yet.
+#: Rollouts that have reached some agents, not yet all.
 SPREADING = (RolloutState.CANARY, RolloutState.WAVE, RolloutState.PAUSED)
 #: Rollouts that hold up those behind them.
 UNDER_WAY = (*SPREADING, RolloutState.ROLLING_BACK)
-#: Rollouts of which nothing more comes.
+#: Rollouts that have ended.
 ENDED = (RolloutState.DONE, RolloutState.ROLLED_BACK, RolloutState.STOPPED)
-#: Members that have been given the configuration, whatever they did with it.
+#: Members that were sent the configuration.
 GIVEN = (MemberState.SENT, MemberState.APPLIED, MemberState.REFUSED, MemberState.SILENT)

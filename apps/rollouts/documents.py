@@ -1,4 +1,4 @@
-"""Refined documents as agents get them: made of settings and of what was learned, stamped, sealed."""
+"""Refined documents as agents get them: settings and learned figures, with version, validity and checksum."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = [
     "source_operators_of",
 ]
 
-TTL_S = 3600.0  #: an agent that hears nothing for longer goes on with what it sees itself
+TTL_S = 3600.0  #: after that without contact an agent falls back to its own measurements
 _LEARNED = ("record_bytes", "operators", "fitted", "plan_prior")
-_OF_WATERMARKS = ("watermarks", "event_cost_s")  # left out where nothing is known: older agents know of none
+_OF_WATERMARKS = ("watermarks", "event_cost_s")  # left out if unknown: older agents do not know these fields
 _NOTHING: dict[str, Any] = {"record_bytes": [0.0], "operators": [], "fitted": None, "plan_prior": None}
 
 
@@ -39,7 +39,7 @@ def document_make(
     learned: Mapping[str, Any] | None,
     now: datetime,
 ) -> dict[str, Any]:
-    """The document of a query at an agent, or at all of them; without what was `learned` it holds settings alone."""
+    """The document of a query at an agent, or at all agents; without `learned` it holds settings only."""
     figures = {**_NOTHING, **(learned or {})}
     says = {
         "schema": SCHEMA,
@@ -68,29 +68,29 @@ def document_stamp(document: Mapping[str, Any], config: RefinedConfig, now: date
 
 
 def document_renew(document: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The same document, valid from now on; agents take it for the same."""
+    """The same document, valid from now on; to agents it is the same version."""
     return seal({**document, "valid_from_us": round(now.timestamp() * 1e6)})
 
 
 def document_plain(config: RefinedConfig, assignment: Assignment, now: datetime) -> dict[str, Any]:
-    """What an agent has that never was given anything: the settings of its part in the query."""
+    """The document of an agent that never got a configuration: the settings of its assignment."""
     live, agent = assignment.live, assignment.agent
     return document_make(config=config, live=live, agent=agent, settings=assignment.settings, learned=None, now=now)
 
 
 def learned_in(cluster: Any) -> dict[tuple[int, Any], Learned]:
-    """What Spark knows of the plans that run in a cluster, by ids of live query and agent."""
+    """Learned figures of the plans that run in a cluster, by ids of live query and agent."""
     rows = Learned.objects.filter(live__query__cluster=cluster, plan=F("live__plan"))
     return {(row.live_id, row.agent_id): row for row in rows}
 
 
 def document_of_learned(row: Learned) -> dict[str, Any]:
-    """What was learned, as documents hold it."""
+    """Learned figures as documents hold them."""
     return {name: row.document[name] for name in _LEARNED}
 
 
 def figures_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a refined document holds that was learned."""
+    """The learned figures in a refined document."""
     return {name: document[name] for name in (*_LEARNED, *_OF_WATERMARKS) if name in document}
 
 

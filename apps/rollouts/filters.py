@@ -1,4 +1,4 @@
-"""How lists of configurations and rollouts are narrowed."""
+"""Filters of lists of configurations and rollouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents say leads rollouts on at once."""
+"""Acknowledgements of agents advance rollouts at once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from apps.telemetry.models import Agent
 
 __all__ = ["connect"]
 
-_EVERY_S = 1.0
-_looked: dict[int, float] = {}
+_INTERVAL_S = 1.0
+_advanced_at: dict[int, float] = {}
 
 
 def connect() -> None:
@@ -23,14 +23,14 @@ def connect() -> None:
 
 
 def _heard(sender: Any, agent: Agent, **_: Any) -> None:
-    """An agent named another configuration than before: its rollout need not wait for the next look at it.
+    """An agent acknowledged another configuration than before: its rollout is advanced at once.
 
-    Where many answer at once, one look a second sees them all.
+    For many acknowledgements at once, one step a second covers them all.
     """
     mine = RolloutMember.objects.filter(agent=agent, state=MemberState.SENT, rollout__state__in=UNDER_WAY)
     if not mine.exists():
         return
     now = time.monotonic()
-    if now - _looked.get(agent.cluster_id, -_EVERY_S) >= _EVERY_S:
-        _looked[agent.cluster_id] = now
+    if now - _advanced_at.get(agent.cluster_id, -_INTERVAL_S) >= _INTERVAL_S:
+        _advanced_at[agent.cluster_id] = now
         rollout_advance(cluster=agent.cluster)

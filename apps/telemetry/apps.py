@@ -2,7 +2,7 @@ from django.apps import AppConfig
 
 
 class TelemetryConfig(AppConfig):
-    """Agents, the sources they watch, live queries, and what agents send."""
+    """Agents, their sources, live queries, and ingest."""
 
     name = "apps.telemetry"
 

@@ -9,29 +9,29 @@ PRODUCER = "producer"  # the kind of a source whose records no agent collects
 
 
 class AgentKind(models.TextChoices):
-    """Who sends telemetry."""
+    """Kind of a sender of telemetry."""
 
     AGENT = "agent", "Agent"  #: runs collectors and the first operators of queries
-    RELAY = "relay", "Relay"  #: merges what agents below it send
-    PRODUCER = "producer", "Producer"  #: a program of somebody else's that posts records
+    RELAY = "relay", "Relay"  #: merges frames of the agents below it
+    PRODUCER = "producer", "Producer"  #: another program that posts records
 
 
 class AgentState(models.TextChoices):
-    """How an agent is, worst first."""
+    """State of an agent, worst first."""
 
-    DISABLED = "disabled", "Disabled"  #: by hand: what it sends is refused
-    NEVER = "never", "Never reported"  #: enrolled, but not heard of since
+    DISABLED = "disabled", "Disabled"  #: by hand: its frames are refused
+    NEVER = "never", "Never reported"  #: enrolled, without a heartbeat yet
     SILENT = "silent", "No report"  #: its last heartbeat is too old
-    SPOOL = "spool", "Spool filling"  #: it keeps more than it gets rid of, or its disk is full
+    SPOOL = "spool", "Spool filling"  #: more comes than leaves, or its disk is full
     OVERFLOW = "overflow", "Overflowing"  #: records are sent on unprocessed, or shed, for lack of CPU
-    NEAR = "near", "Near its CPU cap"  #: it uses nearly all the CPU it may
-    ADAPTING = "adapting", "Adapting"  #: load factors of a query are on the move
-    STEADY = "steady", "Steady"  #: all is well
+    NEAR = "near", "Near its CPU cap"  #: it uses nearly its whole CPU budget
+    ADAPTING = "adapting", "Adapting"  #: load factors of a query are changing
+    STEADY = "steady", "Steady"  #: none of the above
 
 
 class LiveState(models.TextChoices):
-    """Whether a query runs on live telemetry."""
+    """State of a live query."""
 
-    STARTING = "starting", "Starting"  #: asked for; the stream processor has not shown it yet
+    STARTING = "starting", "Starting"  #: requested; not reported by the stream processor yet
     RUNNING = "running", "Running"  #: the stream processor reports its watermark
     STOPPED = "stopped", "Stopped"  #: by hand, or because the query stopped

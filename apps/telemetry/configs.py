@@ -38,16 +38,16 @@ FIXED = "fixed"
 Refiner = Callable[[Assignment], Mapping[str, Any] | None]
 Scheduler = Callable[[Agent], Mapping[str, Any] | None]
 
-#: Sent with `agent` (an `Agent`, as written) when a heartbeat names another refined document, taken or refused, for one
-#: of its queries or for its schedule than the heartbeat before. Each web process also sends it for the first heartbeat
-#: that it hears.
+#: Sent with `agent` (an `Agent`, as written) when a heartbeat acknowledges another refined document, applied or
+#: refused, for one of its queries or its schedule than the heartbeat before. Each web process also sends it for the
+#: first heartbeat it gets.
 config_acknowledged = Signal()
 _refiner: Refiner | None = None
 _scheduler: Scheduler | None = None
 
 
 def refiner(function: Refiner) -> Refiner:
-    """Register the function that knows the refined document (`engine.jarvis.refined_config`) of a part, or None.
+    """Register the function that returns the refined document (`engine.jarvis.refined_config`) of a part, or None.
 
     It is asked whenever a configuration is made, so it is quick. After a change of what it answers, `configs_renew`.
     """
@@ -57,30 +57,29 @@ def refiner(function: Refiner) -> Refiner:
 
 
 def refined_of(part: Assignment) -> Mapping[str, Any] | None:
-    """The refined document that an agent is to use; none where load factors are set by hand."""
+    """The refined document an agent is to use; none if load factors are set by hand."""
     return None if _refiner is None or part.by_hand else _refiner(part)
 
 
 def scheduler(function: Scheduler) -> Scheduler:
-    """Register the function that knows the refined schedule (`engine.klink.settings`) of an agent, or None; as
-    `refiner`."""
+    """Register the function that returns the refined schedule of an agent (`engine.klink.settings`), or None."""
     global _scheduler
     _scheduler = function
     return function
 
 
 def schedule_of(agent: Agent) -> Mapping[str, Any] | None:
-    """The refined schedule that an agent is to use, also where all of its load factors are set by hand."""
+    """The refined schedule an agent is to use, even if its load factors are set by hand."""
     return None if _scheduler is None else _scheduler(agent)
 
 
 def fixed_settings(load_factors: Sequence[float]) -> dict[str, Any]:
-    """Settings that keep load factors set by hand."""
+    """Settings of load factors by hand."""
     return {"method": FIXED, "load_factors": list(load_factors)}
 
 
 def settings_read(given: Any, operators: int, faults: list[Fault]) -> dict[str, Any]:
-    """Settings as they are stored: what was given, with numbers as numbers. Empty settings adapt from the default.
+    """Settings as stored: the given fields, with numbers as numbers. Empty settings adapt from the default.
 
     `operators` is how many may run at a source: so many load factors are set by hand, or none.
     """
@@ -103,7 +102,7 @@ _EVERYWHERE = ("0.0.0.0", "::", "[::]")  # no address to send to
 
 
 def live_served() -> QuerySet[LiveQuery]:
-    """Live queries that agents and stream processor work for now."""
+    """Live queries that agents and stream processor run now."""
     return LiveQuery.objects.exclude(state=LiveState.STOPPED).filter(query__state=QueryState.RUNNING)
 
 
@@ -200,7 +199,7 @@ def _relay(agent: Agent) -> dict[str, Any]:
 
 
 def _address_of(relay: Agent) -> str:
-    """Where a relay is reached: at the host it enrolled from, when it listens on all of its addresses."""
+    """Address of a relay: the host it enrolled from, if it listens on all addresses."""
     host, _, port = relay.listen.rpartition(":")
     return f"http://{relay.host if host in _EVERYWHERE and relay.host else host}:{port}"
 
@@ -211,7 +210,7 @@ def _is_below(agent: Agent) -> bool:
 
 
 def stream_plan() -> dict[str, Any]:
-    """What the stream processor is to do. Its version grows when its content changes."""
+    """The plan of the stream processor. Its version grows when its content changes."""
     queries = [_planned(live) for live in _lives()]
     digest = _digest(queries)
     row, _ = StreamPlan.objects.get_or_create(pk=1)
@@ -242,7 +241,7 @@ def _planned(live: LiveQuery) -> dict[str, Any]:
 
 
 def _sender(agent: Agent) -> str:
-    """Whose frames carry the agent's records: those of the relay above it, where there is one."""
+    """Sender of the agent's records: the relay above it, if there is one."""
     return str(agent.parent_id if _is_below(agent) else agent.pk)
 
 

@@ -37,7 +37,7 @@ def group_of(agent: Any) -> str:
 
 
 def push(agents: Iterable[Any]) -> None:
-    """Let the connections of these agents look again once the present transaction is committed.
+    """Notify the connections of these agents once the present transaction is committed.
 
     Agents of several calls in one transaction are told together, each once. It never fails: while Redis does not
     answer, nobody is told.
@@ -64,7 +64,7 @@ class _Push:
         try:
             async_to_sync(_send)(self.agents)
         except Exception as error:
-            _log.warning("agents are not told of changes for %g s: %s", _PAUSE_S, error or type(error).__name__)
+            _log.warning("agents get no push for %g s: %s", _PAUSE_S, error or type(error).__name__)
             _not_before = time.monotonic() + _PAUSE_S
 
 
@@ -110,7 +110,7 @@ class AgentConsumer(ReadOnlyConsumer):
             await self.channel_layer.group_discard(self.group, self.channel_name)
 
     async def look(self, event: dict[str, Any]) -> None:
-        """Something about the agent changed: may it still be here, and which version is its configuration?"""
+        """Check after a change that the agent may stay connected, and send the version of its configuration."""
         agent = await self._agent()
         if agent is None or not agent.enabled:
             await self.close(code=UNKNOWN if agent is None else DISABLED)
@@ -119,13 +119,13 @@ class AgentConsumer(ReadOnlyConsumer):
             await self.send_json({"config_version": self.version})
 
     async def connected(self, event: dict[str, Any]) -> None:
-        """An agent has one connection: the newest."""
+        """Close this connection: the agent has a newer one."""
         if event["since"] > self.since:
             await self.close(code=REPLACED)
 
     @database_sync_to_async
     def _agent(self) -> Agent | None:
-        """Asked anew each time: another process may have changed it a moment ago."""
+        """The agent, read anew: another process may just have changed it."""
         if not self.digest:
             return None
         return Agent.objects.filter(secret_hash=self.digest).only("enabled", "config_version").first()

@@ -46,7 +46,7 @@ _SKEW_S = 1.0  # event times of clocks further apart blur the windows
 
 @dataclass(frozen=True)
 class AgentHealth:
-    """An agent's state, why, and what else is worth knowing."""
+    """State of an agent with reasons and notes."""
 
     state: AgentState
     reasons: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class AgentHealth:
 
 
 def agent_state(agent: Agent, now: datetime | None = None) -> AgentHealth:
-    """The worst that is true of an agent."""
+    """The worst state that applies to an agent."""
     if not agent.enabled:
         return AgentHealth(AgentState.DISABLED, ("disabled by hand: what it sends is refused",))
     if agent.last_seen is None:
@@ -108,7 +108,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _on_the_move(row: Mapping[str, Any], says: Mapping[str, Any]) -> bool:
-    """Whether load factors have changed a moment ago and not settled yet; after that it is more than adapting."""
+    """Whether load factors changed a moment ago and have not settled yet."""
     last = row["changes"][-1] if row.get("changes") else None
     return last is not None and last["epochs"] is None and says.get("time", 0.0) - last["epoch_us"] / 1e6 < _SETTLING_S
 
@@ -162,7 +162,7 @@ def agent_named(cluster: Cluster, name: str) -> Agent:
 
 
 def policy_in_force(cluster: Cluster) -> dict[str, str]:
-    """By agent's id, of those that told: the policy by which its queries share its core, as it said last.
+    """Scheduling policies by id of agents that report one, as of their last heartbeat.
 
     Nothing else of what agents said is read.
     """
@@ -184,7 +184,7 @@ def sources_listed() -> QuerySet[TelemetrySource]:
 
 
 def source_readers(source: TelemetrySource) -> list[str]:
-    """Names of the queries that have read a source live, as theirs or to join with it."""
+    """Names of the queries that have read a source live, as their own or to join with it."""
     lives = LiveQuery.objects.filter(Q(source=source) | Q(joined=source))
     return list(lives.order_by("query__name").values_list("query__name", flat=True))
 
@@ -210,20 +210,20 @@ def live_by_key(cluster: str, name: str) -> LiveQuery:
 
 
 def agents_scheduling(cluster: Any) -> QuerySet[Agent]:
-    """Agents of a cluster that share a core between live queries, also those that are set by hand; by name."""
+    """Agents of a cluster that share a core between live queries, also those set by hand; by name."""
     parts = parts_running(cluster).filter(agent=OuterRef("pk"))
     return Agent.objects.filter(Exists(parts), cluster=cluster).select_related("cluster").order_by("name")
 
 
 def parts_running(cluster: Any) -> QuerySet[Assignment]:
-    """Parts in live queries that agents of a cluster run, by query and agent: no producers', no relays'."""
+    """Assignments that agents of a cluster run, by query and agent; none of producers or relays."""
     rows = Assignment.objects.filter(enabled=True, agent__enabled=True, agent__cluster=cluster, live__in=live_served())
     rows = rows.filter(agent__kind=AgentKind.AGENT).select_related("agent", "live__query__cluster", "live__source")
     return rows.order_by("live__query__name", "agent__name")
 
 
 def assignments_adapting(cluster: Any) -> list[Assignment]:
-    """Parts in live queries of a cluster at agents that adapt: not producers, not those set by hand."""
+    """Assignments of a cluster whose load factors adapt: not of producers, not set by hand."""
     rows = Assignment.objects.filter(enabled=True, agent__enabled=True, agent__cluster=cluster, live__in=live_served())
     rows = rows.exclude(agent__kind=AgentKind.PRODUCER).select_related("agent", "live__query__cluster", "live__source")
     return [row for row in rows.order_by("live__query__name", "agent__name") if not row.by_hand]

@@ -22,14 +22,14 @@ __all__ = ["GOOD", "UNKNOWN", "WORSE", "drafts_check"]
 
 GOOD, WORSE, UNKNOWN = "good", "worse", "unknown"
 _RECORDED_S = 300.0
-_MAX_PARTS = 200  # are predicted; of more, the first by query and agent
-_MAX_EPOCHS = 40  # of a query at an agent are replayed; they stand for the others
-_SAVES = 0.02  # CPU time that makes bytes fall by so much is well spent
+_MAX_PARTS = 200  # are predicted, the first by query and agent
+_MAX_EPOCHS = 40  # of a query at an agent are replayed and scaled up
+_SAVES = 0.02  # relative fall of bytes that justifies more CPU time
 
 
 @dataclass
 class _BeforeAndAfter:
-    """What is and what would be, in one query."""
+    """Predictions of a query, under the configuration in force and under the new one."""
 
     now: PredictedSums
     then: PredictedSums
@@ -43,7 +43,7 @@ def drafts_check(
     now: datetime,
     schedules: Sequence[ScheduleDraft] = (),
 ) -> dict[str, Any]:
-    """Predict a configuration beside what is in force: {"health", "reasons", "queries", "agents", "epochs", "at"}.
+    """Predict a configuration against the one in force: {"health", "reasons", "queries", "agents", "epochs", "at"}.
 
     `health` is unknown where nothing was learned of the operators yet, or nothing is recorded: the canaries decide.
     Schedules are judged at the canaries alone; a replay of recorded arrivals is a job of its own
@@ -71,14 +71,14 @@ def drafts_check(
             sums.agents += 1
     check = _check_document(queries, policy, now, len(parts))
     if schedules and not drafts:
-        check["reasons"] = ["what a schedule changes is told by its canaries, and beforehand by a replay"]
+        check["reasons"] = ["schedules are judged at their canaries; a replay predicts them"]
     return check
 
 
 def _predicted(
     part: Assignment, draft: PartDraft, document: Mapping[str, Any] | None, epochs: Sequence[EpochRow]
 ) -> _BeforeAndAfter | None:
-    """By what the document knows of this agent's operators; both are replayed on the same epochs."""
+    """Both predictions on the same epochs, by the operators in the document."""
     operators = known_operators(document, part.live)
     if operators is None or not any(epoch.records_in for epoch in epochs):
         return None
@@ -101,7 +101,7 @@ def _check_document(
     predicted_parts = sum(both.agents for both in queries.values())
     health = WORSE if reasons else GOOD if queries else UNKNOWN
     if not queries:
-        reasons = ["nothing is known of these operators, or no epochs are recorded: nothing can be predicted"]
+        reasons = ["no prediction: nothing was learned of these operators yet, or no epochs are recorded"]
     epochs = sum(both.then.epochs for both in queries.values())
     return {
         "health": health,
@@ -115,7 +115,7 @@ def _check_document(
 
 
 def _figures(both: _BeforeAndAfter) -> dict[str, float | None]:
-    """Change of bytes and CPU time (relative), of overflow (percentage points), and the sums behind them."""
+    """Changes of bytes and CPU time (relative) and of overflow (percentage points), and the sums behind them."""
     now, then = both.now, both.then
     return {
         "bytes_before": now.bytes_sent / now.records,
@@ -129,7 +129,7 @@ def _figures(both: _BeforeAndAfter) -> dict[str, float | None]:
 
 
 def _reasons(figures: Mapping[str, float | None], policy: RolloutPolicy) -> list[str]:
-    """What is predicted to be beyond its limit."""
+    """Measures that are predicted beyond their limits."""
     bytes_rel, cpu_rel, overflow_pp = figures["bytes_rel"] or 0.0, figures["cpu_rel"] or 0.0, figures["overflow_pp"]
     reasons = []
     if overflow_pp is not None and overflow_pp > policy.overflow_pp:

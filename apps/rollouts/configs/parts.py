@@ -38,10 +38,10 @@ Part = TypeVar("Part", bound=Model)
 
 
 def parts_reaching(parts: QuerySet[Part], agent: Any) -> QuerySet[Part]:
-    """Of these parts (of queries, or of schedules) those that an agent may have: newest first, and of one configuration
+    """Of these parts (of queries, or of schedules) those an agent may have: newest first, and of one configuration
     its own before that for all. `agent` is its id, or an `OuterRef` to it.
 
-    What a rollout gave to its members counts until it ends: then it is in force, or taken back, or nothing any more.
+    Parts sent to members of a rollout count until it ends: then they are in force, or rolled back, or void.
     """
     member = OuterRef(agent) if isinstance(agent, OuterRef) else agent
     spreads = Q(rollout__config=OuterRef("config"), rollout__state__in=SPREADING)
@@ -67,7 +67,7 @@ def schedule_make(
 
 
 def schedule_part_of(agent: Agent, *, below: int | None = None) -> SchedulePart | None:
-    """What an agent is to have now; `below` a configuration's number: what it would have without it."""
+    """The schedule part an agent is to have; `below` a configuration's number: the one it would have without it."""
     rows = SchedulePart.objects.filter(config__cluster=agent.cluster_id)
     if below is not None:
         rows = rows.filter(config__number__lt=below)
@@ -76,13 +76,13 @@ def schedule_part_of(agent: Agent, *, below: int | None = None) -> SchedulePart 
 
 @scheduler
 def schedule_of(agent: Agent) -> dict[str, Any] | None:
-    """The document that an agent is sent; None where there is none."""
+    """The document an agent is sent; None if it has none."""
     part = schedule_part_of(agent)
     return part.document if part else None
 
 
 def agents_with_schedules(agents: QuerySet[Agent]) -> QuerySet[Agent]:
-    """Agents with `schedule_id`, the part that each is to have now, and the number of its configuration."""
+    """Agents with `schedule_id`, the part each is to have now, and `schedule_number`, that of its configuration."""
     parts = SchedulePart.objects.filter(config__cluster=OuterRef("cluster"))
     reaching = parts_reaching(parts, OuterRef("pk"))
     return agents.annotate(
@@ -91,7 +91,7 @@ def agents_with_schedules(agents: QuerySet[Agent]) -> QuerySet[Agent]:
 
 
 def agents_to_schedule(config: RefinedConfig) -> list[Agent]:
-    """Agents that a configuration tells how to schedule."""
+    """Agents to which a configuration gives a schedule."""
     meant = set(config.schedule_parts.values_list("agent", flat=True))
     if not meant:
         return []
@@ -102,7 +102,7 @@ _RENEWED = timedelta(seconds=TTL_S / 2)
 
 
 def part_of(assignment: Assignment, *, below: int | None = None) -> RefinedPart | None:
-    """What an agent is to have in a query now; `below` a configuration's number: what it would have without it."""
+    """The part an agent is to have in a query; `below` a configuration's number: the one it would have without it."""
     parts = RefinedPart.objects.filter(live=assignment.live_id, plan=assignment.live.plan)
     reaching = parts_reaching(parts, assignment.agent_id)
     if below is not None:
@@ -112,20 +112,20 @@ def part_of(assignment: Assignment, *, below: int | None = None) -> RefinedPart 
 
 @refiner
 def refined_of(assignment: Assignment) -> dict[str, Any] | None:
-    """The document that an agent is sent; None where there is none."""
+    """The document an agent is sent; None if it has none."""
     part = part_of(assignment)
     return part.document if part else None
 
 
 def assignments_refined(assignments: QuerySet[Assignment]) -> QuerySet[Assignment]:
-    """Assignments with `part_id`, the part of a configuration that each is to have now."""
+    """Assignments with `part_id`, the part each is to have now."""
     parts = RefinedPart.objects.filter(live=OuterRef("live"), plan=OuterRef("live__plan"))
     return assignments.annotate(part_id=Subquery(parts_reaching(parts, OuterRef("agent")).values("pk")[:1]))
 
 
 @transaction.atomic
 def parts_renew(now: datetime) -> int:
-    """Stamp what is in force anew before its time to live is over; returns how many parts were."""
+    """Renew parts in force before their TTL ends; returns how many were renewed."""
     running = Assignment.objects.filter(enabled=True, live__in=live_served())
     queries, schedules = parts_in_force(running, Agent.objects.filter(enabled=True))
     stamped = [
@@ -137,7 +137,7 @@ def parts_renew(now: datetime) -> int:
 
 
 def parts_in_force(assignments: QuerySet[Assignment], agents: QuerySet[Agent]) -> tuple[set[int], set[int]]:
-    """Ids of the parts that these are to have now: of queries, and of schedules."""
+    """Ids of the parts in force at these: of queries, and of schedules."""
     queries = assignments_refined(assignments).values_list("part_id", flat=True)
     schedules = agents_with_schedules(agents).values_list("schedule_id", flat=True)
     return {pk for pk in queries if pk is not None}, {pk for pk in schedules if pk is not None}
@@ -157,8 +157,7 @@ def agents_of(parts: Iterable[RefinedPart | SchedulePart]) -> set[Any]:
 
 
 def parts_stamp(parts: QuerySet[Any], now: datetime) -> list[RefinedPart | SchedulePart]:
-    """Make those of these parts, of queries or of schedules, valid from now on of which half of the time is over;
-    returns them."""
+    """Renew those of these parts, of queries or of schedules, whose TTL is half over; returns them."""
     stale = round((now - _RENEWED).timestamp() * 1e6)
     related = "live" if parts.model is RefinedPart else "config__cluster"
     rows = list(parts.filter(document__valid_from_us__lt=stale).select_related(related))

@@ -46,24 +46,24 @@ def configs_listed(cluster: Cluster) -> QuerySet[RefinedConfig]:
 
 def config_numbered(cluster: Cluster, number: int) -> RefinedConfig:
     """A cluster's configuration by its number."""
-    found = configs_listed(cluster).filter(number=number).first()
-    if found is None:
+    config = configs_listed(cluster).filter(number=number).first()
+    if config is None:
         message = f"no configuration c-{number}"
         raise Missing(f"Cluster {cluster.slug!r} has {message}.", [("number", message)])
-    return found
+    return config
 
 
 @dataclass(frozen=True)
 class AgentConfigState:
-    """Which configuration an agent has."""
+    """Configuration of an agent."""
 
-    config: str  #: `c-117`, `` where it has none
-    version: int  #: 0 where it has none
-    same_as: str = ""  #: `c-116`, where a rollback brought that one back
+    config: str  #: `c-117`, empty if it has none
+    version: int  #: 0 if it has none
+    same_as: str = ""  #: `c-116`, if a rollback restored that one
     canary: bool = False
-    behind: bool = False  #: a newer one is meant for it
-    by_hand: bool = False  #: its load factors are set by hand in every query it runs; it may be told how to schedule
-    refused: tuple[str, ...] = ()  #: why it refuses the one that is meant for it
+    behind: bool = False  #: a newer one is intended for it
+    by_hand: bool = False  #: load factors are set by hand in every query it runs; it may still get a schedule
+    refused: tuple[str, ...] = ()  #: reasons why it refuses the intended one
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PartView:
 
 @dataclass(frozen=True)
 class SchedulePartView:
-    """How an agent is to share its core by a configuration, beside what was in force before it."""
+    """A schedule part of a configuration beside what was in force before it."""
 
     agent: str  #: name, or `all agents`
     document: dict[str, Any]
@@ -89,7 +89,7 @@ class SchedulePartView:
 
 @dataclass(frozen=True)
 class ConfigView:
-    """A configuration with its parts and what came of it."""
+    """A configuration with its parts and its rollout."""
 
     config: Any
     parts: tuple[PartView, ...]
@@ -102,53 +102,53 @@ class ConfigView:
 
 @dataclass(frozen=True)
 class _IntendedConfig:
-    """What an agent said of a query or its schedule, and the number of the configuration that is meant for it."""
+    """An agent's report on a query or its schedule, and the number of the configuration intended for it."""
 
     report: Mapping[str, Any]
     number: int
 
 
 def configs_by_agent(cluster: Cluster) -> dict[str, AgentConfigState]:
-    """Which configuration each agent of a cluster has that takes part in a live query, by the agent's id."""
+    """Configurations by id of each agent of a cluster that takes part in a live query."""
     rows = Assignment.objects.filter(enabled=True, agent__cluster=cluster, live__in=live_served())
     rows = rows.exclude(agent__kind=AgentKind.PRODUCER).select_related("agent", "live__query__cluster")
     by_agent: dict[str, list[Assignment]] = defaultdict(list)
     schedules = parts_reaching(SchedulePart.objects.filter(config__cluster=cluster), OuterRef("agent"))
     number = Subquery(schedules.values("config__number")[:1])
-    for one in assignments_refined(rows).annotate(schedule_number=number):
-        by_agent[str(one.agent_id)].append(one)
-    ids = {one.part_id for listed in by_agent.values() for one in listed if one.part_id is not None}
+    for assignment in assignments_refined(rows).annotate(schedule_number=number):
+        by_agent[str(assignment.agent_id)].append(assignment)
+    ids = {assignment.part_id for listed in by_agent.values() for assignment in listed if assignment.part_id is not None}
     numbers = dict(RefinedPart.objects.filter(pk__in=ids).values_list("pk", "config__number"))
     meant = {agent: _intended_configs(listed, numbers) for agent, listed in by_agent.items()}
-    configs = _configs(cluster, {reported_version(one.report) for listed in meant.values() for one in listed})
+    configs = _configs(cluster, {reported_version(assignment.report) for listed in meant.values() for assignment in listed})
     canaries = _canaries(cluster)
     return {agent: _state(by_agent[agent], meant[agent], configs, canaries.get(agent)) for agent in by_agent}
 
 
 def _intended_configs(listed: Sequence[Assignment], numbers: Mapping[int, int]) -> list[_IntendedConfig]:
-    """For an agent's queries that adapt, and its schedule."""
+    """Intended configurations of an agent's queries that adapt, and of its schedule."""
     agent = listed[0].agent
-    found = [_IntendedConfig(one.report, numbers.get(one.part_id, 0)) for one in listed if not one.by_hand]
+    intended = [_IntendedConfig(assignment.report, numbers.get(assignment.part_id, 0)) for assignment in listed if not assignment.by_hand]
     if agent.kind == AgentKind.AGENT:
-        found.append(_IntendedConfig(agent.heartbeat.get("schedule") or {}, listed[0].schedule_number or 0))
-    return found
+        intended.append(_IntendedConfig(agent.heartbeat.get("schedule") or {}, listed[0].schedule_number or 0))
+    return intended
 
 
 def _configs(cluster: Cluster, numbers: Collection[int]) -> dict[int, RefinedConfig]:
     rows = RefinedConfig.objects.filter(cluster=cluster, number__in=numbers)
-    return {one.number: one for one in rows.select_related("parent__parent").defer("checked")}
+    return {config.number: config for config in rows.select_related("parent__parent").defer("checked")}
 
 
 def reported_version(report: Mapping[str, Any]) -> int:
-    """Of the configuration that an agent says it has, in a query or of its schedule; 0 where it has none."""
+    """Number of the reported configuration, of a query or of the schedule; 0 if there is none."""
     return (report.get("refined") or {}).get("version") or 0
 
 
 def _canaries(cluster: Cluster) -> dict[str, int]:
-    """Numbers of configurations that are watched at their canaries, by agent."""
+    """Numbers of configurations under trial at canaries, by agent."""
     rows = RolloutMember.objects.filter(rollout__config__cluster=cluster, rollout__state__in=SPREADING)
-    found = rows.filter(stage=0, state__in=GIVEN).values_list("agent", "rollout__config__number")
-    return {str(agent): number for agent, number in found}
+    canaries = rows.filter(stage=0, state__in=GIVEN).values_list("agent", "rollout__config__number")
+    return {str(agent): number for agent, number in canaries}
 
 
 def _state(
@@ -157,34 +157,34 @@ def _state(
     configs: Mapping[int, RefinedConfig],
     canary: int | None,
 ) -> AgentConfigState:
-    by_hand = all(one.by_hand for one in listed)
-    version = max((reported_version(one.report) for one in meant), default=0)
-    wanted = max((one.number for one in meant), default=0)
+    by_hand = all(intended.by_hand for intended in listed)
+    version = max((reported_version(intended.report) for intended in meant), default=0)
+    number = max((intended.number for intended in meant), default=0)
     return AgentConfigState(
         config=f"c-{version}" if version else "",
         version=version,
         same_as=_same_as(configs.get(version)),
-        canary=canary is not None and canary == wanted,
-        behind=any(reported_version(one.report) < one.number for one in meant),
+        canary=canary is not None and canary == number,
+        behind=any(reported_version(intended.report) < intended.number for intended in meant),
         by_hand=by_hand,
-        refused=tuple(reason for one in meant for reason in refusal_reasons(one.report, one.number)),
+        refused=tuple(reason for intended in meant for reason in refusal_reasons(intended.report, intended.number)),
     )
 
 
 def refusal_reasons(report: Mapping[str, Any], number: int) -> tuple[str, ...]:
-    """Why an agent refuses the configuration that is meant for it; empty where it does not."""
+    """Reasons why an agent refuses the configuration intended for it; empty if it does not."""
     refused = report.get("refused") or {}
     return tuple(map(str, refused.get("reasons", ()))) if number and refused.get("version") == number else ()
 
 
 def _same_as(config: RefinedConfig | None) -> str:
-    """What a rollback brought back: what was current before the one that it takes back."""
+    """The configuration a rollback restores: the one before that it rolls back."""
     if config is None or config.origin != ConfigOrigin.ROLLBACK or config.parent is None:
         return ""
     return config.parent.parent.name if config.parent.parent else ""
 
 
-MAX_PARTS = 200  #: are shown of one configuration
+MAX_PARTS = 200  #: shown of one configuration
 
 Change = tuple[str, str, str]
 
@@ -207,13 +207,13 @@ def config_detail(config: RefinedConfig) -> ConfigView:
 
 
 def config_parts(config: RefinedConfig) -> tuple[PartView, ...]:
-    """What it holds for queries, the first parts of it."""
+    """The first parts for queries."""
     rows = config.parts.select_related("live__query__cluster", "agent").order_by("live__query__name", "agent__name")
     return tuple(_part(part) for part in rows[:MAX_PARTS])
 
 
 def config_schedules(config: RefinedConfig) -> tuple[SchedulePartView, ...]:
-    """What it holds of scheduling, the first parts of it."""
+    """The first schedule parts."""
     rows = config.schedule_parts.select_related("agent", "config").order_by("agent__name")
     return tuple(_schedule(part) for part in rows[:MAX_PARTS])
 
@@ -255,17 +255,17 @@ def _schedule(part: SchedulePart) -> SchedulePartView:
 
 
 def schedule_changes(before: Mapping[str, Any], after: Mapping[str, Any], *, given: bool = False) -> Iterator[Change]:
-    """What differs between two settings of scheduling, or with `given` everything that `after` says."""
-    old, new = (ScheduleSettings.parse(dict(one)).to_dict() for one in (before, after))
+    """Differences of two schedules, or with `given` every field in `after`."""
+    old, new = (ScheduleSettings.parse(dict(settings)).to_dict() for settings in (before, after))
     yield from _differing(old, new, after if given else None)
 
 
 def document_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[Change]:
-    """What differs between two refined documents, in words: (what, before, after)."""
+    """Differences of two refined documents as texts: (what, before, after)."""
     yield from _settings(before["settings"] if before else {}, after["settings"])
-    known = {one["id"]: one for one in (before or {}).get("operators", ())}
-    for one in after["operators"]:
-        yield from _operator(known.get(one["id"], {}), one)
+    operators_before = {operator["id"]: operator for operator in (before or {}).get("operators", ())}
+    for operator in after["operators"]:
+        yield from _operator(operators_before.get(operator["id"], {}), operator)
     yield from _watermarks(before or {}, after)
     plans = [_plan(document) for document in (before or {}, after)]
     if plans[0] != plans[1]:
@@ -273,7 +273,7 @@ def document_changes(before: Mapping[str, Any] | None, after: Mapping[str, Any])
 
 
 def _settings(before: Mapping[str, Any], after: Mapping[str, Any], *, given: bool = False) -> Iterator[Change]:
-    """What differs, or with `given` everything that `after` says."""
+    """Differences of two settings, or with `given` every field in `after`."""
     old, new = AdaptationSettings.parse(dict(before)).to_dict(), AdaptationSettings.parse(dict(after)).to_dict()
     yield from _differing(old, new, after if given else None)
 
@@ -293,13 +293,13 @@ def _operator(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[C
 
 
 def _watermarks(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
-    known = {one["stream"]: one for one in before.get("watermarks") or ()}
-    for one in after.get("watermarks") or ():
-        was = known.get(one["stream"], {})
+    watermarks_before = {watermark["stream"]: watermark for watermark in before.get("watermarks") or ()}
+    for watermark in after.get("watermarks") or ():
+        was = watermarks_before.get(watermark["stream"], {})
         for name, label in (("period_s", "period"), ("mean_s", "delay of watermarks")):
-            old, new = (_number(row.get(name), 1, " s") for row in (was, one))
+            old, new = (_number(row.get(name), 1, " s") for row in (was, watermark))
             if old != new:
-                yield f"{label} of {one['stream']}", old, new
+                yield f"{label} of {watermark['stream']}", old, new
     old, new = (_number(row.get("event_cost_s"), 1e6, " µs") for row in (before, after))
     if old != new:
         yield "cost of a record", old, new
@@ -316,5 +316,5 @@ def _number(value: float | None, scale: float, unit: str) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(f"{one:.3g}" for one in value) or "–"
+        return ", ".join(f"{number:.3g}" for number in value) or "–"
     return f"{value:g}" if isinstance(value, float) else str(value)

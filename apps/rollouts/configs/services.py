@@ -36,13 +36,13 @@ _MAX_WAVES = 10
 
 @dataclass(frozen=True)
 class ConfigRequest:
-    """What somebody wants agents to do.
+    """Request of a person for a configuration.
 
     `settings` are those of adapting (`engine.jarvis.settings`), `schedule` those of scheduling
-    (`engine.klink.settings`); what is left out of either has its default, and None leaves all of it as it is. Without
+    (`engine.klink.settings`); fields left out have their defaults, None leaves all of them as they are. Without
     `queries` (names) it is for every live query of the cluster, without `agents` (names) for all of their agents; a
-    schedule is for whole agents, and goes with no queries. `learned`: with what Spark knows of operators and
-    watermarks, where it knows enough.
+    schedule is for whole agents, and excludes queries. `learned` includes learned figures of operators and watermarks
+    with enough evidence.
     """
 
     settings: Mapping[str, Any] | None
@@ -54,7 +54,7 @@ class ConfigRequest:
 
 @dataclass(frozen=True)
 class _Drafts:
-    """Everything that a configuration is to hold."""
+    """All parts of a configuration to be made."""
 
     parts: list[PartDraft]
     schedules: list[ScheduleDraft]
@@ -64,7 +64,7 @@ class _Drafts:
 def config_create(
     *, cluster: Cluster, wish: ConfigRequest, words: str = "", user: User | None = None, now: datetime | None = None
 ) -> RefinedConfig:
-    """Make a configuration and check it on recorded epochs; nobody has it before its rollout is started.
+    """Create a configuration and check it on recorded epochs; no agent has it before its rollout starts.
 
     One that is predicted to be worse than the policy allows is kept as refused.
 
@@ -91,7 +91,7 @@ def config_create(
 
 
 def config_check(*, cluster: Cluster, wish: ConfigRequest, now: datetime | None = None) -> dict[str, Any]:
-    """What a configuration would have done with the epochs recorded of late; nothing is stored."""
+    """Check a configuration on recently recorded epochs; nothing is stored."""
     policy = RolloutPolicy.objects.filter(cluster=cluster).first() or RolloutPolicy(cluster=cluster)
     drafts = _drafts(cluster, wish, [])
     return drafts_check(cluster, drafts.parts, policy, now or timezone.now(), drafts.schedules)
@@ -139,7 +139,7 @@ def _drafts(cluster: Cluster, wish: ConfigRequest, faults: list[Fault]) -> _Draf
 
 
 def _schedules(wish: ConfigRequest, agents: Mapping[str, Agent]) -> list[ScheduleDraft]:
-    """One for all, or one for each agent that is chosen."""
+    """One part for all, or one for each chosen agent."""
     if wish.schedule is None:
         return []
     if not wish.agents:
@@ -148,7 +148,7 @@ def _schedules(wish: ConfigRequest, agents: Mapping[str, Agent]) -> list[Schedul
 
 
 def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fault]) -> dict[str, Any]:
-    """The settings as they are stored; load factors by hand have to fit every query that they are for."""
+    """The settings as stored; load factors by hand have to fit every chosen query."""
     if wish.settings is None:
         return {}
     before = len(faults)
@@ -166,7 +166,7 @@ def _settings(wish: ConfigRequest, chosen: Sequence[LiveQuery], faults: list[Fau
 def _parts(
     chosen: Sequence[LiveQuery], assignments: Sequence[Assignment], wish: ConfigRequest, settings: Mapping[str, Any]
 ) -> list[PartDraft]:
-    """For all agents one part with settings alone, and one of their own for agents that are chosen or known of."""
+    """One part with settings for all agents, and one each for agents that are chosen or have learned figures."""
     cluster = assignments[0].agent.cluster_id if wish.learned and assignments else None
     learned_by_part, watermarks = (learned_in(cluster), watermarks_in(cluster)) if cluster else ({}, {})
     drafts = [PartDraft(live, None, settings, watermarks_for(watermarks, live)) for live in chosen]
@@ -183,7 +183,7 @@ def _parts(
 
 
 def _learned_figures(row: Learned | None) -> dict[str, Any]:
-    """What Spark knows of a query's operators at an agent, where it knows enough."""
+    """Learned figures of a query's operators at an agent, if there is enough evidence."""
     if row is None or any(operator["records"] < ENOUGH_RECORDS for operator in row.document["operators"]):
         return {}
     return document_of_learned(row)
@@ -200,7 +200,7 @@ def _unknown(path: str, names: Sequence[str], names_known: Mapping[str, Any], wh
 
 @transaction.atomic
 def policy_update(*, cluster: Cluster, **values: Any) -> RolloutPolicy:
-    """Change how rollouts go. Those under way keep the policy that they began with."""
+    """Change the rollout policy. Rollouts under way keep theirs."""
     policy = policy_locked(cluster)
     for name, value in values.items():
         setattr(policy, name, value)
@@ -224,7 +224,7 @@ _ENDED_STATES = (ConfigState.REFUSED, ConfigState.SUPERSEDED, ConfigState.STOPPE
 
 @transaction.atomic
 def configs_purge(now: datetime | None = None) -> int:
-    """Forget configurations that ended long ago; returns how many.
+    """Purge configurations that ended long ago; returns how many.
 
     A cluster's newest one stays, so that no number is ever given twice.
     """

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PartDraft:
-    """What a configuration is to hold for a query at an agent, or at all (None)."""
+    """A part to be made: for a query at an agent, or at all agents (None)."""
 
     live: LiveQuery
     agent: Agent | None
@@ -40,14 +40,14 @@ class PartDraft:
 
 
 def policy_locked(cluster: Cluster) -> RolloutPolicy:
-    """The policy of a cluster, locked until the transaction ends: whoever moves configurations takes it first."""
+    """The policy of a cluster, locked until the transaction ends; every change of its rollouts locks it first."""
     RolloutPolicy.objects.get_or_create(cluster=cluster)
     return RolloutPolicy.objects.select_for_update(of=("self",)).select_related("cluster").get(cluster=cluster)
 
 
 @dataclass(frozen=True)
 class ScheduleDraft:
-    """What a configuration is to hold of scheduling for an agent, or for all (None)."""
+    """A schedule part to be made: for an agent, or for all agents (None)."""
 
     agent: Agent | None
     settings: Mapping[str, Any]
@@ -62,7 +62,7 @@ def config_store(
     schedules: Sequence[ScheduleDraft] = (),
     **fields: Any,
 ) -> RefinedConfig:
-    """A new configuration with its parts. The caller has locked the policy."""
+    """Store a new configuration with its parts. The caller has locked the policy."""
     config = RefinedConfig.objects.create(
         cluster=cluster,
         number=_next_number(cluster),
@@ -88,9 +88,9 @@ def _part(config: RefinedConfig, draft: PartDraft, now: datetime) -> RefinedPart
 
 
 def config_reissue(config: RefinedConfig, now: datetime) -> RefinedConfig:
-    """A configuration that begins: stamped, and under a new number where a higher one is at some agent already.
+    """Issue a configuration that begins: renewed, and under a new number if some agent has a higher one already.
 
-    Agents take what has a higher number than what they have, so that nothing old ever comes back to them.
+    Agents apply only higher numbers than the one they have, so that nothing old ever comes back to them.
     """
     later = RefinedConfig.objects.filter(cluster=config.cluster, number__gt=config.number)
     later = later.exclude(state__in=(ConfigState.DRAFT, ConfigState.REFUSED))
@@ -105,7 +105,7 @@ def config_reissue(config: RefinedConfig, now: datetime) -> RefinedConfig:
 
 
 def _copied(config: RefinedConfig, now: datetime) -> RefinedConfig:
-    """The same under a new number; its rollout goes over to it."""
+    """A copy under a new number, which takes over the rollout."""
     rollout, name, parts = config.rollout, config.name, [list(rows) for rows in config.all_parts]
     fields = ("cluster", "origin", "author", "settings", "schedule", "scope", "checked")
     same = {field: getattr(config, field) for field in fields}
@@ -131,7 +131,7 @@ def _newest(cluster: Cluster) -> RefinedConfig | None:
 
 
 def configs_supersede(cluster: Cluster) -> None:
-    """Note which configurations are in force nowhere any more, and which are again."""
+    """Update which configurations are superseded everywhere, and which are in force again."""
     assignments = Assignment.objects.filter(live__query__cluster=cluster)
     queries, schedules = parts_in_force(assignments, cluster.agents.all())
     used = set(RefinedPart.objects.filter(pk__in=queries).values_list("config", flat=True))

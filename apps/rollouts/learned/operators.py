@@ -22,7 +22,7 @@ _MAX_AHEAD = timedelta(hours=1)
 
 
 def learned_operators_store(live: LiveQuery, rows: Sequence[Mapping[str, Any]], now: datetime) -> int:
-    """Keep what is known of all operators of an agent; what is older than what is known is left out."""
+    """Store figures of agents' operators unless newer ones are stored; returns how many agents have newer figures."""
     by_agent: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         by_agent[row["agent"]].append(row)
@@ -47,29 +47,29 @@ def learned_operators_store(live: LiveQuery, rows: Sequence[Mapping[str, Any]], 
 
 
 def agents_known(live: LiveQuery) -> set[str]:
-    """Ids of the agents of whom something may be said."""
+    """Ids of the cluster's agents."""
     return {str(pk) for pk in Agent.objects.filter(cluster=live.query.cluster).values_list("pk", flat=True)}
 
 
 def newest_us(now: datetime) -> int:
-    """What is measured later than this is of a wrong clock; microseconds since 1970."""
+    """The latest credible measurement; later ones come from a wrong clock. Microseconds since 1970."""
     return round((now + _MAX_AHEAD).timestamp() * 1e6)
 
 
 def is_sound(live: LiveQuery, document: Mapping[str, Any], now: datetime) -> bool:
-    """Whether agents could read it: numbers are finite and in their ranges, the plan is one."""
+    """Whether agents could read the figures: numbers finite and within their ranges, a valid plan."""
     config = RefinedConfig(number=1, cluster=live.query.cluster)
     refined = document_make(config=config, live=live, agent=None, settings={}, learned=document, now=now)
     try:
         RefinedAdaptation.parse(refined)
     except DocumentError as error:
-        _log.warning("what was learned of %s is left out: %s", live.key, error.message)
+        _log.warning("learned figures of %s are ignored: %s", live.key, error.message)
         return False
     return True
 
 
 def _document(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """As refined documents hold it; None where a figure is missing."""
+    """The figures as refined documents hold them; None if one is missing."""
     needed = ("cost_s", "relay", "bytes_in", "bytes_out", "records")
     if any(row[name] is None for row in rows for name in needed):
         return None

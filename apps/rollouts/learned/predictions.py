@@ -23,14 +23,14 @@ __all__ = ["KnownOperators", "PredictedSums", "SavedBytes", "known_operators", "
 
 @dataclass(frozen=True)
 class KnownOperators:
-    """The operators of a query at a source, as learned; `kinds` as in the pipeline."""
+    """Learned operators of a query at a source; `kinds` as in the pipeline."""
 
     operators: tuple[OperatorPrior, ...]
     sizes: tuple[float, ...]  #: bytes of a record before the first operator and after each
     kinds: tuple[str, ...]
 
     def at(self, records: float) -> SourcePipeline:
-        """The chain when so many records come in an epoch: what a group costs is spread over them."""
+        """The pipeline at so many records an epoch: the cost of groups is spread over them."""
         costs, n = [], records
         for operator in self.operators:
             costs.append(operator.cost_at(n))
@@ -49,13 +49,13 @@ class PredictedSums:
     epochs: int = 0
 
     def add(self, other: PredictedSums) -> None:
-        """Take in another's epochs."""
+        """Add the sums of other epochs."""
         for name in ("records", "bytes_sent", "cpu_s", "overflow", "epochs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def known_operators(document: Mapping[str, Any] | None, live: LiveQuery) -> KnownOperators | None:
-    """What a refined document knows of a live query; None where it holds settings alone."""
+    """The operators of a live query in a refined document; None if it holds settings only."""
     operators = (document or {}).get("operators") or []
     kinds = tuple(row["expression"]["op"] for row in source_operators_of(live))
     if document is None or not operators or len(operators) != len(kinds):
@@ -72,7 +72,7 @@ def predict(
     *,
     planned: KnownOperators | None = None,
 ) -> PredictedSums:
-    """Replay recorded epochs: as many records, as much CPU time to be had.
+    """Replay recorded epochs, with their records and budgets.
 
     Methods that adapt count as settled. `planned` is what they believe in, where that is not what holds.
     """
@@ -89,27 +89,27 @@ def predict(
 
 @dataclass(frozen=True)
 class SavedBytes:
-    """Bytes that agents sent over a span, and what others would have sent of the same records."""
+    """Bytes sent over a span, and those the baselines would have sent of the same records."""
 
     records: int
     sent: float
     all_sp: float
-    all_src: float | None = None  #: None, as those below, where costs are not known yet
+    all_src: float | None = None  #: None, like those below, while costs are unknown
     filter_src: float | None = None
     best_op: float | None = None
     span_s: float = 0.0
 
     def saved(self, other: float | None) -> float | None:
-        """Share of the other's bytes that were not sent."""
+        """Share of a baseline's bytes that was saved."""
         return None if not other else 1.0 - self.sent / other
 
 
 _BASELINES = {name: AdaptationSettings(method=name) for name in ("all-src", "filter-src", "best-op")}
-_MAX_EPOCHS = 30  # of a query are replayed; they stand for the others
+_MAX_EPOCHS = 30  # of a query are replayed and scaled up
 
 
 def saved_bytes(cluster: Cluster, agents: Iterable[Any] | None = None, last_s: float = 300.0) -> dict[str, SavedBytes]:
-    """By agent's id, of those that adapt: what it sent of the last epochs' records, and what others would have sent.
+    """Saved bytes by id of agents that adapt: bytes sent of the last epochs' records, and those of the baselines.
 
     All-SP is what came in; the other baselines are None where an operator's cost is not known yet.
     """

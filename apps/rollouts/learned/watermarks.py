@@ -16,16 +16,16 @@ from apps.telemetry.models import LiveQuery
 
 __all__ = ["ALL_AGENTS", "MIN_EPOCHS", "learned_watermarks_store", "watermarks_for", "watermarks_in"]
 
-ALL_AGENTS = "*"  #: names all agents together
-MIN_EPOCHS = 3  #: windows from which on more is known than the period
+ALL_AGENTS = "*"  #: stands for all agents together
+MIN_EPOCHS = 3  #: windows needed for more than the period
 _FIGURES = ("sweeps", "clamped", "least_s", "most_s", "expected", "within", "latency_mean_s", "latency_p99_s")
 
 Known = Mapping[tuple[int, Any], LearnedWatermarks]  #: by ids of live query and agent, None for all together
 
 
 def learned_watermarks_store(live: LiveQuery, rows: Sequence[Mapping[str, Any]], now: datetime) -> int:
-    """Keep what is known of the streams at an agent, and at all together; what is older than what is known, and what
-    agents could not read, is left out. Returns of how many agents something is newer."""
+    """Store the watermarks of the streams at each agent, and at all together; older figures than those stored, and
+    figures that agents could not read, are ignored. Returns how many agents have newer ones."""
     by_agent: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["agent"] and row["stream"] and row["period_s"] is not None:
@@ -48,7 +48,7 @@ def learned_watermarks_store(live: LiveQuery, rows: Sequence[Mapping[str, Any]],
 
 
 def _document(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """As refined documents hold it, with figures beside it that are shown alone."""
+    """The watermarks as refined documents hold them, and figures that are only shown."""
     ordered = sorted(rows, key=lambda row: row["stream"])
     costs = [row["event_cost_s"] for row in ordered if row["event_cost_s"] is not None]
     return {
@@ -77,7 +77,7 @@ def _watermark(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def watermarks_in(cluster: Any) -> Known:
-    """What Spark knows of the watermarks of plans that run in a cluster."""
+    """Learned watermarks of the plans that run in a cluster."""
     rows = LearnedWatermarks.objects.filter(live__query__cluster=cluster, plan=F("live__plan"))
     return {(row.live_id, row.agent_id): row for row in rows}
 

@@ -30,40 +30,40 @@ __all__ = [
 
 @dataclass
 class Recipient:
-    """An agent that a configuration holds something for."""
+    """Recipient of a configuration: an agent with parts in it."""
 
     agent: Agent
-    parts: list[Assignment] = field(default_factory=list)  #: in queries that it holds something for
-    runs: list[Assignment] = field(default_factory=list)  #: in queries whose epochs show what comes of it
-    schedules: bool = False  #: it is told how to schedule
+    parts: list[Assignment] = field(default_factory=list)  #: assignments with a part in the configuration
+    runs: list[Assignment] = field(default_factory=list)  #: assignments whose epochs show its effect
+    schedules: bool = False  #: it gets a schedule
 
 
 def recipients_of(config: RefinedConfig) -> dict[Any, Recipient]:
-    """Agents that a configuration holds something for, by id. A schedule bears on all that an agent runs."""
-    found: dict[Any, Recipient] = {}
-    for one in assignments_of(config):
-        found.setdefault(one.agent_id, Recipient(one.agent)).parts.append(one)
+    """Recipients of a configuration by agent's id. A schedule affects everything that an agent runs."""
+    recipients: dict[Any, Recipient] = {}
+    for assignment in assignments_of(config):
+        recipients.setdefault(assignment.agent_id, Recipient(assignment.agent)).parts.append(assignment)
     scheduling = agents_to_schedule(config)
     runs: dict[Any, list[Assignment]] = {}
     for part in parts_running(config.cluster_id) if scheduling else ():
         runs.setdefault(part.agent_id, []).append(part)
     for agent in scheduling:
-        taker = found.setdefault(agent.pk, Recipient(agent))
-        taker.schedules, taker.runs = True, runs.get(agent.pk, [])
-    for taker in found.values():
-        taker.runs = taker.runs or taker.parts
-    return found
+        recipient = recipients.setdefault(agent.pk, Recipient(agent))
+        recipient.schedules, recipient.runs = True, runs.get(agent.pk, [])
+    for recipient in recipients.values():
+        recipient.runs = recipient.runs or recipient.parts
+    return recipients
 
 
 def assignments_of(config: RefinedConfig) -> list[Assignment]:
-    """Parts in live queries that a configuration holds something for, at agents that adapt."""
+    """Assignments with a part in a configuration, at agents that adapt."""
     parts = {(part.live_id, part.agent_id): part.plan for part in config.parts.all()}
-    found = []
-    for one in assignments_adapting(config.cluster_id):
-        plan = parts.get((one.live_id, one.agent_id), parts.get((one.live_id, None)))
-        if plan == one.live.plan:
-            found.append(one)
-    return found
+    assignments = []
+    for assignment in assignments_adapting(config.cluster_id):
+        plan = parts.get((assignment.live_id, assignment.agent_id), parts.get((assignment.live_id, None)))
+        if plan == assignment.live.plan:
+            assignments.append(assignment)
+    return assignments
 
 
 def is_reporting(agent: Agent, now: datetime, within_s: float = SILENT_S) -> bool:
@@ -71,11 +71,11 @@ def is_reporting(agent: Agent, now: datetime, within_s: float = SILENT_S) -> boo
     return agent.last_seen is not None and now - agent.last_seen <= timedelta(seconds=within_s)
 
 
-def members_create(rollout: Rollout, now: datetime, wanted: Collection[str] = ()) -> list[RolloutMember]:
-    """The stages of a rollout that begins. Canaries are agents that report, those in `wanted` (ids) first."""
-    agents = {pk: taker.agent for pk, taker in recipients_of(rollout.config).items()}
-    ordered = sorted(agents.values(), key=lambda agent: _rank(agent, rollout, now, wanted))
-    stages = stage_sizes(len(ordered), rollout.policy, len(set(wanted) & {str(pk) for pk in agents}))
+def members_create(rollout: Rollout, now: datetime, canary_ids: Collection[str] = ()) -> list[RolloutMember]:
+    """Create the members of a rollout that begins. Canaries are agents that report, those in `canary_ids` first."""
+    agents = {pk: recipient.agent for pk, recipient in recipients_of(rollout.config).items()}
+    ordered = sorted(agents.values(), key=lambda agent: _rank(agent, rollout, now, canary_ids))
+    stages = stage_sizes(len(ordered), rollout.policy, len(set(canary_ids) & {str(pk) for pk in agents}))
     rollout.policy = {**rollout.policy, "last_stage": len(stages) - 1}
     rollout.save(update_fields=["policy"])
     numbers = [stage for stage, count in enumerate(stages) for _ in range(count)]
@@ -86,8 +86,8 @@ def members_create(rollout: Rollout, now: datetime, wanted: Collection[str] = ()
     return RolloutMember.objects.bulk_create(rows)
 
 
-def stage_sizes(agents: int, policy: Mapping[str, Any], wanted: int = 0) -> list[int]:
-    """How many agents each stage adds; stages that would add nobody are left out.
+def stage_sizes(agents: int, policy: Mapping[str, Any], chosen: int = 0) -> list[int]:
+    """Sizes of the stages: agents that each adds; empty stages are left out.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def stage_sizes(agents: int, policy: Mapping[str, Any], wanted: int = 0) -> list
     >>> stage_sizes(46, policy), stage_sizes(3, policy), stage_sizes(1, policy)
     ([5, 9, 32], [1, 2], [1])
     """
-    canaries = max(policy["canary_count"], math.ceil(policy["canary_share"] * agents), wanted)
+    canaries = max(policy["canary_count"], math.ceil(policy["canary_share"] * agents), chosen)
     stages = [min(canaries, max(1, agents - 1))] if agents else [0]
     for share in policy["waves"]:
         more = min(agents, math.ceil(share * agents)) - sum(stages)
@@ -103,16 +103,16 @@ def stage_sizes(agents: int, policy: Mapping[str, Any], wanted: int = 0) -> list
     return stages
 
 
-def _rank(agent: Agent, rollout: Rollout, now: datetime, wanted: Collection[str]) -> tuple[Any, ...]:
-    """By chance, the same for the same rollout: which agents come first is not always the same."""
+def _rank(agent: Agent, rollout: Rollout, now: datetime, chosen: Collection[str]) -> tuple[Any, ...]:
+    """Random order, the same for the same rollout, so that canaries are not always the same agents."""
     chance = hashlib.sha256(f"{rollout.config.number} {agent.pk}".encode()).hexdigest()
-    return (not is_reporting(agent, now), str(agent.pk) not in wanted, chance)
+    return (not is_reporting(agent, now), str(agent.pk) not in chosen, chance)
 
 
 def members_sync(rollout: Rollout, now: datetime) -> dict[Any, Recipient]:
-    """Let agents that came meanwhile join the last wave, and those that left drop out; returns who takes part, by id.
+    """Add new agents to the last wave and drop those that left; returns the recipients by agent's id.
 
-    Whoever was given the configuration stays a member, and is counted no more.
+    Agents that were sent the configuration stay members, and count no more.
     """
     present = recipients_of(rollout.config)
     known = set(rollout.members.values_list("agent_id", flat=True))
@@ -129,7 +129,7 @@ def members_sync(rollout: Rollout, now: datetime) -> dict[Any, Recipient]:
 
 
 def canaries_replace(rollout: Rollout, present: Collection[Any], now: datetime) -> list[str]:
-    """Where all canaries have left, or are silent and never had it, others that report become canaries; their names.
+    """Replace canaries where all have left, or are silent and never applied it; returns the names of the new ones.
 
     `present` are ids of the agents that take part.
     """
@@ -138,22 +138,22 @@ def canaries_replace(rollout: Rollout, present: Collection[Any], now: datetime) 
     if left.exclude(state=MemberState.SILENT).exists() or left.filter(applied_at__isnull=False).exists():
         return []
     waiting = rollout.members.filter(state=MemberState.PENDING, agent__in=present).select_related("agent")
-    ready = [one for one in waiting if is_reporting(one.agent, now)]
+    ready = [member for member in waiting if is_reporting(member.agent, now)]
     chosen = ready[: max(1, min(canaries.count(), len(ready) - 1))]
-    rollout.members.filter(pk__in=[one.pk for one in chosen]).update(stage=0)
-    return [one.agent.name for one in chosen]
+    rollout.members.filter(pk__in=[member.pk for member in chosen]).update(stage=0)
+    return [member.agent.name for member in chosen]
 
 
-_NO_SCHEDULE_REPORT = ["it reports nothing of a schedule; agents of older versions know of none"]
+_NO_SCHEDULE_REPORT = ["it reports no schedule; agents of older versions do not support schedules"]
 
 
 def acknowledgements_note(row: Rollout, now: datetime) -> bool:
-    """Note who has applied, refused or says nothing; returns whether everybody who was given it has answered, or has
-    been waited for long enough."""
+    """Note which members applied, refused or are silent; returns whether every member that was sent the configuration
+    has acknowledged it, or was waited for long enough."""
     reports, unable = _reports(row)
     members = list(row.members.filter(state__in=GIVEN, agent__in=reports).select_related("agent"))
     if not any(is_reporting(agent, now) for agent in row.config.cluster.agents.filter(enabled=True)):
-        row.heard_at = now  # the console was away, or all agents are: nobody in particular is silent
+        row.heard_at = now  # the console was down, or all agents are: no agent in particular is silent
         row.save(update_fields=["heard_at", "updated_at"])
     for member in members:
         _acknowledgement_note(
@@ -163,21 +163,21 @@ def acknowledgements_note(row: Rollout, now: datetime) -> bool:
 
 
 def _reports(row: Rollout) -> tuple[dict[Any, list[Mapping[str, Any]]], set[Any]]:
-    """What agents that take part said last of the queries, and of the schedule, that they are given something for; and
-    those that are given a schedule, and report without a word of one."""
-    found, unable = {}, set()
-    for pk, taker in recipients_of(row.given).items():
-        schedule = taker.agent.heartbeat.get("schedule") or {}
-        found[pk] = [one.report for one in taker.parts] + ([schedule] if taker.schedules else [])
-        if taker.schedules and taker.agent.heartbeat and not schedule:
+    """The last reports of recipients on their parts, by agent's id; and the ids of recipients of a schedule whose
+    heartbeats report none."""
+    reports, unable = {}, set()
+    for pk, recipient in recipients_of(row.given).items():
+        schedule = recipient.agent.heartbeat.get("schedule") or {}
+        reports[pk] = [part.report for part in recipient.parts] + ([schedule] if recipient.schedules else [])
+        if recipient.schedules and recipient.agent.heartbeat and not schedule:
             unable.add(pk)
-    return found, unable
+    return reports, unable
 
 
 def _acknowledgement_note(
     row: Rollout, member: RolloutMember, reports: list[Mapping[str, Any]], now: datetime, otherwise: list[str]
 ) -> None:
-    """`otherwise`: why it may say nothing of a configuration, where it does not."""
+    """`otherwise`: possible reasons of a missing acknowledgement."""
     state, reasons = _acknowledged_state(row.given.number, reports)
     reasons = reasons if state else otherwise
     had = MemberState.APPLIED in (state, member.state)
@@ -186,7 +186,7 @@ def _acknowledgement_note(
     if state != MemberState.REFUSED and now - max(times) > timedelta(seconds=row.policy["silent_epochs"] * EPOCH_S):
         state = MemberState.SILENT
     elif state is None and had:
-        state = MemberState.SENT  # set by hand meanwhile, or begun anew: it has to take it once more
+        state = MemberState.SENT  # set by hand meanwhile, or restarted: it has to apply it once more
     state = state or member.state
     if (state, reasons) == (member.state, member.reasons):
         return
@@ -198,9 +198,9 @@ def _acknowledgement_note(
 
 
 def _acknowledged_state(number: int, reports: list[Mapping[str, Any]]) -> tuple[MemberState | None, list[str]]:
-    """What an agent made of a configuration, with its reasons; None while it has said nothing of it."""
+    """The acknowledged state of a configuration with its reasons; None while there is no acknowledgement."""
     refused = [report["refused"] for report in reports if (report.get("refused") or {}).get("version") == number]
     if refused:
-        return MemberState.REFUSED, [str(reason) for one in refused for reason in one.get("reasons", ())]
+        return MemberState.REFUSED, [str(reason) for refusal in refused for reason in refusal.get("reasons", ())]
     taken = [((report.get("refined") or {}).get("version") or 0) >= number for report in reports]
     return (MemberState.APPLIED if taken and all(taken) else None), []

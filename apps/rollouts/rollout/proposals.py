@@ -44,15 +44,15 @@ __all__ = [
 
 MIN_GAIN = 0.05  # of the bytes of an epoch
 MIN_CHANGE = 0.20  # of a figure
-MIN_CPU = 0.01  # of the budget, that a cost has to move: what costs next to nothing differs from hour to hour
+MIN_CPU = 0.01  # of the budget, by which a cost has to change: small costs vary from hour to hour
 MIN_RECORDS = 1000  # behind every figure
 MIN_DELAY_S = 0.01  # watermarks are seen once in a tenth of an epoch
-_Z = 1.645  # standard errors that chance may do
+_Z = 1.645  # standard errors within chance
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What is new, and how much of it: a share of the bytes, or the change of a figure."""
+    """Difference to the figures in force, and its size: a share of the bytes, or the relative change of a figure."""
 
     words: str
     size: float
@@ -66,7 +66,7 @@ def operators_difference(
     budget_s: float,
     n_records: float,
 ) -> Difference | None:
-    """What makes the figures of `known` worth telling, or None.
+    """The difference that makes `learned` figures worth a configuration, or None.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def operators_difference(
 
 
 def watermarks_difference(learned: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None) -> Difference | None:
-    """What makes `watermarks` of a refined document worth telling, against those of the document `before`; or None.
+    """The difference that makes learned watermarks worth a configuration, against those of `before`; or None.
 
     A period that is another one, a mean that moved by more than a deviation, a variance twice or half of what it was,
     or that they are known now where they were not.
@@ -119,7 +119,7 @@ def _delay_differs(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Dif
 def _changed(
     learned: KnownOperators, before: KnownOperators | None, budget_s: float, n_records: float
 ) -> Difference | None:
-    """The figure that changed most, for certain; costs that are felt in the budget."""
+    """The figure that certainly changed most; costs count if they matter to the budget."""
     if before is None:
         return None
     differences, records = [], n_records
@@ -138,7 +138,7 @@ def _changed(
 def _gain(
     learned: KnownOperators, before: KnownOperators | None, running: Sequence[float], budget_s: float, n_records: float
 ) -> float | None:
-    """Share of the bytes of an epoch that a plan by the new figures saves against one by the old."""
+    """Share of an epoch's bytes that a plan by the new figures saves against one by the old."""
     operators = len(learned.operators)
     if n_records <= 0 or budget_s <= 0 or (before is None and len(running) != operators):
         return None
@@ -150,10 +150,10 @@ def _gain(
 
 @transaction.atomic
 def proposal_create(*, cluster: Cluster, now: datetime | None = None) -> RefinedConfig | None:
-    """Propose what was learned where it differs enough, at most once in `propose_every_s`; None where nothing does.
+    """Propose learned figures that differ enough, at most once in `propose_every_s`; None if none do.
 
-    Of a query that differs at one agent, all agents of which enough is known get their figures. A proposal replaces
-    one of Spark's that nobody has yet.
+    If a query differs at one agent, all agents with enough evidence get their figures. A proposal replaces an earlier
+    one of Spark's that no agent has yet.
     """
     now = now or timezone.now()
     policy = policy_locked(cluster)
@@ -184,15 +184,15 @@ def proposal_create(*, cluster: Cluster, now: datetime | None = None) -> Refined
 
 @dataclass(frozen=True)
 class _PartProposal:
-    """What is known of a part, and how it differs from what was last proposed."""
+    """Learned figures of an assignment, and their difference to the last proposal."""
 
     assignment: Assignment
-    had: RefinedPart | None  #: what the agent is to have now
-    figures: Mapping[str, Any]  #: all that it would be given
+    had: RefinedPart | None  #: in force at the agent
+    figures: Mapping[str, Any]  #: it would get
     told: Difference | None
 
     def draft(self) -> PartDraft:
-        """The figures, with the settings that are in force."""
+        """The part with these figures, and the settings in force."""
         assignment = self.assignment
         return PartDraft(
             assignment.live,
@@ -203,7 +203,7 @@ class _PartProposal:
 
 
 def _differences(cluster: Cluster) -> Iterable[_PartProposal]:
-    """Parts of which something is known."""
+    """Assignments with learned figures."""
     rows, watermarks = learned_in(cluster), watermarks_in(cluster)
     assignments = assignments_adapting(cluster)
     parts = _parts_of(assignments)
@@ -236,8 +236,7 @@ def _operators_differ(
 
 
 def _parts_of(assignments: Iterable[Assignment]) -> dict[int, list[RefinedPart | None]]:
-    """By assignment's key the part that the agent is to have now, and those with the operators' figures and with the
-    watermarks that were proposed last."""
+    """By assignment's key the part in force, and the parts with the last proposed operator figures and watermarks."""
     rows = assignments_refined(Assignment.objects.filter(pk__in=[assignment.pk for assignment in assignments]))
     rows = rows.annotate(**{name: _proposed(name) for name in ("operators", "watermarks")})
     ids_by_assignment = {pk: ids for pk, *ids in rows.values_list("pk", "part_id", "operators", "watermarks")}
@@ -246,8 +245,7 @@ def _parts_of(assignments: Iterable[Assignment]) -> dict[int, list[RefinedPart |
 
 
 def _proposed(what: str) -> Subquery:
-    """Key of the newest part with such figures that was made, whatever became of it: what was rolled back is not tried
-    again."""
+    """Key of the newest part with such figures, in any state: rolled back figures are not proposed again."""
     rows = RefinedPart.objects.filter(live=OuterRef("live"), agent=OuterRef("agent"), plan=OuterRef("live__plan"))
     rows = rows.exclude(config__origin=ConfigOrigin.ROLLBACK).filter(document__has_key=what)
     return Subquery(rows.exclude(**{f"document__{what}": []}).order_by("-config__number").values("pk")[:1])
@@ -283,8 +281,8 @@ def _watermarks(frames: Sequence[Frame]) -> None:
 
 
 def learned_receive(frames: Iterable[Frame], now: datetime | None = None) -> int:
-    """Note what frames say of operators of plans that run, and propose what is new; returns how many agents' figures
-    were newer.
+    """Store learned figures of operators from frames, and propose new ones; returns how many agents' figures were
+    newer.
 
     Raises
     ------
@@ -295,7 +293,7 @@ def learned_receive(frames: Iterable[Frame], now: datetime | None = None) -> int
 
 
 def watermarks_receive(frames: Iterable[Frame], now: datetime | None = None) -> int:
-    """The same of what frames say of sweeping watermarks."""
+    """The same for sweeping watermarks."""
     return _receive(frames, WATERMARKS, "watermarks", learned_watermarks_store, now)
 
 
@@ -313,7 +311,7 @@ def _receive(frames: Iterable[Frame], schema: pa.Schema, what: str, note: Note, 
         clusters[live.query.cluster_id] = live.query.cluster
         newer += note(live, rows, now)
     if newer:
-        for _, cluster in sorted(clusters.items()):  # in one order, since each is locked
+        for _, cluster in sorted(clusters.items()):  # in a fixed order, since each is locked
             proposal_create(cluster=cluster, now=now)
     return newer
 

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class StepState(StrEnum):
-    """Whether a step of a rollout is over."""
+    """Progress of a step of a rollout."""
 
     DONE = "done"
     NOW = "now"
@@ -43,12 +43,12 @@ class StepState(StrEnum):
 
 
 class RolloutAction(StrEnum):
-    """What a person may do to a rollout now."""
+    """Action on a rollout that is possible now."""
 
     PAUSE = "pause"
     RESUME = "resume"
     ROLL_BACK = "roll-back"
-    STOP = "stop"  #: one that waits in line
+    STOP = "stop"  #: a waiting one
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,20 @@ class RolloutStep:
 
     title: str
     words: str
-    share: float  #: 0 to 1, how much of it is over
+    share: float  #: of it that is over, 0 to 1
     state: StepState
 
 
 @dataclass(frozen=True)
 class RolloutFigure:
-    """How a measure moved against what would have been without the configuration."""
+    """Change of a measure against its value without the configuration."""
 
     key: str  #: cpu, bytes, overflow, latency; of scheduling window, window_p99, queue
     label: str  #: `Agent CPU`
-    text: str  #: `+2.1 ± 0.8 %`: the change, and by how much it is not known
+    text: str  #: `+2.1 ± 0.8 %`: the change and its uncertainty
     limit_text: str  #: `limit +5 %`
-    change: float | None  #: relative; of overflow in percentage points, of delays in seconds; None: not known yet
-    worse: bool  #: beyond its limit by more than that
+    change: float | None  #: relative; of overflow in percentage points, of delays in seconds; None: unknown yet
+    worse: bool  #: beyond its limit by more than the uncertainty
     unsure: bool  #: beyond its limit, perhaps by chance
 
 
@@ -91,7 +91,7 @@ class RolloutView:
     reasons: tuple[str, ...]  #: of the verdict, or why it ended
     notes: tuple[str, ...]  #: agents that are silent or refused, by name
     buttons: frozenset[RolloutAction]
-    given: int  #: agents that have it, whom a roll back would reach
+    given: int  #: agents that were sent it, which a rollback would reach
     waiting: tuple[str, ...] = ()  #: configurations in line behind it
 
 
@@ -111,7 +111,7 @@ def rollout_numbered(cluster: Cluster, number: int) -> Rollout:
 
 
 def rollout_policy(cluster: Cluster) -> RolloutPolicy:
-    """How rollouts of a cluster go; the defaults, not stored, where nobody has set it."""
+    """The rollout policy of a cluster; the defaults, not stored, unless it was set."""
     return RolloutPolicy.objects.filter(cluster=cluster).first() or RolloutPolicy(cluster=cluster)
 
 
@@ -143,7 +143,7 @@ _TONES = {
 
 
 def rollout_now(cluster: Cluster, now: dt.datetime | None = None) -> RolloutView | None:
-    """The rollout that is under way, else one that waits, else the newest that ended within the hour."""
+    """The rollout under way, else a waiting one, else the newest that ended within the hour."""
     rows = rollouts_listed(cluster)
     rollout = rows.filter(state__in=UNDER_WAY).first() or rows.filter(state=RolloutState.WAITING).last()
     since = (now or timezone.now()) - _SHOWN
@@ -180,7 +180,7 @@ def rollout_view(rollout: Rollout) -> RolloutView:
 
 def _buttons(rollout: Rollout) -> frozenset[RolloutAction]:
     if rollout.state == RolloutState.DONE and rollout.config.state != ConfigState.CURRENT:
-        return frozenset()  # newer ones took its place everywhere
+        return frozenset()  # superseded everywhere
     return frozenset(_BUTTONS.get(RolloutState(rollout.state), set()))
 
 
@@ -213,7 +213,7 @@ def _steps(rollout: Rollout, counts: Counter[int]) -> list[RolloutStep]:
 def _checked(rollout: Rollout) -> RolloutStep:
     checked = rollout.config.checked
     at = dt.datetime.fromisoformat(checked["at"]) if checked.get("at") else None
-    words = {GOOD: "On recorded epochs", WORSE: "Started against its check"}.get(
+    words = {GOOD: "On recorded epochs", WORSE: "Started by force, against its check"}.get(
         checked.get("health", ""), "Nothing recorded to predict from"
     )
     clock = f", {timezone.localtime(at):%H:%M}" if at else ""
@@ -223,9 +223,9 @@ def _checked(rollout: Rollout) -> RolloutStep:
 def _stage(rollout: Rollout, stage: int, title: str) -> RolloutStep:
     verdict, over = rollout.verdict, rollout.state == RolloutState.DONE or stage < rollout.stage
     if over:
-        return RolloutStep(title, "Nothing worse, beyond chance", 1.0, StepState.DONE)
+        return RolloutStep(title, "No measure worse", 1.0, StepState.DONE)
     if stage > rollout.stage:
-        words = "Not reached" if rollout.state in ENDED or rollout.back_id else "Starts when the one before it holds"
+        words = "Not reached" if rollout.state in ENDED or rollout.back_id else "Starts after the stage before it"
         return RolloutStep(title, words, 0.0, StepState.NEXT)
     epochs, needed = verdict.get("epochs", 0), verdict.get("needed", 0)
     share = min(1.0, epochs / needed) if needed else 0.0

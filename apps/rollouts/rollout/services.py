@@ -56,9 +56,9 @@ def rollout_start(
     canaries: Iterable[Agent] = (),
     now: datetime | None = None,
 ) -> Rollout:
-    """Send a configuration on its way: at once, or when what is before it has ended.
+    """Start the rollout of a configuration: at once, or when those before it have ended.
 
-    `force` starts one that its check refused; it gets no further than the canaries' guard lets it. `canaries` come
+    `force` starts one that its check refused; the guard still judges its canaries. `canaries` come
     first.
 
     Raises
@@ -85,7 +85,7 @@ def rollout_start(
 
 @transaction.atomic
 def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
-    """Leave everything as it is until somebody goes on. Pausing twice changes nothing."""
+    """Pause a rollout: members keep what they have until it is resumed. Pausing twice changes nothing."""
     row, now = _locked(rollout), now or timezone.now()
     if row.state == RolloutState.PAUSED:
         return row
@@ -95,7 +95,7 @@ def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime |
 
 @transaction.atomic
 def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
-    """Go on where it was paused; what was found worse is taken back at once."""
+    """Resume a paused rollout; one found worse is rolled back at once."""
     row, now = _locked(rollout), now or timezone.now()
     if row.state in _JUDGED_STATES:
         return row
@@ -110,14 +110,14 @@ def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime 
 def rollout_roll_back(
     *, rollout: Rollout, user: User | None = None, reason: str = "", now: datetime | None = None
 ) -> Rollout:
-    """Take a configuration back from every agent that was given it: they get what they had, under a higher number.
+    """Roll a configuration back at every agent that was sent it: they get the one before, under a higher number.
 
-    One that waits in line just stops. Taking back twice changes nothing.
+    A waiting one just stops. Rolling back twice changes nothing.
 
     Raises
     ------
     Conflict
-        Another rollout is under way: it would reach agents with a lower number than this one's return.
+        Another rollout is under way: it would reach agents under a lower number than this rollback.
     """
     row, now = _locked(rollout), now or timezone.now()
     if row.state in (RolloutState.ROLLING_BACK, RolloutState.ROLLED_BACK, RolloutState.STOPPED):
@@ -135,7 +135,7 @@ def rollout_roll_back(
 def canaries_add(
     *, rollout: Rollout, agents: Sequence[Agent], user: User | None = None, now: datetime | None = None
 ) -> Rollout:
-    """Make more agents canaries of a rollout that waits or is at its canaries.
+    """Add canaries to a rollout that waits or is at its canaries.
 
     Raises
     ------
@@ -152,25 +152,25 @@ def canaries_add(
         members_sync(row, now)
         row.members.filter(agent__in=ids, state=MemberState.PENDING).update(stage=0)
         stage_send(row, now)
-    event_add(row, now, f"made canaries by hand: {', '.join(agent.name for agent in agents)}", user)
+    event_add(row, now, f"canaries added by hand: {', '.join(agent.name for agent in agents)}", user)
     configs_announce(row.config.cluster)
     return row
 
 
 def rollouts_advance(now: datetime | None = None) -> int:
-    """Lead every cluster's rollouts on; returns how many have taken a step. One that fails holds up no other."""
+    """Advance the rollouts of every cluster; returns how many took a step. A failing one does not hold up others."""
     steps = 0
     for cluster in Cluster.objects.filter(refined_configs__rollout__in=_open_rollouts()).distinct():
         try:
             steps += rollout_advance(cluster=cluster, now=now)
         except Exception:
-            _log.exception("rollouts of %s are not led on", cluster.slug)
+            _log.exception("rollouts of %s cannot be advanced", cluster.slug)
     return steps
 
 
 @transaction.atomic
 def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
-    """Lead a cluster's rollout on by what is known now; returns whether it has taken a step."""
+    """Advance a cluster's rollout by what is known now; returns whether it took a step."""
     now = now or timezone.now()
     policy = policy_locked(cluster)
     row = rollouts_under_way(cluster).first()
@@ -191,11 +191,11 @@ def _step(row: Rollout, now: datetime) -> bool:
     if row.state == RolloutState.ROLLING_BACK:
         return _finish_rollback(row, now) if answered else False
     if row.state == RolloutState.CANARY and (names := canaries_replace(row, present or (), now)):
-        event_add(row, now, f"canaries instead of those that left or do not answer: {', '.join(names)}")
+        event_add(row, now, f"canaries that left or are silent are replaced by {', '.join(names)}")
     if row.state in _JUDGED_STATES:
-        stage_send(row, now)  # who came meanwhile
+        stage_send(row, now)  # to agents that came meanwhile
     if row.state == RolloutState.PAUSED and row.verdict.get("health") == GuardHealth.WORSE:
-        return False  # that stands: what it was compared with is forgotten after some minutes
+        return False  # the verdict stands: epochs to compare with are kept for some minutes only
     verdict = stage_judge(row, present or {}, now)
     if verdict != row.verdict:
         row.verdict = verdict
@@ -207,8 +207,8 @@ def _step(row: Rollout, now: datetime) -> bool:
 
 
 def _end_without_members(row: Rollout, now: datetime) -> bool:
-    """Nobody is left to judge it by: agents that were given it, and may come back, are not to have it then."""
-    reasons = ["no agent that it is for takes part any more"]
+    """End a rollout without members to judge it by: agents that were sent it and may come back must not have it."""
+    reasons = ["none of its agents takes part any more"]
     if assignments_holding(row.config) or agents_holding(row.config):
         _begin_rollback(row, now, reasons, None)
     else:
@@ -217,7 +217,7 @@ def _end_without_members(row: Rollout, now: datetime) -> bool:
 
 
 def _apply_verdict(row: Rollout, now: datetime) -> bool:
-    """What the verdict leads to."""
+    """Act on the verdict: roll back, wait, or go on to the next stage."""
     health, reasons = row.verdict.get("health"), row.verdict.get("reasons", [])
     if health == GuardHealth.WORSE:
         _begin_rollback(row, now, reasons, None)
@@ -238,7 +238,7 @@ def _apply_verdict(row: Rollout, now: datetime) -> bool:
 
 
 def _next_stage(row: Rollout) -> int:
-    """The next one in which there is an agent left."""
+    """The next stage with a pending member."""
     later = row.members.filter(state=MemberState.PENDING, stage__gt=row.stage).order_by("stage").first()
     return later.stage if later else row.last_stage + 1
 
@@ -247,7 +247,7 @@ def _begin_rollback(row: Rollout, now: datetime, reasons: Sequence[str], user: U
     agents = rollback_create(row, now, reasons, user)
     row.config.state, row.reasons = ConfigState.ROLLED_BACK, list(reasons)
     row.config.save(update_fields=["state", "updated_at"])
-    words = f"taken back{' by its guard' if user is None else ''}: {'; '.join(reasons) or 'no reason given'}"
+    words = f"rolled back{' by its guard' if user is None else ''}: {'; '.join(reasons) or 'no reason given'}"
     rollout_transition(row, RolloutState.ROLLING_BACK, now, words, user)
     configs_renew(agents)
     return row

@@ -43,7 +43,7 @@ __all__ = [
 
 
 def rollout_begin_next(policy: RolloutPolicy, now: datetime) -> bool:
-    """Begin what waits first, where nothing is under way."""
+    """Begin the first waiting rollout, if none is under way."""
     if rollouts_under_way(policy.cluster).exists():
         return False
     waiting = Rollout.objects.filter(config__cluster=policy.cluster, state=RolloutState.WAITING)
@@ -61,26 +61,26 @@ def _begin(row: Rollout, policy: RolloutPolicy, now: datetime) -> None:
     row.started_at = row.stage_at = now
     row.save()
     if not members_create(row, now, canary_ids):
-        rollout_stop(row, now, ["no agent that it is for takes part"], None)
+        rollout_stop(row, now, ["none of its agents takes part"], None)
         return
     rollout_transition(row, RolloutState.CANARY, now, "canaries begin")
     stage_send(row, now)
 
 
 def stage_send(row: Rollout, now: datetime) -> None:
-    """Send the configuration to whoever is in a stage that has been reached and has not been sent it."""
+    """Send the configuration to pending members of the stages reached so far."""
     members = row.members.filter(stage__lte=row.stage, state=MemberState.PENDING)
     agents = list(members.values_list("agent", flat=True))
     if agents:
         row.members.filter(agent__in=agents).update(state=MemberState.SENT, at=now)
-        # what was stamped when it began may be old by now
+        # the TTL of parts stamped at the beginning may be half over
         stamped = [part for parts in row.config.all_parts for part in parts_stamp(parts, now)]
         configs_renew({*agents, *agents_of(stamped)})
         configs_announce(row.config.cluster)
 
 
 def rollout_stop(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> Rollout:
-    """End it before its configuration was current."""
+    """End a rollout before its configuration was current."""
     row.config.state, row.reasons = ConfigState.STOPPED, list(reasons)
     row.config.save(update_fields=["state", "updated_at"])
     return rollout_transition(
@@ -91,7 +91,7 @@ def rollout_stop(row: Rollout, now: datetime, reasons: Sequence[str], user: User
 def rollout_transition(
     row: Rollout, state: RolloutState, now: datetime, words: str, user: User | None = None
 ) -> Rollout:
-    """Into another state, with a word on it."""
+    """Change the state of a rollout, with an event."""
     row.state = state
     row.ended_at = now if state in ENDED else None
     row.save()
@@ -101,7 +101,7 @@ def rollout_transition(
 
 
 def event_add(row: Rollout, now: datetime, words: str, user: User | None = None) -> None:
-    """Remember a step."""
+    """Add an event to the rollout's history."""
     RolloutEvent.objects.create(rollout=row, at=now, by=user, words=words[:400])
 
 
@@ -112,7 +112,7 @@ def rollouts_under_way(cluster: Cluster) -> Any:
 
 
 def rollback_create(row: Rollout, now: datetime, reasons: Sequence[str], user: User | None) -> list[Any]:
-    """Make the configuration that undoes a rollout's, for every agent that has it to have; returns their ids.
+    """Create the configuration that undoes a rollout's, for every agent that is to have it; returns their ids.
 
     Raises
     ------
@@ -122,8 +122,8 @@ def rollback_create(row: Rollout, now: datetime, reasons: Sequence[str], user: U
     bad = row.config
     holders, scheduling = assignments_holding(bad), agents_holding(bad)
     if not holders and not scheduling and row.state == RolloutState.DONE:
-        raise Conflict(f"{bad.name} is in force nowhere any more; there is nothing to take back.")
-    words = f"Takes back {bad.name}{': ' if reasons else ''}{'; '.join(reasons)}"[:200]
+        raise Conflict(f"{bad.name} is in force nowhere any more; there is nothing to roll back.")
+    words = f"Rolls back {bad.name}{': ' if reasons else ''}{'; '.join(reasons)}"[:200]
     row.back = config_store(
         cluster=bad.cluster, origin=ConfigOrigin.ROLLBACK, drafts=(), now=now, words=words, author=user
     )
@@ -145,13 +145,13 @@ def _agents_sent(row: Rollout) -> list[Any]:
 
 
 def assignments_holding(config: RefinedConfig) -> list[Assignment]:
-    """Parts in queries whose agents are to have a configuration, also those that are disabled or set by hand now."""
+    """Assignments whose agents are to have a configuration, also those disabled or set by hand now."""
     rows = Assignment.objects.filter(live__in=config.parts.values("live"))
     return [row for row in rows.select_related("agent", "live__query__cluster") if _is_held_by(row, config)]
 
 
 def agents_holding(config: RefinedConfig) -> list[Agent]:
-    """Agents that are to schedule by a configuration, also those that are disabled now."""
+    """Agents that are to schedule by a configuration, also those disabled now."""
     agents = Agent.objects.filter(cluster=config.cluster_id) if config.schedule_parts.exists() else ()
     return [agent for agent in agents if _is_from(config, agent, schedule_part_of)]
 
@@ -161,7 +161,7 @@ def _is_held_by(assignment: Assignment, config: RefinedConfig) -> bool:
 
 
 def _is_from(config: RefinedConfig, taker: Any, part_of_taker: Callable[..., Any]) -> bool:
-    """Whether it has this configuration, or one that brought it back."""
+    """Whether the recipient has this configuration, or a rollback to it."""
     part = part_of_taker(taker)
     while part is not None and part.config.origin == ConfigOrigin.ROLLBACK and part.config.parent is not None:
         part = part_of_taker(taker, below=part.config.parent.number)
@@ -176,7 +176,7 @@ def _restored_part(back: RefinedConfig, bad: RefinedConfig, assignment: Assignme
 
 
 def _restored_schedule(back: RefinedConfig, bad: RefinedConfig, agent: Agent, now: datetime) -> SchedulePart:
-    """What it had before; without anything the defaults, said in full words."""
+    """The schedule an agent had before; without one the defaults, in full."""
     before = schedule_part_of(agent, below=bad.number)
     settings = before.document["schedule"] if before else ScheduleSettings().to_dict()
     return schedule_make(config=back, agent=agent, settings=settings, now=now)

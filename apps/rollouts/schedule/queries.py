@@ -26,14 +26,14 @@ class ScheduledQuery:
     """A query at an agent; `rows` are its newest epochs, oldest first."""
 
     name: str
-    period_s: float | None  #: from one window's end to the next; None where it has no windows
+    period_s: float | None  #: from one window's end to the next; None without windows
     settings: ScheduleSettings
     rows: Sequence[EpochRow] = field(default=())
-    said: Mapping[str, Any] = field(default_factory=dict)  #: of the query in the agent's last heartbeat
+    said: Mapping[str, Any] = field(default_factory=dict)  #: report on the query in the agent's last heartbeat
 
     @cached_property
     def sweeps(self) -> list[Sweep]:
-        """Oldest first; a window that is issued again is another sweep."""
+        """Sweeps, oldest first; a window issued again is another sweep."""
         return sorted((sweep for row in self.rows for sweep in row.sweeps), key=lambda one: one.emitted_us)
 
     @property
@@ -51,7 +51,7 @@ class ScheduledQuery:
 
     @property
     def slack_s(self) -> float | None:
-        """How much later it could run without its next window being late; negative: too late already."""
+        """How much later the query could run without delaying its next window; negative if it is late already."""
         return self.last.slack_s if self.last is not None else None
 
     @property
@@ -61,7 +61,7 @@ class ScheduledQuery:
 
     @property
     def deadline_us(self) -> int | None:
-        """Of the earliest window that is not swept."""
+        """Deadline of the earliest window that is not swept."""
         if self.period_s is None or self.last is None:
             return None
         period_us = round(self.period_s * 1e6)
@@ -71,18 +71,18 @@ class ScheduledQuery:
 
     @property
     def backlog_s(self) -> float:
-        """How long its records may wait before they are sent on unprocessed."""
+        """Time that records may wait before they are sent on unprocessed."""
         return self.settings.backlog_s(self.period_s)
 
     @property
     def late(self) -> str:
-        """What keeps its windows from ending, as the agent says it."""
+        """The reason why its windows do not end, as the agent reports it."""
         return str(self.said.get("late") or "")
 
     # -- over the epochs that are kept
     @property
     def judged(self) -> list[Sweep]:
-        """Windows for whose watermark there was an interval."""
+        """Windows whose watermark was expected in an interval."""
         return [sweep for sweep in self.sweeps if sweep.is_hit is not None]
 
     @property
@@ -92,7 +92,7 @@ class ScheduledQuery:
 
     @property
     def is_off(self) -> bool:
-        """Whether fewer hits than wanted are more than chance explains, at two standard errors."""
+        """Whether the hit rate is below the confidence by more than two standard errors."""
         rate, count, confidence = self.hit_rate, len(self.judged), self.settings.confidence
         return rate is not None and rate < confidence - 2 * math.sqrt(confidence * (1 - confidence) / count)
 
@@ -102,16 +102,16 @@ class ScheduledQuery:
 
     @property
     def latency_p99_s(self) -> float | None:
-        """The latency that one window in a hundred exceeds; of fewer than a hundred the longest."""
+        """99 % quantile of window latency; the longest of fewer than a hundred."""
         return tail_latency_s([sweep.latency_s for sweep in self.sweeps])
 
     def ran_s(self, since_us: float) -> float:
-        """How long it had the core in epochs that began since then."""
+        """Seconds on the core in epochs that began since then."""
         return sum(ms for row in self.rows if row.epoch_us >= since_us for _, ms in row.spans) / 1e3
 
 
 def tail_latency_s(latencies_s: Sequence[float]) -> float | None:
-    """The 99 % quantile; of fewer than a hundred the longest, None of none.
+    """The 99 % quantile; the longest of fewer than a hundred, None without any.
 
     Examples
     --------
@@ -135,7 +135,7 @@ _DEFAULT = ScheduleSettings()
 def scheduled_queries(
     agents: Iterable[Agent], since_us: Mapping[str, int], settings: Mapping[str, ScheduleSettings] | None = None
 ) -> dict[str, list[ScheduledQuery]]:
-    """By agent's id the queries that run there, by name, with their epochs since a moment by the agent's own clock.
+    """Queries by id of the agent they run at, ordered by name, with their epochs since a moment by the agent's clock.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def _scheduled_query(part: Assignment, rows: list[EpochRow], settings: ScheduleS
 
 
 def memory_of(lines: Iterable[ScheduledQuery]) -> list[tuple[int, int]]:
-    """Bytes that waited at the end of each epoch, all queries together: (epoch, bytes), oldest first."""
+    """Bytes queued at the end of each epoch, all queries together: (epoch, bytes), oldest first."""
     sums: dict[int, int] = {}
     for line in lines:
         for row in line.rows:

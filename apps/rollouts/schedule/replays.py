@@ -43,12 +43,12 @@ MAX_EPOCHS = MAX_ROWS + 60  #: from the oldest to the newest: queries do not all
 _EPOCH_US = round(EPOCH_S * 1e6)
 _BIN_MS = 1e3 * EPOCH_S
 _MIN_CORES = 0.001
-_MAX_MISSING = 0.1  # of the epochs of a query, before it is said
+_MAX_MISSING = 0.1  # of the epochs of a query, without a note
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Arrivals, costs and delays of watermarks of the queries at an agent."""
+    """Recorded arrivals, costs and watermark delays of the queries at an agent."""
 
     queries: list[dict[str, Any]]  #: of the document of a replay
     cores: float  #: CPU seconds a second that operators could have had
@@ -69,7 +69,7 @@ class Recording:
 
 
 def recording_of(agent: str, lines: Sequence[ScheduledQuery]) -> Recording:
-    """What was recorded of the queries of an agent, `agent` its name.
+    """The recording of an agent's queries; `agent` is its name.
 
     Raises
     ------
@@ -86,12 +86,14 @@ def recording_of(agent: str, lines: Sequence[ScheduledQuery]) -> Recording:
     busy = [line for line in reported if _records(line)]
     windows = sum(len(line.sweeps) for line in busy)
     if bins < MIN_EPOCHS:
-        faults.append(Fault("epochs", f"{bins} epochs are recorded; {MIN_EPOCHS} are the least that is replayed"))
+        faults.append(Fault("epochs", f"{bins} epochs are recorded; at least {MIN_EPOCHS} are needed"))
     elif bins > MAX_EPOCHS:
-        said = f"they span {bins:,} epochs; {MAX_EPOCHS:,} are the most, so its clock was set meanwhile"
+        said = f"they span {bins:,} epochs; at most {MAX_EPOCHS:,} are possible, so its clock was adjusted meanwhile"
         faults.append(Fault("epochs", said))
     elif windows < MIN_WINDOWS:
-        faults.append(Fault("windows", f"{windows} windows were swept in {bins} epochs; {MIN_WINDOWS} are the least"))
+        faults.append(
+            Fault("windows", f"{windows} windows were swept in {bins} epochs; at least {MIN_WINDOWS} are needed")
+        )
     elif busy:
         return Recording(
             queries=[_query(line, since_us, bins) for line in busy],
@@ -116,7 +118,7 @@ def _records(line: ScheduledQuery) -> int:
 def _notes(lines: Sequence[ScheduledQuery], bins: int) -> list[str]:
     missing = {line.name: 1 - len(line.rows) / bins for line in lines}
     notes = [
-        f"{name}: {100 * share:.0f} % of the epochs were not told; nothing came in them, as far as is known"
+        f"{name}: {100 * share:.0f} % of the epochs are missing; they count as empty"
         for name, share in missing.items()
         if share > _MAX_MISSING
     ]
@@ -127,7 +129,9 @@ def _notes(lines: Sequence[ScheduledQuery], bins: int) -> list[str]:
 def _query(line: ScheduledQuery, since_us: int, bins: int) -> dict[str, Any]:
     arrivals = [0] * bins
     for row in line.rows:
-        arrivals[(row.epoch_us - since_us) // _EPOCH_US] += row.records_in  # a life begins where it begins
+        arrivals[(row.epoch_us - since_us) // _EPOCH_US] += (
+            row.records_in
+        )  # epochs of a new generation begin at any moment
     records = _records(line)
     worked = max(1, records - sum(row.overflow for row in line.rows))
     said = {
@@ -140,8 +144,8 @@ def _query(line: ScheduledQuery, since_us: int, bins: int) -> dict[str, Any]:
 
 
 def _windows(line: ScheduledQuery, since_us: int, bins: int) -> dict[str, Any]:
-    """Deadlines in these epochs, and how late the watermark of each came; of those between that were not told as late
-    as the others on average. Records with times far ahead end windows far ahead: these are left out."""
+    """Deadlines in these epochs, and the delay of each watermark; unreported ones between have the mean delay.
+    Windows far ahead, ended by records with times far ahead, are left out."""
     period_us = round(1e6 * (line.period_s or 0.0))
     first_us = math.ceil(since_us / period_us) * period_us
     delays: dict[int, float] = {}
@@ -158,7 +162,7 @@ def _windows(line: ScheduledQuery, since_us: int, bins: int) -> dict[str, Any]:
 
 
 def _cores(lines: Sequence[ScheduledQuery]) -> float:
-    """What a query could have had is what nobody else used, or its fair share: with what the others used it is all."""
+    """CPU seconds a second for operators. The budget of a query is what no other used, or its fair share."""
     used: dict[int, float] = {}
     available: dict[int, float] = {}
     for row in (row for line in lines for row in line.rows):
@@ -173,7 +177,7 @@ _MIN_S = 30.0
 
 @dataclass(frozen=True)
 class ReplayFigures:
-    """What one policy would have come to, of all queries together or of one. Seconds are None without windows."""
+    """Figures under one policy, of all queries together or of one. Seconds are None without windows."""
 
     windows: int
     mean_s: float | None
@@ -193,7 +197,7 @@ class Replay:
     """The same arrivals under several policies."""
 
     agent: str
-    in_force: str  #: the policy by which the agent said it schedules, `` where it said none
+    in_force: str  #: the policy the agent reported, empty if it reported none
     since_us: int  #: by the agent's clock
     until_us: int
     epochs: int
@@ -210,7 +214,7 @@ def replay_request(
     last_s: float = 300.0,
     user: User | None = None,
 ) -> Job:
-    """Ask what other policies would have made of what an agent recorded in the last seconds.
+    """Request a replay of an agent's recording of the last seconds under other policies.
 
     `policies` are those that agents know unless given; `schedule` the settings beside the policy, the defaults unless
     given.
@@ -262,10 +266,10 @@ def _checked(policies: Sequence[str], schedule: Mapping[str, Any] | None, last_s
 
 
 def replay_work(report: JobReporter) -> JobOutcome:
-    """The work of the job: the same arrivals under each policy."""
+    """Run the job: replay the arrivals under each policy."""
     from engine.klink.replay import replay  # it loads numba, which only workers need
 
-    report(0.0, "Replaying what was recorded")
+    report(0.0, "Replaying the recording")
     params = report.job.params
     result = replay(params["document"])
     page = f"/c/{report.job.cluster.slug}/sources/schedule/?agent={params['name']}#replay"
@@ -273,7 +277,7 @@ def replay_work(report: JobReporter) -> JobOutcome:
 
 
 def replay_of(job: Job) -> Replay | None:
-    """What came of a replay; None while nothing has."""
+    """The result of a replay; None before it has succeeded."""
     if job.state != JobState.SUCCEEDED or job.result is None:
         return None
     params = job.params
@@ -290,7 +294,7 @@ def replay_of(job: Job) -> Replay | None:
 
 
 def replay_latest(agent: Agent) -> Job | None:
-    """The replay of an agent that was asked for last."""
+    """The newest replay job of an agent."""
     rows = Job.objects.filter(kind=JobKind.REPLAY, cluster=agent.cluster_id, params__agent=str(agent.pk))
     return rows.order_by("-created_at").first()
 

@@ -37,28 +37,28 @@ __all__ = [
 
 @dataclass(frozen=True)
 class AgentSchedule:
-    """How an agent shares its core, and how it is to."""
+    """Schedule of an agent: reported and intended."""
 
     agent: Any  #: the row
-    settings: Any  #: `ScheduleSettings` in force: those of the document that it says it has, else the defaults
-    config: str  #: in force, `c-9`; `` where it has none
+    settings: Any  #: `ScheduleSettings` in force: those of the reported document, else the defaults
+    config: str  #: in force, `c-9`; empty if there is none
     version: int
-    wanted: str  #: that it is to have, `c-10`; `` where none is meant for it
-    part_id: int | None  #: of it that is meant for this agent
+    wanted: str  #: intended, `c-10`; empty if there is none
+    part_id: int | None  #: of the intended configuration
     behind: bool
     canary: bool
-    refused: tuple[str, ...]  #: why it refuses the one that is meant for it
-    report: dict[str, Any]  #: policy, mode, memory and so on as it said last; empty of older agents
+    refused: tuple[str, ...]  #: reasons why it refuses the intended one
+    report: dict[str, Any]  #: policy, mode, memory and so on in the last heartbeat; empty from older agents
 
     @property
     def policy(self) -> str:
-        """By which it says it schedules; empty where it said nothing."""
+        """The reported policy; empty if none was reported."""
         return str(self.report.get("policy") or "")
 
 
 @dataclass(frozen=True)
 class SwitchAgent:
-    """What a switch of scheduling changes at an agent."""
+    """Changes of a switch at an agent."""
 
     name: str
     policy_before: str
@@ -69,28 +69,28 @@ class SwitchAgent:
 
 @dataclass(frozen=True)
 class SwitchPreview:
-    """What a switch of scheduling would do."""
+    """Preview of a switch of scheduling."""
 
     settings: dict[str, Any]  #: all of them, as agents would have them
     agents: tuple[SwitchAgent, ...]
-    judged: tuple[str, ...]  #: what its guard looks at, in words
-    stages: tuple[int, ...]  #: how many agents each stage adds, canaries first
-    least_s: float  #: until all have it, at the least
-    waits_for: str  #: `c-8`, which is on its way; `` where it would begin at once
-    unchanged: bool  #: all of these agents schedule so already, or are about to
+    judged: tuple[str, ...]  #: measures its guard judges, as texts
+    stages: tuple[int, ...]  #: agents each stage adds, canaries first
+    least_s: float  #: shortest time until all agents have it
+    waits_for: str  #: `c-8`, which is under way; empty if it would begin at once
+    unchanged: bool  #: all of these agents have the schedule already, or are about to
 
 
 @dataclass(frozen=True)
 class ScheduleSwitch:
-    """A switch that was made, or what makes one needless."""
+    """Result of a switch: the configuration that was made, or that makes one needless."""
 
-    config: Any | None  #: None where agents have always scheduled so
+    config: Any | None  #: None if the agents always had this schedule
     rollout: Any | None
     made: bool
 
 
 def schedules_of(cluster: Cluster) -> dict[str, AgentSchedule]:
-    """By id of each agent that shares a core between live queries, in order of their names."""
+    """Schedules by id of each agent that shares a core between live queries, ordered by name."""
     agents = list(agents_with_schedules(agents_scheduling(cluster)))
     had = _settings_of(cluster, agents)
     watched = RolloutMember.objects.filter(
@@ -101,11 +101,11 @@ def schedules_of(cluster: Cluster) -> dict[str, AgentSchedule]:
 
 
 def _settings_of(cluster: Cluster, agents: list[Agent]) -> dict[tuple[int, str], ScheduleSettings]:
-    """By number of the configuration and agent's id, `*` for all: of those that agents say they have."""
+    """Settings of reported configurations by their number and agent's id, `*` for all agents."""
     numbers = {reported_version(_report(agent)) for agent in agents}
     parts = SchedulePart.objects.filter(config__cluster=cluster, config__number__in=numbers)
-    parts_ = parts.values_list("config__number", "document")
-    return {(number, said["agent"]): ScheduleSettings.parse(said["schedule"]) for number, said in parts_}
+    rows = parts.values_list("config__number", "document")
+    return {(number, said["agent"]): ScheduleSettings.parse(said["schedule"]) for number, said in rows}
 
 
 def _report(agent: Agent) -> dict:
@@ -132,15 +132,15 @@ def _state(
     )
 
 
-MAX_AGENTS = 100  #: of one answer, the first by name
-MAX_EPOCHS = 100_000  #: of all queries together, that are read for one answer
+MAX_AGENTS = 100  #: in one response, the first by name
+MAX_EPOCHS = 100_000  #: read for one response, all queries together
 _REPORTED = ("mode", "reason", "memory_bytes", "memory_bound", "cycle_ms", "starved")
 
 
 def scheduled_queries_since(
     states: Sequence[AgentSchedule], now: datetime, last_s: float
 ) -> dict[str, list[ScheduledQuery]]:
-    """By agent's id the queries that run there, with what they recorded in the last seconds by the agent's clock."""
+    """Queries by id of the agent they run at, with epochs of the last seconds by the agent's clock."""
     since = {
         str(state.agent.pk): round(
             (now - timedelta(seconds=last_s - (state.agent.clock_offset_s or 0.0))).timestamp() * 1e6
@@ -152,7 +152,7 @@ def scheduled_queries_since(
 
 
 def cluster_facts(cluster: Cluster, now: datetime, last_s: float, agent: str = "") -> dict[str, Any]:
-    """Of each agent, or of the one that is named, how its queries shared its core in the last seconds."""
+    """Figures of each agent's queries on its core in the last seconds, or of one agent's."""
     states = [state for state in schedules_of(cluster).values() if agent in ("", state.agent.name)]
     shown = states[: _fitting(cluster, states, last_s)]
     lines = scheduled_queries_since(shown, now, last_s)
@@ -165,14 +165,14 @@ def cluster_facts(cluster: Cluster, now: datetime, last_s: float, agent: str = "
 
 
 def _fitting(cluster: Cluster, states: Sequence[AgentSchedule], last_s: float) -> int:
-    """How many agents one answer may be of; at least one."""
+    """Agents that fit into one response; at least one."""
     queries = Counter(parts_running(cluster).values_list("agent", flat=True))
     epochs = accumulate(queries[state.agent.pk] * last_s / EPOCH_S for state in states[:MAX_AGENTS])
     return max(1, sum(total <= MAX_EPOCHS for total in epochs))
 
 
 def agent_facts(agent: Agent, now: datetime, last_s: float) -> dict[str, Any] | None:
-    """Of one agent, epoch by epoch: which query ran when, slack, windows and memory; None where it runs none."""
+    """Timeline of one agent by epoch: running query, slack, windows and memory; None if it runs no query."""
     state = schedules_of(agent.cluster).get(str(agent.pk))
     if state is None:
         return None
@@ -213,15 +213,15 @@ def _agent(state: AgentSchedule, lines: Sequence[ScheduledQuery]) -> dict[str, A
 
 
 def _windows(lines: Sequence[ScheduledQuery]) -> dict[str, Any]:
-    """How late windows were, and how many of their watermarks came when they were expected."""
+    """Latency of windows, and the share of their watermarks that came as expected."""
     latencies = [sweep.latency_s for line in lines for sweep in line.sweeps]
-    judged = [one for line in lines for one in line.judged]
+    judged = [sweep for line in lines for sweep in line.judged]
     return {
         "windows": len(latencies),
         "latency_mean_s": fmean(latencies) if latencies else None,
         "latency_p99_s": tail_latency_s(latencies),
         "expected_windows": len(judged),
-        "hit_rate": sum(bool(one.is_hit) for one in judged) / len(judged) if judged else None,
+        "hit_rate": sum(bool(sweep.is_hit) for sweep in judged) / len(judged) if judged else None,
     }
 
 

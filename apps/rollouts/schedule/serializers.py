@@ -1,4 +1,4 @@
-"""How agents share their cores, as REST shows and takes it."""
+"""Schedules of agents, switches and replays over REST."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
     "SwitchedSerializer",
 ]
 
-_SETTINGS = "Of scheduling; what is left out has its default."
+_SETTINGS = "Of scheduling; fields left out have their defaults."
 
 
 def _names(limit: int = MAX_NAMES_LISTED, **options: Any) -> serializers.ListField:
@@ -29,7 +29,7 @@ def _names(limit: int = MAX_NAMES_LISTED, **options: Any) -> serializers.ListFie
 
 
 class SpanSerializer(StrictSerializer):
-    """Which seconds are shown, and of whom."""
+    """Span and agent of a schedule."""
 
     last_s = NumberField(min_value=10, max_value=900, default=300.0, help_text="Of epochs; 10 to 900.")
     agent = serializers.CharField(default="", allow_blank=True, help_text="Its name; all agents unless given.")

@@ -36,7 +36,7 @@ _OPEN_STATES = (*UNDER_WAY, RolloutState.WAITING)
 def schedule_preview(
     *, cluster: Cluster, settings: Mapping[str, Any], agents: Sequence[str] = (), canaries: Sequence[str] = ()
 ) -> SwitchPreview:
-    """What a switch would do: at which agents (by name; all unless given), what is judged, how long it takes at least.
+    """Preview a switch: agents (by name; all unless given), judged measures, shortest duration.
 
     `canaries` (names) would come first; without any they are chosen by chance when it begins.
 
@@ -70,8 +70,8 @@ def schedule_switch(
     words: str = "",
     now: datetime | None = None,
 ) -> ScheduleSwitch:
-    """Make the switch: a configuration whose rollout begins, or waits in line. Where agents schedule so already, or a
-    configuration for the same agents that says the same is on its way, there is nothing to make.
+    """Make the switch: a configuration whose rollout begins, or waits in line. If the agents have the schedule already,
+    or an equal configuration for the same agents is under way, nothing is made.
 
     Raises
     ------
@@ -129,9 +129,9 @@ def _agent(state: AgentSchedule, settings: ScheduleSettings, canaries: Sequence[
 def _judged(policy: RolloutPolicy) -> list[str]:
     late = f"more than {100 * policy.latency_rel:g} % and {policy.latency_abs_s:g} s"
     return [
-        f"latency of windows, mean and 99 % quantile, all queries of an agent together: {late}",
-        f"how long records wait: {late}",
-        f"records overflowing: more than {policy.overflow_pp:g} percentage points",
+        f"window latency, mean and 99 % quantile, all queries of an agent together: {late}",
+        f"time in queue: {late}",
+        f"overflow: more than {policy.overflow_pp:g} percentage points",
         f"bytes sent per record: more than {100 * policy.bytes_rel:g} %",
         f"delay of frames: {late}",
         f"CPU time per record that saves no bytes: more than {100 * policy.cpu_rel:g} %",
@@ -139,7 +139,7 @@ def _judged(policy: RolloutPolicy) -> list[str]:
 
 
 def _min_duration_s(cluster: Cluster, policy: RolloutPolicy, agents: Sequence[Agent], stages: int) -> float:
-    """As if each stage had one agent: more of them close their windows sooner."""
+    """Shortest duration, as if each stage had one agent: more agents close their windows sooner."""
     runs: dict[Any, list[Assignment]] = {}
     for part in parts_running(cluster):
         runs.setdefault(part.agent_id, []).append(part)
@@ -158,7 +158,7 @@ def _waits_for(cluster: Cluster) -> str:
 def _switch_in_force(
     cluster: Cluster, settings: ScheduleSettings, agents: Sequence[str], chosen: Sequence[AgentSchedule]
 ) -> ScheduleSwitch | None:
-    """What makes a switch needless: the newest that comes says the same, or nothing comes and all schedule so."""
+    """The equal switch that makes this one needless: the newest under way, or the schedule in force at all agents."""
     coming = RefinedConfig.objects.filter(
         cluster=cluster, rollout__state__in=_OPEN_STATES, schedule_parts__isnull=False
     )

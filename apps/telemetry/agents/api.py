@@ -1,4 +1,4 @@
-"""REST: agents, the tokens they join with, the sources they watch and tables to join with."""
+"""REST: agents, enrolment tokens, sources and static tables."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=EnrolmentCreateSerializer, responses={201: EnrolmentCreatedSerializer})
     def create(self, request: Request) -> Response:
         """Create a token: its secret is shown in this answer only."""
-        wanted = EnrolmentCreateSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        token, secret = enrolment_create(user=signed_in_user(request), **wanted.validated_data)
+        serializer = EnrolmentCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        token, secret = enrolment_create(user=signed_in_user(request), **serializer.validated_data)
         headers = {"Location": f"/api/v1/enrolment-tokens/{token.pk}", **_SECRET}
         return Response({**EnrolmentSerializer(token).data, "secret": secret}, status=201, headers=headers)
 
@@ -110,9 +110,9 @@ class AgentViewSet(
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Change its name, budget, place, options or parent, or whether what it sends is taken."""
         agent = self.get_object()
-        wanted = self.get_serializer(agent, data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        agent_update(agent=agent, **wanted.validated_data)
+        serializer = self.get_serializer(agent, data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        agent_update(agent=agent, **serializer.validated_data)
         return Response(self.get_serializer(self.get_queryset().get(pk=agent.pk)).data)
 
     def perform_destroy(self, instance: Agent) -> None:
@@ -122,9 +122,9 @@ class AgentViewSet(
     @action(detail=False, methods=["post"], authentication_classes=[], permission_classes=[AllowAny])
     def enrol(self, request: Request) -> Response:
         """Join a cluster with an enrolment token. The answer holds the agent's secret, shown this once."""
-        wanted = EnrolSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        joined = agent_enrol(address=request.META.get("REMOTE_ADDR", ""), **wanted.validated_data)
+        serializer = EnrolSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        joined = agent_enrol(address=request.META.get("REMOTE_ADDR", ""), **serializer.validated_data)
         body = {"agent": str(joined.agent.pk), "secret": joined.secret, "cluster": joined.agent.cluster.slug}
         return Response({**body, "heartbeat_s": HEARTBEAT_S}, status=201, headers=_SECRET)
 
@@ -139,9 +139,9 @@ class AgentViewSet(
         """An agent says how it is; the answer says which configuration is current and how far its frames have come."""
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_HEARTBEAT_BYTES:
             raise TooLarge(f"A heartbeat has at most {MAX_HEARTBEAT_BYTES // 1024} KiB.")
-        wanted = HeartbeatSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        says = {**cast(dict[str, Any], request.data), **wanted.validated_data}
+        serializer = HeartbeatSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        says = {**cast(dict[str, Any], request.data), **serializer.validated_data}
         return Response(agent_heartbeat(agent_id=pk, says=says))
 
     @extend_schema(responses=OpenApiTypes.OBJECT)

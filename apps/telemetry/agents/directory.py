@@ -44,7 +44,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class AgentFacts:
-    """What ingest knows of an agent. It stands for the caller of a request, too."""
+    """Facts of an agent for ingest. Also the caller of a request."""
 
     id: str
     name: str
@@ -58,7 +58,7 @@ class AgentFacts:
 
     @property
     def pk(self) -> str:
-        """For what is counted or remembered by caller."""
+        """Key for throttling and idempotency by caller."""
         return f"agent:{self.id}"
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class AgentFacts:
 
 
 class _Cache(Generic[Value]):
-    """Values that are looked up again after a while."""
+    """Cache of values that expire after a few seconds."""
 
     def __init__(self, look_up: Callable[[Any], Value]) -> None:
         self._look_up = look_up
@@ -103,7 +103,7 @@ def _agent(digest: str) -> AgentFacts | None:
 
 
 def _plans(agent_id: str) -> dict[str, frozenset[str]]:
-    """Plans by query that an agent has, or had, a part in; a relay sends for all agents that were ever below it.
+    """Plans by query of an agent's assignments, present and past; a relay sends for all agents ever below it.
 
     These may be gone, or of a time when the cluster had another name.
     """
@@ -132,24 +132,24 @@ def agent_by_digest(digest: str) -> AgentFacts | None:
 
 
 def plans_of(agent_id: str, *, again: bool = False) -> Mapping[str, frozenset[str]]:
-    """Digests of the plans an agent may send for, by query; `again` where something was not found."""
+    """Digests of the plans an agent may send for, by query; `again` reads them anew after a miss."""
     return _plans_by_agent.get(agent_id, _RETRY_S if again else CACHED_S)
 
 
 def cluster_of(agent_id: str) -> int:
-    """Key of an agent's cluster; 0 where there is no such agent, or no more."""
+    """Key of an agent's cluster; 0 if there is no such agent."""
     return _clusters.get(agent_id)
 
 
 def forget_facts() -> None:
-    """Look everything up again."""
+    """Drop everything from the cache."""
     _agents.clear()
     _clusters.clear()
     _plans_by_agent.clear()
 
 
 def forget_facts_on_commit() -> None:
-    """Called by whatever changes agents or assignments."""
+    """Drop the cache on commit: agents or assignments change."""
     transaction.on_commit(forget_facts)
 
 
@@ -157,7 +157,7 @@ SECRET_PREFIX = "sla_"
 
 
 class AgentAuthentication(BaseAuthentication):
-    """`Authorization: Bearer sla_…`, the secret that an agent got when it was enrolled."""
+    """`Authorization: Bearer sla_…`, the secret of an enrolled agent."""
 
     def authenticate(self, request: Request) -> tuple[AgentFacts, AgentFacts] | None:
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
@@ -174,14 +174,14 @@ class AgentAuthentication(BaseAuthentication):
 
 
 class AgentPermission(BasePermission):
-    """For agents alone, each for itself."""
+    """Permission for agents only, each for itself."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return isinstance(request.auth, AgentFacts) and _is_itself(request.auth, view)
 
 
 class AgentOrScope(BasePermission):
-    """An agent for itself, or a person or token with the view's scope."""
+    """Permission for an agent for itself, or a person or token with the view's scope."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if isinstance(request.auth, AgentFacts):

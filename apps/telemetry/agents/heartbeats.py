@@ -40,7 +40,7 @@ _MAX_NUMBER = 1e12
 
 
 class _InvalidReport(ValueError):
-    """What a value is and what was allowed."""
+    """An invalid value and what is allowed."""
 
 
 def _whole(value: Any) -> int:
@@ -119,7 +119,7 @@ def _or_none(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _or(default: Any, kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Of a field that older agents do not tell."""
+    """Reader of a field that older agents lack."""
     return lambda value: default if value is None else kind(value)
 
 
@@ -156,7 +156,7 @@ _CHANGE: Mapping[str, Callable[[Any], Any]] = {
 
 
 class _RowsField(serializers.Field):
-    """A list of objects, the newest last: the last `most` of them are read. What is not known of them is left out."""
+    """A list of objects, the newest last: the last `limit` of them are read, unknown fields ignored."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"default": list, **options})
@@ -181,7 +181,7 @@ class EpochsField(_RowsField):
 
 @extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MAX_CHANGES})
 class ChangesField(_RowsField):
-    """The last changes of load factors and how long each took to settle."""
+    """The last changes of load factors and the time each took to settle."""
 
     def to_internal_value(self, data: Any) -> list[dict[str, Any]]:
         return [
@@ -210,7 +210,7 @@ _SAMPLES = 8
 
 @dataclass
 class _AgentMemory:
-    """What this process remembers of an agent between two heartbeats."""
+    """State of an agent that this process keeps between heartbeats."""
 
     written: float = 0.0
     state: str = ""
@@ -226,7 +226,7 @@ _lock = threading.Lock()
 
 
 def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]:
-    """Take a heartbeat; the answer says the time, which configuration is current, and how far its frames have come.
+    """Take a heartbeat; the answer holds the time, the version of the configuration, and the progress of the frames.
 
     `accepted_seq` is null while Redis does not answer: nobody knows then. `committed_seq` is what the database knows to
     be behind the stream processor's checkpoint, so that an agent drops nothing that a lost Redis would ask for again.
@@ -271,24 +271,24 @@ def _without_epochs(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _store_epochs(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
-    """Rows of queries that the agent has, or had, a part in."""
+    """Store epochs of queries with an assignment of the agent, present or past."""
     if not rows:
         return
     mine = plans_of(agent)
     try:
         epochs_add(agent, {query: own for query, own in rows.items() if query in mine})
     except redis.RedisError as error:
-        _log.warning("epochs of agent %s are not kept: %s", agent, error)
+        _log.warning("epochs of agent %s are not stored: %s", agent, error)
 
 
 def _refined(says: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """By query, and of the schedule under no name: the refined document in force, and that refused last and why."""
+    """Acknowledgements by query, and of the schedule under an empty name: versions in force and last refused."""
     rows = {row["query"]: row for row in says["queries"]} | {"": says.get("schedule") or {}}
     return {name: (row.get("refined"), row.get("refused")) for name, row in rows.items()}
 
 
 def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:
-    """Accepted and committed. What the agent was told to be committed, it has dropped: it is taken at its word."""
+    """Accepted and committed sequence numbers. Frames the agent was told are committed it has dropped already."""
     floor = max(agent.committed.get(says["life"], 0), says.get("committed_seq", 0))
     try:
         progress = broker.generation_progress(stream_client(), str(agent.pk), says["life"], floor)
@@ -298,7 +298,7 @@ def _progress(agent: Agent, says: Mapping[str, Any]) -> tuple[int | None, int]:
 
 
 def _offset(memory: _AgentMemory, sample: float) -> float:
-    """The agent's clock minus ours. Every sample is too low by the time its request took, so the highest is nearest.
+    """Clock skew: the agent's clock minus ours. Each sample is too low by its request's duration: the highest is best.
 
     A clock set forward shows at once, one set back when the samples before it are forgotten.
     """
@@ -307,7 +307,7 @@ def _offset(memory: _AgentMemory, sample: float) -> float:
 
 
 def _announce(cluster: str, changed: bool) -> None:
-    """Pages hear at once of a changed state, and else every few seconds of new numbers."""
+    """Tell open pages of a changed state at once, of new numbers every few seconds."""
     with _lock:
         now = time.monotonic()
         if not changed and now - _announced.get(cluster, 0.0) < ANNOUNCE_S:

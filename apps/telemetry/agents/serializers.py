@@ -1,4 +1,4 @@
-"""Agents, tokens, sources and live queries as REST shows and takes them. Rules beyond types are the services'."""
+"""Agents, tokens, sources and tables over REST. Types are checked here, rules in the services."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EnrolmentSerializer(StrictSerializer):
 
 
 class EnrolmentCreateSerializer(StrictSerializer):
-    """What to say of a new enrolment token; `enrolment_create` judges it."""
+    """Request for an enrolment token; `enrolment_create` checks it."""
 
     cluster = ClusterField()
     note = serializers.CharField(required=False, allow_blank=True, max_length=MAX_SHORT_NOTE)
@@ -60,7 +60,7 @@ class EnrolmentCreatedSerializer(EnrolmentSerializer):
 
 
 class EnrolSerializer(StrictSerializer):
-    """What an agent says when it joins."""
+    """Request of an agent that enrols."""
 
     token = serializers.CharField(max_length=200, help_text="`sle_…`")
     name = serializers.CharField(max_length=MAX_SLUG)
@@ -72,7 +72,7 @@ class EnrolSerializer(StrictSerializer):
 
 
 class EnrolledSerializer(serializers.Serializer):
-    """A new member: its id, and its secret, shown this once."""
+    """An enrolled agent: its id and its secret, shown this once."""
 
     agent = serializers.UUIDField()
     secret = serializers.CharField()
@@ -95,7 +95,7 @@ class ParentNameField(serializers.CharField):
 
 
 class AgentSerializer(StrictSerializer):
-    """An agent: what it is told, what it said last, and how it is, with reasons."""
+    """An agent: settings, last heartbeat, state and reasons."""
 
     id = serializers.UUIDField(read_only=True)
     cluster = serializers.CharField(source="cluster.slug", read_only=True)

@@ -68,7 +68,7 @@ def agent_update(*, agent: Agent, **fields: Any) -> Agent:
 
 @transaction.atomic
 def agent_delete(*, agent: Agent) -> None:
-    """Forget an agent: its secret is worth nothing from now on, and no query waits for it."""
+    """Delete an agent: its secret is void from now on, and no query waits for it."""
     touched = [*agent.children.values_list("pk", flat=True), *([agent.parent_id] if agent.parent_id else [])]
     announce(f"telemetry:{agent.cluster.slug}")
     agent.delete()
@@ -91,7 +91,7 @@ def _place_faults(agent: Agent) -> list[Fault]:
 
 
 def _budget_faults(agent: Agent, had_cores: float) -> list[Fault]:
-    """Of an agent that told of its host; what it was allowed before, it may keep."""
+    """Budgets above the cores of the host; a budget from before may stay."""
     budget, limit = agent.budget_cores, max(float(agent.cores), had_cores)
     if not agent.host or not isinstance(budget, (int, float)) or not limit < budget < math.inf:
         return []
@@ -99,7 +99,7 @@ def _budget_faults(agent: Agent, had_cores: float) -> list[Fault]:
 
 
 def _option_faults(agent: Agent) -> list[Fault]:
-    """Options of a source as this agent would have them are judged as a whole."""
+    """Faults of source options at this agent, together with those of the source."""
     source_options = agent.source_options
     if not isinstance(source_options, dict) or not all(
         isinstance(options, dict) for options in source_options.values()
@@ -125,7 +125,7 @@ _ALIVE_WITHIN = timedelta(seconds=30)  # an agent heard of within that is alive 
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A new member and its secret, which is told this once."""
+    """An enrolled agent and its secret, shown this once."""
 
     agent: Agent
     secret: str
@@ -187,7 +187,7 @@ def enrolment_create(
 
 @transaction.atomic
 def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
-    """Nobody joins with it from now on; who has joined stays. Revoking twice changes nothing."""
+    """Revoke a token: no agent enrols with it any more; enrolled ones stay. Revoking twice changes nothing."""
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])
@@ -197,7 +197,7 @@ def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
 
 @transaction.atomic
 def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> Enrolled:
-    """An agent joins the token's cluster. One of a known name is the same agent, with a new secret.
+    """Enrol an agent in the token's cluster. A known name is the same agent, with a new secret.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> En
 
 
 def _use(secret: str, address: str) -> EnrolmentToken:
-    """Count one use down; of several at once only as many succeed as there are uses left."""
+    """Use the token once; of concurrent uses only as many succeed as are left."""
     token = EnrolmentToken.objects.select_related("cluster").filter(digest=token_digest(secret.strip())).first()
     if token is None:
         raise NotAuthenticated("The enrolment token is not known.")
@@ -271,5 +271,5 @@ def _alive_elsewhere(agent: Agent, host: str) -> bool:
 
 
 def _node_named(cluster: Cluster, name: str) -> Node | None:
-    """The node of the same name, where there is one: most run one agent on each."""
+    """The node of the same name, if there is one."""
     return cluster.nodes.filter(name=name).first()

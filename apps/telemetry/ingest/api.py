@@ -74,12 +74,12 @@ class BatchesView(ApiMixin, APIView):
 
     @extend_schema(request=_BYTES, responses=AcceptedSerializer)
     def post(self, request: Request) -> Response:
-        """Take in numbered frames of an agent, each once. 409 `gap` says which is expected; 429 `full` to wait."""
+        """Ingest numbered frames of an agent, each once. 409 `gap` names the expected one; 429 `full` asks to wait."""
         return Response(frames_ingest(sender=request.auth, data=request.data))
 
 
 class ProducerView(ApiMixin, APIView):
-    """Records of programs that are no agents."""
+    """Records of producers."""
 
     parser_classes = [ArrowParser]
     scopes = {"POST": Scope.INGEST}
@@ -95,7 +95,7 @@ class ProducerView(ApiMixin, APIView):
         responses=BatchAcceptedSerializer,
     )
     def post(self, request: Request, cluster: str, query: str, operator: str) -> Response:
-        """Take in one batch of records, an Arrow IPC stream, that enters a live query at an operator."""
+        """Ingest one batch of records, an Arrow IPC stream, that enters a live query at an operator."""
         post = _post_of(request)
         live = live_by_key(cluster, query)
         return Response(batch_take(live=live, operator=operator, post=post, body=request.data or b""))
@@ -121,7 +121,7 @@ def _post_of(request: Request) -> ProducerPost:
 
 
 class PlanView(ApiMixin, APIView):
-    """What the stream processor is to do."""
+    """The plan of the stream processor."""
 
     scopes = {"GET": Scope.INGEST}
 
@@ -138,7 +138,7 @@ class PipelineView(ApiMixin, APIView):
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, digest: str) -> Response:
-        """A pipeline that runs, or once ran: what was computed with it may still be on its way."""
+        """A pipeline that runs, or once ran: frames computed with it may still arrive."""
         return Response(pipeline_by_digest(digest).document)
 
 
@@ -150,17 +150,17 @@ class FramesView(ApiMixin, APIView):
 
     @extend_schema(request=_BYTES, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
-        """Take in result and statistics frames of the stream processor; what comes again changes nothing."""
+        """Ingest result and statistics frames of the stream processor; repeated frames change nothing."""
         frames = [frame for frame, _ in frames_read(request.data)]
         return Response({"received": frames_receive(frames)})
 
 
 class StreamStateView(ApiMixin, APIView):
-    """The stream processor as it describes itself."""
+    """State of the stream processor."""
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request) -> Response:
-        """State, lag and watermarks; `away` when it has said nothing for a while."""
+        """State, lag and watermarks; `away` without a recent report."""
         return Response(stream_state())
 
 

@@ -61,7 +61,7 @@ _NAMES = tuple(field.name for field in fields(EpochRow))
 
 
 def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
-    """Keep rows by query, oldest first. Rows that are kept already, or older than these, are left out.
+    """Store rows by query, oldest first. Rows already stored, or older than these, are ignored.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
 def epochs_of(agents: Iterable[Any], since_us: int | None = None) -> dict[str, dict[str, list[EpochRow]]]:
     """Rows by agent's id and query, oldest first, of epochs that began at `since_us` or later by the agents' clocks.
 
-    Agents of which nothing is known are left out; all are while Redis does not answer.
+    Agents without rows are left out; all are while Redis does not answer.
     """
     return epochs_since(dict.fromkeys(map(str, agents), since_us))
 
@@ -116,7 +116,7 @@ def epochs_since(since: Mapping[str, int | None]) -> dict[str, dict[str, list[Ep
 
 
 def _count(newest_us: int, since_us: int | None) -> int:
-    """How many rows there can be since; at least one is asked for."""
+    """Upper bound of rows since then; at least one."""
     if since_us is None:
         return MAX_ROWS
     return min(max(math.ceil((newest_us - since_us) / _MIN_EPOCH_US) + 1, 1), MAX_ROWS)
@@ -146,13 +146,13 @@ RecordedEpochs = Mapping[str, Mapping[str, list[EpochRow]]]
 
 
 def recorded_epochs(agents: Iterable[Agent], now: datetime, last_s: float) -> RecordedEpochs:
-    """What these agents reported of the last seconds, as they stamped it; nothing while Redis is away."""
+    """Epochs of these agents in the last seconds, with their own timestamps; empty without Redis."""
     since_us = round((now - timedelta(seconds=last_s)).timestamp() * 1e6)
     return epochs_since({str(agent.pk): since_us + _skew_us(agent) for agent in agents})
 
 
 def by_console_clock(rows: Sequence[EpochRow], agent: Agent, window_us: int) -> list[EpochRow]:
-    """Rows as nearly by the console's clock as whole windows allow: where windows close by the agent's stays told."""
+    """Rows corrected for clock skew by whole windows, so that the phase of the agent's windows stays."""
     shift_us = round(_skew_us(agent) / window_us) * window_us
     return [replace(row, epoch_us=row.epoch_us - shift_us) for row in rows] if shift_us else list(rows)
 
@@ -162,9 +162,9 @@ def _skew_us(agent: Agent) -> int:
 
 
 def window_times_us(live: LiveQuery) -> tuple[int, int]:
-    """From one window of a live query to the next, and how long each is; an epoch where it has none.
+    """Period and size of a live query's windows; an epoch without windows.
 
-    Partial rows leave once in so long, and are of so long.
+    Partial rows leave once in a period, and cover a size.
     """
     for operator in live.pipeline["operators"]:
         expression = operator["expression"]

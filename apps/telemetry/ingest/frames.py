@@ -46,7 +46,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 def plan_fault(agent: str, query: str, plan: str, path: str) -> Fault | None:
-    """Whether the agent has, or had, a part in the query with this plan. What is new is looked up at once."""
+    """Fault unless the agent has, or had, an assignment of the query with this plan. New ones are looked up at once."""
     for again in (False, True):
         if plan in plans_of(agent, again=again).get(query, ()):
             return None
@@ -58,7 +58,7 @@ def plan_fault(agent: str, query: str, plan: str, path: str) -> Fault | None:
 
 
 def counted_query_fault(frame: Frame, path: str) -> Fault | None:
-    """Whether each row of counters or sweeps is of a query that the agent may speak for. The columns are compared."""
+    """Fault unless the agent is authorised for the query of each row of counters or sweeps."""
     try:
         named = table_of(frame.body).select(["query", "plan"])
         named.validate(full=True)
@@ -99,7 +99,7 @@ _known: set[tuple[str, str, int, bytes]] = set()  # plan, kind, entry and the sc
 
 
 def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
-    """Take in a post of an agent: all of its frames are right, or none is taken.
+    """Ingest a post of an agent: all of its frames are valid, or none is taken.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def frames_read(data: bytes) -> list[tuple[Frame, memoryview]]:
 
 
 def frames_store(checked: CheckedFrames, floor: int) -> dict[str, int]:
-    """Hand frames of one agent and life to Redis; says how far they have come."""
+    """Hand frames of one agent generation to Redis; returns their progress."""
     with redis_or_unavailable() as client:
         result = broker.accept_frames(client, checked, limits(), floor)
     if result.refused == "gap":
@@ -199,7 +199,7 @@ def _mark_faults(frame: Frame, path: str) -> list[Fault]:
 
 
 def _body_fault(frame: Frame, path: str) -> Fault | None:
-    """Whether the body has the columns its entry takes. Bytes of a schema that was compared once are not read again."""
+    """Fault unless the body has the columns of its entry. A schema compared once is not read again."""
     key = (frame.plan, frame.kind.value, frame.entry, _schema_digest(frame.body))
     if key in _known:
         return None
@@ -223,7 +223,7 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
 
 
 def _schema_digest(body: bytes) -> bytes:
-    """Of the first message of an Arrow IPC stream, which is its schema and as long as its sender likes."""
+    """Digest of the first message of an Arrow IPC stream, its schema, which may be of any length."""
     schema = body[: _LEAD_BYTES + int.from_bytes(body[4:_LEAD_BYTES], "little")]
     return hashlib.blake2b(schema, digest_size=16).digest()
 
@@ -238,7 +238,7 @@ def _entry_schema(frame: Frame) -> pa.Schema | None:
 
 
 def schema_differs(actual: pa.Schema, expected: pa.Schema) -> str:
-    """In which column two schemas differ, in words; empty where the same columns stand, in whatever order."""
+    """Difference of two schemas as a text; empty if they have the same columns, in any order."""
     types = {field.name: field.type for field in actual}
     if len(actual) == len(expected) and types == {field.name: field.type for field in expected}:
         return ""
@@ -270,7 +270,7 @@ def receiver(kind: FrameKind) -> Callable[[Receiver], Receiver]:
 
 
 def frames_receive(frames: Sequence[Frame]) -> dict[str, int]:
-    """Hand frames to whoever takes them; returns how many of each kind.
+    """Hand frames to their receivers; returns how many of each kind.
 
     Raises
     ------

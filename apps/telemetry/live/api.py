@@ -1,4 +1,4 @@
-"""REST: queries on live telemetry, what agents and producers send, and what the stream processor asks and tells."""
+"""REST: queries on live telemetry."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LiveViewSet(
 
     @extend_schema(request=LiveUpdateSerializer, responses=LiveSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Change how load factors are found, weights, who takes part, or how long late records and agents count."""
+        """Change settings of load factors, weights, agents, or how long late records and agents are waited for."""
         live = self.get_object()
         serializer = LiveUpdateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)

@@ -1,4 +1,4 @@
-"""From a query's version to the pipeline that agents and stream processor execute."""
+"""Pipelines: the executable form of a query's version, for agents and stream processor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Executable", "executable_of", "partials_schema", "pipeline_by_digest
 
 @dataclass(frozen=True)
 class Executable:
-    """What of a version can be executed: a pipeline and its source, or the faults that prevent it.
+    """Executable form of a version: a pipeline and its source, or the faults that prevent it.
 
     There may be both: a pipeline whose operators can be judged, and why it cannot be live. `joined` is the other stream
     that it reads, where it joins one.
@@ -108,7 +108,7 @@ def _stream_of(expression: Any) -> str | None:
 def _joined(
     cluster: Cluster, main: TelemetrySource | None, operators: list[dict[str, Any]], faults: list[Fault]
 ) -> TelemetrySource | None:
-    """The stream that is joined. Its time, and the columns that are needed of it, need not be said: it has them."""
+    """The joined stream. Its time column and needed columns may be left out: the source defines them."""
     row = next((operator for operator in operators if _stream_of(operator["expression"]) is not None), None)
     if row is None:
         return None
@@ -128,7 +128,7 @@ def _joined(
 
 
 def _differing(name: str, says: Mapping[str, Any], source: TelemetrySource) -> Iterator[Fault]:
-    """Where an operator says other than the source what its records are."""
+    """Faults where an operator contradicts its source."""
     if says.get("time", source.time) != source.time:
         said = f"operator {name!r} takes {says['time']!r} for the time of the stream {source.source_id!r}"
         yield Fault(name, f"{said}; allowed: {source.time}")
@@ -140,7 +140,7 @@ def _differing(name: str, says: Mapping[str, Any], source: TelemetrySource) -> I
 
 
 def _needed(says: Mapping[str, Any], source: TelemetrySource) -> dict[str, str]:
-    """Of the source's columns those that the join reads; all of them where it reads one that is not there."""
+    """Columns of the source that the join reads; all of them if it reads an unknown one."""
     pairs = [mapping for mapping in (says.get("on"), says.get("take")) if isinstance(mapping, dict)]
     columns = {source.time, *(str(theirs) for pair in pairs for theirs in pair.values())}
     return (
@@ -166,7 +166,7 @@ def _source(cluster: Cluster, chain: list[Operator], faults: list[Fault]) -> Tel
 
 
 def _operators(chain: list[Operator], faults: list[Fault]) -> list[dict[str, Any]]:
-    """Operators with their expressions; one that was fused is what it was fused from."""
+    """Operators with their expressions; fused ones are expanded."""
     documents: list[dict[str, Any]] = []
     for operator in chain:
         expression = operator.extra.get("expression")

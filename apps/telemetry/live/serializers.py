@@ -1,4 +1,4 @@
-"""Live queries, heartbeats and what is sent, as REST shows and takes them."""
+"""Live queries, heartbeats and progress of frames over REST."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SpoolSerializer(serializers.Serializer):
 
 
 class _Faults(serializers.ListField):
-    """Texts for people; what is too much of them is cut, for a report that is refused helps nobody."""
+    """Texts for people, cut if too many or too long: a refused report helps nobody."""
 
     child = serializers.CharField(allow_blank=True)
 
@@ -56,7 +56,7 @@ class _Faults(serializers.ListField):
 
 
 class _Text(serializers.CharField):
-    """A text for people, cut where it is too long."""
+    """A text for people, cut if too long."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"default": "", "allow_blank": True, **options})
@@ -73,7 +73,7 @@ class RefinedReportSerializer(serializers.Serializer):
 
 
 class RefusedReportSerializer(serializers.Serializer):
-    """The refined document that was refused last, and why. One that cannot be read has neither number nor name."""
+    """The refined document that was refused last, with reasons. An unreadable one has neither number nor name."""
 
     version = serializers.IntegerField(min_value=0, allow_null=True, default=None)
     config = serializers.CharField(max_length=MAX_KIND, allow_null=True, default=None)
@@ -81,19 +81,19 @@ class RefusedReportSerializer(serializers.Serializer):
 
 
 class ScheduleReportSerializer(serializers.Serializer):
-    """How an agent's queries share its core."""
+    """Report on the scheduling of an agent's queries."""
 
-    policy = serializers.CharField(max_length=MAX_STATE_TEXT, help_text="Which query runs next.")
+    policy = serializers.CharField(max_length=MAX_STATE_TEXT, help_text="Policy of scheduling.")
     mode = serializers.CharField(
-        max_length=MAX_KIND, default="", allow_blank=True, help_text="What counts now: latency, memory or saturated."
+        max_length=MAX_KIND, default="", allow_blank=True, help_text="Mode: latency, memory or saturated."
     )
     memory_bytes = serializers.IntegerField(min_value=0, max_value=_MAX_SEQ, default=0, help_text="Waiting records.")
     memory_bound = serializers.IntegerField(min_value=0, max_value=_MAX_SEQ, default=0)
-    cycle_ms = serializers.FloatField(min_value=0, max_value=1e6, default=0.0, help_text="How long a choice holds.")
+    cycle_ms = serializers.FloatField(min_value=0, max_value=1e6, default=0.0, help_text="Scheduling quantum.")
     starved = serializers.IntegerField(
-        min_value=0, max_value=_MAX_SEQ, default=0, help_text="Turns given because a query had waited too long."
+        min_value=0, max_value=_MAX_SEQ, default=0, help_text="Quanta given because of the starvation limit."
     )
-    reason = _Text(help_text="Why the mode is what it is.")
+    reason = _Text(help_text="Reason of the mode.")
     refined = RefinedReportSerializer(allow_null=True, default=None)
     refused = RefusedReportSerializer(allow_null=True, default=None)
 
@@ -106,15 +106,15 @@ class QueryReportSerializer(serializers.Serializer):
     load_factors = serializers.ListField(child=serializers.FloatField(), default=list, max_length=64)
     phase = serializers.CharField(max_length=MAX_KIND, default="", allow_blank=True)
     adapting = serializers.CharField(
-        max_length=MAX_STATE_TEXT, default="", allow_blank=True, help_text="What the last epoch was."
+        max_length=MAX_STATE_TEXT, default="", allow_blank=True, help_text="State of the last epoch."
     )
-    reason = _Text(help_text="Why the load factors are what they are.")
+    reason = _Text(help_text="Reason of the load factors.")
     z = serializers.FloatField(allow_null=True, default=None, help_text="Effective budget over budget.")
     refined = RefinedReportSerializer(allow_null=True, default=None)
     refused = RefusedReportSerializer(allow_null=True, default=None)
     moves = serializers.IntegerField(min_value=0, default=0, help_text="How often load factors were changed.")
     stable_epochs = serializers.IntegerField(min_value=0, default=0)
-    late = _Text(help_text="Why no watermark closes its windows; empty where they close.")
+    late = _Text(help_text="Why no watermark closes its windows; empty if they close.")
     changes = ChangesField()
     epochs = EpochsField()
     faults = _Faults()
@@ -130,7 +130,7 @@ class CollectorReportSerializer(serializers.Serializer):
 
 
 class HeartbeatSerializer(serializers.Serializer):
-    """What an agent says of itself. Fields that this console does not know yet are let through unread."""
+    """Heartbeat of an agent. Unknown fields are kept unread."""
 
     life = serializers.RegexField(r"\A[A-Za-z0-9_-]{1,64}\Z")
     version = serializers.CharField(max_length=MAX_VERSION_TEXT, default="", allow_blank=True)
@@ -160,7 +160,7 @@ class HeartbeatAnswerSerializer(serializers.Serializer):
 
 
 class AcceptedSerializer(serializers.Serializer):
-    """How far an agent's frames have come."""
+    """Progress of an agent's frames."""
 
     accepted_seq = serializers.IntegerField()
     committed_seq = serializers.IntegerField()
@@ -168,21 +168,21 @@ class AcceptedSerializer(serializers.Serializer):
 
 
 class BatchAcceptedSerializer(serializers.Serializer):
-    """How far a producer's batches have come."""
+    """Progress of a producer's batches."""
 
     accepted_sequence = serializers.IntegerField()
     duplicates = serializers.IntegerField()
 
 
 class StreamPlanSerializer(serializers.Serializer):
-    """What the stream processor is to do."""
+    """Plan of the stream processor."""
 
     version = serializers.IntegerField()
     queries = serializers.ListField(child=serializers.DictField())
 
 
 class PartSerializer(StrictSerializer):
-    """An agent's part in a live query; what is left out stays as it is."""
+    """An agent's assignment in a live query; fields left out stay as they are."""
 
     agent = serializers.CharField(help_text="Its name.")
     settings = serializers.JSONField(required=False, help_text=_SETTINGS)
@@ -229,7 +229,7 @@ class LiveSerializer(StrictSerializer):
 
 
 class LiveStartSerializer(StrictSerializer):
-    """Which query is to run on which agents."""
+    """Request to run a query on agents."""
 
     cluster = ClusterField()
     query = serializers.CharField()
@@ -246,7 +246,7 @@ class LiveStartSerializer(StrictSerializer):
 
 
 class LiveUpdateSerializer(StrictSerializer):
-    """What of a live query changes while it runs."""
+    """Change of a running live query."""
 
     retain_s = NumberField(required=False)
     idle_after_s = NumberField(required=False)

@@ -39,7 +39,7 @@ FACTOR = 1.0  # of an operator that is new where load factors are set by hand: n
 
 
 def live_announce(live: LiveQuery) -> None:
-    """Tell open pages that something of a live query changed."""
+    """Tell open pages that a live query changed."""
     announce(f"telemetry:{live.query.cluster.slug}")
     announce(f"query:{live.key}")
 
@@ -52,7 +52,7 @@ def live_start(
     settings: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> LiveQuery:
-    """Run an admitted query on what these agents collect. One that ran before goes on under its name.
+    """Run an admitted query on the records of these agents. One that ran before goes on under its name.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def live_start(
 
 @transaction.atomic
 def live_stop(*, live: LiveQuery, fault: str = "") -> LiveQuery:
-    """End a live run; what agents still hold of it is taken in. Stopping twice changes nothing.
+    """Stop a live query; frames that agents still hold are accepted. Stopping twice changes nothing.
 
     `fault` is why, where nobody asked for it.
     """
@@ -110,7 +110,7 @@ def live_stop(*, live: LiveQuery, fault: str = "") -> LiveQuery:
 
 @transaction.atomic
 def live_delete(*, live: LiveQuery) -> None:
-    """Forget a live run that has been stopped, with its results."""
+    """Delete a stopped live query, with its results."""
     if live.state != LiveState.STOPPED:
         raise Conflict(f"Query {live.query.name!r} is live. Stop it first.")
     live_announce(live)
@@ -138,7 +138,7 @@ def assignment_set(
     weight: float | None = None,
     enabled: bool | None = None,
 ) -> Assignment:
-    """Give an agent a part in a live query, or change it: what is not given stays as it is.
+    """Create or change an agent's assignment in a live query; fields not given stay as they are.
 
     `settings` say how it finds its load factors: `{}` leaves them to the agent, `adapting.fixed` sets them by hand.
 
@@ -163,7 +163,7 @@ def assignment_set(
 
 @transaction.atomic
 def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
-    """Execute what the query's running version, its source and its tables say now; returns what prevents it.
+    """Renew the pipeline from the query's running version, its source and tables; returns the faults that prevent it.
 
     An operator that stays keeps its load factor where that was set by hand.
     """
@@ -187,7 +187,7 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
 
 
 def _assume(live: LiveQuery, executable: Executable) -> None:
-    """Take over what can be executed. A pipeline of other bytes is another plan."""
+    """Take over the executable pipeline. Other bytes make another plan."""
     assert executable.pipeline is not None  # where there are no faults
     live.version, live.source, live.joined = live.query.running_version, executable.source, executable.joined
     live.plan, live.pipeline = executable.pipeline.digest, executable.pipeline.document
@@ -203,7 +203,7 @@ def _store(live: LiveQuery) -> None:
 
 
 def _renew(live: LiveQuery) -> None:
-    """After a change of parts: who may send is noted, configurations get new numbers, pages hear of it."""
+    """After a change of assignments: note who may send, renew configurations, tell open pages."""
     taking_part = live.assignments.filter(enabled=True).values_list("agent", flat=True)
     KnownPlan.objects.get(query=live.key, digest=live.plan).agents.add(*taking_part)
     configs_renew(live.assignments.values_list("agent", flat=True))
@@ -234,7 +234,7 @@ def _agent_faults(query: Query, agents: Sequence[Agent]) -> list[Fault]:
 
 
 def connect() -> None:
-    """Watch queries: one that stops ends its live run, one whose version or cluster's name changes goes on with it.
+    """Follow queries: a stopped one stops its live query; a new version or cluster name renews its pipeline.
 
     An agent that is deleted, by itself or with its cluster, is sent away.
     """
@@ -269,7 +269,7 @@ def _running_lives() -> QuerySet[LiveQuery]:
 
 
 def _keep_up(live: LiveQuery) -> None:
-    """Another version is another pipeline, and frames name a query by its own name and its cluster's."""
+    """Renew the pipeline for another version or name: frames name a query by cluster and name."""
     named = KnownPlan.objects.filter(query=live.key, digest=live.plan, live=live).exists()
     if named and live.version_id == live.query.running_version_id:
         return

@@ -1,4 +1,4 @@
-"""Sources that agents watch, and the small tables that queries join with."""
+"""Changes to sources, and to the static tables that queries join with."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def source_delete(*, source: TelemetrySource) -> None:
 
 
 def _readers(lives: QuerySet[LiveQuery], source: TelemetrySource) -> list[str]:
-    """Names of those that read the source, as theirs or to join with it."""
+    """Names of queries that read the source, as their own or to join with it."""
     return list(lives.filter(Q(source=source) | Q(joined=source)).values_list("query__name", flat=True))
 
 
@@ -90,7 +90,7 @@ def table_upsert(
     rows: Sequence[Any] | None = None,
     create: bool = False,
 ) -> StaticTable:
-    """Create a table, or replace what is given of one. Live queries that join with it go on with its new rows.
+    """Create a table, or replace the given fields of one. Live queries that join with it go on with the new rows.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def _source_faults(source: TelemetrySource) -> list[Fault]:
 
 
 def options_faults(source: TelemetrySource, options: Any, path: str = "options") -> list[Fault]:
-    """What an agent would find wrong with a source under these options: it reads the very same rules."""
+    """Faults of a source under these options, by the rules that agents apply."""
     says = {"kind": source.kind, "options": options, "time": source.time, "columns": source.columns}
     document = {"version": 1, "agent": "a", "cluster": "c", "sources": {"s": says}, "queries": []}
     try:
@@ -181,7 +181,7 @@ def _field(path: str, options: str) -> str:
 
 
 def _table_faults(table: StaticTable) -> list[Fault]:
-    """What the engine would find wrong with the table in a pipeline."""
+    """Faults of the table in a pipeline, by the engine's rules."""
     if not isinstance(table.rows, (list, tuple)):
         return [Fault("rows", "rows is no list; allowed: a list of rows, each a list of cells")]
     if len(table.rows) > MAX_TABLE_ROWS:

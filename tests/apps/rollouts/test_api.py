@@ -47,7 +47,7 @@ def test_config_is_created_started_and_rolled_back(fleet: Fleet, api: APIClient)
     assert sum(member["stage"] == 0 for member in more["members"]) == 2
     back = api.post(f"{HERE}/rollouts/1/roll-back", {"reason": "a mistake"}, format="json").json()
     assert (back["state"], back["back"], back["reasons"]) == ("rolling-back", "c-2", ["a mistake"])
-    assert back["events"][-1]["words"] == "taken back: a mistake"
+    assert back["events"][-1]["words"] == "rolled back: a mistake"
     assert [row["name"] for row in api.get(f"{HERE}/configs?origin=rollback").json()["results"]] == ["c-2"]
     assert api.get(f"{HERE}/rollouts?state=rolling-back").json()["results"][0]["config"] == "c-1"
 

@@ -69,7 +69,7 @@ def _worse(fleet: Fleet) -> None:
         person = partial(rollout_roll_back, rollout=rollout, reason="by hand", now=fleet.now)
         assert run_concurrently([guard, person, guard]) == {"done": 3}
     assert RefinedConfig.objects.count() == 2
-    assert RolloutEvent.objects.filter(words__startswith="taken back").count() == 1
+    assert RolloutEvent.objects.filter(words__regex=r"^rolled back( by its guard)?:").count() == 1
 
 
 def _switched(fleet: Fleet) -> None:

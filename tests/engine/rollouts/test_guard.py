@@ -201,7 +201,7 @@ def test_canary_whose_budget_changed_with_the_config_is_compared_with_the_contro
 
 
 def test_control_agents_whose_config_changed_are_left_out() -> None:
-    """One from which another configuration was just taken back got better meanwhile."""
+    """A control agent at which another configuration was just rolled back got better meanwhile."""
     since = BEGIN + 90 * SECOND
     healed = [replace(one, version=8 if one.epoch_us >= since else 5) for one in rows(applied_us=since)]
     healed = [times(2.0)(one) if one.version == 5 else one for one in healed]

@@ -1,4 +1,4 @@
-"""`./sluice manage agent_token`: a token with which agents join a cluster, for whoever runs the installation."""
+"""`./sluice manage agent_token`: an enrolment token for agents of a cluster."""
 
 from __future__ import annotations
 

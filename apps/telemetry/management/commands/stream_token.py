@@ -1,4 +1,4 @@
-"""`./sluice manage stream_token`: the token that the stream processor speaks to the console with."""
+"""`./sluice manage stream_token`: the token of the stream processor for the console."""
 
 from __future__ import annotations
 

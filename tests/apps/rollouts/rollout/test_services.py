@@ -94,7 +94,7 @@ class TestByHand:
         ada = user(name="ada")
         canaries_add(rollout=rollout, agents=others[:1], user=ada, now=fleet.now)
         event = rollout.events.last()
-        assert (event.by, event.words) == (ada, f"made canaries by hand: {others[0].name}")
+        assert (event.by, event.words) == (ada, f"canaries added by hand: {others[0].name}")
         fleet.step()
         assert len(fleet.holders(1)) == 2
         assert others[0].name in fleet.holders(1)

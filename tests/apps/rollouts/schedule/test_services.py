@@ -1,4 +1,4 @@
-"""Configurations that say how agents share their cores: given to whole agents, judged by windows, taken back."""
+"""Configurations that say how agents share their cores: for whole agents, judged by windows, rolled back."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class TestRollout:
         assert holders(fleet, 1) == {"a1"}
         member = rollout.members.get(agent__name="a2")
         assert (member.state, member.reasons) == (
-            "silent", ["it reports nothing of a schedule; agents of older versions know of none"]
+            "silent", ["it reports no schedule; agents of older versions do not support schedules"]
         )  # fmt: skip
         notes = Rollout.objects.get().verdict["notes"]
         assert any(

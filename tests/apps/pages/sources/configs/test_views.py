@@ -1,4 +1,4 @@
-"""Configurations of agents: made and checked, sent on their way, paused, taken back, and how careful rollouts are."""
+"""Configurations of agents: made and checked, rolled out, paused, rolled back; and the rollout policy."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_rollout_is_shown_paused_and_rolled_back(
     html = body(browser.get(SOURCES))
     assert "Config c-1 is being rolled back." in html
     assert "<b>Taken back:</b> bytes rose." in html
-    assert "taken back: bytes rose" in body(browser.get(f"{CONFIGS}1/")).lower()
+    assert "rolled back: bytes rose" in body(browser.get(f"{CONFIGS}1/")).lower()
     assert browser.post(f"{change}nonsense/").status_code == 404
     assert browser.post(f"{SOURCES}rollouts/999/pause/").status_code == 404
 
