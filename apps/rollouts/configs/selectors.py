@@ -117,10 +117,14 @@ def configs_by_agent(cluster: Cluster) -> dict[str, AgentConfigState]:
     number = Subquery(schedules.values("config__number")[:1])
     for assignment in assignments_refined(rows).annotate(schedule_number=number):
         by_agent[str(assignment.agent_id)].append(assignment)
-    ids = {assignment.part_id for listed in by_agent.values() for assignment in listed if assignment.part_id is not None}
+    ids = {
+        assignment.part_id for listed in by_agent.values() for assignment in listed if assignment.part_id is not None
+    }
     numbers = dict(RefinedPart.objects.filter(pk__in=ids).values_list("pk", "config__number"))
     meant = {agent: _intended_configs(listed, numbers) for agent, listed in by_agent.items()}
-    configs = _configs(cluster, {reported_version(assignment.report) for listed in meant.values() for assignment in listed})
+    configs = _configs(
+        cluster, {reported_version(assignment.report) for listed in meant.values() for assignment in listed}
+    )
     canaries = _canaries(cluster)
     return {agent: _state(by_agent[agent], meant[agent], configs, canaries.get(agent)) for agent in by_agent}
 
@@ -128,7 +132,11 @@ def configs_by_agent(cluster: Cluster) -> dict[str, AgentConfigState]:
 def _intended_configs(listed: Sequence[Assignment], numbers: Mapping[int, int]) -> list[_IntendedConfig]:
     """Intended configurations of an agent's queries that adapt, and of its schedule."""
     agent = listed[0].agent
-    intended = [_IntendedConfig(assignment.report, numbers.get(assignment.part_id, 0)) for assignment in listed if not assignment.by_hand]
+    intended = [
+        _IntendedConfig(assignment.report, numbers.get(assignment.part_id, 0))
+        for assignment in listed
+        if not assignment.by_hand
+    ]
     if agent.kind == AgentKind.AGENT:
         intended.append(_IntendedConfig(agent.heartbeat.get("schedule") or {}, listed[0].schedule_number or 0))
     return intended

@@ -21,7 +21,7 @@ def _nothing_remembered() -> None:
     heartbeats._heard.clear()
     heartbeats._announced.clear()
     frames._known.clear()
-    signals._looked.clear()
+    signals._advanced_at.clear()
 
 
 @pytest.fixture(autouse=True)

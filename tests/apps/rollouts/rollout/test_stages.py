@@ -132,7 +132,7 @@ class TestAnswers:
         rollout = started(fleet)
         fleet.step(advance=False)
         rollout_roll_back(rollout=rollout, reason="a mistake")
-        signals._looked.clear()  # more than a second went by
+        signals._advanced_at.clear()  # more than a second went by
         fleet.step(advance=False)
         assert fleet.state(rollout.config)[0] == "rolled-back"
         assert not fleet.holders(1)

@@ -57,7 +57,7 @@ def test_replay_document_holds_the_recorded_arrivals() -> None:
     assert (first_us % 2_000_000, first_us - found.since_us < 2_000_000) == (0, True)
     assert found.cores == pytest.approx(0.15 - 0.02 + 0.05)  # what one could have had, and what the other used
     gaps = [replace(line, rows=line.rows[::2]) if line.name == "quick" else line for line in lines]
-    assert any(note.startswith("quick: 50 % of the epochs were not told") for note in recording_of("a1", gaps).notes)
+    assert any(note.startswith("quick: 50 % of the epochs are missing") for note in recording_of("a1", gaps).notes)
     assert rows[0].epoch_us == found.since_us
 
 
@@ -66,7 +66,7 @@ def test_too_short_recording_is_refused_with_reasons() -> None:
     assert refused(agent) == {"s2s": "no epoch is recorded", "quick": "no epoch is recorded"}
     epochs(agent, slow, seconds=12)
     found = refused(agent)
-    assert found["epochs"] == "12 epochs are recorded; 30 are the least that is replayed"
+    assert found["epochs"] == "12 epochs are recorded; at least 30 are needed"
     epochs(agent, quick, records_in=0, sweeps=())
     assert refused(agent)["quick"] == "no record came"
 
@@ -82,7 +82,7 @@ def test_epochs_of_an_adjusted_clock_are_refused() -> None:
         recording_of("a1", [replace(lines[0], rows=[*lines[0].rows, *ahead]), lines[1]])
     (fault,) = told.value.faults
     assert (fault.path, fault.message) == (
-        "epochs", "they span 31,536,060 epochs; 960 are the most, so its clock was set meanwhile"
+        "epochs", "they span 31,536,060 epochs; at most 960 are possible, so its clock was adjusted meanwhile"
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def test_far_windows_are_ignored_and_generations_may_begin_between_epochs() -> N
 def test_query_without_windows_is_replayed_without_latencies() -> None:
     agent, (slow, _) = agent_with_two()
     epochs(agent, slow, sweeps=())
-    assert refused(agent)["windows"] == "0 windows were swept in 60 epochs; 3 are the least"
+    assert refused(agent)["windows"] == "0 windows were swept in 60 epochs; at least 3 are needed"
 
 
 def test_replay_request_is_checked() -> None:

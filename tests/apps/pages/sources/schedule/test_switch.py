@@ -43,7 +43,7 @@ def test_switch_is_previewed_before_it_starts(browser: Client, core: Any) -> Non
     assert "1 agent would get it; it takes" in html
     row = html.split("Table: what would change at each agent")[1].split("</tbody>")[0]
     assert "Klink" in row and "<b>round robin</b>" in row and "as they are" in row
-    assert "latency of windows" in html.lower().split("judged")[1], "what is judged is told"
+    assert "window latency" in html.lower().split("judged")[1], "what is judged is told"
     assert not RefinedConfig.objects.exists(), "a preview changes nothing"
     assert "Start with canaries" in html
     assert "&quot;settings&quot;: {&quot;policy&quot;: &quot;round-robin&quot;}" in html, "the same over REST"
