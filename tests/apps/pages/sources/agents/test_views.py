@@ -58,6 +58,7 @@ def test_change_is_shown_with_its_settling_time(browser: Client, live: LiveQuery
     assert "It settled in 2 epochs after its last change." in html
     assert "load factors now window 1, answered 1, pairs 0.50; CPU 0.10 of 0.30 cores; 0% of records overflow." in html
     assert "The last of 1 change settled in 2 epochs." in html
+    assert "Settling of probes" in html
     table = html.split("Table: changes of probes")[1]
     assert "The budget went from 0.2 to 0.4 cores" in table
     assert "pairs 0.20 → 0.50" in table
@@ -67,7 +68,7 @@ def test_change_is_shown_with_its_settling_time(browser: Client, live: LiveQuery
 
 
 def test_settling_chart_is_absent_without_epochs(browser: Client, live: LiveQuery) -> None:
-    assert "How probes settled" not in body(browser.get(AGENT))
+    assert "Settling of probes" not in body(browser.get(AGENT))
 
 
 def test_budget_is_previewed_while_the_slider_moves(browser: Client, live: LiveQuery) -> None:
