@@ -18,6 +18,7 @@ from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of, se
 from apps.planning.models import PlacementRun
 from apps.planning.placements.services import placement_live, placement_stop
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +55,7 @@ def address(run: PlacementRun, action: str = "") -> str:
 
 
 def test_placement_page_shows_nodes_with_their_operators(browser: Client, cluster: Cluster) -> None:
-    html = browser.get(PAGE).content.decode()
+    html = body(browser.get(PAGE))
     assert "2 operators of 2 queries on 3 nodes; a carries the most excess" in html
     assert 'aria-label="a: first/work: 0.70 of the core; second/work: 0.60 of the core"' in html
     assert html.count('class="pl-core hot"') == 1
@@ -64,7 +65,7 @@ def test_placement_page_shows_nodes_with_their_operators(browser: Client, cluste
 
 def test_nodes_are_searched_by_their_operators(browser: Client, cluster: Cluster) -> None:
     assert "Nothing matches" in text(browser.get(f"{PAGE}?node=zebra"))
-    html = browser.get(f"{PAGE}?node=second").content.decode()
+    html = body(browser.get(f"{PAGE}?node=second"))
     assert re.findall(r'class="pl-node"><a class="name" href="[^"]*">(\w+)', html) == ["a"]
     node_update(node=cluster.nodes.get(name="b"), state="draining")
     assert "draining" in text(browser.get(f"{PAGE}?node=b"))
@@ -73,7 +74,7 @@ def test_nodes_are_searched_by_their_operators(browser: Client, cluster: Cluster
 def test_hundreds_of_nodes_are_paginated(browser: Client, cluster: Cluster) -> None:
     for i in range(60):
         node_create(pool=cluster.pools.get(), name=f"m{i:02}")
-    first = browser.get(PAGE).content.decode()
+    first = body(browser.get(PAGE))
     assert "1 to 20 of 63 nodes" in first
     assert first.count('class="pl-node"') == 20
     assert browser.get(f"{PAGE}?nodes=4").content.decode().count('class="pl-node"') == 3
@@ -97,7 +98,7 @@ def test_search_ends_with_a_proposal(browser: Client, cluster: Cluster) -> None:
     assert "at most 2 moves" in words
     assert "1 that a move leaves or reaches" not in words
     assert "2 that a move leaves or reaches, of 3" in words
-    html = page.content.decode()
+    html = body(page)
     assert "leaves" in html
     assert "comes here" in html
     assert 'data-open="apply-dialog"' in html
@@ -194,7 +195,7 @@ def test_large_proposal_loads_its_staleness_separately(
     monkeypatch.setattr("apps.pages.placement.facts._LARGE", 1)
     run = search(browser)
     node_update(node=cluster.nodes.get(name="b"), capacity_cps=900.0)
-    page = browser.get(address(run)).content.decode()
+    page = body(browser.get(address(run)))
     assert "capacity changed" not in page
     assert f'hx-get="{address(run, "standing/")}"' in page
     assert "node b: capacity changed" in text(browser.get(address(run, "standing/")))
@@ -213,7 +214,7 @@ def test_each_action_needs_its_role(browser: Client, browser_of: Callable[..., C
     viewer = browser_of("viewer")
     page = text(viewer.get(PAGE))
     assert "may look, not search" in page
-    shown = viewer.get(address(run)).content.decode()
+    shown = body(viewer.get(address(run)))
     assert "apply-dialog" not in shown
     assert "Search again" not in shown
     for action in ("apply/", "stop/", "abort/", "undo/", "again/", "delete/"):
