@@ -38,7 +38,7 @@ class ReadOnlyConsumer(AsyncJsonWebsocketConsumer):
         self.accepted = True
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: Any) -> None:
-        """What is sent here is ignored."""
+        """Field that is ignored in requests."""
 
 
 class ChangesConsumer(ReadOnlyConsumer):

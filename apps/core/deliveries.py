@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 class Channel(models.TextChoices):
-    """How a message gets to its reader."""
+    """Channel of a message."""
 
     EMAIL = "email", "Mail"
     WEBHOOK = "webhook", "Webhook"
 
 
 class DeliveryState(models.TextChoices):
-    """How far a delivery is."""
+    """State of a delivery."""
 
     WAITING = "waiting", "Waiting"  #: for its first or next try
     SENDING = "sending", "Sending"  #: a worker has it; after the lease it is tried again

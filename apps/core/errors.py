@@ -84,7 +84,7 @@ class Forbidden(SluiceError):
 
 
 class Missing(SluiceError):
-    """What is asked for does not exist."""
+    """The requested object does not exist."""
 
     code, status = "missing", 404
 

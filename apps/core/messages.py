@@ -53,7 +53,7 @@ class Gone(Exception):
 
 
 def address_faults(url: object, path: str = "url") -> list[Fault]:
-    """What is wrong with an address as it is written; where its name leads is looked at when something is sent."""
+    """Fault of an address as it is written; where its name leads is looked at when something is sent."""
     parts = _split(url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         return [Fault(path, f"{url!r} cannot be used; allowed is an address that begins with http:// or https://")]
@@ -69,7 +69,7 @@ def address_faults(url: object, path: str = "url") -> list[Fault]:
 
 
 def host_of(url: str) -> str:
-    """What of an address may be shown to everybody: the rest often holds a secret."""
+    """Part of an address that may be shown to everybody: the rest often holds a secret."""
     parts = _split(url)
     return (parts.hostname if parts is not None else None) or ""
 

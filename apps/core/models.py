@@ -20,7 +20,7 @@ def pack_json(value: Any) -> bytes:
 
 
 def unpack_json(data: bytes | memoryview) -> Any:
-    """What `pack_json` was given; PostgreSQL hands out a memoryview."""
+    """Document packed by `pack_json`; PostgreSQL hands out a memoryview."""
     return json.loads(zstandard.decompress(bytes(data)))
 
 

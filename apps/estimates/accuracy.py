@@ -130,7 +130,9 @@ def _is_usable(window: ResultWindow) -> bool:
 
 
 def _disturbed(windows: list[ResultWindow]) -> str:
-    """What the stream processor did while the records of some windows were under way; empty: nothing but its work."""
+    """Activity of the stream processor while the records of some windows were under way; empty: nothing but its
+    work.
+    """
     spans = [(one.emitted_at - timedelta(seconds=one.latency_s or 0.0), one.emitted_at) for one in windows]
     stretches = stream_disturbances(min(since for since, _ in spans), max(until for _, until in spans))
     for row in stretches:

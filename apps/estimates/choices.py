@@ -1,4 +1,4 @@
-"""How an estimate stands against its objective."""
+"""State of an estimate against its objective."""
 
 from django.db import models
 

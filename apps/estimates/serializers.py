@@ -25,7 +25,7 @@ __all__ = [
 
 
 class EstimateCreateSerializer(StrictSerializer):
-    """What to estimate: everything that runs in a cluster, or a deployment document. Exactly one of the two."""
+    """Subject of an estimate: everything that runs in a cluster, or a deployment document. Exactly one of the two."""
 
     cluster = serializers.CharField(required=False, help_text="Slug of the cluster.")
     document = serializers.JSONField(required=False, help_text="A deployment document, format sluice/deployment.")

@@ -48,7 +48,7 @@ _PER_SUBINTERVAL = 200  # a list this long is a series, not a fact
 
 
 def run_facts(answer: dict[str, Any]) -> dict[str, Any]:
-    """What is said of the cluster as a whole; series and the parts that get rows of their own are left out."""
+    """Facts of the cluster as a whole; series and the parts that get rows of their own are left out."""
     parts = {"operators", "servers", "queries"}
     return {
         key: value

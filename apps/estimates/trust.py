@@ -49,7 +49,7 @@ def outcomes_of(rows: Iterable[AccuracyObservation]) -> list[PredictionOutcome]:
 
 
 def evidence_of(result: Mapping[str, Any]) -> str:
-    """What an estimate rests on: measured where no input lacks a sample and, of a live query, batches were timed."""
+    """Origin of an estimate: measured where no input lacks a sample and, of a live query, batches were timed."""
     live = result.get("live") or {}
     is_assumed = result.get("uncovered") or live.get("evidence") == Evidence.ASSUMED
     return Evidence.ASSUMED if is_assumed else Evidence.MEASURED

@@ -51,7 +51,7 @@ class MeasuredOperatorSerializer(serializers.Serializer):
 
 
 class QueryMeasurementsView(APIView):
-    """What telemetry measured of each operator, and when it is enough."""
+    """Measurements of each operator from telemetry, and when they suffice."""
 
     scopes = {"GET": Scope.READ}
 

@@ -112,7 +112,7 @@ class StatisticsHour(_Sums):
 
 
 class OperatorStatistic(models.Model):
-    """What is known of an operator of a query, by its fingerprint: the plan it is part of may come and go."""
+    """Statistics of an operator of a query, by its fingerprint: the plan it is part of may come and go."""
 
     query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="operator_statistics")
     fingerprint = models.CharField(max_length=DIGEST_LENGTH)
@@ -146,7 +146,7 @@ class OperatorStatistic(models.Model):
 
 
 class BatchTiming(models.Model):
-    """How long micro-batches of the stream processor take, as it said of itself from time to time."""
+    """Duration of the stream processor's micro-batches, from its own reports."""
 
     at = models.DateTimeField(db_index=True)
     batch = models.BigIntegerField(unique=True)

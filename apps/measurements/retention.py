@@ -1,4 +1,4 @@
-"""How long measured sums are kept: subintervals one by one, then by the hour, then not at all."""
+"""Retention of measured sums: subintervals one by one, then by the hour, then not at all."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ _NOW = Pace()  # nothing is held back
 
 @dataclass
 class ModelUpdates:
-    """How much was changed."""
+    """Size of a change."""
 
     inputs: int = 0
     sources: int = 0

@@ -99,7 +99,7 @@ def _lengthen(row: StreamStretch, until: datetime) -> None:
 
 
 def _until_steady(last: StreamStretch | None, since: datetime | None, now: datetime) -> None:
-    """What was before it was found steady, up to now: of the start that nobody looked at, it is known that it was."""
+    """The time before the first steady finding counts as steady: its start was not observed."""
     if last is not None and last.work != StreamWork.STEADY:
         _lengthen(last, now)
         return
@@ -134,8 +134,8 @@ def timing_note(now: datetime | None = None, state: Mapping[str, Any] | None = N
 
 
 def timing_now() -> StageTiming:
-    """What estimates reckon with. Until a batch was timed, its duration is not part of it (`Timing.is_assumed`), and
-    the trigger is the one that the stream processor says while it starts, or else the usual one.
+    """Timing used by estimates. Until a batch was timed, its duration is not part of it (`Timing.is_assumed`), and
+    the trigger is the one that the stream processor reports while it starts, or else the usual one.
     """
     recent = list(BatchTiming.objects.all()[:_RECENT])
     if not recent:

@@ -46,8 +46,8 @@ class OperatorWindows:
 
 
 def lookback_s(width_s: float, slide_s: float | None = None) -> float:
-    """How far back a sample reaches: 180 subintervals, between ten minutes and an hour; at least 12 blocks of what puts
-    out once per window, but no more than four hours.
+    """Reach of a sample: 180 subintervals, between ten minutes and an hour; at least 12 blocks of an operator that
+    puts out once per window, but no more than four hours.
     """
     usual_s = min(MAX_LOOKBACK_S, max(MIN_LOOKBACK_S, _SUBINTERVALS * width_s))
     if not slide_s or not width_s:

@@ -112,7 +112,7 @@ class QueryViewSet(ServiceViewSet):
     @extend_schema(parameters=[_VERSION], responses=StatisticsSerializer)
     @action(detail=True, methods=["get"])
     def statistics(self, request: Request, pk: str | None = None) -> Response:
-        """What is known of each input, with its evidence."""
+        """Statistics of each input, with their origin."""
         return Response(_statistics(_version(self.get_object(), request.query_params.get("version"))))
 
     @extend_schema(request=StatisticsSerializer, responses=StatisticsSerializer)
@@ -188,7 +188,7 @@ class ClusterDocumentView(ApiMixin, APIView):
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, slug: str) -> Response:
-        """What runs in the cluster, at the width of a slice."""
+        """Running queries of the cluster, at the width of a slice."""
         return Response(services.document_export(cluster_by_slug(slug)))
 
     @extend_schema(request=DocumentSerializer, responses=DocumentImportSerializer)

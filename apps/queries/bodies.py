@@ -81,7 +81,7 @@ def _surroundings(cluster: Cluster) -> dict[str, Any]:
 
 
 def _own_faults(operator: EngineOperator, query: str, path: str) -> list[Fault]:
-    """What the console asks for beyond the document's rules."""
+    """Rules of the console beyond the document's."""
     faults = []
     if len(operator.id) > MAX_ELEMENT_NAME:
         faults.append(Fault(f"{path}.id", f"id has {len(operator.id)} characters; allowed: {MAX_ELEMENT_NAME}"))

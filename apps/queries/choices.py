@@ -15,7 +15,7 @@ class QueryState(models.TextChoices):
 
 
 class OperatorKind(models.TextChoices):
-    """What an operator does."""
+    """Function of an operator."""
 
     SOURCE = "source", "Source"
     FILTER = "filter", "Filter"

@@ -29,7 +29,9 @@ DEFAULT_POOL = "imported"
 
 @dataclass
 class DocumentImport:
-    """What an import did, or with `dry_run` would do: `node n1`, `source clicks`, `query checkout` and so on."""
+    """Effects of an import, or with `dry_run` those it would have: `node n1`, `source clicks`, `query checkout` and
+    so on.
+    """
 
     dry_run: bool
     created: list[str] = field(default_factory=list)
@@ -50,7 +52,7 @@ class _RollBackDryRun(Exception):
 
 
 def document_export(cluster: Cluster) -> dict[str, Any]:
-    """What runs in a cluster as a deployment document, at slice width; `document_import` reads it."""
+    """Deployment document of the running queries of a cluster, at slice width; `document_import` reads it."""
     return cluster_snapshot(cluster).deployment.to_document()
 
 
@@ -110,7 +112,7 @@ def _named(deployment: Deployment, query: str) -> Deployment:
 
 
 def _unsupported_faults(deployment: Deployment) -> list[Fault]:
-    """What a document may say but the console does not keep. Leaving it out silently would change the answers."""
+    """Parts of a document that the console does not keep. Leaving them out silently would change the answers."""
     faults = []
     owner = {operator.id: operator.query for operator in deployment.operators}
     for i, node in enumerate(deployment.nodes):

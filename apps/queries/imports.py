@@ -100,5 +100,5 @@ def imports_purge() -> int:
 
 
 def import_result(job: Job) -> dict[str, Any]:
-    """What a finished import's job did, as REST shows it."""
+    """Effects of a finished import's job in REST."""
     return ImportRun.objects.get(job=job).result or {}

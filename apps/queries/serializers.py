@@ -198,7 +198,7 @@ class ProblemSerializer(serializers.Serializer):
 
 
 class InspectionSerializer(serializers.Serializer):
-    """What an uploaded file seems to hold, and the key to store it by within a day."""
+    """Guessed content of an uploaded file, and the key to store it by within a day."""
 
     key = serializers.CharField()
     columns = ColumnSerializer(many=True)
@@ -230,7 +230,7 @@ class DocumentSerializer(StrictSerializer):
 
 
 class DocumentImportSerializer(serializers.Serializer):
-    """What an import did, or with `dry_run` would do."""
+    """Effects of an import, or with `dry_run` those it would have."""
 
     dry_run = serializers.BooleanField()
     created = serializers.ListField(child=serializers.CharField())

@@ -1,4 +1,4 @@
-"""What is known of a version's inputs: selectivity, cycles per event, the sample behind them."""
+"""Statistics of a version's inputs: selectivity, cycles per event, the sample behind them."""
 
 from __future__ import annotations
 

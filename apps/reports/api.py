@@ -46,7 +46,7 @@ _FILES = {(200, kind.partition(";")[0]): OpenApiResponse(OpenApiTypes.BINARY) fo
 
 
 class DefinitionViewSet(ServiceViewSet):
-    """What is reported to whom. `run` writes a report now; the schedule stays as it is."""
+    """Report definitions and their recipients. `run` writes a report now; the schedule stays as it is."""
 
     queryset = ReportDefinition.objects.none()
     serializer_class = DefinitionSerializer

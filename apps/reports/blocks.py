@@ -1,4 +1,4 @@
-"""What a report consists of, whatever it is written on: headings, sentences, stats, tables, pictures.
+"""Elements of a report on any medium: headings, sentences, stats, tables, pictures.
 
 `outline` builds the blocks from the facts; HTML, PDF and CSV are made of the blocks, and so agree.
 """
@@ -57,7 +57,7 @@ class ReportStats:
 
 @dataclass(frozen=True)
 class ReportCell:
-    """What is shown, and the raw value that CSV gets. `state` draws the shape of a state before the text."""
+    """Shown text, and the raw value for CSV. `state` draws the shape of a state before the text."""
 
     text: str
     raw: Any = None

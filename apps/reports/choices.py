@@ -6,14 +6,14 @@ __all__ = ["FORMATS", "SECTIONS", "ReportKind", "ReportState", "Trigger"]
 
 
 class ReportKind(models.TextChoices):
-    """What a report is about."""
+    """Subject of a report."""
 
     PROVISIONING = "provisioning", "Provisioning"  #: the fleet: headroom, shortage, what to buy
     LATENCY = "latency", "Latency"  #: for the users of a query or a team: worst case and objective
 
 
 class ReportState(models.TextChoices):
-    """How far a report is."""
+    """State of a report."""
 
     WRITING = "writing", "Being written"  #: its job waits or runs
     READY = "ready", "Ready"  #: kept in every format, on its way to its readers

@@ -1,4 +1,4 @@
-"""How lists of reports are narrowed, in pages and REST alike."""
+"""Filters of lists of reports, in pages and REST alike."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def schedule_resume(*, definition: ReportDefinition) -> None:
 
 
 def schedule_preview(*, rule: Any, time_zone: str, count: int = _PREVIEWED) -> tuple[CalendarRule, list[ScheduledRun]]:
-    """What a rule means and its next runs; refuses what `schedule_set` would refuse."""
+    """Meaning of a rule and its next runs; refuses what `schedule_set` would refuse."""
     read, zone, _ = _read(rule, time_zone)
     now = timezone.now()
     runs = runs_after(read, zone, now, now.astimezone(zone).date())

@@ -120,12 +120,12 @@ class AlertRuleViewSet(ServiceViewSet):
     @extend_schema(responses=RuleSecretSerializer, filters=False)
     @action(detail=True, methods=["get"], url_path="webhook-secret")
     def webhook_secret(self, request: Request, pk: str | None = None) -> Response:
-        """What the rule's messages to webhooks are signed with."""
+        """Key that signs the rule's messages to webhooks."""
         return Response({"secret": rule_secret(self.get_object())})
 
 
 class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
-    """What broke a rule, newest first."""
+    """Alerts of a rule, newest first."""
 
     queryset = Alert.objects.none()
     serializer_class = AlertSerializer

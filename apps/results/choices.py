@@ -1,4 +1,4 @@
-"""What alert rules compare, how much they matter, and where an alert is in its life."""
+"""Choices of alert rules: comparison, severity, state of an alert."""
 
 from django.db import models
 
@@ -6,7 +6,7 @@ __all__ = ["AlertEvent", "AlertState", "Comparison", "ResolvedBy", "Severity"]
 
 
 class Comparison(models.TextChoices):
-    """How a value is compared with the threshold."""
+    """Comparison of a value with the threshold."""
 
     ABOVE = "gt", "above"
     AT_LEAST = "ge", "at least"
@@ -15,7 +15,7 @@ class Comparison(models.TextChoices):
 
 
 class Severity(models.TextChoices):
-    """How much an alert matters; the overview lists the worst first."""
+    """Severity of an alert; the overview lists the worst first."""
 
     CRITICAL = "critical", "Critical"  #: somebody has to act now
     WARNING = "warning", "Warning"  #: somebody should look at it
@@ -30,7 +30,7 @@ class AlertState(models.TextChoices):
 
 
 class AlertEvent(models.TextChoices):
-    """What a rule tells its recipients."""
+    """Message of a rule to its recipients."""
 
     FIRING = "firing", "Firing"
     RESOLVED = "resolved", "Resolved"

@@ -1,4 +1,4 @@
-"""How lists of results, rules and alerts are narrowed."""
+"""Filters of lists of results, rules and alerts."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class AlertRule(models.Model):
 
 
 class AlertNotice(models.Model):
-    """What a rule told its recipients at one moment: these alerts have opened, or ended."""
+    """Message of a rule at one moment: these alerts have opened, or ended."""
 
     rule = models.ForeignKey(AlertRule, on_delete=models.CASCADE, related_name="notices")
     event = models.CharField(max_length=8, choices=AlertEvent.choices)
@@ -168,7 +168,7 @@ class Alert(models.Model):
 
     @property
     def deliveries(self) -> list[AlertDelivery]:
-        """Who was told that it opened, then who was told that it ended, and what came of it."""
+        """Deliveries of the opening, then of the end, and their outcome."""
         notices = (self.fired_notice, self.resolved_notice)
         return [delivery for notice in notices if notice is not None for delivery in notice.deliveries.all()]
 

@@ -53,12 +53,12 @@ def alerts_notify(rule: AlertRule, event: AlertEvent, alerts: Sequence[Alert]) -
 
 
 def rule_secret(rule: AlertRule) -> str:
-    """What messages of a rule to webhooks are signed with: derived, so that the database holds no secret."""
+    """Key that signs a rule's messages to webhooks: derived, so that the database holds no secret."""
     return salted_hmac("sluice.results.alert-rule", str(rule.pk), algorithm="sha256").hexdigest()
 
 
 def recipient_faults(emails: Any, webhooks: Any) -> list[Fault]:
-    """What is wrong with whom a rule tells."""
+    """Faults in the recipients of a rule."""
     faults = email_faults(emails)
     if not isinstance(webhooks, list) or len(webhooks) > MAX_RULE_WEBHOOKS:
         return [*faults, Fault("webhooks", f"allowed is a list of at most {MAX_RULE_WEBHOOKS} addresses")]

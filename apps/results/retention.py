@@ -1,4 +1,4 @@
-"""How long results and alerts are kept."""
+"""Retention of results and alerts."""
 
 from __future__ import annotations
 

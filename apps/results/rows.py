@@ -21,7 +21,7 @@ def body_of(table: pa.Table) -> bytes:
 
 
 def table_in(body: bytes | memoryview) -> pa.Table:
-    """What `body_of` was given; PostgreSQL hands out a memoryview."""
+    """Bytes of a stored body; PostgreSQL hands out a memoryview."""
     return table_of(zstandard.decompress(bytes(body)))
 
 

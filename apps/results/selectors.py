@@ -86,7 +86,7 @@ def alerts_told(rows: QuerySet[Alert]) -> QuerySet[Alert]:
 
 
 def alerts_firing(cluster: Cluster) -> QuerySet[Alert]:
-    """What fires now: not acknowledged first, then by severity, then the newest."""
+    """Alerts that fire now: not acknowledged first, then by severity, then the newest."""
     rows = alerts_listed().filter(rule__query__cluster=cluster, state=AlertState.FIRING)
     seen = Case(When(acknowledged_at=None, then=Value(0)), default=Value(1), output_field=IntegerField())
     return rows.order_by(seen, _BY_SEVERITY, "-opened_at")

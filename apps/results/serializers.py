@@ -93,7 +93,7 @@ class AlertRuleSerializer(StrictModelSerializer):
 
 
 class RuleSecretSerializer(serializers.Serializer):
-    """What a rule's messages to webhooks are signed with."""
+    """Key that signs a rule's messages to webhooks."""
 
     secret = serializers.CharField()
 
@@ -130,6 +130,6 @@ class AlertSerializer(serializers.ModelSerializer):
 
 
 class AcknowledgeSerializer(StrictSerializer):
-    """What whoever has seen it says."""
+    """Note of the operator who acknowledged it."""
 
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_NOTE)

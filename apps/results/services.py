@@ -147,7 +147,7 @@ def _check(row: AlertRule) -> None:
 
 
 def _column_faults(row: AlertRule) -> list[Fault]:
-    """What the results say to its column and its condition, as far as their columns are known."""
+    """Check of its column and condition against the results, as far as their columns are known."""
     schema = result_schema(row.query)
     if schema is None:
         return [] if row.column.strip() else [Fault("column", "column is missing")]

@@ -1,4 +1,4 @@
-"""What others tell the results."""
+"""Signals from other apps to the results."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _query(name: str) -> Query | None:
 
 
 def _values(frame: Frame) -> dict[str, Any]:
-    """What the frame's header says, as the model holds it; every fault at once."""
+    """Header of the frame, as the model holds it; every fault at once."""
     says = frame.extra
     faults = [
         Fault(f"extra.{name}", f"{name} is {says.get(name)!r}; allowed: a whole number from {minimum} on")

@@ -86,7 +86,7 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @extend_schema(request=WishSerializer, responses=CheckedSerializer, filters=False)
     @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
     def check(self, request: Request, slug: str) -> Response:
-        """What a configuration would have done with the epochs recorded of late; nothing is stored."""
+        """Replay of recent recorded epochs under a configuration; nothing is stored."""
         serializer = WishSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         return Response(config_check(cluster=self.cluster, wish=serializer.wish()))
@@ -169,7 +169,7 @@ class _PolicyRow:
 
 
 class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
-    """How carefully configurations get to a cluster's agents."""
+    """Care of a cluster's rollouts: stages, limits, automatic steps."""
 
     queryset = RolloutPolicy.objects.none()
     serializer_class = PolicySerializer

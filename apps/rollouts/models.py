@@ -76,12 +76,12 @@ class RefinedConfig(models.Model):
 
     @property
     def all_parts(self) -> tuple[models.QuerySet, models.QuerySet]:
-        """What it holds: parts for queries, and for schedules."""
+        """Content of the configuration: parts for queries, and for schedules."""
         return self.parts.all(), self.schedule_parts.all()
 
 
 class RefinedPart(models.Model):
-    """What a configuration holds for a live query at an agent, or at every agent that has no part of its own."""
+    """Part of a configuration for a live query at an agent, or at every agent without a part of its own."""
 
     config = models.ForeignKey(RefinedConfig, on_delete=models.CASCADE, related_name="parts")
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="refined_parts")
@@ -105,7 +105,7 @@ class RefinedPart(models.Model):
 
 
 class SchedulePart(models.Model):
-    """How an agent is to share its core, by a configuration, or every agent that has no part of its own."""
+    """Schedule of an agent by a configuration, or of every agent without a part of its own."""
 
     config = models.ForeignKey(RefinedConfig, on_delete=models.CASCADE, related_name="schedule_parts")
     agent = models.ForeignKey(
@@ -127,7 +127,7 @@ class SchedulePart(models.Model):
 
 
 class RolloutPolicy(models.Model):
-    """How carefully configurations get to a cluster's agents. Its row is the lock of everything that moves them."""
+    """Care of a cluster's rollouts: stages and limits. Its row is the lock of everything that moves configurations."""
 
     cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="rollout_policy")
     canary_count = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
@@ -189,7 +189,7 @@ class Rollout(models.Model):
 
     @property
     def given(self) -> RefinedConfig:
-        """What its members are given now."""
+        """Configurations for its members now."""
         return self.back or self.config
 
     @property
@@ -234,7 +234,7 @@ class RolloutEvent(models.Model):
 
 
 class Learned(models.Model):
-    """What Spark knows of a live query's operators at an agent, as it told last."""
+    """Newest statistics of a live query's operators at an agent."""
 
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="learned")
@@ -252,7 +252,7 @@ class Learned(models.Model):
 
 
 class LearnedWatermarks(models.Model):
-    """What Spark knows of the sweeping watermarks of a live query at an agent, or of all agents together (null)."""
+    """Statistics of a live query's sweeping watermarks at an agent, or at all agents together (null)."""
 
     live = models.ForeignKey(LiveQuery, on_delete=models.CASCADE, related_name="learned_watermarks")
     agent = models.ForeignKey(

@@ -60,7 +60,7 @@ class ConfigSerializer(serializers.ModelSerializer):
 
 
 class _PartSerializer(serializers.Serializer):
-    """What a configuration holds for a query at an agent."""
+    """Part of a configuration for a query at an agent."""
 
     query = serializers.CharField()
     agent = serializers.CharField(help_text="Its name, or: all agents.")
@@ -69,7 +69,7 @@ class _PartSerializer(serializers.Serializer):
 
 
 class _SchedulePartSerializer(serializers.Serializer):
-    """How an agent is to share its core by a configuration."""
+    """Schedule of an agent by a configuration."""
 
     agent = serializers.CharField(help_text="Its name, or: all agents.")
     changes = serializers.ListField(child=serializers.ListField(child=serializers.CharField()))
@@ -95,7 +95,7 @@ class ConfigDetailSerializer(ConfigSerializer):
 
 
 class WishSerializer(StrictSerializer):
-    """What agents are to do."""
+    """Content for agents: parts for queries and schedules."""
 
     settings = serializers.JSONField(
         required=False, help_text="Of adapting; what is left out has its default. Without it, adapting stays as it is."
@@ -125,7 +125,7 @@ class NewConfigSerializer(WishSerializer):
 
 
 class StartSerializer(StrictSerializer):
-    """How a rollout is started."""
+    """Start of a rollout."""
 
     force = serializers.BooleanField(default=False, help_text="Also where its check refused it.")
     canaries = _names(help_text="Names of agents that come first.")
@@ -148,7 +148,7 @@ class CanariesSerializer(StrictSerializer):
 
 
 class CheckedSerializer(serializers.Serializer):
-    """What a configuration would have done with the epochs recorded of late."""
+    """Replay of recent recorded epochs under a configuration."""
 
     health = serializers.ChoiceField(["good", "worse", "unknown"])
     reasons = serializers.ListField(child=serializers.CharField())
@@ -205,7 +205,7 @@ class RolloutDetailSerializer(RolloutSerializer):
 
 
 class PolicySerializer(StrictSerializer):
-    """How carefully configurations get to the agents."""
+    """Care of a cluster's rollouts: stages, limits, automatic steps."""
 
     canary_count = serializers.IntegerField(required=False, help_text="Least number of canaries.")
     canary_share = NumberField(required=False, help_text="Share of all agents, where that is more.")

@@ -190,12 +190,12 @@ class LiveQuery(models.Model):
 
     @property
     def sources(self) -> list[TelemetrySource]:
-        """What agents collect for it."""
+        """Sources that agents collect for it."""
         return [self.source] if self.joined is None else [self.source, self.joined]
 
     @property
     def key(self) -> str:
-        """How frames name the query."""
+        """Name of the query in frames."""
         return f"{self.query.cluster.slug}/{self.query.name}"
 
 
@@ -225,7 +225,7 @@ class Assignment(models.Model):
 
     @property
     def report(self) -> dict[str, Any]:
-        """What its agent said last of this part with the present plan; empty where it said nothing."""
+        """Last report of its agent for this part with the present plan; empty where there is none."""
         rows = self.agent.heartbeat.get("queries", ())
         return next((row for row in rows if row["query"] == self.live.key and row.get("plan") == self.live.plan), {})
 

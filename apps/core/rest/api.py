@@ -86,7 +86,7 @@ class EtagMixin:
         return request.method in _UNSAFE and "If-Match" in request.headers
 
     def shown_for_etag(self, found: Any) -> Any:
-        """What a GET of this address would show, whichever serializer the action itself uses."""
+        """Content that a GET of this address would show, with any serializer of the action itself."""
         action, self.action = self.action, "retrieve"
         try:
             return self.get_serializer(found).data  # type: ignore[attr-defined]

@@ -62,7 +62,7 @@ def reword_message(fault: Fault, value: Any = MISSING) -> Fault:
 
 
 def value_at(data: Any, path: str) -> Any:
-    """What stands at a path such as `objective.bound_s` or `nodes[2].cores`; MISSING where there is nothing."""
+    """Value at a path such as `objective.bound_s` or `nodes[2].cores`; MISSING where there is none."""
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(data, Mapping) and step in data:
             data = data[step]

@@ -59,7 +59,7 @@ class _Strict:
 
 
 def _choice_message(choices: Mapping[Any, Any]) -> str:
-    """What a field of choices says to another value; the framework fills in ``{input}``."""
+    """Message of a field of choices for another value; the framework fills in ``{input}``."""
     names = [str(name) for name in choices if name not in ("", None)]
     allowed = ", ".join(names[:_MAX_CHOICES_SHOWN]) + (" and others" if len(names) > _MAX_CHOICES_SHOWN else "")
     return "it is {input}; allowed: " + allowed.replace("{", "{{").replace("}", "}}")

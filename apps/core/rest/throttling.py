@@ -1,4 +1,4 @@
-"""How often one caller may ask."""
+"""Request rate of one caller."""
 
 from __future__ import annotations
 

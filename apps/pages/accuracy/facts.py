@@ -1,4 +1,4 @@
-"""What became of a cluster's estimates, in the words and numbers of its page."""
+"""Facts of a cluster's estimates, in the words and numbers of its page."""
 
 from __future__ import annotations
 

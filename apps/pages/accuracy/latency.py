@@ -42,7 +42,7 @@ def latency_parts(given: Mapping[str, Any] | None) -> list[LatencyPart]:
 
 
 class LatencyParts:
-    """What the newest estimate of a query is made of; empty where it is not live."""
+    """Parts of a query's newest estimate; empty where it is not live."""
 
     def __init__(self, estimate: QueryEstimate | None) -> None:
         self.estimate = estimate
@@ -81,7 +81,7 @@ class LatencyParts:
 
     @property
     def trust_sentence(self) -> str:
-        """How the interval came about."""
+        """Origin of the interval."""
         said = self._result.get("trust")
         if not said:
             return ""

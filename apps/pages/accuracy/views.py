@@ -1,4 +1,4 @@
-"""How good estimates are: predicted against measured, coverage of intervals, bias, trust."""
+"""Accuracy of estimates: predicted against measured, coverage of intervals, bias, trust."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _free_name(cluster: Cluster) -> str:
 
 
 class DefinitionForm(forms.Form):
-    """What is reported, to whom, and when."""
+    """Report definitions: content, recipients, schedule."""
 
     name = forms.CharField(max_length=MAX_NAME, help_text="As it stands on the report and in the subject of its mails.")
     kind = forms.ChoiceField(
@@ -168,7 +168,7 @@ class DefinitionForm(forms.Form):
 
     @classmethod
     def beginning(cls, cluster: Cluster) -> dict[str, Any]:
-        """What a new report starts with: the fleet's, on Mondays at seven."""
+        """Initial values of a new report: the fleet's, on Mondays at seven."""
         return {
             "name": _free_name(cluster),
             "kind": ReportKind.PROVISIONING,
@@ -216,7 +216,7 @@ class DefinitionForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        """What `definition_create` and `definition_update` take."""
+        """Arguments of `definition_create` and `definition_update`."""
         typed = self.cleaned_data
         found = {
             "name": typed["name"],

@@ -52,7 +52,7 @@ class LineProblem:
 
 @dataclass(frozen=True)
 class TraceReading:
-    """What a table says. With problems, `trace` holds the good lines only and must not be stored as if complete."""
+    """Content of a table. With problems, `trace` holds the good lines only and must not be stored as if complete."""
 
     trace: Trace | None
     rows: int

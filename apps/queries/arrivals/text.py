@@ -103,7 +103,7 @@ class _Zstd:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a table is written: what separates its columns, whether its first line names them, and their names."""
+    """Layout of a table: column separator, header line, column names."""
 
     delimiter: str
     has_header: bool

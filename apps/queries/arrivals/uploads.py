@@ -116,7 +116,7 @@ def check_size(file: File[Any]) -> None:
 
 
 def text_limit_bytes() -> int:
-    """How much text an uploaded file may unpack to."""
+    """Limit of the text that an uploaded file may unpack to."""
     return TEXT_FACTOR * int(settings.UPLOAD_MAX_BYTES)
 
 

@@ -165,7 +165,7 @@ def _read_rows(cluster: Cluster) -> _ClusterRows:
 
 
 def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
-    """What identifies the content of each part, by the part's name."""
+    """Identity of the content of each part, by the part's name."""
     names = rows.node_names
     return {
         "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),

@@ -41,7 +41,7 @@ _VALUES = {"None": "no limit", "True": "on", "False": "off"}
 
 
 def snapshot_changes(old_parts: Mapping[str, str], new_parts: Mapping[str, str]) -> list[str]:
-    """What differs between two snapshots, in words: "node n07: capacity changed from 2 Gcycles/s to 3 Gcycles/s"."""
+    """Differences between two snapshots, in words: "node n07: capacity changed from 2 Gcycles/s to 3 Gcycles/s"."""
     changes = []
     for part in sorted(old_parts.keys() | new_parts.keys()):
         title = part.replace(":", " ", 1)

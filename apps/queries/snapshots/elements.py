@@ -66,7 +66,7 @@ def engine_objective(query: Query) -> elements.Objective:
 
 
 def source_name(source: str, query: str, private: bool) -> str:
-    """What a query reads: the source itself, or its private copy `source@query`."""
+    """Source that a query reads: the source itself, or its private copy `source@query`."""
     return f"{source}@{query}" if private else source
 
 
@@ -219,7 +219,7 @@ class _Elements:
 
 
 class _RunningCache:
-    """What was made of each version's rows, the least recently used dropped first."""
+    """Cache of objects made of each version's rows, the least recently used dropped first."""
 
     def __init__(self, most: int) -> None:
         self._kept: OrderedDict[int, tuple[_VersionRows, _Elements]] = OrderedDict()

@@ -1,1 +1,1 @@
-"""What a report says, as one JSON document; every rendering is made of it alone."""
+"""Content of a report as one JSON document; every rendering is made of it alone."""

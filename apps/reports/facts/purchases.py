@@ -27,7 +27,7 @@ __all__ = ["badness", "curve_point", "extra_cost", "finding", "mix_choice", "plu
 
 
 def extra_cost(answer: PoolAnswer) -> float:
-    """What the new nodes cost per hour; infinite where there is no answer, their number where there is no price."""
+    """Cost of the new nodes per hour; infinite where there is no answer, their number where there is no price."""
     if answer.added is None:
         return math.inf
     price = answer.model.price_per_hour
@@ -69,7 +69,7 @@ def mix_choice(mix: MixAnswer) -> dict[str, Any]:
 
 
 def badness(size: PoolSize) -> tuple[float, float]:
-    """How far a placement exhausts the objectives, with a node lost and without; less is better."""
+    """Share of the objectives that a placement uses, with a node lost and without; less is better."""
     lost = size.lost.over_bound if size.lost is not None else 0.0
     return max(size.over_bound, lost), size.over_bound
 
@@ -91,7 +91,7 @@ def curve_point(size: PoolSize, name: str) -> dict[str, Any]:
 
 
 def finding(found: dict[str, Any]) -> str:
-    """What to buy, in a sentence."""
+    """Purchase advice in a sentence."""
     asked, growth = plus(found["growth"]), found["answered_growth"]
     if growth is None:
         return f"At {asked} load no purchase keeps every objective if a node is lost."
@@ -286,7 +286,7 @@ def _limited(what: str, tell: Callable[[str], None], grace: float = 1.0) -> Prog
 
 
 def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> dict[str, Any]:
-    """What the loss of each node would break, by Mace; on a large fleet, of those that carry the most."""
+    """Objectives broken by the loss of each node, by Mace; on a large fleet, of those that carry the most."""
     weight = {node.id: 0 for node in deployment.nodes}
     for operator in deployment.operators:
         for replica in operator.replicas:

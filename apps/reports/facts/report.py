@@ -171,7 +171,7 @@ def fresh_run(report: Report, snapshot: Snapshot, progress: Progress) -> Estimat
 
 
 def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:
-    """Who, what, when: the title block."""
+    """The title block: author, subject, time."""
     definition, cluster = report.definition, report.definition.cluster
     schedule = getattr(definition, "schedule", None)
     by = report.requested_by

@@ -115,7 +115,7 @@ _LATENCY_COLUMNS = (
 
 
 def latency_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    """How long events take: the numbers, the curve of each query, and how its objective was kept."""
+    """Latency of events: the numbers, the curve of each query, and how its objective was kept."""
     rows = facts["objectives"]["rows"]
     yield ReportHeading("latency", "How long events take", "The longest first")
     if not rows:

@@ -41,7 +41,7 @@ _TOP_SHARE = 3.0  # of the objective: what is later than this is drawn at the to
 
 
 def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    """What to buy with the proof, the curve of cost against latency, and what the loss of each node does now."""
+    """Purchase advice with the proof, the curve of cost against latency, and the effect of each node's loss now."""
     found = facts["purchases"]
     yield ReportHeading("purchases", "Recommended purchases", f"At +{found['growth'] * 100:g}% load, any one node lost")
     if not found["available"]:

@@ -100,7 +100,7 @@ def _decision(row: dict[str, Any], zone: ZoneInfo) -> list[ReportCell]:
 
 
 def basis_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    """How we know: which estimate, and what the words mean."""
+    """Basis of the report: the estimate, and the meaning of its words."""
     yield ReportHeading("basis", "What this rests on")
     run, zone = facts["estimate"], ZoneInfo(facts["time_zone"])
     if run is None:
@@ -137,7 +137,7 @@ def report_blocks(facts: dict[str, Any]) -> list[Block]:
 
 
 def title_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Who, when, what: the title block, as (name, value)."""
+    """The title block as (name, value): author, time, subject."""
     zone = ZoneInfo(facts["time_zone"])
     covers = facts["covers"]
     begin = local_time(covers["from"], zone) if covers["from"] else "the first estimate"

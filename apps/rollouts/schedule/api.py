@@ -44,7 +44,7 @@ def _span(request: Request) -> dict[str, Any]:
 
 
 class ScheduleView(ApiMixin, APIView):
-    """How the agents of a cluster share their cores."""
+    """Schedules of the agents of a cluster."""
 
     @extend_schema(parameters=[SpanSerializer], responses=ClusterScheduleSerializer)
     def get(self, request: Request, slug: str) -> Response:
@@ -74,7 +74,7 @@ class ScheduleView(ApiMixin, APIView):
 
 
 class AgentScheduleView(ApiMixin, APIView):
-    """How one agent shares its core."""
+    """Schedule of one agent."""
 
     @extend_schema(parameters=[SpanSerializer], responses=AgentScheduleSerializer)
     def get(self, request: Request, pk: str) -> Response:
@@ -87,7 +87,7 @@ class AgentScheduleView(ApiMixin, APIView):
 
 
 class ReplayView(ApiMixin, APIView):
-    """What another policy would change."""
+    """Replay under another policy."""
 
     @extend_schema(request=ReplayAskedSerializer, responses={200: ReplaySerializer, 202: JobSerializer})
     def post(self, request: Request, slug: str) -> Response:

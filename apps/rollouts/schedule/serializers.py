@@ -82,7 +82,7 @@ class _ScheduledAgentSerializer(_SweptWindowsSerializer):
 
 
 class ClusterScheduleSerializer(serializers.Serializer):
-    """How the agents of a cluster share their cores between queries."""
+    """Schedules of the agents of a cluster: how queries share a core."""
 
     cluster = serializers.CharField()
     last_s = serializers.FloatField()
@@ -102,7 +102,7 @@ class _ScheduleTrackSerializer(serializers.Serializer):
 
 
 class AgentScheduleSerializer(_ScheduledAgentSerializer):
-    """How an agent shares its core, epoch by epoch. Times are by the agent's clock."""
+    """Schedule of an agent, epoch by epoch. Times are by the agent's clock."""
 
     last_s = serializers.FloatField()
     memory = serializers.ListField(help_text="[epoch, bytes of waiting records].")
@@ -128,7 +128,7 @@ class _SwitchAgentSerializer(serializers.Serializer):
 
 
 class SwitchedSerializer(serializers.Serializer):
-    """What a switch would do, and with `apply` what was made of it."""
+    """Preview of a switch, and with `apply` its result."""
 
     settings = serializers.DictField()
     agents = _SwitchAgentSerializer(many=True)

@@ -152,7 +152,7 @@ class AgentViewSet(
         permission_classes=[AgentOrScope],
     )
     def config(self, request: Request, pk: str) -> Response:
-        """What the agent is told to do. Its version grows when its content changes; `If-None-Match` saves the read."""
+        """The agent's configuration. Its version grows when its content changes; `If-None-Match` saves the read."""
         return Response(agent_config(self.get_object()))
 
 

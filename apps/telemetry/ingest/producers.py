@@ -24,7 +24,7 @@ __all__ = ["ProducerPost", "batch_take", "producer_of"]
 
 @dataclass(frozen=True)
 class ProducerPost:
-    """What a producer says beside its records.
+    """Header of a producer's batch.
 
     `sequence` counts 1, 2, 3 … for each producer, query and `life`; `watermark_us` promises that no later record is
     older.

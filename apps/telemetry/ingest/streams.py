@@ -47,7 +47,7 @@ def _client(url: str) -> redis.Redis:
 
 
 def limits() -> broker.BrokerLimits:
-    """How much may wait for the stream processor."""
+    """Limits of the data that waits for the stream processor."""
     return broker.BrokerLimits(total_bytes=settings.STREAM_MAX_BYTES, retry_after_s=_RETRY_S)
 
 
@@ -62,7 +62,7 @@ def redis_or_unavailable() -> Iterator[redis.Redis]:
 
 
 def stream_state() -> dict[str, Any]:
-    """What the stream processor says of itself; `{"state": "away"}` when it is silent, `unknown` without Redis."""
+    """Report of the stream processor about itself; `{"state": "away"}` when it is silent, `unknown` without Redis."""
     try:
         state = broker.stream_state(stream_client())
     except (redis.RedisError, ValueError):

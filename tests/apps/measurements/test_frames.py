@@ -1,4 +1,4 @@
-"""What the stream processor tells is kept once, replaced by later batches, and grows no further than it may."""
+"""Reports of the stream processor are kept once, replaced by later batches, and bounded."""
 
 from __future__ import annotations
 

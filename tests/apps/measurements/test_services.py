@@ -1,4 +1,4 @@
-"""What was measured becomes what estimates rest on: when it says something, and only then."""
+"""Measurements become the basis of estimates: when they are material, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stream processor did, as looks at it tell: away, warming up, catching up, at work."""
+"""Activity of the stream processor from its reports: away, warming up, catching up, at work."""
 
 from __future__ import annotations
 

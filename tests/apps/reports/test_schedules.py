@@ -1,4 +1,4 @@
-"""What is due is written once: by schedule, made up for after a silence, never disturbed by hand."""
+"""Due reports are written once: by schedule, made up for after a silence, unaffected by manual runs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ STEP_S = 5
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What an epoch of a hundred records is like; of windowed queries half of the bytes leave once in ten seconds."""
+    """An epoch of a hundred records; of windowed queries half of the bytes leave once in ten seconds."""
 
     bytes_per_record: float = 40.0
     overflow: float = 0.0  #: share of the records

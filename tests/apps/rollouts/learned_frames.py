@@ -37,7 +37,7 @@ def rows_of(
 
 
 def sweeping(agent: Any, **changes: Any) -> dict[str, Any]:
-    """What is known of the probes' watermarks at an agent, or at all (`*`)."""
+    """Statistics of the probes' watermarks at an agent, or at all (`*`)."""
     row: dict[str, Any] = dict.fromkeys(WATERMARKS.names)
     row |= {"agent": str(getattr(agent, "pk", agent)), "stream": "probes", "period_s": 10.0, "epochs": 12}
     row |= {"sweeps": 12, "clamped": 0, "mean_s": 1.2, "variance_s2": 0.04, "least_s": 0.9, "most_s": 1.7}

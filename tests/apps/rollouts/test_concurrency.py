@@ -73,7 +73,7 @@ def _worse(fleet: Fleet) -> None:
 
 
 def _switched(fleet: Fleet) -> None:
-    """Who asks for the same switch at the same moment gets the same configuration; what was learned goes beside it."""
+    """Equal switches requested at the same moment share a configuration; learned statistics go beside it."""
     switch = partial(schedule_switch, cluster=fleet.cluster, settings={"policy": "fcfs"}, now=fleet.now)
     assert run_concurrently([switch] * 4) == {"done": 4}
     config = RefinedConfig.objects.get()

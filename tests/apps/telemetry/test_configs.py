@@ -1,4 +1,4 @@
-"""What agents are told: the configuration, and when its version grows."""
+"""Configurations of agents, and when their version grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admission refuses, and its command."""
+"""Refusals of admission, and its command."""
 
 from __future__ import annotations
 

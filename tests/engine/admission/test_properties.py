@@ -1,4 +1,4 @@
-"""What holds of every decision, on random fleets."""
+"""Properties of every decision, on random fleets."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_groups_are_named_for_arrow_only() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=r"ab\dsw.[]()*+?{}1,|^$-P<>:", max_size=12))
 def test_rewritten_pattern_is_portable_without_group_names(pattern: str) -> None:
-    """Whatever is let through is read by RE2, and is portable itself but for the end of the text."""
+    """Accepted patterns are read by RE2, and are portable themselves but for the end of the text."""
     try:
         text, names = portable(pattern)
     except PatternError:

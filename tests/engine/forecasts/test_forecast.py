@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_forecast_and_another_one_other_futures() -
 
 
 def test_sources_of_equal_length_draw_the_same_days() -> None:
-    """What moved together keeps moving together: a copy of a source has perfectly correlated futures."""
+    """Correlated sources stay correlated: a copy of a source has perfectly correlated futures."""
     history = load(4, noise=0.1)
     one, twice = (forecast(history * by, bucket_s=HOUR_S, horizon=48, seed=3) for by in (1.0, 2.0))
     np.testing.assert_allclose(twice.paths, 2 * one.paths, rtol=1e-3)

@@ -36,7 +36,7 @@ def test_case(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _check(result: Any, expected: Any, key: str = "") -> None:
-    """Whatever is expected is found, to the tolerance of its key; more is welcome in objects."""
+    """Every expected key is present, to its tolerance; further keys in objects are allowed."""
     if isinstance(expected, dict):
         for name, value in expected.items():
             _check(result[name], value, name)

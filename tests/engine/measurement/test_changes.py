@@ -1,4 +1,4 @@
-"""What was measured is worth an estimate at once if it is material, otherwise once a minute."""
+"""A material measurement triggers an estimate at once, another one once a minute."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_steady_statistics_are_ready_after_three_subintervals() -> None:
 
 
 def test_noisy_statistics_state_how_many_more_events_they_need() -> None:
-    """What is asked for is about enough: with so many more subintervals the same noise is ready."""
+    """The requested number of subintervals is about enough: with so many more the same noise is ready."""
     sample = _steady(10, 50.0, noise=0.4)
     result = judge_readiness(estimate_statistic(sample, reference_s=100.0), span_s=100.0, width_s=10.0)
     assert not result.ready and result.relative > 0.1

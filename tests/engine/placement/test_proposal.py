@@ -162,7 +162,7 @@ def test_fixed_operators_stay() -> None:
 
 
 def test_tighter_objective_and_priority_weigh_more() -> None:
-    """Whoever has the tighter objective gets the larger node; priority turns it round."""
+    """The query with the tighter objective gets the larger node; priority reverses it."""
     operators = [operator("p/x", 15.0), operator("q/y", 15.0)]
     objectives = [
         {"query": "p", "statistic": "worst", "bound_s": 1.0},

@@ -191,7 +191,7 @@ def test_agents_with_a_changed_budget_are_left_out() -> None:
 
 
 def test_canary_whose_budget_changed_with_the_config_is_compared_with_the_control_group() -> None:
-    """What a query could have had also depends on what it does: a mistake must not pass by that."""
+    """Granted time also depends on the query's own work: a mistake must not pass by that."""
     moved: Change = lambda one: replace(times(3.0)(one), budget_s=0.4)  # noqa: E731
     alone = judge_case(case({"a": rows(after=moved)}, {"c": old()}))
     assert alone.health == GuardHealth.WORSE

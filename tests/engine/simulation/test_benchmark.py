@@ -1,4 +1,4 @@
-"""What the accuracy benchmark builds, learns and compares."""
+"""The accuracy benchmark: data, learning, comparison."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What Spark learned of sweeping watermarks is noted, given to agents, and proposed where it is worth it."""
+"""Statistics of sweeping watermarks are stored, sent to agents, and proposed where they are material."""
 
 from __future__ import annotations
 

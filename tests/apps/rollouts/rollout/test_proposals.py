@@ -1,4 +1,4 @@
-"""What Spark learned becomes a configuration where it differs enough, once in a while, and is not tried twice."""
+"""Learned statistics become a configuration where they differ enough, once in a while, and are not tried twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages are told of rollouts, of the configurations of agents, and of bytes saved."""
+"""Announcements to pages: rollouts, configurations of agents, bytes saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How agents share their cores, over REST: read, previewed, switched, replayed."""
+"""Schedules of agents over REST: read, previewed, switched, replayed."""
 
 from __future__ import annotations
 

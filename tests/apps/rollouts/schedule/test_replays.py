@@ -1,4 +1,4 @@
-"""What another policy would change, by what an agent recorded."""
+"""Replay of another policy over an agent's recorded epochs."""
 
 from __future__ import annotations
 

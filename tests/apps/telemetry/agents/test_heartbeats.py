@@ -1,4 +1,4 @@
-"""What agents say of themselves every two seconds, and what is kept of it."""
+"""Heartbeats of agents every two seconds, and the part that is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents send: taken once and in order, refused by name, never an error of the server."""
+"""Frames of agents: accepted once and in order, refused by name, never an error of the server."""
 
 from __future__ import annotations
 

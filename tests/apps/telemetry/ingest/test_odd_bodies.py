@@ -1,4 +1,4 @@
-"""Whatever a body of telemetry holds, it is taken or refused by its fields."""
+"""Any body of telemetry is accepted or refused by its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What producers send, and what the stream processor tells."""
+"""Batches of producers, and reports of the stream processor."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TestProducers:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Frame]]:
-    """What a receiver of results was given."""
+    """Messages that a receiver of results got."""
     found: list[Frame] = []
 
     def take(frames: Sequence[Frame]) -> None:
