@@ -221,7 +221,7 @@ def _difference_words(tested: dict[str, Any], was: dict[str, Any]) -> str:
 
 def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[str]:
     notes = [
-        "Every segment has the shape of the present stretch of arrivals, scaled source by source to what was recorded; "
+        "Every segment has the shape of the present arrivals, scaled source by source to what was recorded; "
         "a segment whose latency is over an objective counts in full.",
     ]
     silent = sorted(
@@ -230,7 +230,7 @@ def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[str]:
         if not (record := period.sources.get(source.id.partition("@")[0])) or not record.known
     )
     if silent:
-        notes.append(f"Without a record in this period and kept at their stretch: {', '.join(silent)}.")
+        notes.append(f"Without a record in this period and kept at their present arrivals: {', '.join(silent)}.")
     gaps = sorted(name for name, source in period.sources.items() if 0 < source.known < period.segments)
     if gaps:
         notes.append(f"Gaps were filled with the last known rate: {', '.join(gaps)}.")

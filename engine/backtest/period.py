@@ -56,13 +56,13 @@ class SourceRecord:
         Events per second in every segment; NaN where nothing was recorded.
     measured : int
         Segments known from telemetry; the other known ones are from the load history.
-    stretch_eps : float
-        Mean rate of the source's stretch of arrivals, which every segment scales.
+    arrivals_eps : float
+        Mean rate of the source's arrivals in the deployment, which every segment scales.
     """
 
     rates_eps: FloatArray
     measured: int
-    stretch_eps: float
+    arrivals_eps: float
 
     @property
     def known(self) -> int:
@@ -175,15 +175,15 @@ def check_period(period: RecordedPeriod) -> None:
 
 
 def period_factors(period: RecordedPeriod, deployment: Deployment) -> FloatArray:
-    """Recorded rate over the rate of the stretch, shape (segments, sources of `deployment`).
+    """Recorded rate over the rate of the arrivals, shape (segments, sources of `deployment`).
 
     A source named ``s@q`` is a private copy of ``s`` and follows its record. One without a record stays as it is.
     """
     rows = []
     for source in deployment.sources:
         record = period.sources.get(source.id.partition("@")[0])
-        if record is None or not record.known or record.stretch_eps <= 0.0:
+        if record is None or not record.known or record.arrivals_eps <= 0.0:
             rows.append(np.ones(period.segments))
         else:
-            rows.append(record.filled() / record.stretch_eps)
+            rows.append(record.filled() / record.arrivals_eps)
     return np.stack(rows, axis=1) if rows else np.zeros((period.segments, 0))

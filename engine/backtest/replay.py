@@ -37,7 +37,7 @@ def segment_latencies(
 ) -> dict[str, FloatArray]:
     """Statistic of every objective in every segment, seconds, shape (n,) each; queries without one are left out.
 
-    Every segment scales the stretch of arrivals, as in forecasts: Mace for all of them, read as Flow's by some runs of
+    Every segment scales the arrivals, as in forecasts: Mace for all of them, read as Flow's by some runs of
     Flow. Where loads are not linear in the arrivals, Flow runs for every segment, at Mace's width.
     """
     if not deployment.operators or not deployment.objectives:
@@ -109,7 +109,7 @@ class PolicyReplay:
     bounds : dict
         By query, (statistic, bound_s).
     loads : dict
-        By node, mean load of the busiest core over the period, and the largest of any stretch of segments.
+        By node, mean load of the busiest core over the period, and the largest between two events.
     """
 
     period: RecordedPeriod
@@ -143,8 +143,8 @@ class _ReplayRun:
             self._plan_request(request)
         for stop in period.stops:
             self._plan(stop.at_s, stop)
-        stretches = len({segment for segment, *_ in self._agenda} | {0})
-        self._flow_runs = max(_MIN_FLOW_RUNS, _FLOW_RUNS // stretches)
+        intervals = len({segment for segment, *_ in self._agenda} | {0})
+        self._flow_runs = max(_MIN_FLOW_RUNS, _FLOW_RUNS // intervals)
 
     def _plan_request(self, request: RecordedRequest) -> None:
         if self.policy.admission != "recorded":
@@ -231,7 +231,7 @@ class _ReplayRun:
                 self._record(first, at, {query: values[: at - first] for query, values in late_s.items()}, factors)
             tried = at
             if not self._improve_placement(at, late_s, at - first):
-                # Nothing better is known for what runs: the rest of the stretch stays where it is.
+                # Nothing better is known for what runs: the remaining segments keep their placement.
                 rest = {query: values[at - first :] for query, values in late_s.items()}
                 self._record(at, until, rest, factors[at - first :])
                 return

@@ -1,4 +1,4 @@
-"""Half widths of intervals by a cheap jackknife that follows only the busy stretches."""
+"""Half widths of intervals by a cheap jackknife that follows only the busy periods."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.estimation.intervals import Z, jackknife, standard_error
 from engine.estimation.loads import loads_of
 from engine.estimation.reports import QueryReport
 
-__all__ = ["BoolArray", "Margins", "busy_stretches", "restrict_arrivals", "sink_events"]
+__all__ = ["BoolArray", "Margins", "busy_periods", "restrict_arrivals", "sink_events"]
 
 BoolArray = npt.NDArray[np.bool_]
 
-# How near a stretch must come to the statistic: below that, a left-out batch does not make it decide. The first is
-# taken that leaves few stretches, or the last.
+# How near a busy period must come to the statistic: below that, a left-out batch does not make it decide. The first is
+# taken that leaves few of them, or the last.
 _NEAR = (0.6, 0.75, 0.85)
 _FEW = 0.25
-_LEAD = 2  # subintervals before a stretch, in case a left-out batch lengthens it
-_OF_MEAN = 0.99  # share of all lateness that the stretches of a mean must hold
+_LEAD = 2  # subintervals before a busy period, in case a left-out batch lengthens it
+_OF_MEAN = 0.99  # share of all lateness that the busy periods of a mean must hold
 
 
 class Margins:
@@ -30,7 +30,7 @@ class Margins:
     def __init__(self, estimated: Estimate) -> None:
         deployment = estimated.deployment
         weights = sink_events(deployment)
-        decisive = _few_stretches(estimated, weights)
+        decisive = _few_busy_periods(estimated, weights)
         if is_large(deployment):  # as for its estimates, errors are those at Mace's width
             deployment = estimated.coarse
             weights = sink_events(deployment)
@@ -51,16 +51,16 @@ class Margins:
         return self._margins.get(query)
 
 
-def _few_stretches(estimated: Estimate, weights: dict[str, FloatArray]) -> BoolArray:
+def _few_busy_periods(estimated: Estimate, weights: dict[str, FloatArray]) -> BoolArray:
     for near in _NEAR:
-        kept = busy_stretches(estimated, weights, near)
+        kept = busy_periods(estimated, weights, near)
         if kept.mean() <= _FEW:
             break
     return kept
 
 
-def busy_stretches(estimated: Estimate, weights: dict[str, FloatArray], near: float) -> BoolArray:
-    """Subintervals (at Mace's width) that decide the estimate of some query, each stretch from where all was idle."""
+def busy_periods(estimated: Estimate, weights: dict[str, FloatArray], near: float) -> BoolArray:
+    """Subintervals (at Mace's width) that decide the estimate of a query, each busy period from where all was idle."""
     coarse, d = estimated.coarse, estimated.coarse.subintervals
     hot, late = np.zeros(d, dtype=bool), np.zeros(d)
     for query, latency in estimated.flow.by_query.items():

@@ -27,7 +27,7 @@ _WIDEST = 6.0
 
 @dataclass(frozen=True)
 class Band:
-    """Errors of one stretch ahead. Shares; None where nothing could be compared.
+    """Errors of one interval ahead. Shares; None where nothing could be compared.
 
     `mape` and `median_ape` are absolute errors over the actual load; `coverage` is the share of actual loads within the
     band. The `naive_` ones are of the baseline, which repeats the last season.
@@ -183,7 +183,7 @@ def _bands(
         for name in ("centre", "naive")
     ]
     bands = []
-    for words, from_s, to_s in _stretches(bucket_s, horizon):
+    for words, from_s, to_s in _intervals(bucket_s, horizon):
         chosen = (ahead_s > from_s) & (ahead_s <= to_s)
         if chosen.any():
             bands.append(
@@ -192,7 +192,7 @@ def _bands(
     return tuple(bands)
 
 
-def _stretches(bucket_s: float, horizon: int) -> list[tuple[str, float, float]]:
+def _intervals(bucket_s: float, horizon: int) -> list[tuple[str, float, float]]:
     end_s = horizon * bucket_s
     edges = [0.0, DAY_S, WEEK_S, 2 * WEEK_S, 4 * WEEK_S, np.inf]
     words = ["up to a day", "a day to a week", "a week to two", "two to four weeks", "beyond four weeks"]

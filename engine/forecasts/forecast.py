@@ -130,16 +130,16 @@ def _expected(prepared: Prepared, centre: FloatArray, blocks: FloatArray) -> Flo
 class SourceHistory:
     """Load of one source: events per bucket from `starts_s` (unix seconds) on, NaN where nothing is known.
 
-    `stretch_eps` is the mean rate of the source's stretch of arrivals in the deployment, events/s; 0 if it has none.
+    `arrivals_eps` is the mean rate of the source's arrivals in the deployment, events/s; 0 if it has none.
     """
 
     counts: FloatArray
     starts_s: float
-    stretch_eps: float
+    arrivals_eps: float
 
 
 class Factors:
-    """Forecast rate over the rate of the stretch, for the sources of a deployment."""
+    """Forecast rate over the rate of the arrivals, for the sources of a deployment."""
 
     def __init__(
         self,
@@ -150,22 +150,22 @@ class Factors:
         horizon: int,
     ) -> None:
         names = [source.id.partition("@")[0] for source in deployment.sources]
-        self._histories, self._found, self._offsets, self._horizon = histories, found, offsets, horizon
+        self._histories, self._forecasts, self._offsets, self._horizon = histories, found, offsets, horizon
         self._names = [name if self._knows(name) else None for name in names]
         self.fixed = [name for name, known in zip(names, self._names, strict=True) if known is None]
 
     def _knows(self, name: str) -> bool:
-        return name in self._found and self._histories[name].stretch_eps > 0.0
+        return name in self._forecasts and self._histories[name].arrivals_eps > 0.0
 
     def _scale(self, name: str) -> float:
-        return 1.0 / (self._found[name].bucket_s * self._histories[name].stretch_eps)
+        return 1.0 / (self._forecasts[name].bucket_s * self._histories[name].arrivals_eps)
 
     def of(self, curve: str) -> FloatArray:
         """Factors of a curve (`mean`, `high`), shape (h, sources)."""
         rows = [
             np.ones(self._horizon)
             if name is None
-            else getattr(self._found[name], curve)[self._offsets[name] :] * self._scale(name)
+            else getattr(self._forecasts[name], curve)[self._offsets[name] :] * self._scale(name)
             for name in self._names
         ]
         return np.stack(rows, axis=1)
@@ -175,7 +175,7 @@ class Factors:
         rows = [
             np.ones((count, self._horizon))
             if name is None
-            else self._found[name].paths[:count, self._offsets[name] :] * self._scale(name)
+            else self._forecasts[name].paths[:count, self._offsets[name] :] * self._scale(name)
             for name in self._names
         ]
         return np.stack(rows, axis=2)

@@ -166,7 +166,9 @@ def _forecasts(
         behind_s = starts_s - (history.starts_s + len(history.counts) * bucket_s)
         late = round(behind_s / bucket_s)
         if behind_s > _LATE_S:
-            refused[name] = f"its history ends {behind_s / DAY_S:.0f} days before the newest; it stays at its stretch"
+            refused[name] = (
+                f"its history ends {behind_s / DAY_S:.0f} days before the newest; it keeps its present arrivals"
+            )
             continue
         try:
             forecasts[name] = _forecast_by_wall_clock(history, bucket_s, horizon + late, zone, paths, seed)
@@ -229,7 +231,7 @@ def _judge_deployment(
     )
     notes = [*seen.assumptions, f"Probabilities from {count} futures."]
     if factors.fixed:
-        notes.append(f"Without a forecast and kept at their stretch: {', '.join(factors.fixed)}.")
+        notes.append(f"Without a forecast and kept at their present arrivals: {', '.join(factors.fixed)}.")
     return seen, bottlenecks, chance, tuple(pools), tuple(notes)
 
 

@@ -1,7 +1,7 @@
-"""Latency of every query when each source's stretch is scaled by its own factor, for many sets of factors at once.
+"""Latency of every query when each source's arrivals are scaled by its own factor, for many sets of factors at once.
 
 Loads are linear in the sources (`engine.estimation.loads.LinearLoads`), so a set of factors costs one weighted sum and
-one scan. The shape within the stretch stays what it is: a source that doubles does so in every subinterval.
+one scan. The shape within the horizon stays what it is: a source that doubles does so in every subinterval.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ScaledMace:
         if graph.models or deployment.combine.kind != "sum" or len(deployment.capacities) > 1:
             raise InfeasibleError(
                 "Forecasts of latency need linear loads: operators without polynomial models, loads that add up, and "
-                "capacities that do not change over the stretch"
+                "capacities that do not change over the horizon"
             )
         self.deployment = deployment
         self.queries = tuple(q for q in deployment.queries if deployment.objective_of(q))

@@ -1,7 +1,7 @@
 """From forecasts of the sources to latencies of the queries: when each objective will first be violated.
 
-Every future bucket scales the deployment's stretch of arrivals: a source keeps its shape within the stretch and gets
-the forecast's rate over the rate of its own stretch as a factor. Mace answers for every bucket
+Every future bucket scales the deployment's arrivals: a source keeps its shape within the horizon and gets
+the forecast's rate over the rate of its own arrivals as a factor. Mace answers for every bucket
 (`engine.forecasts.scaled`); Flow, which estimates are made of, is run for a few of them, so that Mace's numbers can
 be read as Flow's, and confirms each date that is reported.
 """
@@ -128,7 +128,7 @@ def violations(
     deployment : Deployment
         At the width that Flow runs on; `mace_every` of its subintervals make one of Mace's.
     mean, high : array, shape (h, sources)
-        Factor of every source in every bucket: forecast rate over the rate of the source's stretch, at the expected
+        Factor of every source in every bucket: forecast rate over the rate of the source's arrivals, at the expected
         load and at the upper end of the band.
     flow_runs : int
         At most so many runs of Flow before dates are confirmed (fewer for large deployments); 0 leaves Flow out.
@@ -245,7 +245,7 @@ def _assumptions(search: _ViolationSearch) -> tuple[str, ...]:
         else "Latency by Mace alone: it tends to be lower than Flow's."
     )
     return (
-        "Every bucket has the shape of the present stretch of arrivals, scaled source by source to the forecast rate.",
+        "Every bucket has the shape of the present arrivals, scaled source by source to the forecast rate.",
         "The upper end takes every source at the upper end of its own band at once; probabilities draw them jointly.",
         "Placement, plans, statistics and nodes stay as they are.",
         how,

@@ -76,7 +76,7 @@ class LiveLatency:
 
 
 def batch_work_s(mace: Mace, servers: Sequence[int], width_s: float) -> FloatArray:
-    """Largest work of a stretch of `width_s` that ends in each subinterval, in seconds of the busiest of `servers`.
+    """Largest work of an interval of `width_s` that ends in each subinterval, in seconds of the busiest of `servers`.
 
     Work is spread evenly within a subinterval. Shape (d,). With `width_s` equal to the subinterval this is lambda of
     section VII-A: L_p / C.
@@ -84,10 +84,12 @@ def batch_work_s(mace: Mace, servers: Sequence[int], width_s: float) -> FloatArr
     if not len(servers):
         return np.zeros(mace.deployment.subintervals)
     load = mace.load[list(servers)] / mace.least_capacity[list(servers)][:, None]
-    return np.asarray(np.vstack([_stretch(row, width_s / mace.deployment.subinterval_s) for row in load]).max(axis=0))
+    return np.asarray(
+        np.vstack([_interval_work(row, width_s / mace.deployment.subinterval_s) for row in load]).max(axis=0)
+    )
 
 
-def _stretch(row: FloatArray, width: float) -> FloatArray:
+def _interval_work(row: FloatArray, width: float) -> FloatArray:
     """Sum over the `width` subintervals (whole ones, and a part of the one before) that end in each."""
     whole, part = int(width), width - int(width)
     running = np.concatenate([[0.0], np.cumsum(row)])

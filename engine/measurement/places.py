@@ -28,7 +28,7 @@ STREAM = "stream"  # the stream processor's place on the wire
 
 
 def block_s(slide_s: float, width_s: float) -> float:
-    """The shortest stretch that is a whole number of slides and of subintervals.
+    """The shortest time that is a whole number of slides and of subintervals.
 
     Where that is longer than ten of the longer of the two, it is so many whole slides as these ten take.
 
@@ -55,7 +55,7 @@ def gather_blocks(
     width_s, block : float
         Widths of a subinterval and of a block (`block_s`); blocks are counted from 1970, as windows are.
     without : sequence of (float, float)
-        Stretches of time whose blocks are left out: what was put out then is of other events.
+        Periods of time whose blocks are left out: what was put out then is of other events.
 
     Notes
     -----
@@ -75,8 +75,8 @@ def gather_blocks(
     return whole or [_sum(first_s, samples)]
 
 
-def _overlaps(begin: float, end: float, stretches: Sequence[tuple[float, float]]) -> bool:
-    return any(since < end and until > begin for since, until in stretches)
+def _overlaps(begin: float, end: float, periods: Sequence[tuple[float, float]]) -> bool:
+    return any(since < end and until > begin for since, until in periods)
 
 
 def _sum(at_s: float, parts: Sequence[OperatorSample]) -> OperatorSample:

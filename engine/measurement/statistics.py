@@ -160,9 +160,9 @@ def estimate_statistic(
 
 
 def group_batches(samples: Sequence[OperatorSample], weights: Sequence[float] | None = None) -> tuple[Batch, ...]:
-    """Stretches of neighbouring subintervals with events, at most `BATCHES`, for the jackknife of an estimate.
+    """Groups of neighbouring subintervals with events, at most `BATCHES`, for the jackknife of an estimate.
 
-    Neighbours stay together: leaving out a stretch shows what a change over time does to the estimate.
+    Neighbours stay together: leaving out a group shows what a change over time does to the estimate.
 
     Notes
     -----

@@ -81,7 +81,7 @@ def judge_trust(recent: Sequence[PredictionOutcome]) -> EstimateTrust:
     Notes
     -----
     The factor never narrows an interval. Outcomes of neighbouring intervals resemble each other, so that 90 % are
-    reached in the long run and not in every stretch.
+    reached in the long run and not in every part of it.
     """
     newest = list(recent)[-RECENT:]
     scores = [abs(outcome.error_s) / outcome.half_s for outcome in newest if outcome.half_s]

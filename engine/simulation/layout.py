@@ -26,7 +26,7 @@ class InputWork:
     selectivity: FloatArray
     """Outputs per event, shape (inputs, 1 or d)."""
     factor: FloatArray
-    """Stretch of all work on a server by the load combination, shape (servers, 1 or d)."""
+    """Factor of all work on a server by the load combination, shape (servers, 1 or d)."""
     events: FloatArray
     """Events expected at each input over the whole horizon, shape (inputs,)."""
     outputs: FloatArray

@@ -1,4 +1,4 @@
-"""The parts of a search: walking to a limit, screens, stretches, words; and what a decision costs."""
+"""Parts of a search: bisection, screens, margins, words; and the number of estimates of a decision."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A period of four segments that can be worked out by hand.
 
-Source ``a`` brings 10 events a second for 8 s: the stretch. Query ``p`` spends 5 cycles on each, on ``n1`` with 100
+Source ``a`` brings 10 events a second for 8 s. Query ``p`` spends 5 cycles on each, on ``n1`` with 100
 cycles/s. The record says 10, 10, 20 and 10 events a second: ``p`` takes half of the node, and all of it in the third
 segment, where nothing waits either. A candidate that spends 6 cycles more takes 1.1 of the node: 10 cycles are left
 over every second, 80 after 8 s, so the last slice waits 0.8 s; in the third segment it is 2.2 of the node, and 9.6 s.
@@ -55,7 +55,7 @@ def recorded_period(
     arrivals: list[float] | None = None,
     **more: Any,
 ) -> RecordedPeriod:
-    stretch = arrivals or [10.0] * 8
-    record = SourceRecord(np.array(rates), measured=1, stretch_eps=sum(stretch) / 8)
+    events = arrivals or [10.0] * 8
+    record = SourceRecord(np.array(rates), measured=1, arrivals_eps=sum(events) / 8)
     fields: dict[str, Any] = {"sources": {"a": record}, **more}
-    return RecordedPeriod(ran(nodes, stretch), SINCE_S, HOUR_S, len(rates), requests=requests, stops=stops, **fields)
+    return RecordedPeriod(ran(nodes, events), SINCE_S, HOUR_S, len(rates), requests=requests, stops=stops, **fields)

@@ -52,7 +52,7 @@ def test_telemetry_of_subintervals_is_the_finest_record(live: LiveQuery) -> None
     record = source_records(live.query.cluster, grid)["probes"]
     known_rates = record.rates_eps[np.isfinite(record.rates_eps)]
     np.testing.assert_allclose(known_rates, 200.0)
-    assert record.measured == len(known_rates) >= 5 and record.stretch_eps == pytest.approx(10.0)
+    assert record.measured == len(known_rates) >= 5 and record.arrivals_eps == pytest.approx(10.0)
 
 
 def test_hours_with_gaps_have_the_mean_rate_of_their_windows(live: LiveQuery) -> None:
