@@ -84,7 +84,7 @@ class _FleetList(ClusterPage):
         names = {"nodes": "pages:fleet", "pools": "pages:pools", "links": "pages:links"}
         return [(tab.capitalize(), reverse(name, args=[self.slug]), tab == self.tab) for tab, name in names.items()]
 
-    def answer(self, table: Any, **context: Any) -> HttpResponse:
+    def show_list(self, table: Any, **context: Any) -> HttpResponse:
         if table.wants_csv:
             return table.csv_response()
         sentence = fleet_sentence(self.cluster)
@@ -104,7 +104,7 @@ class FleetPage(_FleetList):
         of_run = node_estimates(run) if run is not None else NodeEstimate.objects.none()
         worst = of_run.filter(node_name=OuterRef("name")).order_by("-excess_s").values("excess_s")[:1]
         rows = nodes_listed().filter(cluster=self.cluster).annotate(excess_s=Subquery(worst))
-        return self.answer(nodes_table(request, self.cluster, rows, servers, pools), run=run, has_pools=bool(pools))
+        return self.show_list(nodes_table(request, self.cluster, rows, servers, pools), run=run, has_pools=bool(pools))
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         change = _state_change(request.POST.get("change", ""))
@@ -128,7 +128,7 @@ class PoolsPage(_FleetList):
     tab = "pools"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.answer(pools_table(request, self.cluster, pools_listed().filter(cluster=self.cluster)))
+        return self.show_list(pools_table(request, self.cluster, pools_listed().filter(cluster=self.cluster)))
 
 
 class LinksPage(_FleetList):
@@ -137,7 +137,7 @@ class LinksPage(_FleetList):
     tab = "links"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        return self.answer(links_table(request, self.cluster, links_listed().filter(cluster=self.cluster)))
+        return self.show_list(links_table(request, self.cluster, links_listed().filter(cluster=self.cluster)))
 
 
 class NodePage(ClusterPage):

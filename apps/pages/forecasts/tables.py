@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.pages.forecasts.facts import ForecastFacts, moment
-from apps.pages.overview.tables import named
+from apps.pages.overview.tables import state_and_name
 from apps.planning.forecasts.selectors import histories_visible
 from apps.planning.models import LoadHistory
 from apps.ui.marks import evidence_mark
@@ -46,7 +46,7 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     def name(row: dict[str, Any]) -> SafeString:
         url = reverse("pages:query", args=[slug, row["query"]])
         state = "breached" if row["first_mean"] else "at_risk" if row["first_high"] else "holds"
-        return named(state, row["query"], url)
+        return state_and_name(state, row["query"], url)
 
     def bound(row: dict[str, Any]) -> SafeString:
         return format_html('{} <small class="muted">{}</small>', seconds(row["bound_s"]).html, row["statistic"])

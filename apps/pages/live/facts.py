@@ -125,15 +125,15 @@ class LiveView:
         return StreamCard(self.cluster.slug, {str(agent.pk): agent.name for agent in self.agents})
 
     @cached_property
-    def said(self) -> StreamQuery | None:
+    def stream_query(self) -> StreamQuery | None:
         return self.stream.query(self.query.name) if self.is_live else None
 
     @cached_property
     def assigned(self) -> list[AssignedAgent]:
         if self.live is None:
             return []
-        waits = set(self.said.waiting_for) if self.said else set()
-        excluded = set(self.said.excluded) if self.said else set()
+        waits = set(self.stream_query.waiting_for) if self.stream_query else set()
+        excluded = set(self.stream_query.excluded) if self.stream_query else set()
         rows = self.live.assignments.filter(enabled=True).select_related("agent").order_by("agent__name")
         return [AssignedAgent(row, row.agent.name in waits, row.agent.name in excluded) for row in rows]
 
@@ -291,17 +291,17 @@ def _latency(view: LiveView) -> Stat:
 
 
 def _watermark(view: LiveView) -> Stat:
-    if view.said is None or view.said.watermark is None:
+    if view.stream_query is None or view.stream_query.watermark is None:
         return Stat("Watermark", Quantity("\N{EN DASH}"), "not reported")
-    behind = (timezone.now() - view.said.watermark).total_seconds()
-    value = seconds(behind) if 0 <= behind < 86_400 else Quantity(ago(view.said.watermark))
-    return Stat("Watermark", value, f"behind now; waits for {view.said.waits}")
+    behind = (timezone.now() - view.stream_query.watermark).total_seconds()
+    value = seconds(behind) if 0 <= behind < 86_400 else Quantity(ago(view.stream_query.watermark))
+    return Stat("Watermark", value, f"behind now; waits for {view.stream_query.waits}")
 
 
 def _late(view: LiveView) -> Stat:
-    # each result says how many there have been since the query began
-    said = view.said or max(view.windows, key=lambda one: one.emitted_at, default=None)
-    late, early = (said.late, said.early) if said else (0, 0)
+    # each result counts them since the start of the query
+    newest = view.stream_query or max(view.windows, key=lambda window: window.emitted_at, default=None)
+    late, early = (newest.late, newest.early) if newest else (0, 0)
     revised = sum(window.revision > 0 for window in view.windows)
     ahead = f", {counted(early, 'record')} too far ahead of time dropped" if early else ""
     return Stat(
@@ -322,7 +322,7 @@ def results_table(request: HttpRequest, query: Query, rows: pa.Table, groups: Se
     """The columns that name a group come first; the largest of the drawn column leads."""
     others = [name for name in rows.column_names if name not in groups and name != WINDOW]
 
-    def named(row: Mapping[str, Any]) -> str:
+    def group_name(row: Mapping[str, Any]) -> str:
         return " ".join(str(row[name]) for name in groups)
 
     return Table(
@@ -331,11 +331,11 @@ def results_table(request: HttpRequest, query: Query, rows: pa.Table, groups: Se
         rows.to_pylist(),
         caption="Newest results",
         default_sort=f"-{sorted_by}" if sorted_by else "",
-        search=named if groups else None,
+        search=group_name if groups else None,
         search_label="Group",
         page_size=10,
         file_name=f"results-{query.name}",
-        identify=named,
+        identify=group_name,
         empty={
             "icon": "arrivals",
             "title": "The window has no rows",

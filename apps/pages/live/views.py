@@ -52,9 +52,9 @@ class LiveTab(QueryTab):
     tab = "live"
 
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        return self.shown(name)
+        return self.show_page(name)
 
-    def shown(self, name: str, status: int = 200, **context: Any) -> HttpResponse:
+    def show_page(self, name: str, status: int = 200, **context: Any) -> HttpResponse:
         detail = self.detail(name)
         view = LiveView(self.request, detail.query)
         if view.newest is not None and view.table.wants_csv:
@@ -79,13 +79,13 @@ class LiveStart(LiveTab):
         agents = {agent.name: agent for agent in agents_listed().filter(cluster=self.cluster)}
         form = StartForm(request.POST, names=list(agents))
         if not form.is_valid():
-            return self.shown(name, 422, start=form, form=form)
+            return self.show_page(name, 422, start=form, form=form)
         values = dict(form.cleaned_data)
         chosen = [agents[one] for one in values.pop("agents")]
         try:
             live_start(query=detail.query, agents=chosen, **values)
         except SluiceError as refusal:
-            return self.shown(name, refusal.status, start=form, form=form, refusal=refusal)
+            return self.show_page(name, refusal.status, start=form, form=form, refusal=refusal)
         return done(
             request,
             f"{name} is starting; its first result follows when the first window closes.",
@@ -122,7 +122,7 @@ class LiveAssign(_LivePage):
         form = forms.Form({})
         _, ok = try_service(form, lambda: assignment_set(live=live, agent=agent, enabled=enabled))
         if not ok:
-            return self.shown(name, 422, notice="; ".join(form.non_field_errors()))
+            return self.show_page(name, 422, notice="; ".join(form.non_field_errors()))
         text = f"{agent.name} processes {name} now." if enabled else f"{agent.name} no longer processes {name}."
         return done(request, text, "pages:query-live", slug, name)
 
@@ -139,12 +139,12 @@ class LiveNew(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         template = TEMPLATES.get(request.GET.get("template", ""))
         form = TemplateForm(template=template, sources=self.sources(template)) if template else None
-        return self.shown(template, form)
+        return self.show_page(template, form)
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         template = TEMPLATES.get(request.GET.get("template", ""))
         if template is None:
-            return self.shown(None, None, 422)
+            return self.show_page(None, None, 422)
         form = TemplateForm(request.POST, template=template, sources=self.sources(template))
         if form.is_valid():
             names = {f"{parameter.name}": f"p_{parameter.name}" for parameter in template.parameters}
@@ -152,7 +152,7 @@ class LiveNew(ClusterPage):
             if ok:
                 toast(request, f"{query.name} is saved as a draft. Preview its admission to run it.")
                 return redirect(f"{reverse('pages:admission-new', args=[slug])}?{urlencode({'query': query.name})}")
-        return self.shown(template, form, 422)
+        return self.show_page(template, form, 422)
 
     def sources(self, template: Template | None) -> list[str]:
         """Sources of the template's collector."""
@@ -176,7 +176,7 @@ class LiveNew(ClusterPage):
             user=signed_in_user(self.request),
         )
 
-    def shown(self, template: Template | None, form: TemplateForm | None, status: int = 200) -> HttpResponse:
+    def show_page(self, template: Template | None, form: TemplateForm | None, status: int = 200) -> HttpResponse:
         here = reverse("pages:live-new", args=[self.slug])
         context: dict[str, Any] = {
             "templates": [

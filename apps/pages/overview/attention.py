@@ -46,8 +46,25 @@ class AttentionItem:
     action: str = ""
 
 
+MAX_ITEMS = 8
 _TONES = {Severity.CRITICAL: ("bad", "bad"), Severity.WARNING: ("watch", "watch"), Severity.NOTICE: ("info", "muted")}
 _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
+
+
+def attention_list(findings: Findings) -> list[AttentionItem]:
+    """The list, the most urgent first; pages show the first `MAX_ITEMS`."""
+    cluster = findings.cluster
+    return [
+        *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
+        *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
+        *live_attention(cluster),
+        *_waiting(cluster),
+        *_threatened(findings),
+        *_plans(cluster),
+        *_alarm(findings),
+        *_unestimated(findings),
+        *_assumed(cluster),
+    ]
 
 
 def live_attention(cluster: Cluster) -> list[AttentionItem]:
@@ -117,25 +134,6 @@ def _stopped(cluster: Cluster) -> list[AttentionItem]:
             "Open query",
         )
         for live in rows[:3]
-    ]
-
-
-MAX_ITEMS = 8
-
-
-def attention_list(findings: Findings) -> list[AttentionItem]:
-    """The list, the most urgent first; pages show the first `MAX_ITEMS`."""
-    cluster = findings.cluster
-    return [
-        *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
-        *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
-        *live_attention(cluster),
-        *_waiting(cluster),
-        *_threatened(findings),
-        *_plans(cluster),
-        *_alarm(findings),
-        *_unestimated(findings),
-        *_assumed(cluster),
     ]
 
 

@@ -18,7 +18,7 @@ from apps.ui.numbers import Quantity, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 
-__all__ = ["named", "objective_text", "objectives_table", "statistic_text"]
+__all__ = ["objective_text", "objectives_table", "state_and_name", "statistic_text"]
 
 _PAGE = 12
 _TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
@@ -37,7 +37,7 @@ def objective_text(statistic: str, bound_s: float | None) -> SafeString:
     return format_html('<span class="muted sm">{} ≤</span> {}', statistic_text(statistic), seconds(bound_s).html)
 
 
-def named(state: str, name: str, url: str, note: str = "") -> SafeString:
+def state_and_name(state: str, name: str, url: str, note: str = "") -> SafeString:
     """A row's heading: the state's icon before the name."""
     mark = STATES[state]
     link = (
@@ -117,7 +117,7 @@ def _columns(findings: Findings) -> list[Column]:
         Column(
             "query",
             "Query",
-            lambda row: named(row.state, row.query.name, url_of("pages:query", slug, row.query.name)),
+            lambda row: state_and_name(row.state, row.query.name, url_of("pages:query", slug, row.query.name)),
             sort=lambda row: row.query.name,
             csv=lambda row: row.query.name,
         ),

@@ -127,11 +127,11 @@ def _server(row: Placement) -> str:
 
 
 def _asked(row: Operator) -> str:
-    def told(replica: dict[str, Any]) -> str:
+    def place_text(replica: dict[str, Any]) -> str:
         place = f"{replica['node']} core {replica.get('core', 0)}"
         return place if replica.get("fraction", 1.0) >= 1 else f"{percent(replica['fraction'])} on {place}"
 
-    return ", ".join(told(replica) for replica in row.requested) or "anywhere"
+    return ", ".join(place_text(replica) for replica in row.requested) or "anywhere"
 
 
 _MEASURED = ("where", "selectivity", "cycles", "events", "span", "subintervals")

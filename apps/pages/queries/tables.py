@@ -16,7 +16,7 @@ from apps.estimates.selectors import objectives_by_headroom
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.overview.findings import headroom_of
-from apps.pages.overview.tables import named, objective_text
+from apps.pages.overview.tables import objective_text, state_and_name
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_listed
@@ -185,7 +185,9 @@ def _columns(slug: str) -> list[Column]:
         Column(
             "query",
             "Query",
-            lambda line: named(line.state, line.query.name, reverse("pages:query", args=[slug, line.query.name])),
+            lambda line: state_and_name(
+                line.state, line.query.name, reverse("pages:query", args=[slug, line.query.name])
+            ),
             sort=lambda line: line.query.name,
             csv=lambda line: line.query.name,
         ),
