@@ -51,7 +51,7 @@ class ScheduledQuery:
 
     @property
     def slack_s(self) -> float | None:
-        """How much later the query could run without delaying its next window; negative if it is late already."""
+        """Slack: how much later the query could run without delaying its next window; negative if late already."""
         return self.last.slack_s if self.last is not None else None
 
     @property
