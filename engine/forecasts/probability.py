@@ -14,7 +14,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Batch, Replica
 from engine.document.topology import DataflowGraph
 from engine.errors import EngineError
-from engine.forecasts.scaled import ScaledMace
+from engine.forecasts.scaled_latency import ScaledMace
 from engine.forecasts.violations import FlowCalibration, scaled_deployment
 from engine.provisioning.nodes import lose, pool_of
 from engine.provisioning.scenario import placed

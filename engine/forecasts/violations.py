@@ -2,7 +2,7 @@
 
 Every future bucket scales the deployment's arrivals: a source keeps its shape within the horizon and gets
 the forecast's rate over the rate of its own arrivals as a factor. Mace answers for every bucket
-(`engine.forecasts.scaled`); Flow, which estimates are made of, is run for a few of them, so that Mace's numbers can
+(`engine.forecasts.scaled_latency`); Flow, which estimates are made of, is run for a few of them, so that Mace's numbers can
 be read as Flow's, and confirms each date that is reported.
 """
 
@@ -18,7 +18,7 @@ from engine.arrays import FloatArray, statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
-from engine.forecasts.scaled import ScaledMace
+from engine.forecasts.scaled_latency import ScaledMace
 
 __all__ = ["FlowCalibration", "ObjectiveViolation", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
 

@@ -17,7 +17,7 @@ from engine.forecasts.forecast import SourceHistory
 from engine.forecasts.outlook import outlook
 from engine.forecasts.probability import probability, resample_statistics
 from engine.forecasts.regret import least_regret
-from engine.forecasts.scaled import ScaledMace
+from engine.forecasts.scaled_latency import ScaledMace
 from engine.forecasts.violations import FlowCalibration, violations
 from tests.engine.forecasts.test_forecast import load
 
