@@ -1,9 +1,9 @@
 """From forecasts of the sources to latencies of the queries: when each objective will first be violated.
 
-Every future bucket scales the deployment's arrivals: a source keeps its shape within the horizon and gets
-the forecast's rate over the rate of its own arrivals as a factor. Mace answers for every bucket
-(`engine.forecasts.scaled_latency`); Flow, which estimates are made of, is run for a few of them, so that Mace's numbers can
-be read as Flow's, and confirms each date that is reported.
+Every future bucket scales the deployment's arrivals: a source keeps its shape within the horizon and gets the
+forecast's rate over the rate of its own arrivals as a factor. Mace answers for every bucket
+(`engine.forecasts.scaled_latency`); Flow, which estimates are made of, is run for a few of them, so that Mace's
+numbers can be read as Flow's, and confirms each date that is reported.
 """
 
 from __future__ import annotations
