@@ -40,7 +40,7 @@ def accuracy_observe_all(now: datetime | None = None) -> int:
         try:
             observations += accuracy_observe(query=query, since=since, now=present)
         except SluiceError as error:
-            _log.warning("estimates of %s are not judged now: %s", query, error)
+            _log.warning("estimates of %s cannot be observed now: %s", query, error)
     return observations
 
 
@@ -65,7 +65,7 @@ def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> int:
 
 
 def accuracy_purge(now: datetime | None = None) -> int:
-    """Forget observations older than `KEEP`; returns how many."""
+    """Purge observations older than `KEEP`; returns how many."""
     return AccuracyObservation.objects.filter(starts_at__lt=(now or timezone.now()) - KEEP).delete()[0]
 
 
@@ -125,7 +125,7 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
 
 
 def _is_usable(window: ResultWindow) -> bool:
-    """A window that was complete when it was first told. A negative latency is one of clocks, not of the system."""
+    """Whether a window was complete in its first revision. A negative latency comes from clock skew."""
     return window.complete and window.revision == 0 and window.latency_s is not None and window.latency_s >= 0.0
 
 

@@ -14,7 +14,7 @@ from apps.measurements.models import StreamWork
 __all__ = ["CALENDAR", "AccuracyFilter", "EstimateRunFilter"]
 
 
-# At the ends of the calendar a time cannot be told in UTC any more.
+# Times at the ends of the calendar have no form in UTC.
 CALENDAR = [MinValueValidator(datetime(1900, 1, 1, tzinfo=UTC)), MaxValueValidator(datetime(9000, 1, 1, tzinfo=UTC))]
 
 

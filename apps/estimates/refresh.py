@@ -47,7 +47,7 @@ _by_telemetry: ContextVar[bool] = ContextVar("refresh_by_telemetry", default=Fal
 
 
 def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | None:
-    """Ask for an estimate if the newest one is of another snapshot than the present. None: nothing to do.
+    """Request an estimate if the newest one is of another snapshot. None: nothing to do.
 
     It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
     caught up by the schedule (`estimate_refresh_all`).
@@ -60,7 +60,7 @@ def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | N
             return None
         return estimate_request(cluster=cluster, by_telemetry=by_telemetry)
     except (SluiceError, EngineError) as error:
-        _log.warning("cluster %s is not estimated again now: %s", cluster.slug, error)
+        _log.warning("the estimate of cluster %s cannot be refreshed now: %s", cluster.slug, error)
         return None
 
 
@@ -153,7 +153,7 @@ _MOVED = 0.2  # of the waits, or of the factor: less is within what batches diff
 
 
 def live_estimates_refresh() -> int:
-    """Ask for an estimate of clusters whose live queries' waits or trust, or agents' policies, have moved; how many.
+    """Request estimates of clusters whose live waits, trust or policies have changed; returns how many.
 
     None of them is part of a snapshot, whose change asks for an estimate by itself.
     """
@@ -173,12 +173,12 @@ def live_estimates_refresh() -> int:
         try:
             estimate_request(cluster=cluster, by_telemetry=True)
         except SluiceError as error:
-            _log.warning("cluster %s is not estimated again now: %s", cluster.slug, error)
+            _log.warning("the estimate of cluster %s cannot be refreshed now: %s", cluster.slug, error)
     return len(moved)
 
 
 def telemetry_pace(cluster: Cluster) -> Pace:
-    """When measurements of a cluster are worth an estimate: the age of its newest one, and how live queries stand."""
+    """Pace of estimates by measurements: the age of the newest one, and the state of live queries."""
     run = run_latest(cluster)
     if run is None:
         return Pace()

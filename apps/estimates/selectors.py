@@ -70,7 +70,7 @@ _KEPT_S = 10
 
 @dataclass(frozen=True)
 class Staleness:
-    """Whether a run still speaks of the cluster as it is, and what has moved since."""
+    """Whether a run is stale, and which inputs have changed since."""
 
     is_stale: bool
     changes: Sequence[str]
@@ -95,7 +95,7 @@ def run_latest(cluster: Cluster) -> EstimateRun | None:
 
 
 def estimate_under_way(cluster: Cluster) -> Job | None:
-    """The newest estimate that a page tells of while it is made: none that telemetry asked for."""
+    """The running estimate a page shows: none that telemetry requested."""
     jobs = Job.objects.filter(cluster=cluster, kind=JobKind.ESTIMATE).exclude(state__in=FINISHED)
     return jobs.exclude(params__has_key="by_telemetry").order_by("-created_at").first()
 

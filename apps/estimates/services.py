@@ -142,7 +142,7 @@ MAX_CELLS = 50_000_000  # numbers in one series of every core and operator of a 
 
 
 def estimate_request(*, cluster: Cluster, user: User | None = None, by_telemetry: bool = False) -> Job:
-    """Ask for an estimate of everything that runs in `cluster`. One that still waits for a worker is returned instead
+    """Request an estimate of everything that runs in `cluster`. One that still waits for a worker is returned instead
     of a second one: it takes its snapshot when it starts.
 
     Those `by_telemetry` are quiet: pages do not show their progress, and they are thinned with age.
@@ -198,7 +198,7 @@ def series_purge(*, cluster: Cluster) -> None:
 
 
 def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1, user: User | None = None) -> Job:
-    """Ask for an estimate of a deployment document; every fault of it is refused at once, before anything is stored."""
+    """Request an estimate of a deployment document; all of its faults are reported before anything is stored."""
     try:
         deployment = Deployment.parse(document)
     except EngineError as error:
@@ -255,5 +255,5 @@ def document_estimate_result(row: DocumentEstimate) -> dict[str, Any] | None:
 
 
 def document_estimates_purge() -> int:
-    """Forget documents older than `KEEP_DOCUMENTS`; returns how many."""
+    """Purge documents older than `KEEP_DOCUMENTS`; returns how many."""
     return DocumentEstimate.objects.filter(created_at__lt=timezone.now() - KEEP_DOCUMENTS).delete()[0]

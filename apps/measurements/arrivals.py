@@ -94,7 +94,7 @@ def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
 def _trace(cluster: Cluster, readers: list[tuple[int, str]], now: datetime) -> tuple[EventCounts, int] | None:
     """Counts of the newest horizon, and how many of them are filled in; None with fewer than three subintervals.
 
-    A subinterval that nobody told of, within the stretch, is taken to be like the mean of the others: a gap of the
+    A missing subinterval within the span is taken to be like the mean of the others: a gap of the
     measurement is no pause of the source.
     """
     of_readers = Q()

@@ -52,7 +52,7 @@ class PlacementNews:
 
 
 def placement_news(*, live: LiveQuery, operators: list[PlanOperator], places: Places) -> PlacementNews | None:
-    """Where operators run; None where nothing differs, or where a place is no node of the cluster.
+    """A changed placement of operators; None if nothing differs, or if a place is no node of the cluster.
 
     Shares are those that were measured last, or else what the load factors say. The stream processor's share is
     spread evenly over the cores of its node, whose tasks run side by side; an operator that neither is stateless nor
@@ -143,13 +143,13 @@ def _at_once(cluster: Cluster) -> Pace:
 
 
 def refine_all(now: datetime | None = None, *, pace_of: Callable[[Cluster], Pace] = _at_once) -> ModelUpdates:
-    """Refine every cluster with live queries. One that fails is told in the log, and does not keep the others."""
+    """Update every cluster with live queries. A failing one is logged and does not hold up others."""
     total = ModelUpdates()
     for cluster in Cluster.objects.filter(queries__live__in=_live()).distinct():
         try:
             total += refine_cluster(cluster, now, pace_of(cluster))
         except (SluiceError, EngineError) as error:
-            _log.warning("measurements of cluster %s are not used now: %s", cluster.slug, error)
+            _log.warning("measurements of cluster %s cannot be used now: %s", cluster.slug, error)
     return total
 
 
@@ -260,6 +260,6 @@ def _move(news: PlacementNews) -> int:
             placement_store(news)
     except SluiceError as error:  # such as a node that takes nothing new: the placement stays as it is
         name = f"{news.query.cluster.slug}/{news.query.name}"
-        _log.warning("the placement of %s does not follow its load factors: %s", name, error)
+        _log.warning("the placement of %s cannot follow its load factors: %s", name, error)
         return 0
     return 1

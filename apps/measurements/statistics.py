@@ -139,7 +139,7 @@ def statistics_learn(
 
 
 def _disturbed(now: datetime, slide_s: float | None) -> list[tuple[float, float]]:
-    """When the stream processor was not at work: windows that closed then were put out later."""
+    """Spans in which the stream processor was disturbed: windows that closed then were emitted late."""
     if slide_s is None:
         return []
     rows = stream_disturbances(now - MAX_LOOKBACK, now)

@@ -67,7 +67,7 @@ def stream_disturbances(since: datetime, until: datetime) -> list[StreamStretch]
 
 
 def stretches_purge(now: datetime | None = None) -> int:
-    """Forget stretches that ended more than 30 days ago; returns how many."""
+    """Purge states that ended more than 30 days ago; returns how many."""
     return StreamStretch.objects.filter(ends_at__lt=(now or timezone.now()) - STRETCHES_KEPT).delete()[0]
 
 
@@ -111,7 +111,7 @@ def _until_steady(last: StreamStretch | None, since: datetime | None, now: datet
 ASSUMED_TRIGGER_S = 2.0  # what SLUICE_STREAM_TRIGGER_S is unless it is set
 
 KEEP_TIMINGS = timedelta(days=1)
-_RECENT = 30  # batches told; at one every ten seconds, five minutes
+_RECENT = 30  # batches; five minutes at one every ten seconds
 
 
 def timing_note(now: datetime | None = None, state: Mapping[str, Any] | None = None) -> bool:
@@ -145,7 +145,7 @@ def timing_now() -> StageTiming:
 
 
 def timings_purge(now: datetime | None = None) -> int:
-    """Forget what is older than a day; returns how many."""
+    """Purge timings older than a day; returns how many."""
     return BatchTiming.objects.filter(at__lt=(now or timezone.now()) - KEEP_TIMINGS).delete()[0]
 
 

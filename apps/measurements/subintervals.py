@@ -56,7 +56,7 @@ def lookback_s(width_s: float, slide_s: float | None = None) -> float:
 
 
 def settled_before(now: datetime, width_s: float) -> datetime:
-    """Subintervals that began before this have been told by everybody; later ones may still grow."""
+    """Subintervals that began before this are reported by all agents; later ones may still grow."""
     return now - timedelta(seconds=width_s + max(_SETTLE_S, 2 * width_s))
 
 
@@ -107,7 +107,7 @@ def _listed(rows: QuerySet[StatisticsWindow], columns: tuple[str, ...]) -> Itera
 
 
 def work_by_operator(query: Query, since: datetime, until: datetime) -> dict[str, float]:
-    """Cycles per second by operator, over the subintervals that began in a stretch and have a place with a capacity."""
+    """Cycles per second by operator, over the subintervals that began in a span and have a place with a capacity."""
     rows = StatisticsWindow.objects.filter(query=query, starts_at__gte=since, starts_at__lt=until)
     columns = ("operator", "place", "starts_at", "width_s", "events", "cpu_s", "measured")
     windows: dict[str, list[PlaceWindow]] = {}

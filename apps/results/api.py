@@ -28,7 +28,7 @@ from apps.results import services
 from apps.results.filters import AlertFilter, AlertRuleFilter, ResultFilter
 from apps.results.models import Alert, AlertRule, ResultWindow
 from apps.results.notices import rule_secret
-from apps.results.selectors import alert_rules_listed, alerts_listed, alerts_told, result_latest, results_listed
+from apps.results.selectors import alert_rules_listed, alerts_listed, alerts_with_notices, result_latest, results_listed
 from apps.results.serializers import (
     AcknowledgeSerializer,
     AlertRuleSerializer,
@@ -67,7 +67,7 @@ class ResultViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
         return rows.filter(query=query)
 
     def get_object(self) -> ResultWindow:
-        """By its beginning in microseconds, or `latest`; of several plans the newest."""
+        """A window by its start in microseconds, or `latest`; of several plans the newest."""
         window_us, query = self.kwargs["window_us"], _query(self.kwargs["query_pk"])
         if window_us == "latest":
             window = result_latest(query)
@@ -133,7 +133,7 @@ class AlertViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
     ordering = "-opened_at"
 
     def get_queryset(self) -> Any:
-        return alerts_told(alerts_listed())
+        return alerts_with_notices(alerts_listed())
 
     @extend_schema(request=AcknowledgeSerializer, responses=AlertSerializer, filters=False)
     @action(detail=True, methods=["post"])

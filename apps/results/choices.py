@@ -23,7 +23,7 @@ class Severity(models.TextChoices):
 
 
 class AlertState(models.TextChoices):
-    """Where an alert is in its life."""
+    """State of an alert."""
 
     FIRING = "firing", "Firing"  #: the newest windows break the rule
     RESOLVED = "resolved", "Resolved"  #: they do no more

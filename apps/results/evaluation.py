@@ -1,4 +1,4 @@
-"""Evaluation of alert rules when a window arrives: groups that break a rule long enough, and groups that no longer do."""
+"""Evaluation of alert rules when a window arrives: alerts open for groups that break a rule, and resolve."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _newest(window: ResultWindow, count: int) -> list[ResultWindow]:
 
 
 def _step_us(pipeline: Mapping[str, Any] | None) -> int | None:
-    """From one window to the next, where the pipeline says so."""
+    """Period of the pipeline's windows, if it has any."""
     for operator in (pipeline or {}).get("operators", ()):
         expression = operator["expression"]
         if expression.get("op") == "window":

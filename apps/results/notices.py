@@ -36,7 +36,7 @@ _FIELDS = {AlertEvent.FIRING: "fired_notice", AlertEvent.RESOLVED: "resolved_not
 def alerts_notify(rule: AlertRule, event: AlertEvent, alerts: Sequence[Alert]) -> None:
     """Address to a rule's recipients what has just happened to alerts of it: one message for all of them.
 
-    Called inside the transaction in which it happens, so a transition that is stored once is told once.
+    Called inside the transaction in which it happens, so a transition that is stored once is notified once.
     """
     readers = [(Channel.EMAIL, email) for email in rule.emails] + [
         (Channel.WEBHOOK, webhook) for webhook in rule.webhooks
@@ -78,7 +78,7 @@ _MAX_LISTED = 20
 
 
 def send_email(delivery: AlertDelivery) -> None:
-    """The same delivery always has the same Message-ID: a repeat is known as one. Raises as `send_mail`."""
+    """The same delivery always has the same Message-ID: a repeat is recognised. Raises as `send_mail`."""
     send_mail(lambda connection: _mail(delivery, connection))
 
 

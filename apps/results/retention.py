@@ -22,7 +22,7 @@ _AT_ONCE = 500
 
 
 def results_purge() -> int:
-    """Forget old windows and alerts resolved long ago; returns how many rows."""
+    """Purge old windows and alerts resolved long ago; returns how many rows."""
     now = timezone.now()
     old = ResultWindow.objects.filter(received_at__lt=now - RESULTS_KEPT)
     gone = _delete(list(old.values_list("pk", flat=True)))
@@ -44,7 +44,7 @@ def _beyond(query_id: int) -> list[int]:
 
 
 def _delete(keys: list[int]) -> int:
-    """In short transactions, so that results can be stored in between."""
+    """Delete in short transactions, so that results can be stored in between."""
     for first in range(0, len(keys), _AT_ONCE):
         ResultWindow.objects.filter(pk__in=keys[first : first + _AT_ONCE]).delete()
     return len(keys)

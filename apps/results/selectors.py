@@ -21,7 +21,7 @@ __all__ = [
     "alert_rules_listed",
     "alerts_firing",
     "alerts_listed",
-    "alerts_told",
+    "alerts_with_notices",
     "pipeline_of",
     "result_latest",
     "result_schema",
@@ -80,8 +80,8 @@ def alerts_listed() -> QuerySet[Alert]:
     return Alert.objects.select_related("rule__query__cluster", "acknowledged_by")
 
 
-def alerts_told(rows: QuerySet[Alert]) -> QuerySet[Alert]:
-    """The same with whom they were told to."""
+def alerts_with_notices(rows: QuerySet[Alert]) -> QuerySet[Alert]:
+    """Alerts with their notices and deliveries."""
     return rows.prefetch_related("fired_notice__deliveries__notice", "resolved_notice__deliveries__notice")
 
 

@@ -99,7 +99,7 @@ class RuleSecretSerializer(serializers.Serializer):
 
 
 class _DeliverySerializer(serializers.ModelSerializer):
-    """A notice on its way to one recipient. Of a webhook only the host is told."""
+    """Delivery of a notice to one recipient. Of a webhook only the host is shown."""
 
     event = serializers.CharField(source="notice.event")
     target = serializers.CharField(source="shown_target")

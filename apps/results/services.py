@@ -69,7 +69,7 @@ def alert_rule_update(*, rule: AlertRule, **values: Any) -> AlertRule:
 
 @transaction.atomic
 def alert_rule_delete(*, rule: AlertRule) -> None:
-    """Forget a rule with its alerts."""
+    """Delete a rule with its alerts."""
     query = rule.query
     _locked(AlertRule.objects.filter(pk=rule.pk))
     rule.delete()

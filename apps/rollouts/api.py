@@ -1,4 +1,4 @@
-"""REST: refined configurations of a cluster's agents, and how they are rolled out."""
+"""REST: refined configurations of a cluster's agents, and their rollouts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from apps.rollouts.rollout.selectors import rollout_numbered, rollout_policy, ro
 from apps.rollouts.rollout.services import canaries_add, rollout_pause, rollout_resume, rollout_roll_back, rollout_start
 from apps.rollouts.serializers import (
     CanariesSerializer,
-    CheckedSerializer,
+    ConfigCheckSerializer,
     ConfigDetailSerializer,
+    ConfigRequestSerializer,
     ConfigSerializer,
     NewConfigSerializer,
     PolicySerializer,
+    RollbackReasonSerializer,
     RolloutDetailSerializer,
     RolloutSerializer,
     StartSerializer,
-    WhySerializer,
-    WishSerializer,
 )
 from apps.telemetry.selectors import agent_named
 
@@ -67,7 +67,7 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
 
     @extend_schema(request=NewConfigSerializer, responses={201: ConfigDetailSerializer})
     def create(self, request: Request, slug: str) -> Response:
-        """Make a configuration and check it on recorded epochs.
+        """Create a configuration and check it on recorded epochs.
 
         With `start` its rollout begins; 409 where the check refuses it.
         """
@@ -83,18 +83,18 @@ class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin
         body = ConfigDetailSerializer(config_numbered(config.cluster, config.number)).data
         return Response(body, status=201, headers={"Location": f"{request.path}/{config.number}"})
 
-    @extend_schema(request=WishSerializer, responses=CheckedSerializer, filters=False)
+    @extend_schema(request=ConfigRequestSerializer, responses=ConfigCheckSerializer, filters=False)
     @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
     def check(self, request: Request, slug: str) -> Response:
         """Replay of recent recorded epochs under a configuration; nothing is stored."""
-        serializer = WishSerializer(data=request.data)
+        serializer = ConfigRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         return Response(config_check(cluster=self.cluster, wish=serializer.wish()))
 
     @extend_schema(request=StartSerializer, responses={201: RolloutDetailSerializer})
     @action(detail=True, methods=["post"])
     def start(self, request: Request, slug: str, number: str) -> Response:
-        """Start its rollout; where another one is under way it waits in line. 409 where its check refused it."""
+        """Start its rollout; it waits in line while another one is under way. 409 if its check refused it."""
         serializer = StartSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         config = self.get_object()
@@ -126,20 +126,20 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=None, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, slug: str, number: str) -> Response:
-        """Leave everything as it is until somebody goes on."""
+        """Pause the rollout: agents keep what they have until it is resumed."""
         return self._done(rollout_pause(rollout=self.get_object(), user=signed_in_user(request)))
 
     @extend_schema(request=None, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, slug: str, number: str) -> Response:
-        """Go on where it was paused."""
+        """Resume a paused rollout."""
         return self._done(rollout_resume(rollout=self.get_object(), user=signed_in_user(request)))
 
-    @extend_schema(request=WhySerializer, responses=RolloutDetailSerializer)
+    @extend_schema(request=RollbackReasonSerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"], url_path="roll-back")
     def roll_back(self, request: Request, slug: str, number: str) -> Response:
-        """Take it back from every agent that has it, also after it is done; one that waits in line just stops."""
-        serializer = WhySerializer(data=request.data)
+        """Roll it back at every agent that has it, also after it is done; a waiting one just stops."""
+        serializer = RollbackReasonSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         rollout = self.get_object()
         return self._done(rollout_roll_back(rollout=rollout, user=signed_in_user(request), **serializer.validated_data))
@@ -147,7 +147,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=CanariesSerializer, responses=RolloutDetailSerializer)
     @action(detail=True, methods=["post"])
     def canaries(self, request: Request, slug: str, number: str) -> Response:
-        """Make more agents canaries, before or while canaries are watched."""
+        """Add canaries, before or during the canary stage."""
         serializer = CanariesSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         rollout = self.get_object()
@@ -159,7 +159,7 @@ class RolloutViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
 
 class _PolicyRow:
-    """The policy of the cluster in the address; it is stored when somebody changes it."""
+    """Policy of the cluster in the address; stored when it is changed."""
 
     def get_object(self) -> RolloutPolicy:
         cluster = cluster_by_slug(self.kwargs["slug"])
@@ -169,7 +169,7 @@ class _PolicyRow:
 
 
 class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
-    """Care of a cluster's rollouts: stages, limits, automatic steps."""
+    """Policy of a cluster's rollouts: stages, limits, automatic steps."""
 
     queryset = RolloutPolicy.objects.none()
     serializer_class = PolicySerializer
@@ -177,12 +177,12 @@ class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
 
     @extend_schema(responses=PolicySerializer)
     def retrieve(self, request: Request, slug: str) -> Response:
-        """The policy; defaults where nobody has set it."""
+        """The policy; defaults unless it was set."""
         return Response(PolicySerializer(self.get_object()).data)
 
     @extend_schema(request=PolicySerializer, responses=PolicySerializer)
     def partial_update(self, request: Request, slug: str) -> Response:
-        """Change it. Rollouts under way keep the one that they began with."""
+        """Change the policy. Rollouts under way keep theirs."""
         policy = self.get_object()
         serializer = PolicySerializer(data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)

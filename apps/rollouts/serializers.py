@@ -1,4 +1,4 @@
-"""Configurations, rollouts and policies as REST shows and takes them."""
+"""Configurations, rollouts and policies over REST."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from apps.telemetry.selectors import agent_named
 
 __all__ = [
     "CanariesSerializer",
-    "CheckedSerializer",
+    "ConfigCheckSerializer",
     "ConfigDetailSerializer",
+    "ConfigRequestSerializer",
     "ConfigSerializer",
     "NewConfigSerializer",
     "PolicySerializer",
+    "RollbackReasonSerializer",
     "RolloutDetailSerializer",
     "RolloutSerializer",
     "StartSerializer",
-    "WhySerializer",
-    "WishSerializer",
 ]
 
 
@@ -77,7 +77,7 @@ class _SchedulePartSerializer(serializers.Serializer):
 
 
 class ConfigDetailSerializer(ConfigSerializer):
-    """A configuration with its parts, the first 200 of them; each `changes` says what, before and after."""
+    """A configuration with its first 200 parts; each of their `changes` is (what, before, after)."""
 
     parts = serializers.SerializerMethodField()
     schedules = serializers.SerializerMethodField()
@@ -94,7 +94,7 @@ class ConfigDetailSerializer(ConfigSerializer):
         return _SchedulePartSerializer(config_schedules(row), many=True).data
 
 
-class WishSerializer(StrictSerializer):
+class ConfigRequestSerializer(StrictSerializer):
     """Content for agents: parts for queries and schedules."""
 
     settings = serializers.JSONField(
@@ -108,7 +108,7 @@ class WishSerializer(StrictSerializer):
     learned = serializers.BooleanField(default=True, help_text="With what Spark knows of operators and watermarks.")
 
     def wish(self) -> ConfigRequest:
-        """As services take it."""
+        """The request for the services."""
         values = self.validated_data
         queries, agents = tuple(values.get("queries", ())), tuple(values.get("agents", ()))
         return ConfigRequest(
@@ -116,8 +116,8 @@ class WishSerializer(StrictSerializer):
         )
 
 
-class NewConfigSerializer(WishSerializer):
-    """A configuration to be made, and whether it goes out at once."""
+class NewConfigSerializer(ConfigRequestSerializer):
+    """Request for a configuration, and whether its rollout starts at once."""
 
     words = serializers.CharField(required=False, allow_blank=True, default="", help_text="What it changes.")
     start = serializers.BooleanField(default=False, help_text="Start its rollout at once.")
@@ -131,8 +131,8 @@ class StartSerializer(StrictSerializer):
     canaries = _names(help_text="Names of agents that come first.")
 
 
-class WhySerializer(StrictSerializer):
-    """Why something is done."""
+class RollbackReasonSerializer(StrictSerializer):
+    """Reason of a rollback."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_NOTE)
 
@@ -143,11 +143,11 @@ class CanariesSerializer(StrictSerializer):
     agents = serializers.ListField(child=serializers.CharField(), min_length=1, max_length=MAX_NAMES_LISTED)
 
     def rows(self, cluster: Cluster) -> list[Agent]:
-        """The agents themselves; Missing names one that there is not."""
+        """The agents by their names; Missing names an unknown one."""
         return [agent_named(cluster, name) for name in dict.fromkeys(self.validated_data["agents"])]
 
 
-class CheckedSerializer(serializers.Serializer):
+class ConfigCheckSerializer(serializers.Serializer):
     """Replay of recent recorded epochs under a configuration."""
 
     health = serializers.ChoiceField(["good", "worse", "unknown"])
@@ -195,7 +195,7 @@ class _EventSerializer(serializers.Serializer):
 
 
 class RolloutDetailSerializer(RolloutSerializer):
-    """A rollout with its agents and what happened."""
+    """A rollout with its agents and events."""
 
     members = _MemberSerializer(many=True)
     events = _EventSerializer(many=True)
@@ -205,7 +205,7 @@ class RolloutDetailSerializer(RolloutSerializer):
 
 
 class PolicySerializer(StrictSerializer):
-    """Care of a cluster's rollouts: stages, limits, automatic steps."""
+    """Policy of a cluster's rollouts: stages, limits, automatic steps."""
 
     canary_count = serializers.IntegerField(required=False, help_text="Least number of canaries.")
     canary_share = NumberField(required=False, help_text="Share of all agents, where that is more.")

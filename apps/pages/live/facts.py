@@ -29,7 +29,7 @@ from apps.results.rows import WINDOW, as_json, group_columns, is_number, number_
 from apps.results.selectors import (
     alert_rules_listed,
     alerts_listed,
-    alerts_told,
+    alerts_with_notices,
     pipeline_of,
     result_latest,
     results_recent,
@@ -227,7 +227,7 @@ class LiveView:
     def alerts(self) -> list[Alert]:
         """Firing alerts, then ended ones, the newest first; among those opened together the worst first."""
         rows = alerts_listed().filter(rule__query=self.query).order_by("state", "-opened_window_us", _FAR_OFF)
-        alerts = list(alerts_told(rows)[:_MAX_ALERTS])
+        alerts = list(alerts_with_notices(rows)[:_MAX_ALERTS])
         firing = sum(alert.state == AlertState.FIRING for alert in alerts)
         return alerts[: max(firing, _MAX_ENDED)]
 

@@ -1,4 +1,4 @@
-"""REST: how agents share their cores between queries, and how that is changed."""
+"""REST: schedules of agents, switches and replays."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from apps.rollouts.schedule.selectors import agent_facts, cluster_facts, schedul
 from apps.rollouts.schedule.serializers import (
     AgentScheduleSerializer,
     ClusterScheduleSerializer,
-    ReplayAskedSerializer,
+    ReplayRequestSerializer,
     ReplaySerializer,
     SpanSerializer,
-    SwitchAskedSerializer,
     SwitchedSerializer,
+    SwitchRequestSerializer,
 )
 from apps.rollouts.schedule.services import schedule_preview, schedule_switch
 from apps.telemetry.models import Agent
@@ -48,18 +48,18 @@ class ScheduleView(ApiMixin, APIView):
 
     @extend_schema(parameters=[SpanSerializer], responses=ClusterScheduleSerializer)
     def get(self, request: Request, slug: str) -> Response:
-        """Policy, mode and memory of each agent; of each query its slack, what is expected and how late windows are."""
+        """Policy, mode and memory of each agent; slack, next watermark and window latency of each query."""
         cluster, span = cluster_by_slug(slug), _span(request)
         if span["agent"]:
             agent_named(cluster, span["agent"])
         return Response(cluster_facts(cluster, timezone.now(), span["last_s"], span["agent"]))
 
-    @extend_schema(request=SwitchAskedSerializer, responses={200: SwitchedSerializer, 201: SwitchedSerializer})
+    @extend_schema(request=SwitchRequestSerializer, responses={200: SwitchedSerializer, 201: SwitchedSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Switch agents to another way of scheduling: previewed unless the mode is `apply`, then a configuration whose
-        rollout begins with canaries. Asked again for the same, the answer is 200 with what is on its way already."""
+        """Switch agents to another schedule: previewed unless the mode is `apply`, then a configuration whose rollout
+        begins with canaries. A repeated request returns 200 with the one under way."""
         cluster = cluster_by_slug(slug)
-        serializer = SwitchAskedSerializer(data=request.data)
+        serializer = SwitchRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         values = dict(serializer.validated_data)
         mode, words = values.pop("mode"), values.pop("words")
@@ -78,7 +78,7 @@ class AgentScheduleView(ApiMixin, APIView):
 
     @extend_schema(parameters=[SpanSerializer], responses=AgentScheduleSerializer)
     def get(self, request: Request, pk: str) -> Response:
-        """Which of its queries ran when, slack, windows and memory, epoch by epoch."""
+        """Running query, slack, windows and memory by epoch."""
         agent = get_object_or_404(Agent.objects.select_related("cluster"), pk=pk)
         facts = agent_facts(agent, timezone.now(), _span(request)["last_s"])
         if facts is None:
@@ -89,13 +89,13 @@ class AgentScheduleView(ApiMixin, APIView):
 class ReplayView(ApiMixin, APIView):
     """Replay under another policy."""
 
-    @extend_schema(request=ReplayAskedSerializer, responses={200: ReplaySerializer, 202: JobSerializer})
+    @extend_schema(request=ReplayRequestSerializer, responses={200: ReplaySerializer, 202: JobSerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Replay what an agent recorded under other policies: 202 with a job, or what came of it with `Prefer: wait=N`.
+        """Replay an agent's recording under other policies: 202 with a job, or its result with `Prefer: wait=N`.
 
         422 `too_little_recorded` says what is missing.
         """
-        serializer = ReplayAskedSerializer(data=request.data)
+        serializer = ReplayRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         values = dict(serializer.validated_data)
         cluster = cluster_by_slug(slug)

@@ -14,10 +14,10 @@ from engine.klink.settings import POLICIES
 __all__ = [
     "AgentScheduleSerializer",
     "ClusterScheduleSerializer",
-    "ReplayAskedSerializer",
+    "ReplayRequestSerializer",
     "ReplaySerializer",
     "SpanSerializer",
-    "SwitchAskedSerializer",
+    "SwitchRequestSerializer",
     "SwitchedSerializer",
 ]
 
@@ -109,8 +109,8 @@ class AgentScheduleSerializer(_ScheduledAgentSerializer):
     timeline = _ScheduleTrackSerializer(many=True)
 
 
-class SwitchAskedSerializer(StrictSerializer):
-    """Another way of scheduling, for some agents or all."""
+class SwitchRequestSerializer(StrictSerializer):
+    """Request for another schedule, for some agents or all."""
 
     mode = serializers.ChoiceField(["preview", "apply"], default="preview")
     settings = serializers.JSONField(help_text=_SETTINGS)
@@ -142,8 +142,8 @@ class SwitchedSerializer(serializers.Serializer):
     rollout = serializers.CharField(allow_null=True, default=None, help_text="State of its rollout.")
 
 
-class ReplayAskedSerializer(StrictSerializer):
-    """Which agent's recorded arrivals are to be replayed, and how."""
+class ReplayRequestSerializer(StrictSerializer):
+    """Request for a replay of an agent's recorded arrivals."""
 
     agent = serializers.CharField(help_text="Its name.")
     policies = _names(limit=len(POLICIES), help_text=f"Of {', '.join(POLICIES)}; all unless given.")
@@ -171,7 +171,7 @@ class _ReplayedPolicySerializer(_ReplayFiguresSerializer):
 
 
 class ReplaySerializer(serializers.Serializer):
-    """The same arrivals under several policies."""
+    """Result of a replay: the same arrivals under several policies."""
 
     agent = serializers.CharField()
     in_force = serializers.CharField(allow_blank=True)
