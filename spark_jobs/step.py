@@ -15,7 +15,6 @@ from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, counters_tab
 from agent.wire.broker import generation_progress
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs import joins
-from spark_jobs import state as spark_jobs_state
 from spark_jobs.console import ConsoleAway
 from spark_jobs.input.arrivals import (
     Arrival,
@@ -35,7 +34,17 @@ from spark_jobs.plans import Plans, aggregate_of
 from spark_jobs.records import BadBody, entry_schema, process_at_driver, process_by_sql, read_body, read_conforming
 from spark_jobs.report import family_cpu_ns
 from spark_jobs.results import OperatorWork, finish_partials, result_frame
-from spark_jobs.state import AgentMarks, FlowState, StreamState
+from spark_jobs.state import (
+    AgentMarks,
+    FlowState,
+    StreamState,
+    drop_checkpoint,
+    drop_passed_checkpoints,
+    keep_checkpoint,
+    open_checkpoint_windows,
+    recovered_rows,
+    supersede_checkpoint,
+)
 from spark_jobs.statistics.subintervals import epoch_rows
 from spark_jobs.statistics.sweep_history import sweep_rows
 from spark_jobs.store import StateStore
@@ -209,7 +218,7 @@ class BatchStep:
         plan = self._parts.plans.settings(flow.query, flow.plan)
         work = self.bundles.setdefault((flow.query, flow.plan), FlowFrames(pipeline)).work
         advance_watermark(flow, plan, self.state.now_ms)
-        spark_jobs_state.open_checkpoint_windows(flow, pipeline, self.state.step)
+        open_checkpoint_windows(flow, pipeline, self.state.step)
         for due_window in due_windows(flow, pipeline, plan, self.state.step):
             due_window.window.revision += 1
             due_window.window.missing = due_window.missing
@@ -221,7 +230,7 @@ class BatchStep:
                     flow, pipeline, due_window.begin_us, counted, self._spark, self._join_at_hand_bytes
                 )
                 due_window.window.records = count_records(own)
-            left = spark_jobs_state.recovered_rows(flow, due_window.begin_us, due_window.missing)
+            left = recovered_rows(flow, due_window.begin_us, due_window.missing)
             partial = aggregate_of(pipeline).merge([own, *left.values()]) if left else own
             rows = finish_partials(pipeline, partial, counted)
             self.state.emitted += 1
@@ -229,7 +238,7 @@ class BatchStep:
                 result_frame(flow, pipeline, due_window, rows, left, self.state.step, self.state.emitted)
             )
         evict_windows(flow, pipeline, plan)
-        spark_jobs_state.drop_passed_checkpoints(flow, pipeline, self.state.step)
+        drop_passed_checkpoints(flow, pipeline, self.state.step)
 
     @property
     def _spark(self) -> SparkSession:
@@ -287,16 +296,16 @@ class BatchStep:
                 flow.lost.remove(arrival.agent)
                 flow.whole_from[arrival.agent] = marks.watermark_us
             if marks.final:
-                spark_jobs_state.drop_checkpoint(flow, arrival.agent)
+                drop_checkpoint(flow, arrival.agent)
         elif pipeline.stream_join is not None:
             self._take_side(arrival, pipeline, bundle)
         elif arrival.kind == FrameKind.PARTIALS:
             table = read_body(arrival, pipeline)
             bundle.partials.append(table)
             bundle.work.add(arrival.entry, table.num_rows, 0)
-            spark_jobs_state.supersede_checkpoint(flow, arrival.agent, table, self.state.step)
+            supersede_checkpoint(flow, arrival.agent, table, self.state.step)
         elif arrival.kind == FrameKind.CHECKPOINT:
-            spark_jobs_state.keep_checkpoint(
+            keep_checkpoint(
                 flow, arrival.agent, read_body(arrival, pipeline), arrival.epoch, arrival.says, self.state.step
             )
         elif arrival.body is not None:
