@@ -22,6 +22,7 @@ __all__ = [
     "model_series",
     "operator_gains",
     "server_gains",
+    "sink_outputs",
 ]
 
 
@@ -339,3 +340,11 @@ def loads_of(deployment: Deployment, *, graph: DataflowGraph | None = None) -> L
     if few_sources and not graph.models and deployment.combine.kind == "sum":
         return LinearLoads(deployment, graph)
     return GeneralLoads(deployment, graph)
+
+
+def sink_outputs(loads: Loads, graph: DataflowGraph, queries: int) -> FloatArray:
+    """Events at each query's sinks, shape (queries, d)."""
+    sinks = np.zeros((queries, len(graph.query)))
+    chosen = np.flatnonzero(graph.query_sink)
+    sinks[graph.query[chosen], chosen] = 1.0
+    return loads.outputs(sinks)

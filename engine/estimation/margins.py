@@ -9,7 +9,7 @@ from engine.arrays import FloatArray, statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Estimate, is_large
 from engine.estimation.intervals import Z, jackknife, standard_error
-from engine.estimation.loads import loads_of
+from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.reports import QueryReport
 
 __all__ = ["BoolArray", "Margins", "busy_periods", "restrict_arrivals", "sink_events"]
@@ -100,8 +100,5 @@ def restrict_arrivals(deployment: Deployment, kept: BoolArray) -> Deployment:
 
 def sink_events(deployment: Deployment) -> dict[str, FloatArray]:
     """Events at each query's sinks, per subinterval."""
-    graph = deployment.graph
-    sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
-    chosen = np.flatnonzero(graph.query_sink)
-    sinks[graph.query[chosen], chosen] = 1.0
-    return dict(zip(deployment.queries, loads_of(deployment).outputs(sinks), strict=True))
+    events = sink_outputs(loads_of(deployment), deployment.graph, len(deployment.queries))
+    return dict(zip(deployment.queries, events, strict=True))

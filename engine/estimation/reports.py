@@ -14,7 +14,7 @@ from engine.document.elements import objective_state, scheduling_document
 from engine.document.topology import servers_above
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
-from engine.estimation.loads import loads_of
+from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
 
 __all__ = ["Bottleneck", "QueryReport", "QueryReporter"]
@@ -106,12 +106,10 @@ class QueryReporter:
 
     def _sink_events(self) -> FloatArray:
         """Events at each query's sinks, slice by slice, (queries, d * K)."""
-        deployment, graph = self._deployment, self._deployment.graph
-        sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
-        chosen = np.flatnonzero(graph.query_sink)
-        sinks[graph.query[chosen], chosen] = 1.0
+        deployment = self._deployment
         loads = self._mace.loads if self._mace.deployment is deployment else loads_of(deployment)
-        return np.repeat(loads.outputs(sinks), self._flow.slices, axis=1) / self._flow.slices
+        events = sink_outputs(loads, deployment.graph, len(deployment.queries))
+        return np.repeat(events, self._flow.slices, axis=1) / self._flow.slices
 
     def report(self, query: str) -> QueryReport:
         """The report of one query."""

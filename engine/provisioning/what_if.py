@@ -18,7 +18,7 @@ from engine.errors import EngineError, InfeasibleError
 from engine.estimation.estimate import Progress, estimate
 from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import LEVEL, Jackknife, covered_inputs
-from engine.estimation.loads import Loads, loads_of
+from engine.estimation.loads import Loads, loads_of, sink_outputs
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import cost_per_hour
@@ -117,10 +117,8 @@ def _scales(batches: tuple[Batch, ...], draws: int, rng: np.random.Generator) ->
 
 
 def _sink_events(deployment: Deployment, graph: DataflowGraph) -> Mapping[str, FloatArray]:
-    sinks = np.zeros((len(deployment.queries), len(deployment.operators)))
-    chosen = np.flatnonzero(graph.query_sink)
-    sinks[graph.query[chosen], chosen] = 1.0
-    return dict(zip(deployment.queries, loads_of(deployment, graph=graph).outputs(sinks), strict=True))
+    events = sink_outputs(loads_of(deployment, graph=graph), graph, len(deployment.queries))
+    return dict(zip(deployment.queries, events, strict=True))
 
 
 class _Bare(Loads):
