@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from django.apps import apps
 from django.core.management.base import CommandError
 from django.core.management.color import no_style
 from django.db import transaction
@@ -100,7 +102,11 @@ Columns = Mapping[str, list[str]]
 
 def is_former(connection: BaseDatabaseWrapper) -> bool:
     """Whether the former migrations made this database, or some of them did."""
-    return any(app in _GONE or name in _FORMER.get(app, ()) for app, name in _applied(connection))
+    applied = _applied(connection)
+    if any(app in _GONE or name in _FORMER.get(app, ()) for app, name in applied):
+        return True
+    # the first versions had initial migrations alone, but no currencies
+    return ("fleet", "0001_initial") in applied and "currency" not in _column_names(connection, "fleet_cluster")
 
 
 def former_faults(connection: BaseDatabaseWrapper) -> list[str]:
@@ -142,6 +148,11 @@ def backup_path(path: Path) -> Path:
 
 def _name(connection: BaseDatabaseWrapper) -> str:
     return str(connection.settings_dict["NAME"])
+
+
+def _column_names(connection: Any, table: str) -> set[str]:
+    with connection.cursor() as cursor:
+        return {column.name for column in connection.introspection.get_table_description(cursor, table)}
 
 
 def _applied(connection: BaseDatabaseWrapper) -> set[tuple[str, str]]:
@@ -201,8 +212,6 @@ def _keep(path: Path, backup: Path) -> None:
     try:
         os.link(path, backup)
     except OSError:  # a file system without hard links
-        import shutil
-
         shutil.copy2(path, backup)
 
 
@@ -242,10 +251,8 @@ def _carry_over_postgresql(connection: Any) -> str:
 
 
 def _models(connection: Any) -> list[Any]:
-    from django.apps import apps
-
     present = set(connection.introspection.table_names())
-    models = [*apps.get_models(include_auto_created=True)]
+    models = apps.get_models(include_auto_created=True)
     return [model for model in models if model._meta.managed and model._meta.db_table in present]
 
 
