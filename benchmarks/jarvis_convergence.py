@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.jarvis.adaptation.control import AdaptationDecision, Controller, EpochObservation
-from engine.jarvis.adaptation.controllers import controller
+from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.simulation import (
@@ -121,7 +121,7 @@ def run_under(
     *,
     dips: float = 0.0,
 ) -> AdaptationRun:
-    return simulate(query, controller(settings, query.source_operators(), None), schedule, seed, law, dips)
+    return simulate(query, make_controller(settings, query.source_operators(), None), schedule, seed, law, dips)
 
 
 def margins(seeds: int) -> bool:
@@ -232,7 +232,7 @@ def overhead(pipelines: int) -> bool:
     for method in METHODS:
         spent_us: list[float] = []
         for query, cores in _pipelines(operators, pipelines):
-            timed = _Timed(controller(AdaptationSettings(method=method), query.source_operators(), None))
+            timed = _Timed(make_controller(AdaptationSettings(method=method), query.source_operators(), None))
             simulate(query, timed, (WorkloadPhase(_LENGTH // 2, cores),), 1)
             spent_us += timed.spent_us
         mean_us, most_us = float(np.mean(spent_us)), float(np.quantile(spent_us, 0.99))
@@ -284,5 +284,5 @@ def _pipelines(operators: int, count: int) -> list[tuple[SourceQuery, float]]:
 
 
 def _settling(query: SourceQuery, cores: float, settings: AdaptationSettings) -> int | None:
-    method = controller(settings, query.source_operators(), None)
+    method = make_controller(settings, query.source_operators(), None)
     return simulate(query, method, (WorkloadPhase(_LENGTH // 2, cores),), 1, cost_noise=0.0).epochs_to_stable(0)

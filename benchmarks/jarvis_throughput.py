@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from engine.jarvis.adaptation.controllers import controller
+from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.baselines import baseline
 from engine.jarvis.fairness import max_min
 from engine.jarvis.partition import Frontier, Partition
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.simulation import QUERIES, SourceQuery, TrueOperator, WorkloadPhase, simulate
-from engine.jarvis.workloads import grouping
+from engine.jarvis.workloads import grouping_operator
 
 __all__ = [
     "ADAPTING",
@@ -55,7 +55,7 @@ def queries() -> dict[str, SourceQuery]:
     """The paper's three; S2SProbe with the cost of section VIII, where the whole takes 85 % and not 93 %."""
     s2s = QUERIES["s2s"]
     keep, group = s2s.operators
-    cheaper = grouping(0.72, 0.86 * s2s.records_s, group.groups, group.bytes_out)
+    cheaper = grouping_operator(0.72, 0.86 * s2s.records_s, group.groups, group.bytes_out)
     made = QUERIES | {"s2s": replace(s2s, operators=(keep, cheaper))}
     return {name: _proportional(query) for name, query in made.items()}
 
@@ -125,7 +125,7 @@ def _highest(most: float, carried: Callable[[float], bool]) -> float:
 
 def run_sends(query: SourceQuery, method: str, cores: float, records_s: float) -> float:
     """Bytes per second that a strategy sends once it has adapted; what overflows is sent, too."""
-    method_controller = controller(AdaptationSettings(method=method), query.source_operators(), None)
+    method_controller = make_controller(AdaptationSettings(method=method), query.source_operators(), None)
     run = simulate(query, method_controller, (WorkloadPhase(_EPOCHS, cores, records_s),), seed=1)
     return float(run.bytes_sent[-_LOOKED_AT:].mean())
 

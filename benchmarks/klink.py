@@ -14,7 +14,7 @@ from scipy.special import erfc
 from benchmarks.klink_policies import backlogs, limits, memory, met_words, nodes, policies, published
 from benchmarks.klink_real import real
 from benchmarks.machine import machine
-from engine.klink.policies import QueryView, policy
+from engine.klink.policies import QueryView, make_policy
 from engine.klink.settings import POLICIES
 from engine.klink.simulation.loads import DELAYS, delays_ms
 from engine.klink.slack_arrays import slacks_ms
@@ -132,7 +132,7 @@ def overhead(repeats: int) -> bool:
         views = _views(count)
         said = []
         for name in POLICIES:
-            picking = policy(name)
+            picking = make_policy(name)
             taken_s = min(
                 _pick_s(picking.pick, views, saturated) for _ in range(repeats) for saturated in (False, True)
             )

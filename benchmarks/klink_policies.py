@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.klink.simulation.loads import LOADS, DrawnLoad, draw
+from engine.klink.simulation.loads import LOADS, DrawnLoad, draw_load
 from engine.klink.simulation.run import KlinkRun, SimulationSetting, simulate
 from engine.klink.simulation.world import SAMPLE_MS
 
@@ -102,7 +102,7 @@ class RunFigures:
 
 def run_seeds(load: DrawnLoad, policy: str, seeds: int, **setting: float) -> list[KlinkRun]:
     """One run for each seed."""
-    drawn = (draw(dataclasses.replace(load, seed=seed)) for seed in range(1, seeds + 1))
+    drawn = (draw_load(dataclasses.replace(load, seed=seed)) for seed in range(1, seeds + 1))
     simulation_setting = SimulationSetting(
         policy=policy, nodes=load.nodes, tick_ms=load.tick_ms, drain_s=_DRAIN_S, **setting
     )  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def run_policies(
 
 def _figures(load: DrawnLoad, done: Sequence[KlinkRun]) -> RunFigures:
     latencies = np.concatenate([run.latencies_ms() for run in done])
-    queries, _ = draw(dataclasses.replace(load, seed=1))
+    queries, _ = draw_load(dataclasses.replace(load, seed=1))
     cost_ms = float(np.mean([query.cost_ms for query in queries]))
     came = sum(float(run.came.sum()) for run in done)
     lost = sum(float(run.refused.sum() + run.overflow.sum()) for run in done)

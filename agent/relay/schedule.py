@@ -11,7 +11,7 @@ from agent.relay.state import Key
 from agent.runtime.cpu import OperatorCost
 from agent.runtime.downstream import Delay, read_delays
 from engine.dataflow import Pipeline
-from engine.klink.policies import QueryView, policy, starving
+from engine.klink.policies import QueryView, make_policy, starving_query
 from engine.klink.settings import ScheduleSettings
 from engine.klink.slack import min_slack_ms
 from engine.klink.watermarks import SweepForecast
@@ -124,12 +124,12 @@ class MergeSchedule:
         self.ignored = 0  #: delays from children that could not be used
         self._guarded = False
         self._behind_epochs = 0
-        self.settings, self._policy = settings, policy(settings.policy)
+        self.settings, self._policy = settings, make_policy(settings.policy)
 
     def adopt(self, settings: ScheduleSettings, children: Collection[str]) -> None:
         """Use these settings from now on; delays reported by other children are dropped."""
         if settings.policy != self.settings.policy:  # else it keeps what it has seen of windows
-            self._policy = policy(settings.policy)
+            self._policy = make_policy(settings.policy)
         self.settings = settings
         for session in self.sessions.values():
             session.delays = {child: streams for child, streams in session.delays.items() if child in children}
@@ -156,7 +156,7 @@ class MergeSchedule:
         """The query to run next; one past the starvation limit goes first, every other time at most."""
         keys = list(waiting)
         views = [self.sessions[key].view(key, now_us) for key in keys]
-        index = None if self._guarded else starving(views, now_us / 1e3, self.settings.starvation_s)
+        index = None if self._guarded else starving_query(views, now_us / 1e3, self.settings.starvation_s)
         self._guarded = index is not None
         if index is None:
             index = self._policy.pick(views, now_us / 1e3, self._behind_epochs >= _SATURATED_EPOCHS)

@@ -15,7 +15,7 @@ from agent.runtime.query.record_queue import RecordQueue
 from agent.runtime.query.refined_config import NewestAccepted, RefinedScheduleState
 from agent.runtime.session import QuerySession
 from engine.klink.memory import MemoryMode, pick_for_memory
-from engine.klink.policies import QueryView, policy
+from engine.klink.policies import QueryView, make_policy
 from engine.klink.settings import ScheduleSettings
 
 __all__ = ["Saturation", "Scheduler"]
@@ -81,7 +81,7 @@ class Scheduler:
         self.downstream: Costs = {}  #: what rows cost further up, by query and plan; set by any thread
         self._forwards = False
         self.settings = config.schedule
-        self._policy = policy(self.settings.policy)
+        self._policy = make_policy(self.settings.policy)
         self._memory = self._memory_mode()
 
     # Between two epochs
@@ -111,7 +111,7 @@ class Scheduler:
         """Keep the policy's knowledge of queries, and the memory mode, while the settings allow it."""
         before, self.settings = self.settings, settings
         if settings.policy != before.policy:
-            self._policy = policy(settings.policy)
+            self._policy = make_policy(settings.policy)
         if _of_memory(settings) != _of_memory(before):
             self._memory = self._memory_mode()
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from engine.dataflow.expressions.functions import AGGREGATES
 from engine.dataflow.expressions.nodes import Node
-from engine.dataflow.expressions.patterns import PatternError, portable
+from engine.dataflow.expressions.patterns import PatternError, portable_pattern
 from engine.dataflow.expressions.sql import AggregateCall, read_aggregate, read_expression
 from engine.dataflow.joins import OF_STREAMS, bind_stream_join, join_pairs
 from engine.dataflow.operators import (
@@ -69,7 +69,7 @@ def _pair(name: str, kept: dict[str, Any]) -> str:
     """A key at the beginning or behind a separator, and its value up to the next separator."""
     separator, assign = kept.get("separator", " "), kept.get("assign", "=")
     sign = {"\t": r"\t", "|": r"\|"}.get(separator, separator)
-    return portable(f"(?:^|{sign}){name}{assign}([^{sign}]*)").text
+    return portable_pattern(f"(?:^|{sign}){name}{assign}([^{sign}]*)").text
 
 
 def _groups(names: list[str], kept: dict[str, Any], path: str, faults: list[Fault]) -> tuple[tuple[str, int], ...]:
@@ -78,7 +78,7 @@ def _groups(names: list[str], kept: dict[str, Any], path: str, faults: list[Faul
         faults.append(Fault(at, "pattern is missing; a parse as 'regex' needs it"))
         return ()
     try:
-        pattern, groups = portable(kept["pattern"])
+        pattern, groups = portable_pattern(kept["pattern"])
     except PatternError as error:
         faults.append(Fault(at, f"pattern is {value_words(kept['pattern'])}: {error}"))
         return ()

@@ -27,7 +27,7 @@ __all__ = [
     "SKETCH_TYPE",
     "bucket_of",
     "is_sound",
-    "merged",
+    "merge_sketches",
     "quantile",
     "sketches",
 ]
@@ -85,7 +85,7 @@ def sketches(buckets: pa.ListArray) -> pa.ListArray:
     return _lists(code[first], ends - first, len(buckets))
 
 
-def merged(column: pa.ListArray, rows: pa.ListArray) -> pa.ListArray:
+def merge_sketches(column: pa.ListArray, rows: pa.ListArray) -> pa.ListArray:
     """One sketch for each list of row numbers: those rows' sketches added up."""
     owner = np.empty(len(column), dtype=np.int64)
     owner[rows.flatten().to_numpy()] = _parents(rows)

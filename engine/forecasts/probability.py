@@ -16,8 +16,8 @@ from engine.document.topology import DataflowGraph
 from engine.errors import EngineError
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.forecasts.violations import FlowCalibration, scaled_deployment
-from engine.provisioning.nodes import lose, pool_of
-from engine.provisioning.scenario import placed
+from engine.provisioning.nodes import lose_nodes, pool_of
+from engine.provisioning.scenario import place_unplaced
 
 __all__ = [
     "OutlookProbability",
@@ -188,7 +188,7 @@ def resize_pool(deployment: Deployment, size: int) -> Deployment:
     """The deployment on `size` nodes; operators of nodes that are gone have no place."""
     ordered = pool_of(deployment, size).deployment
     gone = {node.id for node in ordered.nodes[size:]}
-    return lose(ordered, gone) if gone else ordered
+    return lose_nodes(ordered, gone) if gone else ordered
 
 
 def pool_outcomes(
@@ -251,7 +251,7 @@ class _Places:
         return best
 
     def _searched(self, start: Deployment) -> Deployment:
-        placement = placed(scaled_deployment(start, self._busiest), "search", **self._options)  # type: ignore[arg-type]
+        placement = place_unplaced(scaled_deployment(start, self._busiest), "search", **self._options)  # type: ignore[arg-type]
         return start.with_placement({operator.id: operator.replicas for operator in placement.operators})
 
     def _score(self, deployment: Deployment) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from engine.jarvis.workloads import (
     TrueOperator,
     WorkloadChange,
     WorkloadPhase,
-    windowed,
+    with_window,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = [
     "WorkloadPhase",
     "min_bytes",
     "simulate",
-    "windowed",
+    "with_window",
 ]
 
 EPOCH_S = 1.0

@@ -18,9 +18,9 @@ __all__ = [
     "TreePlan",
     "combinations",
     "command",
-    "cut",
     "cut_exactly",
     "cut_greedily",
+    "cut_streams",
     "options_of",
 ]
 
@@ -49,7 +49,7 @@ class TreePlan:
         return load
 
 
-def cut(tree: Tree, *, exact_most: int = MAX_EXACT_COMBINATIONS) -> TreePlan:
+def cut_streams(tree: Tree, *, exact_most: int = MAX_EXACT_COMBINATIONS) -> TreePlan:
     """The plan that sends least, sought exactly where there are at most `exact_most` combinations."""
     return cut_exactly(tree) if combinations(tree) <= exact_most else cut_greedily(tree)
 
@@ -239,7 +239,7 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     Options: `exact_most`, combinations up to which the best plan is sought; above it a good one is.
     """
     tree = Tree.parse(document)
-    plan = cut(tree, exact_most=options.get("exact_most", MAX_EXACT_COMBINATIONS))
+    plan = cut_streams(tree, exact_most=options.get("exact_most", MAX_EXACT_COMBINATIONS))
     load = plan.load(tree)
     remote_s = load.remote_s()
     return {

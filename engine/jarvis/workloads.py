@@ -23,8 +23,8 @@ __all__ = [
     "TrueOperator",
     "WorkloadChange",
     "WorkloadPhase",
-    "grouping",
-    "windowed",
+    "grouping_operator",
+    "with_window",
 ]
 
 #: fitted: groups of n records are K (1 - exp(-n / K)), as the models think; mismatched: keys are skewed and groups grow
@@ -88,7 +88,7 @@ class SourceQuery:
         )
 
 
-def grouping(share: float, records_s: float, groups: float, bytes_out: float) -> TrueOperator:
+def grouping_operator(share: float, records_s: float, groups: float, bytes_out: float) -> TrueOperator:
     """A grouping aggregate that takes `share` of a core for `records_s`; a group costs four times a record."""
     cost_s = share / (records_s + _GROUP_OVER_RECORD * distinct(records_s, groups))
     return TrueOperator(
@@ -96,7 +96,7 @@ def grouping(share: float, records_s: float, groups: float, bytes_out: float) ->
     )
 
 
-def windowed(query: SourceQuery, window_s: float) -> SourceQuery:
+def with_window(query: SourceQuery, window_s: float) -> SourceQuery:
     """The same with its aggregates putting out once in so long."""
     return replace(
         query,
@@ -110,14 +110,14 @@ def _s2s() -> SourceQuery:
     n = _PINGMESH_RECORDS_S
     keys = 20_546  # half of an epoch's records open a new group, as in Figure 5; 20,000 servers are probed
     keep = TrueOperator("filter", "filter", 0.13 / n, 0.86, 86)
-    return SourceQuery("s2s", (keep, grouping(0.80, 0.86 * n, keys, 51.577)), 86, n)
+    return SourceQuery("s2s", (keep, grouping_operator(0.80, 0.86 * n, keys, 51.577)), 86, n)
 
 
 def _t2t(table: int, join_share: float) -> SourceQuery:
     n = _PINGMESH_RECORDS_S
     keep = TrueOperator("filter", "filter", 0.13 / n, 0.86, 86)
     join = TrueOperator("join", "join", join_share / (0.86 * n), 1.0, 20)
-    return SourceQuery("t2t", (keep, join, grouping(0.53, 0.86 * n, table, 52)), 86, n)
+    return SourceQuery("t2t", (keep, join, grouping_operator(0.53, 0.86 * n, table, 52)), 86, n)
 
 
 def _log() -> SourceQuery:
@@ -129,7 +129,7 @@ def _log() -> SourceQuery:
             TrueOperator("filter", "filter", 0.03 / n, kept, 200),
             TrueOperator("parse", "map", 0.13 / (kept * n), 1.0, 130),
             TrueOperator("bucket", "map", 0.06 / (kept * n), 1.0, 60),
-            grouping(0.09, kept * n, 2000, 40),
+            grouping_operator(0.09, kept * n, 2000, 40),
         ),
         200,
         n,

@@ -7,9 +7,9 @@ from typing import Any
 
 from engine.errors import DocumentError, Fault, join_path
 from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, MapOf, Number, String
-from engine.klink.forwarding import SOURCE, messages
+from engine.klink.forwarding import SOURCE, forwarding_messages
 from engine.klink.memory import best_gain, gain_as_printed, pick_by_gain
-from engine.klink.slack import looped_slack_ms, steps, stream_slack_ms
+from engine.klink.slack import loop_steps, looped_slack_ms, stream_slack_ms
 from engine.klink.watermarks import MEAN_VARIANCE, SweepForecast, moments, normal_forecast
 
 __all__ = ["forwarding_command", "memory_command", "pick_command", "slack_command"]
@@ -130,7 +130,7 @@ def _check_history(stream: Mapping[str, Any], path: str, faults: list[Fault]) ->
 
 
 def _check_steps(read: Mapping[str, Any], forecasts: list[SweepForecast], faults: list[Fault]) -> None:
-    most = max(steps(read["t"], forecast, read["r"]) for forecast in forecasts)
+    most = max(loop_steps(read["t"], forecast, read["r"]) for forecast in forecasts)
     if most > _MAX_STEPS:
         message = f"r is {read['r']:g}, which makes {most:.0f} steps of an interval; allowed: {_MAX_STEPS:,} or fewer"
         faults.append(Fault("r", message))
@@ -232,7 +232,7 @@ def forwarding_command(document: Any, options: Mapping[str, Any]) -> dict[str, A
         _check_forwarding(read, faults)
     if faults:
         raise DocumentError(faults, "forwarding problem")
-    return {"messages": [list(message) for message in messages(read["ops"], read["watermark_at"])]}
+    return {"messages": [list(message) for message in forwarding_messages(read["ops"], read["watermark_at"])]}
 
 
 def _check_forwarding(read: Mapping[str, Any], faults: list[Fault]) -> None:

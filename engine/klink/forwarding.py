@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["SOURCE", "messages"]
+__all__ = ["SOURCE", "forwarding_messages"]
 
 #: Where watermarks come from, if no operator makes them.
 SOURCE = "source"
 
 
-def messages(ops: Sequence[tuple[str, str]], watermark_at: str = SOURCE) -> list[tuple[str, str, list[str]]]:
+def forwarding_messages(ops: Sequence[tuple[str, str]], watermark_at: str = SOURCE) -> list[tuple[str, str, list[str]]]:
     """Messages as (sender, receiver, contents), sorted: `delay` of watermarks and `cost:OPERATOR`.
 
     Parameters
@@ -32,7 +32,7 @@ def messages(ops: Sequence[tuple[str, str]], watermark_at: str = SOURCE) -> list
 
     Examples
     --------
-    >>> messages([("O1", "A"), ("O2", "B")])
+    >>> forwarding_messages([("O1", "A"), ("O2", "B")])
     [('A', 'B', ['delay']), ('B', 'A', ['cost:O2'])]
     """
     contents: dict[tuple[str, str], set[str]] = {}

@@ -14,9 +14,9 @@ __all__ = [
     "QueryView",
     "RoundRobin",
     "due_ms",
-    "policy",
+    "make_policy",
     "slack_ms",
-    "starving",
+    "starving_query",
 ]
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
@@ -160,7 +160,7 @@ class RankedPolicy:
         return _first(views, lambda view: self._rank(view, now_ms))
 
 
-def policy(name: str) -> QueryPolicy:
+def make_policy(name: str) -> QueryPolicy:
     """A new policy of this name (`ALL_POLICIES`); those with a state keep their own.
 
     Raises
@@ -171,7 +171,7 @@ def policy(name: str) -> QueryPolicy:
     return _MAKERS[name]()
 
 
-def starving(views: Sequence[QueryView], now_ms: float, starvation_s: float) -> int | None:
+def starving_query(views: Sequence[QueryView], now_ms: float, starvation_s: float) -> int | None:
     """Index of the query that has waited longest for its turn, if for `starvation_s` or more; ties by id."""
     picked = _first(views, lambda view: _waiting_since_ms(view, now_ms))
     if picked is None or now_ms - _waiting_since_ms(views[picked], now_ms) < starvation_s * 1000:

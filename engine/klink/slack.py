@@ -7,7 +7,7 @@ from math import erfc, exp, floor, pi, sqrt
 
 from engine.klink.watermarks import SweepForecast
 
-__all__ = ["expected_wait_ms", "looped_slack_ms", "mean_excess", "min_slack_ms", "steps", "stream_slack_ms"]
+__all__ = ["expected_wait_ms", "loop_steps", "looped_slack_ms", "mean_excess", "min_slack_ms", "stream_slack_ms"]
 
 _TAIL = 5.0  # standard deviations, from which on the difference of hazard and z would cancel
 _DEPTH = 25  # of the continued fraction; from `_TAIL` on it is exact to the last digit
@@ -75,7 +75,7 @@ def _hazard(z: float) -> float:
     return _ROOT_TWO_OVER_PI * exp(-z * z / 2) / erfc(z * _ROOT_HALF)
 
 
-def steps(now_ms: float, forecast: SweepForecast, cycle_ms: float) -> float:
+def loop_steps(now_ms: float, forecast: SweepForecast, cycle_ms: float) -> float:
     """Bins of r ms between now, or the interval's beginning, and its end; below 1 where there is none."""
     return (forecast.most_ms - max(now_ms, forecast.least_ms)) / cycle_ms + 1
 
@@ -101,7 +101,7 @@ def looped_slack_ms(now_ms: float, cost_ms: float, forecast: SweepForecast, cycl
 
     begin_ms = max(now_ms, forecast.least_ms)
     slack_ms, certain = 0.0, above(now_ms)
-    for step in range(max(0, floor(steps(now_ms, forecast, cycle_ms)))):
+    for step in range(max(0, floor(loop_steps(now_ms, forecast, cycle_ms)))):
         x_ms = begin_ms + step * cycle_ms
         share = (above(x_ms) - above(x_ms + cycle_ms)) / certain
         slack_ms += share * (x_ms + cycle_ms - now_ms - cost_ms)

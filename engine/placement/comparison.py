@@ -16,7 +16,7 @@ from engine.estimation.mace import Mace, mace
 from engine.placement.goal import Goal
 from engine.placement.items import PlacementCandidate
 
-__all__ = ["RankedCandidate", "best_by_flow", "mace_at", "query_rows", "server_rows", "standing"]
+__all__ = ["RankedCandidate", "best_by_flow", "mace_at", "query_rows", "running_part", "server_rows"]
 
 _MAX_CANDIDATES = 4  # candidates that are compared by Flow
 _TIE = 1e-9
@@ -95,7 +95,7 @@ def flow_value(goal: Goal, result: Estimate) -> float:
     )
 
 
-def standing(deployment: Deployment) -> Deployment:
+def running_part(deployment: Deployment) -> Deployment:
     """The deployment's running part: queries whose operators all have a place and read only from such."""
     gone = {op.query or op.id for op in deployment.operators if not op.replicas}
     owner = {op.id: op.query or op.id for op in deployment.operators}

@@ -15,7 +15,7 @@ from engine.errors import InfeasibleError
 from engine.placement.greedy import GreedyPlacement, Placement, greedy
 from engine.placement.local_search.search import search
 from engine.placement.network import climb, pairs_of, room_of, starts_of
-from engine.placement.network_kernels import NetworkArrays, NetworkState, put, valued, worst_of
+from engine.placement.network_kernels import NetworkArrays, NetworkState, move_item, network_value, worst_of
 from engine.placement.problem import BoolArray, PlacementProblem
 
 __all__ = ["extend_placement"]
@@ -221,7 +221,7 @@ class _Extension:
         at = np.concatenate([self.greedy_cores, np.array(anchors, dtype=np.int64)]).astype(np.int64)
         state = NetworkState(at, load, worst, np.zeros(len(at)), np.zeros(len(net.weight)))
         for item in np.flatnonzero(cores != self.greedy_cores):
-            put(net, state, int(item), int(cores[item]), *self._room)
+            move_item(net, state, int(item), int(cores[item]), *self._room)
         return state
 
     @cached_property
@@ -245,7 +245,7 @@ class _Extension:
 
     def value(self, cores: IntArray) -> float:
         """The goal with the joining operators on `cores`."""
-        return float(valued(self.net, self._state(cores))[0])
+        return float(network_value(self.net, self._state(cores))[0])
 
     def climbed(self, cores: IntArray) -> IntArray:
         """Moves and exchanges from `cores` until none helps."""

@@ -13,7 +13,7 @@ from engine.arrays import FloatArray, frozen_array
 from engine.document.deployment import Constraints, Deployment, Input, Node, Operator, Replica
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
-from engine.placement.comparison import standing
+from engine.placement.comparison import running_part
 from engine.placement.goal import Goal
 from engine.placement.items import Placement
 from engine.placement.network_kernels import worst_of
@@ -25,7 +25,7 @@ __all__ = [
     "changes_of",
     "duration_s",
     "move_rows",
-    "ordered",
+    "order_moves",
 ]
 
 # Where no link says more: a gigabit per second.
@@ -163,7 +163,7 @@ class _Cores:
         self.homes[name] = new
 
 
-def ordered(coarse: Deployment, goal: Goal, changes: dict[str, tuple[Replicas, Replicas]]) -> list[MigrationStep]:
+def order_moves(coarse: Deployment, goal: Goal, changes: dict[str, tuple[Replicas, Replicas]]) -> list[MigrationStep]:
     """Steps in an order in which no intermediate placement is worse than it need be.
 
     Each step is the one after which the largest Mace of a core is least (then the sum of squares), of those off the
@@ -280,7 +280,7 @@ class MigrationPauses:
 
     def _near(self, step: MigrationStep) -> Deployment | None:
         """Queries on the cores the operator comes to, and what they read; None if those are too many."""
-        whole = standing(self.deployment)
+        whole = running_part(self.deployment)
         if step.operator.id not in whole.operator_index:
             return None
         cores = {(part.node, part.core) for part in step.new}

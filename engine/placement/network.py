@@ -20,8 +20,8 @@ from engine.placement.network_kernels import (
     best_place,
     best_swap,
     every_placement,
-    put,
-    valued,
+    move_item,
+    network_value,
     worst_of,
 )
 
@@ -67,7 +67,7 @@ class NetworkProblem:
 
     def value(self, assignment: IntArray) -> float:
         """The goal of a placement."""
-        return float(valued(self.net, self.state(assignment))[0])
+        return float(network_value(self.net, self.state(assignment))[0])
 
     def is_small(self) -> bool:
         """Whether all placements can be tried."""
@@ -94,7 +94,7 @@ class NetworkProblem:
         By all of them together it may get worse by the share `tolerance`.
         """
         state = self.state(assignment)
-        value, _ = valued(self.net, state)
+        value, _ = network_value(self.net, state)
         limit = value * (1.0 + max(1e-9, tolerance)) + 1e-12
         again = True
         while again:
@@ -107,10 +107,10 @@ class NetworkProblem:
         core, home = int(state.at[item]), int(self.net.start[item])
         if not self._is_open(state, item, home):
             return False
-        put(self.net, state, item, home, *self._room)
-        if valued(self.net, state)[0] <= limit:
+        move_item(self.net, state, item, home, *self._room)
+        if network_value(self.net, state)[0] <= limit:
             return True
-        put(self.net, state, item, core, *self._room)
+        move_item(self.net, state, item, core, *self._room)
         return False
 
     def _is_open(self, state: NetworkState, item: int, core: int) -> bool:
@@ -134,7 +134,7 @@ def climb(
     """Move and exchange items of the bottleneck, at most so many times, while that makes the goal less."""
     rooms = room_of(net), room_of(net)
     for _ in range(steps):
-        value, spread = valued(net, state)
+        value, spread = network_value(net, state)
         if value <= 0.0 or not goes_on(float(value)) or not _step(net, state, value, spread, *rooms):
             break
     return state.at
@@ -147,7 +147,7 @@ def _step(net: NetworkArrays, state: NetworkState, value: float, spread: float, 
     for item in hot:
         core, _, _ = best_place(net, state, item, moved, value, spread, room)
         if core >= 0:
-            put(net, state, item, core, *room)
+            move_item(net, state, item, core, *room)
             return True
     return any(best_swap(net, state, item, moved, value, spread, room, other) >= 0 for item in hot[:_SWAPS_ON])
 

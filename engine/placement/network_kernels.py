@@ -14,7 +14,16 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.placement.problem import BoolArray
 
-__all__ = ["NetworkArrays", "NetworkState", "best_place", "best_swap", "every_placement", "put", "valued", "worst_of"]
+__all__ = [
+    "NetworkArrays",
+    "NetworkState",
+    "best_place",
+    "best_swap",
+    "every_placement",
+    "move_item",
+    "network_value",
+    "worst_of",
+]
 
 # A value counts as smaller only if it is by more than the rounding of sums.
 _TIE = 1e-10
@@ -88,7 +97,7 @@ def worst_of(load: FloatArray, budget: FloatArray, width_s: float) -> float:
 
 
 @compiled
-def valued(net: NetworkArrays, state: NetworkState) -> tuple[float, float]:
+def network_value(net: NetworkArrays, state: NetworkState) -> tuple[float, float]:
     """The goal, and a tie breaker: the sum of squares of the servers' weighted Mace."""
     slowest, reached = state.slowest_s, state.reached_s
     value, spread = 0.0, 0.0
@@ -153,7 +162,7 @@ def _shift(net: NetworkArrays, state: NetworkState, item: int, sign: float, chan
 
 
 @compiled
-def put(
+def move_item(
     net: NetworkArrays,
     state: NetworkState,
     item: int,
@@ -209,7 +218,7 @@ def _touched(net: NetworkArrays, state: NetworkState, item: int, changed: IntArr
 def _back(
     state: NetworkState, item: int, core: int, count: int, changed: IntArray, rows: FloatArray, worst: FloatArray
 ) -> None:
-    """Undo `put`."""
+    """Undo `move_item`."""
     for k in range(count - 1, -1, -1):
         state.load[changed[k]] = rows[k]
         state.worst_s[changed[k]] = worst[k]
@@ -269,8 +278,8 @@ def best_place(
         alone = _joined(state.load[core], net.load[item], net.budget[core], net.width_s)
         if alone * lightest > best_value * (1.0 + _TIE):
             continue
-        count = put(net, state, item, core, changed, rows, worst)
-        now, now_spread = valued(net, state)
+        count = move_item(net, state, item, core, changed, rows, worst)
+        now, now_spread = network_value(net, state)
         if _is_less(now, now_spread, best_value, best_spread):
             best, best_value, best_spread = core, now, now_spread
         _back(state, item, origin, count, changed, rows, worst)
@@ -312,9 +321,9 @@ def best_swap(
             both = _moves_after(net, state, moved, item, core)
             if _moves_after(net, state, both, other, origin) > net.max_moves:
                 continue
-        count = put(net, state, item, core, room[0], room[1], room[2])
-        others = put(net, state, other, origin, other_room[0], other_room[1], other_room[2])
-        now, now_spread = valued(net, state)
+        count = move_item(net, state, item, core, room[0], room[1], room[2])
+        others = move_item(net, state, other, origin, other_room[0], other_room[1], other_room[2])
+        now, now_spread = network_value(net, state)
         if _is_less(now, now_spread, value, spread):
             return other
         _back(state, other, core, others, other_room[0], other_room[1], other_room[2])
@@ -333,22 +342,22 @@ def every_placement(
     changed, rows, worst = room
     cores, best, least, least_moves = len(net.core_node), state.at.copy(), np.inf, len(net.load) + 1
     for item in items:
-        put(net, state, item, 0, changed, rows, worst)
+        move_item(net, state, item, 0, changed, rows, worst)
     while True:
         good, moved = True, 0
         for i in range(len(net.load)):
             good = good and is_open(net, state, i, state.at[i], -1)
             moved += int(net.start[i] >= 0 and state.at[i] != net.start[i])
         if good and (net.max_moves < 0 or moved <= net.max_moves):
-            value, _ = valued(net, state)
+            value, _ = network_value(net, state)
             close = _TIE * max(1e-9, least) if least < np.inf else 0.0
             if value < least - close or (value <= least + close and moved < least_moves):
                 least, least_moves = value, moved
                 best[:] = state.at
         digit = 0
         while digit < len(items) and state.at[items[digit]] == cores - 1:
-            put(net, state, items[digit], 0, changed, rows, worst)
+            move_item(net, state, items[digit], 0, changed, rows, worst)
             digit += 1
         if digit == len(items):
             return least, best
-        put(net, state, items[digit], state.at[items[digit]] + 1, changed, rows, worst)
+        move_item(net, state, items[digit], state.at[items[digit]] + 1, changed, rows, worst)

@@ -11,12 +11,12 @@ from engine.document.deployment import Deployment
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace
-from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, server_rows, standing
+from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, running_part, server_rows
 from engine.placement.goal import GOALS, goal_of
 from engine.placement.items import Placement, SearchSettings
 from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
-from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, ordered
+from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, order_moves
 from engine.placement.search import PlacementSearch
 
 __all__ = ["Proposal", "command", "place"]
@@ -142,7 +142,7 @@ def place(
     def detail() -> dict[str, Any]:
         return {"value_s": search.best_value, "bound_s": search.bound.value_s, "elapsed_s": search.elapsed_s}
 
-    runs = standing(deployment)
+    runs = running_part(deployment)
     with ThreadPoolExecutor(1) as beside:
         before = None
         if flow and runs.operators and candidates[0] is not search.start:
@@ -196,7 +196,7 @@ def _proposal(
     was, now = mace_at(runs, every), best.candidate.measured.mace
     tell(0.85, "Ordering the moves")
     changes = changes_of(deployment, placement)
-    steps = ordered(deployment.coarsened(every), search.goal, changes)
+    steps = order_moves(deployment.coarsened(every), search.goal, changes)
     pauses = MigrationPauses(deployment)
     count = max(1, len(steps))
 

@@ -20,13 +20,13 @@ __all__ = [
     "MAX_NODES",
     "AppliedChanges",
     "Change",
-    "applied",
     "apply_changes",
+    "apply_with_words",
     "read_change",
     "read_changes",
     "read_list",
-    "scaled_loads",
-    "unplaced",
+    "scale_loads",
+    "unplaced_operators",
 ]
 
 Change = dict[str, Any]
@@ -153,7 +153,7 @@ def apply_changes(deployment: Deployment, changes: Any, *, path: str = "changes"
     >>> two.arrivals.tolist(), [node.id for node in two.nodes]
     ([[15.0, 30.0]], ['a', 'new-1'])
     """
-    return applied(deployment, changes, path=path).deployment
+    return apply_with_words(deployment, changes, path=path).deployment
 
 
 def read_changes(changes: Any, deployment: Deployment, *, path: str = "changes") -> tuple[Change, ...]:
@@ -164,10 +164,10 @@ def read_changes(changes: Any, deployment: Deployment, *, path: str = "changes")
     DocumentError
         With every fault, each with its path.
     """
-    return applied(deployment, changes, path=path).changes
+    return apply_with_words(deployment, changes, path=path).changes
 
 
-def applied(deployment: Deployment, changes: Any, *, path: str = "changes") -> AppliedChanges:
+def apply_with_words(deployment: Deployment, changes: Any, *, path: str = "changes") -> AppliedChanges:
     """Apply changes like `apply_changes`; keep the changes as read and their words."""
     faults: list[Fault] = []
     walk = _Application(deployment, faults)
@@ -180,14 +180,14 @@ def applied(deployment: Deployment, changes: Any, *, path: str = "changes") -> A
     return AppliedChanges(walk.finished(), tuple(change for change in read if change), tuple(walk.words))
 
 
-def scaled_loads(deployment: Deployment, factor: float | Mapping[str, float]) -> Deployment:
+def scale_loads(deployment: Deployment, factor: float | Mapping[str, float]) -> Deployment:
     """The deployment at `factor` times its load, of all sources or by source."""
     factors = {"*": factor} if isinstance(factor, (int, float)) else factor
     changes = [{"scale_source": name, "by": by} for name, by in factors.items() if by != 1.0]
     return apply_changes(deployment, changes, path="factor") if changes else deployment
 
 
-def unplaced(deployment: Deployment) -> tuple[str, ...]:
+def unplaced_operators(deployment: Deployment) -> tuple[str, ...]:
     """Operators that have no place."""
     return tuple(operator.id for operator in deployment.operators if not operator.replicas)
 
@@ -301,16 +301,16 @@ class _Application:
     def _add_nodes(self, change: Change, path: str) -> None:
         like = change.get("like")
         if like is None or self._known(f"{path}.like", like, "node", list(self.deployment.node_index)):
-            self._step(nodes.add(self.deployment, change))
+            self._step(nodes.add_nodes(self.deployment, change))
 
     def _lose_node(self, change: Change, path: str) -> None:
         name = change["lose_node"]
         if self._known(f"{path}.lose_node", name, "node", list(self.deployment.node_index)):
-            self._step((nodes.lose(self.deployment, {name}), f"node {name} lost"))
+            self._step((nodes.lose_nodes(self.deployment, {name}), f"node {name} lost"))
 
     def _capacity(self, change: Change, path: str) -> None:
         if self._known(f"{path}.capacity", change["capacity"], "node", list(self.deployment.node_index)):
-            self._step(nodes.resize(self.deployment, change))
+            self._step(nodes.resize_node(self.deployment, change))
 
     def _resize_pool(self, change: Change, path: str) -> None:
         pools = dict.fromkeys(node.pool for node in self.deployment.nodes if node.pool)

@@ -11,13 +11,13 @@ from engine.document.tables import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.errors import DocumentError, Fault, OptionError, suggestion, value_words
 from engine.estimation.estimate import Progress
 from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, ListOf, Number
-from engine.provisioning.changes import MAX_NODES, applied
+from engine.provisioning.changes import MAX_NODES, apply_with_words
 from engine.provisioning.combinations import node_of
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import front
+from engine.provisioning.pareto import pareto_front
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.scenario import PLACES, placed
+from engine.provisioning.scenario import PLACES, place_unplaced
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
@@ -48,7 +48,7 @@ _BESIDE = ("changes", "scenarios")
 class QuestionKind:
     """Kind of a question: its parameters and the function that answers it.
 
-    `of_pool` marks functions that take a `PoolQuestion`, `placed` those that take a seed and closed nodes.
+    `of_pool` marks functions that take a `PoolQuestion`, `place_unplaced` those that take a seed and closed nodes.
     """
 
     table: FieldTable
@@ -80,7 +80,7 @@ QUESTIONS = {
     ),
     "pareto": QuestionKind(
         FieldTable("a question for the Pareto front", _TYPES, *_LOAD, _TRIED, _SPLIT, _BUDGET),
-        front,
+        pareto_front,
         of_pool=True,
     ),
     "survival": QuestionKind(
@@ -221,11 +221,11 @@ def _scenarios(document: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
 def _found(deployment: Deployment, document: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     if "scenarios" in document:
         raise DocumentError([Fault("scenarios", "scenarios does not go with find; allowed: changes")])
-    changed = applied(deployment, document.get("changes", []))
+    changed = apply_with_words(deployment, document.get("changes", []))
     every, seed = options.get("mace_every", 1), options.get("seed", 0)
     whole = changed.deployment
     # Sizes place whatever has no place themselves; the other questions are about what runs.
     if options["find"] in ("survival", "growth"):
-        whole = placed(whole, options.get("place", PLACES[1]), mace_every=every, seed=seed)
+        whole = place_unplaced(whole, options.get("place", PLACES[1]), mace_every=every, seed=seed)
     answer = answer_question(whole, options["find"], options.get("parameters"), seed=seed, mace_every=every)
     return {"find": options["find"], "words": list(changed.words), "answer": answer}

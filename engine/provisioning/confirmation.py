@@ -15,7 +15,7 @@ from engine.estimation.intervals import Jackknife, covered_inputs
 from engine.estimation.mace import mace
 from engine.estimation.margins import sink_events
 from engine.estimation.reports import QueryReport, QueryReporter
-from engine.provisioning.nodes import lose
+from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.pool.problem import Placement
 
 __all__ = ["ObjectiveMiss", "flow_miss", "on_nodes"]
@@ -67,7 +67,7 @@ class ObjectiveMiss:
 def on_nodes(deployment: Deployment, placement: Placement, names: Sequence[str], lost: str | None = None) -> Deployment:
     """`deployment` as `placement` has it, on the named nodes only, less one that is lost."""
     kept = set(names) - {lost}
-    return lose(deployment.with_placement(placement), {node.id for node in deployment.nodes} - kept)
+    return lose_nodes(deployment.with_placement(placement), {node.id for node in deployment.nodes} - kept)
 
 
 def flow_miss(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.provisioning.combinations import NodeType
-from engine.provisioning.pool.bounds import Refutation, splits_said
+from engine.provisioning.pool.bounds import Refutation, splits_text
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof
 from engine.provisioning.pool.search import PoolAnswer
@@ -81,7 +81,7 @@ class MixAnswer:
         if not self.proven and least is not None and self.cost_per_hour is not None and least < self.cost_per_hour:
             sure += f"; by bound it is at least {least:g} per hour"
         flow = "" if self.confirmed else "; Flow does not confirm it"
-        split = splits_said(self.splits)
+        split = splits_text(self.splits)
         return f"{before}{words} at {self.cost_per_hour:g} per hour; {sure}{flow}{'. ' if split else ''}{split}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,23 +12,33 @@ from engine.arrays import frozen_array
 from engine.document.deployment import Constraints, Deployment, Node, Operator, Replica, with_node_like
 from engine.errors import DocumentError, Fault, suggestion
 
-__all__ = ["PoolRange", "add", "cost_per_hour", "grow", "lose", "new_names", "pool_of", "resize", "resize_pool"]
+__all__ = [
+    "PoolRange",
+    "add_nodes",
+    "cost_per_hour",
+    "grow_nodes",
+    "lose_nodes",
+    "new_names",
+    "pool_of",
+    "resize_node",
+    "resize_pool",
+]
 
 Step = tuple[Deployment, str]
 
 
-def add(deployment: Deployment, change: dict[str, Any]) -> Step:
+def add_nodes(deployment: Deployment, change: dict[str, Any]) -> Step:
     """New nodes like an existing one, or bare ones with a capacity alone; each is named ``new-1``, ``new-2`` ..."""
     count, like = change["add_nodes"], change.get("like")
     model = Node("") if like is None else deployment.nodes[deployment.node_index[like]]
     given: dict[str, Any] = {name: change[name] for name in ("cores", "price_per_hour") if name in change}
     if "capacity_cps" in change:
         given |= {"capacity_cps": change["capacity_cps"], "capacity_series_cps": None}
-    grown = grow(deployment, replace(model, labels={}, **given), count, like)
+    grown = grow_nodes(deployment, replace(model, labels={}, **given), count, like)
     return grown, f"{_nodes(count)} added{f' like {like}' if like else ''}"
 
 
-def grow(deployment: Deployment, model: Node, count: int, like: str | None) -> Deployment:
+def grow_nodes(deployment: Deployment, model: Node, count: int, like: str | None) -> Deployment:
     """`count` more nodes as `model` is, connected as `like` is."""
     for name in itertools.islice(new_names(deployment), count):
         node = replace(model, id=name)
@@ -45,7 +55,7 @@ def new_names(deployment: Deployment) -> Iterator[str]:
     return (name for k in itertools.count(1) if (name := f"new-{k}") not in taken)
 
 
-def lose(deployment: Deployment, names: Collection[str]) -> Deployment:
+def lose_nodes(deployment: Deployment, names: Collection[str]) -> Deployment:
     """The deployment without some nodes: what was on them has no place.
 
     An operator of which a part is left elsewhere is carried by that part. Pins to a lost node stay, so that a placement
@@ -75,7 +85,7 @@ def _without_nodes(operator: Operator, gone: set[str]) -> Operator:
     return replace(operator, replicas=tuple(Replica(r.node, r.core, r.fraction / total) for r in left))
 
 
-def resize(deployment: Deployment, change: dict[str, Any]) -> Step:
+def resize_node(deployment: Deployment, change: dict[str, Any]) -> Step:
     """Another capacity for a node."""
     name = change["capacity"]
     nodes = list(deployment.nodes)
@@ -100,8 +110,8 @@ def resize_pool(deployment: Deployment, pool: str, count: int) -> Step:
     members = [node for node in deployment.nodes if node.pool == pool]
     words = f"pool {pool} from {len(members)} to {_nodes(count)}"
     if count <= len(members):
-        return lose(deployment, {node.id for node in members[count:]}), words
-    return grow(deployment, replace(members[-1], labels={}), count - len(members), members[-1].id), words
+        return lose_nodes(deployment, {node.id for node in members[count:]}), words
+    return grow_nodes(deployment, replace(members[-1], labels={}), count - len(members), members[-1].id), words
 
 
 def cost_per_hour(nodes: Collection[Node]) -> float | None:
@@ -154,7 +164,7 @@ def pool_of(deployment: Deployment, most: int, like: str | Node | None = None) -
     nodes = tuple(sorted(deployment.nodes, key=rank))
     ordered = replace(deployment, nodes=nodes)
     more = max(0, most - len(nodes))
-    return PoolRange(grow(ordered, replace(model, labels={}), more, name), len(nodes), model)
+    return PoolRange(grow_nodes(ordered, replace(model, labels={}), more, name), len(nodes), model)
 
 
 def _model(deployment: Deployment, like: str | Node | None) -> tuple[str | None, Node]:

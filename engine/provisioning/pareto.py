@@ -15,7 +15,7 @@ from engine.provisioning.pool.bounds import fused_s
 from engine.provisioning.pool.solver import PoolSize
 from engine.provisioning.question import PoolQuestion
 
-__all__ = ["ParetoFront", "ParetoPoint", "front"]
+__all__ = ["ParetoFront", "ParetoPoint", "pareto_front"]
 
 _BETTER = 1e-6  # a mix must gain this share of the latency to be worth a point
 
@@ -55,7 +55,7 @@ class ParetoFront:
         }
 
 
-def front(
+def pareto_front(
     deployment: Deployment,
     types: Any,
     question: PoolQuestion | None = None,

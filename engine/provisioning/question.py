@@ -11,8 +11,8 @@ from typing import TypeVar
 from engine.document.deployment import Deployment, Objective
 from engine.errors import DocumentError, Fault
 from engine.estimation.estimate import Progress
-from engine.provisioning.changes import scaled_loads
-from engine.provisioning.nodes import lose as lose_nodes
+from engine.provisioning.changes import scale_loads
+from engine.provisioning.nodes import lose_nodes
 
 __all__ = ["PoolQuestion", "ProgressClock"]
 
@@ -73,7 +73,7 @@ class PoolQuestion:
 
     def loaded(self, deployment: Deployment) -> Deployment:
         """The deployment under the load of the question, with bounds tightened by the headroom."""
-        return tighten_bounds(scaled_loads(deployment, self.factor), self.headroom_s, self.headroom_share)
+        return tighten_bounds(scale_loads(deployment, self.factor), self.headroom_s, self.headroom_share)
 
     def base(self, deployment: Deployment) -> Deployment:
         """The loaded deployment with the present nodes, or with none if new nodes take their place."""

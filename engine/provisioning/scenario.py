@@ -12,16 +12,16 @@ from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.fields import BAD, Anything, Enumeration, Field, FieldTable
 from engine.placement.greedy import place
 from engine.placement.proposal import place as propose
-from engine.provisioning.changes import AppliedChanges, applied, unplaced
+from engine.provisioning.changes import AppliedChanges, apply_with_words, unplaced_operators
 
-__all__ = ["PLACES", "WhatIfScenario", "placed", "read_scenarios"]
+__all__ = ["PLACES", "WhatIfScenario", "place_unplaced", "read_scenarios"]
 
 PLACES = ("keep", "fill", "search")
 
 MAX_SCENARIOS = 64
 
 
-def placed(
+def place_unplaced(
     deployment: Deployment,
     how: str,
     *,
@@ -46,7 +46,7 @@ def placed(
     InfeasibleError
         Naming every operator without a place, and why.
     """
-    missing = unplaced(deployment)
+    missing = unplaced_operators(deployment)
     if how == "keep":
         _refuse(deployment, missing)
         return deployment
@@ -127,7 +127,7 @@ def read_scenarios(items: Any, deployment: Deployment, *, path: str = "scenarios
             faults.append(Fault(f"{path}[{i}].name", message))
         seen.setdefault(name, i)
         try:
-            done = applied(deployment, record.get("changes", []), path=f"{path}[{i}].changes")
+            done = apply_with_words(deployment, record.get("changes", []), path=f"{path}[{i}].changes")
             scenarios.append(WhatIfScenario(name, done, record.get("place", "fill"), record.get("max_moves")))
         except DocumentError as error:
             faults.extend(error.faults)

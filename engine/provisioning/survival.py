@@ -14,7 +14,7 @@ from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation.estimate import Progress
 from engine.estimation.reports import QueryReport
-from engine.provisioning.scenario import placed, read_scenarios
+from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
 
 __all__ = ["Survival", "lose_each"]
@@ -144,7 +144,7 @@ class _Quick:
     def lose(self, name: str) -> ScenarioOutcome:
         scenario = read_scenarios([_loss_of(name, self.place)], self.deployment)[0]
         try:
-            whole = placed(
+            whole = place_unplaced(
                 scenario.applied.deployment,
                 self.place,
                 mace_every=self.mace_every,

@@ -22,7 +22,7 @@ from engine.estimation.loads import Loads, loads_of, sink_outputs
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import cost_per_hour
-from engine.provisioning.scenario import WhatIfScenario, placed, read_scenarios
+from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 
 __all__ = [
     "ObjectiveProbability",
@@ -266,7 +266,7 @@ def what_if(
 
         told(0.0, "Placing")
         try:
-            whole = placed(
+            whole = place_unplaced(
                 scenario.applied.deployment,
                 scenario.place,
                 mace_every=mace_every,

@@ -13,7 +13,7 @@ from agent.runtime.query.control_proxy import OperatorCounts
 from agent.runtime.query.refined_config import NewestAccepted, RefinedState
 from engine.dataflow import Pipeline
 from engine.jarvis.adaptation.control import Controller, EpochObservation, OperatorEpoch, SourceOperator
-from engine.jarvis.adaptation.controllers import controller
+from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.refined_config import RefinedAdaptation, judge_config
 from engine.jarvis.settings import AdaptationSettings
 
@@ -150,7 +150,7 @@ class Adaptation:
         )
         self.refined_state.look(config.refined, now_us)
         self._by = self._in_force()
-        self._controller: Controller = controller(self._by[0], operators, self._by[1])
+        self._controller: Controller = make_controller(self._by[0], operators, self._by[1])
 
     def take_up(self, config: RuntimeQuery, now_us: int) -> None:
         """Go on as a new configuration says."""

@@ -19,10 +19,10 @@ from engine.document.deployment import Deployment
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.pareto import front
+from engine.provisioning.pareto import pareto_front
 from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.question import PoolQuestion
-from engine.provisioning.scenario import placed
+from engine.provisioning.scenario import place_unplaced
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import ScenarioOutcome, what_if
@@ -80,7 +80,7 @@ def _base_deployment(row: WhatIf, snapshot: Snapshot) -> Deployment:
     scenario = row.scenarios[0]
     changed = apply_changes(snapshot.deployment, scenario["changes"])
     how = scenario["place"] if scenario["changes"] else "keep"
-    return placed(
+    return place_unplaced(
         changed, how, mace_every=MACE_EVERY, seed=row.options.get("seed", 0), closed=_closed(changed, snapshot)
     )
 
@@ -124,7 +124,7 @@ def _cheapest_mix(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[s
 
 def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
     base = _base_deployment(row, snapshot)
-    return front(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress).to_dict()
+    return pareto_front(base, row.options["types"], _pool_question(row, base, snapshot), progress=progress).to_dict()
 
 
 def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:

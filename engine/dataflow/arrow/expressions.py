@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.dataflow.expressions.nodes import Call, CaseWhen, Cast, ColumnRef, In, Literal, Node
-from engine.dataflow.expressions.patterns import named
+from engine.dataflow.expressions.patterns import name_groups
 from engine.dataflow.types import ARROW, FLOAT_PATTERN, INT_PATTERN, TIMESTAMP_PATTERN, Type, timestamp_us
 
 __all__ = [
@@ -174,7 +174,7 @@ def _real(kernel: Callable[..., Any]) -> Callable[..., Any]:
 def _extract(texts: Any, pattern: pa.Scalar, group: pa.Scalar) -> Any:
     """The text of a group, empty for one that took no part; null without a match."""
     number = group.as_py() + 1
-    groups = pc.extract_regex(texts, named(f"({pattern.as_py()})"))
+    groups = pc.extract_regex(texts, name_groups(f"({pattern.as_py()})"))
     return pc.if_else(pc.is_valid(groups), pc.struct_field(groups, number - 1), pa.scalar(None, pa.string()))
 
 

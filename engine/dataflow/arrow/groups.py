@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from engine.dataflow.arrow.expressions import Evaluator, array_of, evaluator, finite
 from engine.dataflow.expressions.nodes import Node
 from engine.dataflow.operators import AggregateSpec, Output
-from engine.dataflow.sketch import bucket_of, merged, quantile, sketches
+from engine.dataflow.sketch import bucket_of, merge_sketches, quantile, sketches
 from engine.dataflow.types import ARROW, Columns
 
 __all__ = ["Groups"]
@@ -68,7 +68,7 @@ class Groups:
         if sketched:
             table = table.drop_columns(list(sketched)).append_column(_ROW, pa.array(np.arange(table.num_rows)))
         grouped = table.group_by(self._keys, use_threads=False).aggregate(self._merges)
-        return self._states(grouped, lambda name, rows: merged(sketched[name], rows))
+        return self._states(grouped, lambda name, rows: merge_sketches(sketched[name], rows))
 
     def _states(self, grouped: pa.Table, sketch: Any) -> pa.RecordBatch:
         """The grouped table in the partial schema, with sketches for the lists that stand in their places."""

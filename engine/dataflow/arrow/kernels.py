@@ -24,7 +24,7 @@ __all__ = [
     "RowKernel",
     "StreamJoinKernel",
     "aggregate_kernel",
-    "joined",
+    "join_records",
     "kernel",
     "partial_schema",
     "rest",
@@ -52,7 +52,7 @@ def side_of(spec: StreamJoinSpec, rows: pa.RecordBatch) -> pa.RecordBatch:
     return row_function(spec.window, schema)(batch if finite is None else finite(batch))
 
 
-def joined(spec: StreamJoinSpec, schema: pa.Schema, records: pa.RecordBatch, side: pa.RecordBatch) -> pa.Table:
+def join_records(spec: StreamJoinSpec, schema: pa.Schema, records: pa.RecordBatch, side: pa.RecordBatch) -> pa.Table:
     """Records matched with what `side_of` made of the other stream's, in no order.
 
     Where records of one agent alone match, both have the column `AGENT`; without it all are of one agent.
@@ -168,7 +168,7 @@ class StreamJoinKernel:
 
     def run(self, rows: Rows, side: Rows) -> Rows:
         """The records of `rows`, each as often as it matches; `side` holds whole windows of the other stream."""
-        matches = joined(self._spec, self.operator.output_schema, _batch(rows), _batch(side))
+        matches = join_records(self._spec, self.operator.output_schema, _batch(rows), _batch(side))
         return _like(rows, _batch(matches))
 
 

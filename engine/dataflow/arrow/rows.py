@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.dataflow.arrow.expressions import array_of, cast, evaluator, finite
-from engine.dataflow.expressions.patterns import named
+from engine.dataflow.expressions.patterns import name_groups
 from engine.dataflow.operators import (
     BucketsSpec,
     FilterSpec,
@@ -94,7 +94,7 @@ def reader(spec: ParseSpec, schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.
 def _patterns(spec: ParseSpec) -> _Read:
     """Each distinct pattern is run once; a record is sound if one of them is found."""
     texts = list(dict.fromkeys(text for text, _ in spec.patterns))
-    arrow = [named(text) for text in texts]
+    arrow = [name_groups(text) for text in texts]
     wanted = [
         (texts.index(text), group - 1, _converter(kind))
         for (text, group), (_, kind) in zip(spec.patterns, spec.into, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.dataflow.expressions.nodes import Call, CaseWhen, Cast, Literal, Node, is_larger
-from engine.dataflow.expressions.patterns import PatternError, fits_nothing, portable
+from engine.dataflow.expressions.patterns import PatternError, fits_nothing, portable_pattern
 from engine.dataflow.types import NUMERIC, Type, timestamp_us
 from engine.errors import value_words
 
@@ -19,17 +19,17 @@ __all__ = [
     "Argument",
     "ExpressionError",
     "Signature",
-    "bounded",
-    "called",
-    "coalesced",
-    "common",
-    "compared",
+    "call_function",
+    "check_size",
+    "coalesce_nodes",
+    "common_type",
+    "compare_nodes",
     "constant",
-    "converted",
-    "must",
+    "convert_node",
     "negation",
     "number",
     "regex",
+    "require_type",
     "timestamp",
 ]
 
@@ -137,7 +137,7 @@ class ExpressionError(Exception):
     """Fault of an expression, in words; `allowed` may be empty."""
 
 
-def bounded(node: Node) -> Node:
+def check_size(node: Node) -> Node:
     """The node, if it is not too large: what is short for something longer doubles with every nesting."""
     if is_larger(node, _MAX_NODES):
         raise ExpressionError(
@@ -146,12 +146,12 @@ def bounded(node: Node) -> Node:
     return node
 
 
-def compared(name: str, left: Node, right: Node) -> Node:
+def compare_nodes(name: str, left: Node, right: Node) -> Node:
     """A comparison of two values, as values of one type."""
-    kind = common([left, right], "a comparison")
+    kind = common_type([left, right], "a comparison")
     if kind == Type.BOOL and name not in ("eq", "ne"):
         raise ExpressionError("truth values have no order; allowed: = and <>")
-    return Call(name, (converted(left, kind, name), converted(right, kind, name)), Type.BOOL)
+    return Call(name, (convert_node(left, kind, name), convert_node(right, kind, name)), Type.BOOL)
 
 
 def negation(node: Node) -> Node:
@@ -179,13 +179,13 @@ def timestamp(text: str) -> Literal:
     return Literal(value, Type.TIMESTAMP)
 
 
-def must(node: Node, kinds: frozenset[Type], by: str) -> None:
+def require_type(node: Node, kinds: frozenset[Type], by: str) -> None:
     """Refuse a node of another type."""
     if node.type not in kinds:
         raise ExpressionError(f"{by} is given a {node.type}; allowed: {' or '.join(sorted(kinds))}")
 
 
-def common(nodes: list[Node], by: str) -> Type:
+def common_type(nodes: list[Node], by: str) -> Type:
     """The type that all can be converted to without being told: whole numbers become floats beside floats."""
     kinds = {node.type for node in nodes}
     if len(kinds) == 1:
@@ -197,7 +197,7 @@ def common(nodes: list[Node], by: str) -> Type:
     raise ExpressionError(f"{by} is given {' and '.join(sorted(kinds))}; allowed: values of one type")
 
 
-def converted(node: Node, kind: Type, by: str) -> Node:
+def convert_node(node: Node, kind: Type, by: str) -> Node:
     """The node as one of that type, if that conversion is made unasked."""
     if node.type == kind:
         return node
@@ -208,7 +208,7 @@ def converted(node: Node, kind: Type, by: str) -> Node:
     raise ExpressionError(f"{by} is given {node.type} for {kind}")
 
 
-def coalesced(values: list[Node], kind: Type) -> Node:
+def coalesce_nodes(values: list[Node], kind: Type) -> Node:
     """The first of the values that is not null."""
     *earlier, last = values
     if not earlier:
@@ -222,7 +222,7 @@ def regex(node: Node, *, group: int = 0) -> Literal:
     if not isinstance(node, Literal) or not isinstance(node.value, str):
         raise ExpressionError("a regular expression must be a constant text")
     try:
-        made = portable(node.value)
+        made = portable_pattern(node.value)
     except PatternError as error:
         raise ExpressionError(f"the pattern {value_words(node.value)}: {error}") from None
     if group > len(made.names):
@@ -230,7 +230,7 @@ def regex(node: Node, *, group: int = 0) -> Literal:
     return Literal(made.text, Type.STRING)
 
 
-def called(name: str, signature: Signature, given: list[Node]) -> Node:
+def call_function(name: str, signature: Signature, given: list[Node]) -> Node:
     """A call of a function with what it is given, checked."""
     wanted = list(signature.arguments)
     if signature.repeated and len(given) > len(wanted):
@@ -239,8 +239,8 @@ def called(name: str, signature: Signature, given: list[Node]) -> Node:
         allowed = " or ".join(str(n) for n in range(len(wanted) - signature.optional, len(wanted) + 1))
         raise ExpressionError(f"{name} is given {len(given)} arguments; allowed: {allowed}")
     if signature.result is None and len(given) > 1:
-        kind = common(given, name)
-        given = [converted(argument_node, kind, name) for argument_node in given]
+        kind = common_type(given, name)
+        given = [convert_node(argument_node, kind, name) for argument_node in given]
     made = [_fitted(name, argument_node, argument) for argument_node, argument in zip(given, wanted, strict=False)]
     if name == "regexp_extract":
         made[1] = regex(given[1], group=int(constant(made[2])))
@@ -268,8 +268,8 @@ def constant(node: Node) -> Any:
 def _fitted(name: str, node: Node, argument: Argument) -> Node:
     """The argument as the function takes it."""
     if argument.types == {Type.FLOAT64} and node.type == Type.INT64:
-        node = converted(node, Type.FLOAT64, name)
-    must(node, argument.types, name)
+        node = convert_node(node, Type.FLOAT64, name)
+    require_type(node, argument.types, name)
     if argument.constant == "regex":
         return regex(node)
     if argument.constant and constant(node) is None:

@@ -1,7 +1,7 @@
 r"""Regular expressions that RE2 (agents) and Java (Spark) read alike.
 
-`portable` checks a pattern against the common subset and rewrites what the two spell differently: ``\s`` holds a
-vertical tab in Java alone, ``.`` leaves out more ends of lines there, ``$`` also stands before the last end of line.
+`portable_pattern` checks a pattern against the common subset and rewrites what the two spell differently: ``\s`` holds
+a vertical tab in Java alone, ``.`` leaves out more ends of lines there, ``$`` also stands before the last end of line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["PatternError", "PortablePattern", "fits_nothing", "named", "portable"]
+__all__ = ["PatternError", "PortablePattern", "fits_nothing", "name_groups", "portable_pattern"]
 
 MAX_REPEATS = 1_000
 _SPACE = r"\t\n\f\r "
@@ -30,7 +30,7 @@ class PortablePattern(NamedTuple):
     names: tuple[str | None, ...]
 
 
-def portable(pattern: str) -> PortablePattern:
+def portable_pattern(pattern: str) -> PortablePattern:
     """The pattern as both engines read it.
 
     Raises
@@ -52,7 +52,7 @@ def fits_nothing(text: str) -> bool:
     return bool(pc.match_substring_regex(pa.scalar(""), text).as_py())
 
 
-def named(text: str) -> str:
+def name_groups(text: str) -> str:
     """A portable pattern with a name for every group, g1, g2 and so on, as Arrow wants it."""
     parts: list[str] = []
     at, within, count = 0, False, 0

@@ -14,7 +14,7 @@ from sqlglot import exp, parser
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
-from engine.dataflow.expressions.functions import AGGREGATES, ExpressionError, constant, must
+from engine.dataflow.expressions.functions import AGGREGATES, ExpressionError, constant, require_type
 from engine.dataflow.expressions.nodes import Node
 from engine.dataflow.expressions.sql_nodes import Typing
 from engine.dataflow.types import NUMERIC, Columns, Type
@@ -119,7 +119,7 @@ def _aggregate(tree: Any, typing: Typing) -> AggregateCall:
         raise ExpressionError(f"{name} is given {len(given)} arguments; allowed: {wanted}")
     typing.check_columns(tree)
     argument = typing.node(given[0])
-    must(argument, _aggregated(name), name)
+    require_type(argument, _aggregated(name), name)
     share = _share(name, typing.node(given[1])) if wanted == 2 else None
     return AggregateCall(name, argument, _result(name, argument.type), share, distinct)
 

@@ -11,16 +11,16 @@ from engine.dataflow.expressions.functions import (
     AGGREGATES,
     FUNCTIONS,
     ExpressionError,
-    bounded,
-    called,
-    coalesced,
-    common,
-    compared,
-    converted,
-    must,
+    call_function,
+    check_size,
+    coalesce_nodes,
+    common_type,
+    compare_nodes,
+    convert_node,
     negation,
     number,
     regex,
+    require_type,
     timestamp,
 )
 from engine.dataflow.expressions.nodes import Call, CaseWhen, Cast, ColumnRef, In, Literal, Node
@@ -113,9 +113,9 @@ class Typing:
         if isinstance(tree, exp.Between):
             _only(tree, "this", "low", "high")
             value = self.node(tree.this)
-            low = compared("ge", value, self.node(tree.args["low"]))
-            high = compared("le", value, self.node(tree.args["high"]))
-            return bounded(Call("and", (low, high), Type.BOOL))
+            low = compare_nodes("ge", value, self.node(tree.args["low"]))
+            high = compare_nodes("le", value, self.node(tree.args["high"]))
+            return check_size(Call("and", (low, high), Type.BOOL))
         if isinstance(tree, (exp.Like, exp.RegexpLike)):
             return self._matched(tree)
         return None
@@ -129,7 +129,7 @@ class Typing:
     def _in(self, tree: Any) -> Node:
         _only(tree, "this", "expressions", "negate")
         argument = self.node(tree.this)
-        options = [converted(self.node(option), argument.type, "in") for option in tree.expressions]
+        options = [convert_node(self.node(option), argument.type, "in") for option in tree.expressions]
         constants = tuple(option for option in options if isinstance(option, Literal))
         if len(constants) != len(options) or not options:
             raise ExpressionError("in takes a list of constants of the type of what is looked up")
@@ -153,7 +153,7 @@ class Typing:
         if not isinstance(tree, _BINARY):
             return None
         if type(tree) in _COMPARISONS:
-            return compared(_COMPARISONS[type(tree)], self.node(tree.left), self.node(tree.right))
+            return compare_nodes(_COMPARISONS[type(tree)], self.node(tree.left), self.node(tree.right))
         if type(tree) in _LOGIC:
             name = _LOGIC[type(tree)]
             sides = (self._typed(tree.left, Type.BOOL, name), self._typed(tree.right, Type.BOOL, name))
@@ -167,7 +167,7 @@ class Typing:
         if isinstance(tree.this, exp.Literal) and not tree.this.is_string:
             return number("-" + tree.this.this)
         argument = self.node(tree.this)
-        must(argument, NUMERIC, "-")
+        require_type(argument, NUMERIC, "-")
         return Call("negate", (argument,), argument.type)
 
     def _arithmetic(self, tree: Any) -> Node:
@@ -175,11 +175,11 @@ class Typing:
         sign = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.IntDiv: "div"}.get(type(tree), "%")
         whole = type(tree) in _WHOLE
         for side in (left, right):
-            must(side, frozenset({Type.INT64}) if whole else NUMERIC, sign)
+            require_type(side, frozenset({Type.INT64}) if whole else NUMERIC, sign)
         if whole:
             return Call(_WHOLE[type(tree)], (left, right), Type.INT64)
-        kind = Type.FLOAT64 if isinstance(tree, exp.Div) else common([left, right], sign)
-        sides = (converted(left, kind, sign), converted(right, kind, sign))
+        kind = Type.FLOAT64 if isinstance(tree, exp.Div) else common_type([left, right], sign)
+        sides = (convert_node(left, kind, sign), convert_node(right, kind, sign))
         return Call(_ARITHMETIC.get(type(tree), "divide"), sides, kind)
 
     def _choice(self, tree: Any) -> Node | None:
@@ -199,14 +199,14 @@ class Typing:
     def _when(self, subject: Node | None, condition: Any) -> Node:
         if subject is None:
             return self._typed(condition, Type.BOOL, "when")
-        return compared("eq", subject, self.node(condition))
+        return compare_nodes("eq", subject, self.node(condition))
 
     def _case(self, whens: list[Node], results: list[Any]) -> Node:
         """A case; a result that is null or left out takes the type of the others."""
         typed = [None if result is None or isinstance(result, exp.Null) else self.node(result) for result in results]
-        kind = common([result for result in typed if result is not None], "case")
-        values = [Literal(None, kind) if result is None else converted(result, kind, "case") for result in typed]
-        return bounded(CaseWhen(tuple(zip(whens, values[:-1], strict=True)), values[-1], kind))
+        kind = common_type([result for result in typed if result is not None], "case")
+        values = [Literal(None, kind) if result is None else convert_node(result, kind, "case") for result in typed]
+        return check_size(CaseWhen(tuple(zip(whens, values[:-1], strict=True)), values[-1], kind))
 
     def _cast(self, tree: Any) -> Node:
         target = tree.args["to"]
@@ -230,23 +230,23 @@ class Typing:
     def _call(self, name: str, given: list[Any]) -> Node:
         if name == "coalesce" and given:
             values = [self.node(tree) for tree in given]
-            kind = common(values, name)
-            return bounded(coalesced([converted(tree, kind, name) for tree in values], kind))
+            kind = common_type(values, name)
+            return check_size(coalesce_nodes([convert_node(tree, kind, name) for tree in values], kind))
         if name == "nullif" and len(given) == 2:
             first = self.node(given[0])
-            same = compared("eq", first, self.node(given[1]))
-            return bounded(CaseWhen(((same, Literal(None, first.type)),), first, first.type))
+            same = compare_nodes("eq", first, self.node(given[1]))
+            return check_size(CaseWhen(((same, Literal(None, first.type)),), first, first.type))
         signature = FUNCTIONS.get(name)
         if signature is None:
             hint = "; aggregates stand in compute alone" if name in AGGREGATES else ""
             raise ExpressionError(
                 f"{name} is not a function here; allowed: {_ALLOWED}{hint}{suggestion(name, list(FUNCTIONS))}"
             )
-        return called(name, signature, [self.node(tree) for tree in given])
+        return call_function(name, signature, [self.node(tree) for tree in given])
 
     def _typed(self, tree: Any, kind: Type, by: str) -> Node:
         made = self.node(tree)
-        must(made, frozenset({kind}), by)
+        require_type(made, frozenset({kind}), by)
         return made
 
 

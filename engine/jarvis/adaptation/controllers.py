@@ -28,7 +28,7 @@ from engine.jarvis.partition import Frontier
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["BestOpMethod", "StaticMethod", "controller", "static_factors"]
+__all__ = ["BestOpMethod", "StaticMethod", "make_controller", "static_factors"]
 
 _WORDS = {
     "fixed": "load factors are set by hand",
@@ -90,7 +90,7 @@ _ADAPTING: dict[str, Callable[[], Method]] = {
 }
 
 
-def controller(
+def make_controller(
     settings: AdaptationSettings, operators: Sequence[SourceOperator], prior: RefinedAdaptation | None
 ) -> Controller:
     """Make the controller of a query; without a prior an adapting one begins at All-SP, which is always correct."""

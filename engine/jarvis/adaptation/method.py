@@ -10,7 +10,7 @@ from engine.jarvis.adaptation.control import EpochObservation, EpochState, Phase
 from engine.jarvis.adaptation.operator_models import PipelineModel
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["Method", "MethodEpoch", "MethodStep", "in_epochs", "moves_in_words", "stay", "use_in_words"]
+__all__ = ["Method", "MethodEpoch", "MethodStep", "in_epochs", "keep_load_factors", "moves_in_words", "use_in_words"]
 
 _NAMED = 2  # load factors that a sentence names
 
@@ -99,7 +99,7 @@ def in_epochs(count: int) -> str:
     return f"{count} epoch" if count == 1 else f"{count} epochs"
 
 
-def stay(epoch: MethodEpoch, state: EpochState, why: str = "") -> MethodStep:
+def keep_load_factors(epoch: MethodEpoch, state: EpochState, why: str = "") -> MethodStep:
     """Step that keeps the load factors."""
     words = use_in_words(epoch.observation)
     return MethodStep(epoch.load_factors, Phase.PROBE, state, f"{words}; {why}" if why else words)

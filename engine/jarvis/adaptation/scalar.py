@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from engine.jarvis.adaptation.control import EpochState, Phase
 from engine.jarvis.adaptation.guards import Conditions, FailingOperators, ObtainableBudget, Polish, Restraint, Volume
-from engine.jarvis.adaptation.method import MethodEpoch, MethodStep, in_epochs, moves_in_words, stay, use_in_words
+from engine.jarvis.adaptation.method import (
+    MethodEpoch,
+    MethodStep,
+    in_epochs,
+    keep_load_factors,
+    moves_in_words,
+    use_in_words,
+)
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS, PipelineModel
 from engine.jarvis.partition import Frontier, shares
 
@@ -169,7 +176,9 @@ class ScalarMethod:
         self._failing.watch(epoch)
         if (suspect := self._failing.suspect) is not None and self._usable(epoch) == len(epoch.load_factors):
             name = epoch.model.operators[suspect].operator.id
-            return stay(epoch, epoch.state, f"{name} left all of its records though there was CPU time; watched")
+            return keep_load_factors(
+                epoch, epoch.state, f"{name} left all of its records though there was CPU time; watched"
+            )
         epoch = self._obtainable.add(epoch)
         here = self._conditions(epoch)
         self._restraint.watch(epoch, here)
@@ -243,11 +252,15 @@ class ScalarMethod:
     def _adapt(self, epoch: MethodEpoch, usable: int) -> MethodStep:
         due, tried, self._trying = self._due(epoch), self._trying, False
         if held := self._restraint.held(epoch.number):
-            return stay(epoch, epoch.state, f"its plan moved too often and is held for {in_epochs(held)} yet")
+            return keep_load_factors(
+                epoch, epoch.state, f"its plan moved too often and is held for {in_epochs(held)} yet"
+            )
         if epoch.state is EpochState.IDLE and self._between_bursts(epoch):
-            return stay(epoch, EpochState.STABLE, f"planned for bursts of {self._volume.planned:,.0f} records")
+            return keep_load_factors(
+                epoch, EpochState.STABLE, f"planned for bursts of {self._volume.planned:,.0f} records"
+            )
         if not (due or tried):
-            return stay(epoch, EpochState.STABLE if self._in_vain(epoch) else epoch.state)
+            return keep_load_factors(epoch, EpochState.STABLE if self._in_vain(epoch) else epoch.state)
         uses = self._uses or [epoch.observation.used_s / epoch.observation.budget_s]
         use, margin = sum(uses) / len(uses), epoch.settings.margin
         if self._odd:
@@ -262,8 +275,8 @@ class ScalarMethod:
             return self._move(epoch, usable, plan, now.cpu_s)
         if epoch.state is EpochState.IDLE:
             self._vain = self._conditions(epoch)
-            return stay(epoch, EpochState.STABLE, "more CPU time would save hardly any bytes")
-        return stay(epoch, EpochState.STABLE)
+            return keep_load_factors(epoch, EpochState.STABLE, "more CPU time would save hardly any bytes")
+        return keep_load_factors(epoch, EpochState.STABLE)
 
     def _due(self, epoch: MethodEpoch) -> bool:
         """Whether to look for a better plan: at once, after two odd epochs, or after four quiet ones."""
@@ -315,7 +328,7 @@ class ScalarMethod:
             self._polish.begin(here, epoch.load_factors, self._cuts)
         self._cuts = plan.cuts
         if plan.load_factors == epoch.load_factors:
-            return stay(epoch, epoch.state)
+            return keep_load_factors(epoch, epoch.state)
         self._restraint.moved(epoch.number)
         if (best := self._restraint.hold(here)) is not None:
             often = f"its plan moved {Restraint.MOVES} times in {Restraint.WITHIN} epochs"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import ceil, log2
 
 from engine.jarvis.adaptation.control import EpochState, Phase, RuntimeMachine
-from engine.jarvis.adaptation.method import MethodEpoch, MethodStep, moves_in_words, stay, use_in_words
+from engine.jarvis.adaptation.method import MethodEpoch, MethodStep, keep_load_factors, moves_in_words, use_in_words
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS
 from engine.jarvis.partition import Frontier
 
@@ -61,10 +61,10 @@ class StepWiseMethod:
     def step(self, epoch: MethodEpoch) -> MethodStep:
         """Step by the machine's phase: watch, profile, plan, tune."""
         if not epoch.observation.n_records:
-            return stay(epoch, EpochState.STABLE, "no records came")
+            return keep_load_factors(epoch, EpochState.STABLE, "no records came")
         if epoch.number < self._paused_until:
             left = self._paused_until - epoch.number
-            return stay(
+            return keep_load_factors(
                 epoch, epoch.state, f"adapting did not settle, the best plan seen is held for {left} epochs yet"
             )
         before = self._machine.phase
@@ -79,7 +79,7 @@ class StepWiseMethod:
             return MethodStep(ones, phase, epoch.state, words)
         if phase is Phase.ADAPT:
             return self._fine_tune(epoch)
-        return stay(epoch, epoch.state)
+        return keep_load_factors(epoch, epoch.state)
 
     def _plan(self, epoch: MethodEpoch) -> MethodStep:
         """Plan after the profiling epoch, whose plain ratios count as the operators' costs."""

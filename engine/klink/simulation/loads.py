@@ -19,7 +19,7 @@ __all__ = [
     "SimulatedQuery",
     "SimulationSetting",
     "delays_ms",
-    "draw",
+    "draw_load",
 ]
 
 Array = NDArray[np.float64]
@@ -126,7 +126,7 @@ class DrawnLoad:
     waits_periods: float = math.inf  #: that events may wait
 
 
-def draw(load: DrawnLoad) -> tuple[list[SimulatedQuery], list[Arrivals]]:
+def draw_load(load: DrawnLoad) -> tuple[list[SimulatedQuery], list[Arrivals]]:
     """Draw the queries of a load and their arrivals; the same load gives the same draw."""
     random = np.random.default_rng(load.seed)
     queries, arrivals = [], []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.compiler import compiled_uncounted
 from engine.klink.simulation.policies import pick
-from engine.klink.simulation.stage import front, has_work, part, pending_at, sweepable
+from engine.klink.simulation.stage import compiled_part, front, has_work, is_sweepable, pending_at
 from engine.klink.simulation.world import KlinkWorld
 
 __all__ = ["run"]
@@ -18,8 +18,8 @@ _SPANS = 1
 _MIN_WORK = 1e-9
 
 
-@part
-def take_in(world: KlinkWorld, n: int, b: int) -> None:
+@compiled_part
+def admit_arrivals(world: KlinkWorld, n: int, b: int) -> None:
     """Take in the arrivals of a node until the bin begins; above its intake limit a share is refused."""
     room, wanted = world.intake * (world.nodes[n]["end_core"] - world.nodes[n]["first_core"]), 0.0
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
@@ -43,25 +43,25 @@ def take_in(world: KlinkWorld, n: int, b: int) -> None:
         ):
             world.stages[s]["oldest"] = b
         for j in range(world.stages[s]["streams"]):
-            ingest(world, s, j, b * world.tick)
+            ingest_watermarks(world, s, j, b * world.tick)
 
 
-@part
-def ingest(world: KlinkWorld, s: int, j: int, now: float) -> None:
+@compiled_part
+def ingest_watermarks(world: KlinkWorld, s: int, j: int, now: float) -> None:
     """Take in the watermarks of a stream; each finishes an epoch of the history."""
     row = world.stages[s]
     w = world.ingested[s, j]
     while w < row["windows"] and world.marks[s, w, j] <= now:
         world.ingested[s, j] = w + 1
-        remember(world, s, j, w, 1.0)
+        add_epoch(world, s, j, w, 1.0)
         if w >= world.history:
-            remember(world, s, j, w - world.history, -1.0)
+            add_epoch(world, s, j, w - world.history, -1.0)
         world.position[s, w] = row["came"]
         w += 1
 
 
-@part
-def remember(world: KlinkWorld, s: int, j: int, w: int, sign: float) -> None:
+@compiled_part
+def add_epoch(world: KlinkWorld, s: int, j: int, w: int, sign: float) -> None:
     """Add an epoch to the sums, or take it out of them."""
     mean = world.mean[s, w, j]
     world.sums[s, j, 0] += sign * mean
@@ -69,21 +69,21 @@ def remember(world: KlinkWorld, s: int, j: int, w: int, sign: float) -> None:
     world.sums[s, j, 2] += sign * world.square[s, w, j]
 
 
-@part
-def overflow(world: KlinkWorld, s: int, b: int) -> None:
+@compiled_part
+def shed_old_events(world: KlinkWorld, s: int, b: int) -> None:
     """Send on events that have waited too long."""
     row = world.stages[s]
     h, before = row["head"], b * world.tick - row["age"]
     while h <= b and h * world.tick < before:
-        leave(world, s, h, world.arriving[s, h])
+        remove_events(world, s, h, world.arriving[s, h])
         row["overflow"] += world.arriving[s, h]
         world.arriving[s, h] = 0.0
         h += 1
     row["head"] = h
 
 
-@part
-def leave(world: KlinkWorld, s: int, h: int, events: float) -> None:
+@compiled_part
+def remove_events(world: KlinkWorld, s: int, h: int, events: float) -> None:
     """Remove events of a bin from the queue."""
     row = world.stages[s]
     row["waiting"] -= events
@@ -92,8 +92,8 @@ def leave(world: KlinkWorld, s: int, h: int, events: float) -> None:
         row["waiting"] = 0.0
 
 
-@part
-def relieve(world: KlinkWorld, n: int, now: float) -> None:
+@compiled_part
+def update_memory_mode(world: KlinkWorld, n: int, now: float) -> None:
     """Update the memory mode of a node; like `engine.klink.memory.MemoryMode`."""
     held = 0.0
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
@@ -106,29 +106,29 @@ def relieve(world: KlinkWorld, n: int, now: float) -> None:
         mode["relieving"], mode["since"] = 1.0 - mode["relieving"], now
 
 
-@part
-def sweep(world: KlinkWorld, s: int, now: float, b: int) -> None:
+@compiled_part
+def sweep_windows(world: KlinkWorld, s: int, now: float, b: int) -> None:
     """Sweep the windows whose watermarks have no events before them."""
     row = world.stages[s]
-    while sweepable(world, s):
+    while is_sweepable(world, s):
         w = row["swept"]
         if row["waiting"] > 0.0 and world.position[s, w] - row["gone"] > _MIN_WORK * (1.0 + row["came"]):
             return
         world.swept_at[s, w] = now
         row["swept"] = w + 1
         if row["feeds"] >= 0:
-            hand_on(world, s, w, now)
+            forward_watermark(world, s, w, now)
 
 
-@part
-def hand_on(world: KlinkWorld, s: int, w: int, now: float) -> None:
+@compiled_part
+def forward_watermark(world: KlinkWorld, s: int, w: int, now: float) -> None:
     """A watermark goes on to the next node; what it tells of delays is known there where they are forwarded."""
     target = world.stages[s]["feeds"]
     world.marks[target, w, 0] = now + world.link
 
 
-@part
-def put_out(world: KlinkWorld, s: int, h: int, events: float, now: float, b: int) -> None:
+@compiled_part
+def emit_events(world: KlinkWorld, s: int, h: int, events: float, now: float, b: int) -> None:
     """Send processed events of a stage to the stage it feeds."""
     row = world.stages[s]
     target = row["feeds"]
@@ -141,11 +141,11 @@ def put_out(world: KlinkWorld, s: int, h: int, events: float, now: float, b: int
         world.arriving[target, at] += events * row["out"]
 
 
-@part
-def process(world: KlinkWorld, s: int, now: float, end: float, b: int) -> float:
+@compiled_part
+def process_stage(world: KlinkWorld, s: int, now: float, end: float, b: int) -> float:
     """Run a stage from `now` until `end` or until nothing waits; returns when it stopped."""
     row = world.stages[s]
-    sweep(world, s, now, b)
+    sweep_windows(world, s, now, b)
     while row["waiting"] > 0.0 and now < end:
         h = front(world, s, b)
         row["head"] = h
@@ -156,23 +156,23 @@ def process(world: KlinkWorld, s: int, now: float, end: float, b: int) -> float:
         done = events
         if cost * events > end - now:
             done = (end - now) / cost
-        if sweepable(world, s):  # its watermark may lie within the bin
+        if is_sweepable(world, s):  # its watermark may lie within the bin
             before = world.position[s, row["swept"]] - row["gone"]
             if _MIN_WORK * (1.0 + row["came"]) < before < done:
                 done = before
         now = end if cost * events > end - now and done == (end - now) / cost else now + done * cost
         world.arriving[s, h] = 0.0 if done >= events else events - done
         row["processed"] += done
-        leave(world, s, h, done)
-        put_out(world, s, h, done, now, b)
-        sweep(world, s, now, b)
+        remove_events(world, s, h, done)
+        emit_events(world, s, h, done, now, b)
+        sweep_windows(world, s, now, b)
     if row["waiting"] <= 0.0:
-        sweep(world, s, now, b)
+        sweep_windows(world, s, now, b)
     return now
 
 
-@part
-def note(world: KlinkWorld, s: int, c: int, begin: float, end: float) -> None:
+@compiled_part
+def record_span(world: KlinkWorld, s: int, c: int, begin: float, end: float) -> None:
     """Record a span of the trace; extend the last one of this core if it continues there."""
     count = world.counters[_SPANS]
     if count < len(world.spans) and end > begin:
@@ -181,7 +181,7 @@ def note(world: KlinkWorld, s: int, c: int, begin: float, end: float) -> None:
         world.counters[_SPANS] = count + 1
 
 
-@part
+@compiled_part
 def next_free(world: KlinkWorld, n: int, now: float, end: float) -> float:
     """Time when a stage with work that another core runs in this bin is free again; `end` if there is none."""
     soonest = end
@@ -191,7 +191,7 @@ def next_free(world: KlinkWorld, n: int, now: float, end: float) -> float:
     return soonest
 
 
-@part
+@compiled_part
 def run_core(world: KlinkWorld, n: int, c: int, b: int) -> None:
     """Run one core for the length of a bin."""
     now, end = b * world.tick, (b + 1) * world.tick
@@ -208,16 +208,16 @@ def run_core(world: KlinkWorld, n: int, c: int, b: int) -> None:
                 now = later
                 continue
             world.cores[c]["running"], world.stages[s]["taken"], world.cores[c]["until"] = s, 1, now + world.cycle
-        begin, now = now, process(world, s, now, min(end, world.cores[c]["until"]), b)
+        begin, now = now, process_stage(world, s, now, min(end, world.cores[c]["until"]), b)
         world.cores[c]["busy"] += now - begin
-        note(world, s, c, begin, now)
+        record_span(world, s, c, begin, now)
     s = world.cores[c]["running"]
     if s >= 0 and not has_work(world, s):
         world.stages[s]["taken"], world.stages[s]["free_at"], world.cores[c]["running"] = 0, now, -1
 
 
-@part
-def look(world: KlinkWorld, n: int, b: int) -> None:
+@compiled_part
+def sample_queues(world: KlinkWorld, n: int, b: int) -> None:
     """Sample queues and used time."""
     row = b // world.sample
     if b % world.sample == 0 and row < len(world.memory):
@@ -229,8 +229,8 @@ def look(world: KlinkWorld, n: int, b: int) -> None:
         world.memory[row, n], world.used[row, n] = held, used
 
 
-@part
-def settled(world: KlinkWorld, b: int) -> bool:
+@compiled_part
+def is_drained(world: KlinkWorld, b: int) -> bool:
     """Whether nothing waits, nothing travels between nodes, and no further window can be swept."""
     soon = min(world.arriving.shape[1], b + 2 + math.ceil(world.link / world.tick))
     for s in range(len(world.stages)):
@@ -258,7 +258,7 @@ def _entry(stamp: int) -> Callable[[KlinkWorld], int]:
         """Run all bins of a world, those that drain until all is swept; how many were run."""
         bins, nodes, epochs = world.arriving.shape[1], len(world.nodes), 0
         for b in range(bins):
-            if b >= world.horizon and settled(world, b):
+            if b >= world.horizon and is_drained(world, b):
                 return b
             now = b * world.tick
             overdue = now >= (epochs + 1) * world.epoch
@@ -267,11 +267,11 @@ def _entry(stamp: int) -> Callable[[KlinkWorld], int]:
                 if overdue:
                     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
                         if world.stages[s]["age"] < math.inf:
-                            overflow(world, s, b - 1)
-                take_in(world, n, b)
+                            shed_old_events(world, s, b - 1)
+                admit_arrivals(world, n, b)
                 if world.memory_bound < math.inf:
-                    relieve(world, n, now)
-                look(world, n, b)
+                    update_memory_mode(world, n, now)
+                sample_queues(world, n, b)
                 for c in range(world.nodes[n]["first_core"], world.nodes[n]["end_core"]):
                     run_core(world, n, c, b)
         return bins if stamp else 0

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import math
 
-from engine.klink.simulation.stage import arrived, due, part, pending_work, ready, slack, stimulus, sweepable, work
+from engine.klink.simulation.stage import (
+    arrived,
+    compiled_part,
+    due,
+    is_ready,
+    is_sweepable,
+    pending_work,
+    slack,
+    stimulus,
+    work,
+)
 from engine.klink.simulation.world import CODES, KlinkWorld
 
 __all__ = ["pick"]
@@ -22,7 +32,7 @@ _MIN_COUNTED, _MAX_COUNTED = 8, 50
 _PICKS, _STATE = 0, 2
 
 
-@part
+@compiled_part
 def klink(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[float, float]:
     """Group and rank: what is here, by response ratio, or with a `bound` of lateness the short first; least slack."""
     row = world.stages[s]
@@ -30,7 +40,7 @@ def klink(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[
     patience = math.inf
     if row["swept"] >= row["windows"]:
         here = slack(world, s, now, b) <= 0.0
-    elif sweepable(world, s):
+    elif is_sweepable(world, s):
         left, here = pending_work(world, s), True
     else:
         patience = arrived(world, s, b) + row["age"] - now - left
@@ -44,7 +54,7 @@ def klink(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[
     return (0.0, -late) if late > bound else (1.0, left)
 
 
-@part
+@compiled_part
 def add_size(world: KlinkWorld, s: int, size: float) -> None:
     """Record the work of one more window."""
     row = world.stages[s]
@@ -54,15 +64,15 @@ def add_size(world: KlinkWorld, s: int, size: float) -> None:
     row["varies"] += (off * (size - row["usual"]) - row["varies"]) / row["counted"]
 
 
-@part
+@compiled_part
 def bound_of(world: KlinkWorld, n: int, now: float) -> float:
     """Lateness that windows may have before short ones yield; infinite below saturation."""
     node, total, count, sizes, squares, chance = world.nodes[n], 0.0, 0, 0.0, 0.0, 0.0
     for s in range(node["first_stage"], node["end_stage"]):
         row = world.stages[s]
-        if ready(world, s, now):
+        if is_ready(world, s, now):
             total += work(world, s)
-            if sweepable(world, s) and row["sized"] != row["swept"]:
+            if is_sweepable(world, s) and row["sized"] != row["swept"]:
                 add_size(world, s, pending_work(world, s))
                 row["sized"] = row["swept"]
         if row["counted"] >= _MIN_COUNTED:
@@ -78,7 +88,7 @@ def bound_of(world: KlinkWorld, n: int, now: float) -> float:
     return float(share * total / (node["end_core"] - node["first_core"]))
 
 
-@part
+@compiled_part
 def gain(world: KlinkWorld, s: int) -> float:
     """Events fewer after a cycle; as `engine.klink.memory.best_gain` where all wait before the first operator."""
     row = world.stages[s]
@@ -92,7 +102,7 @@ def gain(world: KlinkWorld, s: int) -> float:
     return best
 
 
-@part
+@compiled_part
 def draw(world: KlinkWorld) -> float:
     """The next number of a sequence that looks random."""
     state = (world.counters[_STATE] * 1103515245 + 12345) % 2147483648
@@ -100,7 +110,7 @@ def draw(world: KlinkWorld) -> float:
     return float(state)
 
 
-@part
+@compiled_part
 def rank(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[float, float]:
     """Group and rank of a stage; the least goes first."""
     row = world.stages[s]
@@ -127,7 +137,7 @@ def rank(world: KlinkWorld, s: int, now: float, b: int, bound: float) -> tuple[f
     return 0.0, left
 
 
-@part
+@compiled_part
 def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
     """Stage of node `n` that runs next; -1 where none can."""
     bound = bound_of(world, n, now) if world.policy == _KLINK else math.inf
@@ -135,7 +145,7 @@ def pick(world: KlinkWorld, n: int, now: float, b: int) -> int:
     picked, group, best = -1, math.inf, math.inf
     starved, longest = -1, world.starvation
     for s in range(world.nodes[n]["first_stage"], world.nodes[n]["end_stage"]):
-        if not ready(world, s, now):
+        if not is_ready(world, s, now):
             continue
         waited = now - max(world.stages[s]["ran"], arrived(world, s, b)) if longest < math.inf else 0.0
         if waited > longest:

@@ -12,17 +12,17 @@ from engine.klink.simulation.world import CODES, KlinkWorld
 
 __all__ = [
     "arrived",
+    "compiled_part",
     "due",
     "front",
     "has_work",
     "interval",
-    "part",
+    "is_ready",
+    "is_sweepable",
     "pending_at",
     "pending_work",
-    "ready",
     "slack",
     "stimulus",
-    "sweepable",
     "work",
 ]
 
@@ -32,12 +32,12 @@ _UNKNOWN, _MIN_EPOCHS = 1000.0, 3
 _TAIL, _DEPTH = 5.0, 25
 
 
-def part(function: Function) -> Function:
+def compiled_part(function: Function) -> Function:
     """Compile `function` for other compiled functions; without reference counts, as `engine.compiler`."""
     return cast(Function, njit(nogil=True, _nrt=False)(function))
 
 
-@part
+@compiled_part
 def front(world: KlinkWorld, s: int, b: int) -> int:
     """First bin of a stage, up to `b`, with events that wait; b + 1 where there is none."""
     h = world.stages[s]["head"]
@@ -46,8 +46,8 @@ def front(world: KlinkWorld, s: int, b: int) -> int:
     return h
 
 
-@part
-def sweepable(world: KlinkWorld, s: int) -> bool:
+@compiled_part
+def is_sweepable(world: KlinkWorld, s: int) -> bool:
     """Whether watermarks of all streams have passed its next deadline, so only work before them is left."""
     row = world.stages[s]
     w = row["swept"]
@@ -59,20 +59,20 @@ def sweepable(world: KlinkWorld, s: int) -> bool:
     return bool(least > w)
 
 
-@part
+@compiled_part
 def has_work(world: KlinkWorld, s: int) -> bool:
     """Events wait, or a watermark that sweeps."""
-    return world.stages[s]["waiting"] > 0.0 or sweepable(world, s)
+    return world.stages[s]["waiting"] > 0.0 or is_sweepable(world, s)
 
 
-@part
-def ready(world: KlinkWorld, s: int, now: float) -> bool:
+@compiled_part
+def is_ready(world: KlinkWorld, s: int, now: float) -> bool:
     """Whether a core could take the stage."""
     row = world.stages[s]
     return bool(row["taken"] == 0 and row["free_at"] <= now and has_work(world, s))
 
 
-@part
+@compiled_part
 def pending_at(world: KlinkWorld, s: int) -> float:
     """Arrival of the last stream's watermark that sweeps the next window."""
     row = world.stages[s]
@@ -82,14 +82,14 @@ def pending_at(world: KlinkWorld, s: int) -> float:
     return latest
 
 
-@part
+@compiled_part
 def work(world: KlinkWorld, s: int) -> float:
     """CPU time for everything that waits."""
     row = world.stages[s]
     return float(row["waiting"] * (row["cost"] + row["further"]))
 
 
-@part
+@compiled_part
 def pending_work(world: KlinkWorld, s: int) -> float:
     """CPU time for what lies before the watermark that sweeps the next window."""
     row = world.stages[s]
@@ -97,13 +97,13 @@ def pending_work(world: KlinkWorld, s: int) -> float:
     return float(min(before, row["waiting"]) * (row["cost"] + row["further"]))
 
 
-@part
+@compiled_part
 def arrived(world: KlinkWorld, s: int, b: int) -> float:
     """Arrival of the oldest waiting event, or of a watermark where nothing else waits."""
     return float(front(world, s, b) * world.tick) if world.stages[s]["waiting"] > 0.0 else pending_at(world, s)
 
 
-@part
+@compiled_part
 def stimulus(world: KlinkWorld, s: int, b: int) -> float:
     """Earliest event time that waits."""
     row = world.stages[s]
@@ -121,13 +121,13 @@ def stimulus(world: KlinkWorld, s: int, b: int) -> float:
 _PRINTED, _REPAIRED = CODES["algorithm-1"], CODES["algorithm-1-repaired"]
 
 
-@part
+@compiled_part
 def hazard(z: float) -> float:
     """Mean of a standard normal that is at least z."""
     return math.sqrt(2.0 / math.pi) * math.exp(-z * z / 2.0) / math.erfc(z * math.sqrt(0.5))
 
 
-@part
+@compiled_part
 def wait(now: float, mean: float, deviation: float) -> float:
     """E[w - t | w >= t]; as `engine.klink.slack.expected_wait_ms`."""
     if deviation <= 0.0:
@@ -141,7 +141,7 @@ def wait(now: float, mean: float, deviation: float) -> float:
     return deviation / fraction
 
 
-@part
+@compiled_part
 def interval(world: KlinkWorld, s: int, j: int, w: int) -> tuple[float, float]:
     """Mean and deviation of when the watermark of window `w` comes; the period alone below three epochs."""
     row = world.stages[s]
@@ -156,13 +156,13 @@ def interval(world: KlinkWorld, s: int, j: int, w: int) -> tuple[float, float]:
     return deadline + mean, math.sqrt(max(0.0, variance))
 
 
-@part
+@compiled_part
 def above(z: float) -> float:
     """P(X >= z) of a standard normal."""
     return 0.5 * math.erfc(z * math.sqrt(0.5))
 
 
-@part
+@compiled_part
 def algorithm_1(world: KlinkWorld, now: float, mean: float, deviation: float, cost: float) -> float:
     """The paper's loop; repaired, what is overdue or certain has the slack of the closed form."""
     if deviation <= 0.0 or (world.policy == _REPAIRED and now > mean + 2.0 * deviation):
@@ -176,7 +176,7 @@ def algorithm_1(world: KlinkWorld, now: float, mean: float, deviation: float, co
     return sum_
 
 
-@part
+@compiled_part
 def slack(world: KlinkWorld, s: int, now: float, b: int) -> float:
     """Least of the streams' slacks; without windows, as if events might wait a second."""
     row = world.stages[s]
@@ -190,7 +190,7 @@ def slack(world: KlinkWorld, s: int, now: float, b: int) -> float:
             mean, deviation = interval(world, s, j, here)
             value = algorithm_1(world, now, mean, deviation, total)
         elif here > w:
-            before = pending_work(world, s) if sweepable(world, s) else total
+            before = pending_work(world, s) if is_sweepable(world, s) else total
             value = world.marks[s, w, j] - now - before
         else:
             mean, deviation = interval(world, s, j, w)
@@ -202,7 +202,7 @@ def slack(world: KlinkWorld, s: int, now: float, b: int) -> float:
     return least
 
 
-@part
+@compiled_part
 def due(world: KlinkWorld, s: int, now: float, b: int) -> float:
     """Next deadline; without windows the end of the slack."""
     row = world.stages[s]

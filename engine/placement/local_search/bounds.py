@@ -14,7 +14,7 @@ from engine.errors import Fault, InfeasibleError
 from engine.placement.local_search.state import BoolArray, SearchArrays, scan
 from engine.placement.problem import PlacementProblem
 
-__all__ = ["Bound", "lower_bound", "refuse_impossible", "respectful"]
+__all__ = ["Bound", "feasible_cores", "lower_bound", "refuse_impossible"]
 
 # Pairs of the largest items are tried on clusters of at most this many cores.
 _PAIRED_CORES = 100
@@ -214,7 +214,7 @@ def _listed(items: list[int] | IntArray) -> str:
     return names if len(items) <= 10 else f"{names} and {len(items) - 10} more"
 
 
-def respectful(problem: PlacementProblem) -> IntArray:
+def feasible_cores(problem: PlacementProblem) -> IntArray:
     """Cores of all items that groups apart or moves bind, with as few moves as possible; -1 for the others.
 
     Raises

@@ -18,7 +18,7 @@ from engine.errors import OptionError
 from engine.placement.local_search.bounds import Bound, lower_bound, refuse_impossible
 from engine.placement.local_search.climb import KICKS, RANDOM, RESTARTS, BestPlacements, advance, keep
 from engine.placement.local_search.correlation import CorrelationSearch
-from engine.placement.local_search.start import best_of, first_placements, fixed_of, state_of
+from engine.placement.local_search.start import best_placements, first_placements, search_arrays, search_state
 from engine.placement.local_search.state import SearchArrays, SearchState
 from engine.placement.problem import PlacementProblem, faults_of, value_of
 
@@ -180,14 +180,14 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.began = time.perf_counter()
-        fixed = fixed_of(self.problem)
+        fixed = search_arrays(self.problem)
         self.bound = lower_bound(self.problem, fixed)
         starts = self._starts()
         climbing = self.algorithm in ("search", "greedy")
         for worker in range(self.workers if self.problem.items else 0):
-            state = state_of(self.problem, fixed, starts[worker % len(starts)])
+            state = search_state(self.problem, fixed, starts[worker % len(starts)])
             seed = int(np.random.SeedSequence([self.seed, worker]).generate_state(1, np.uint64)[0])
-            best = best_of(state, seed, self.finalists, climbing=climbing)
+            best = best_placements(state, seed, self.finalists, climbing=climbing)
             correlation = CorrelationSearch(self.problem, fixed) if self.algorithm == "corr" else None
             if climbing:
                 keep(fixed, state, best)

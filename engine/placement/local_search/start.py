@@ -6,13 +6,13 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled, inner
-from engine.placement.local_search.bounds import respectful
+from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.local_search.climb import BestPlacements
 from engine.placement.local_search.state import NONE, OWN, WINDOWS, BoolArray, SearchArrays, SearchState
 from engine.placement.local_search.windows import rebuild
 from engine.placement.problem import PlacementProblem, faults_of, value_of
 
-__all__ = ["best_of", "first_placements", "fixed_of", "groups_of", "state_of"]
+__all__ = ["best_placements", "first_placements", "groups_of", "search_arrays", "search_state"]
 
 # A core without capacity works this share of what the fastest can do: costs stay finite, so that one can be less.
 _IDLE = 1e-9
@@ -21,7 +21,7 @@ _IDLE = 1e-9
 BLOCKS = 24
 
 
-def fixed_of(problem: PlacementProblem) -> SearchArrays:
+def search_arrays(problem: PlacementProblem) -> SearchArrays:
     """Constant arrays of a search; loads and rates in cycles per subinterval."""
     items, d = problem.load.shape
     load = np.empty((items + 1, d))
@@ -74,7 +74,7 @@ def groups_of(problem: PlacementProblem) -> tuple[IntArray, IntArray]:
     return starts, np.array([number for numbers in lists for number in numbers], dtype=np.int64)
 
 
-def state_of(problem: PlacementProblem, fixed: SearchArrays, core: IntArray) -> SearchState:
+def search_state(problem: PlacementProblem, fixed: SearchArrays, core: IntArray) -> SearchState:
     """The state of a search that stands at a placement."""
     items, cores = problem.items, problem.cores
     state = SearchState(
@@ -102,7 +102,7 @@ def state_of(problem: PlacementProblem, fixed: SearchArrays, core: IntArray) -> 
     return state
 
 
-def best_of(state: SearchState, seed: int, finalists: int, *, climbing: bool) -> BestPlacements:
+def best_placements(state: SearchState, seed: int, finalists: int, *, climbing: bool) -> BestPlacements:
     """Nothing found yet; the first round is a climb from here, or begins with a random placement."""
     items = len(state.core)
     return BestPlacements(
@@ -140,7 +140,7 @@ def first_placements(problem: PlacementProblem) -> list[IntArray]:
             placements.append(core)
     if not placements:
         # The constraints decide where some go; the others follow.
-        core = greedy(problem, respectful(problem))
+        core = greedy(problem, feasible_cores(problem))
         placements = [core] if core is not None else []
     return sorted(placements, key=lambda core: value_of(problem, core)) if len(placements) > 1 else placements
 

@@ -26,12 +26,12 @@ __all__ = [
     "late_alone",
     "of_operator",
     "parts_needed",
-    "refuted",
+    "refute_pool",
     "remaining",
     "remaining_of",
     "split_problem",
     "splits_of",
-    "splits_said",
+    "splits_text",
 ]
 
 _ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
@@ -106,7 +106,7 @@ def fused_s(load: FloatArray, budget: FloatArray, width_s: float) -> float:
     return float(np.where(excess.T > 0.0, seconds, 0.0).max(initial=0.0))
 
 
-def refuted(problem: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
+def refute_pool(problem: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0) -> Refutation | None:
     """A proof that the first `nodes` nodes cannot keep every objective with any `lose` of them lost, if there is one.
 
     Parameters
@@ -254,7 +254,7 @@ def splits_of(deployment: Deployment, placement: Placement) -> dict[str, int]:
     return {name: len(held) for name, held in placement.items() if len(held) > now[name]}
 
 
-def splits_said(splits: Mapping[str, int]) -> str:
+def splits_text(splits: Mapping[str, int]) -> str:
     """Splits in words, as the beginning of a sentence; empty without splits."""
     if not splits:
         return ""

@@ -12,7 +12,7 @@ import numpy as np
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
-from engine.provisioning.changes import scaled_loads
+from engine.provisioning.changes import scale_loads
 from engine.provisioning.nodes import PoolRange, pool_of
 from engine.provisioning.pool.bounds import split_problem
 from engine.provisioning.pool.judge import operator_weights
@@ -93,7 +93,7 @@ class PoolCurve:
         tell = progress or (lambda share, step: None)
         tell(0.0, "Laying out the fleet")
         key, problem = self._problem(ordered[-1], like)
-        problem = problem.scaled(scaled_loads(problem.deployment, factor))
+        problem = problem.scaled(scale_loads(problem.deployment, factor))
         if split:
             key, problem, parts = self._split(key, problem)
         else:

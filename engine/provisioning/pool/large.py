@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.placement.local_search.climb import KICKS, advance, keep
-from engine.placement.local_search.start import best_of, fixed_of, state_of
+from engine.placement.local_search.start import best_placements, search_arrays, search_state
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.kernels import loads_on_cores, pack, peaks
 from engine.provisioning.pool.problem import PoolProblem
@@ -180,9 +180,9 @@ class LargeSolver(Solver):
 
     def _climbed_on(self, problem: PoolProblem, size: int, start: IntArray) -> IntArray:
         instance = problem.placement_problem(size)
-        fixed = fixed_of(instance)
-        state = state_of(instance, fixed, start)
-        best = best_of(state, self.seed, 1, climbing=True)
+        fixed = search_arrays(instance)
+        state = search_state(instance, fixed, start)
+        best = best_placements(state, self.seed, 1, climbing=True)
         keep(fixed, state, best)
         while not advance(fixed, state, best, KICKS, self.rounds, self._enough, _CHUNK):
             if self._clock.is_over:

@@ -17,7 +17,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Combine, Deployment, Node, Operator, Replica
 from engine.estimation.loads import loads_of
 from engine.placement.problem import BoolArray, PlacementProblem
-from engine.provisioning.nodes import lose
+from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.pool.kernels import fill, loads_on_cores, peaks
 
 __all__ = ["Placement", "PoolProblem", "pool_problem"]
@@ -159,7 +159,7 @@ class PoolProblem:
         core = np.full(len(self.node) + 1, -1, dtype=np.int64)  # the last stands for items without a place
         core[kept] = np.arange(len(kept))
         names = [node.id for node in self.deployment.nodes]
-        deployment = lose(self.deployment, {name for name, at in zip(names, number, strict=True) if at < 0})
+        deployment = lose_nodes(self.deployment, {name for name, at in zip(names, number, strict=True) if at < 0})
         return replace(
             self,
             deployment=replace(deployment, nodes=tuple(self.deployment.nodes[i] for i in nodes)),

@@ -9,7 +9,7 @@ from typing import Any
 from engine.document.deployment import Node
 from engine.provisioning.confirmation import ObjectiveMiss
 from engine.provisioning.nodes import PoolRange
-from engine.provisioning.pool.bounds import Refutation, splits_of, splits_said
+from engine.provisioning.pool.bounds import Refutation, splits_of, splits_text
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof, Prover
 from engine.provisioning.pool.solver import PoolSize
@@ -115,7 +115,7 @@ class PoolAnswer:
         bounded = not self._is_proven and self.least > max(self.present, 1)
         bound = f" At least {self.least} are needed by bound." if bounded else ""
         time = "" if self.complete else " The time was over before smaller pools had all been tried."
-        split = splits_said(self.splits)
+        split = splits_text(self.splits)
         return f"{self._beyond_said}{count} {every}{sure}.{' ' if split else ''}{split}{less}{bound}{time}"
 
     @property

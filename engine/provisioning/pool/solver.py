@@ -12,7 +12,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.errors import InfeasibleError
 from engine.placement.local_search.climb import KICKS, advance, keep
 from engine.placement.local_search.search import search
-from engine.placement.local_search.start import best_of, fixed_of, state_of
+from engine.placement.local_search.start import best_placements, search_arrays, search_state
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.kernels import loads_on_cores, lose_each
@@ -222,9 +222,9 @@ class Solver:
     def _climbed(self, size: int, start: IntArray) -> IntArray:
         """Local search from a placement; `search` itself would first look for a start and a bound."""
         instance = self.problem.placement_problem(size)
-        fixed = fixed_of(instance)
-        state = state_of(instance, fixed, start)
-        best = best_of(state, self.seed, 1, climbing=True)
+        fixed = search_arrays(instance)
+        state = search_state(instance, fixed, start)
+        best = best_placements(state, self.seed, 1, climbing=True)
         keep(fixed, state, best)
         advance(fixed, state, best, KICKS, self.rounds, 0.0, _WORK)
         return np.array(best.core)

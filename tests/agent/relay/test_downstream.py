@@ -20,7 +20,7 @@ from agent.uplink import sender as sender_module
 from agent.uplink.client import Client
 from agent.uplink.sender import CONSOLE, SpoolSender
 from agent.wire import FrameKind, decode_frames
-from engine.klink.forwarding import messages
+from engine.klink.forwarding import forwarding_messages
 from tests.agent.relay.test_relay import CHILDREN, PIPELINE, QUERY, Site, child_config, secret_hash
 from tests.servers import wait_until
 
@@ -97,7 +97,7 @@ def test_agent_and_relay_exchange_the_messages_of_the_model_only(pair: Pair) -> 
     assert PIPELINE.aggregate is not None
     names = [operator.id for operator in PIPELINE.operators[: PIPELINE.aggregate + 1]]
     shared = [*((name, "agent") for name in names), (names[-1], "relay")]
-    to_relay, to_agent = messages(shared)
+    to_relay, to_agent = forwarding_messages(shared)
     assert (to_relay[:2], to_agent[:2]) == (("agent", "relay"), ("relay", "agent"))
 
     wait_until(lambda: pair.downstream_cost_s > 0, what="the relay's cost in the agent's slack")

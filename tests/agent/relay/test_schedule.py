@@ -14,7 +14,7 @@ from agent.relay.relay import Relay
 from agent.runtime import Spool
 from agent.runtime.downstream import Delay
 from agent.wire import OLDER_COUNTERS, SWEEPS, Frame, FrameKind, batch_bytes, decode_frames, encode_frame
-from engine.klink.forwarding import messages
+from engine.klink.forwarding import forwarding_messages
 from engine.klink.policies import Klink, QueryView
 from engine.klink.settings import ScheduleSettings
 from tests.agent.relay.test_relay import PIPELINE, partial, relay_config, secret_hash
@@ -114,7 +114,7 @@ def test_messages_equal_those_of_the_model(site: Site) -> None:
     assert PIPELINE.aggregate is not None
     names = [operator.id for operator in PIPELINE.operators[: PIPELINE.aggregate + 1]]
     shared = [*((name, "agent") for name in names), (names[-1], "relay")]
-    assert messages(shared) == [("agent", "relay", ["delay"]), ("relay", "agent", [f"cost:{names[-1]}"])]
+    assert forwarding_messages(shared) == [("agent", "relay", ["delay"]), ("relay", "agent", [f"cost:{names[-1]}"])]
     first = site.post(CHILD, row(QUERIES[0], 500_000), site.mark(QUERIES[0], 5 * SECOND))
     assert "forwarded" not in first, "nothing was merged yet"
     site.sent()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.dataflow.expressions.patterns import PatternError, named, portable
+from engine.dataflow.expressions.patterns import PatternError, name_groups, portable_pattern
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from engine.dataflow.expressions.patterns import PatternError, named, portable
 def test_pattern_spelled_differently_by_engines_is_rewritten(
     pattern: str, text: str, names: tuple[str | None, ...]
 ) -> None:
-    assert portable(pattern) == (text, names)
+    assert portable_pattern(pattern) == (text, names)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_pattern_spelled_differently_by_engines_is_rewritten(
 )
 def test_uncommon_pattern_is_refused_with_the_allowed_form(pattern: str, says: str) -> None:
     with pytest.raises(PatternError) as caught:
-        portable(pattern)
+        portable_pattern(pattern)
     assert says in str(caught.value)
 
 
 def test_groups_are_named_for_arrow_only() -> None:
-    assert named(r"(a)(?:b)\((c)[(]") == r"(?P<g1>a)(?:b)\((?P<g2>c)[(]"
+    assert name_groups(r"(a)(?:b)\((c)[(]") == r"(?P<g1>a)(?:b)\((?P<g2>c)[(]"
 
 
 @settings(max_examples=300, deadline=None)
@@ -67,7 +67,7 @@ def test_groups_are_named_for_arrow_only() -> None:
 def test_rewritten_pattern_is_portable_without_group_names(pattern: str) -> None:
     """Accepted patterns are read by RE2, and are portable themselves but for the end of the text."""
     try:
-        text, names = portable(pattern)
+        text, names = portable_pattern(pattern)
     except PatternError:
         return
-    assert portable(text.replace(r"\z", "$")).names == (None,) * len(names)
+    assert portable_pattern(text.replace(r"\z", "$")).names == (None,) * len(names)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.jarvis.adaptation.control import AdaptationDecision, Controller, EpochObservation, OperatorEpoch
-from engine.jarvis.adaptation.controllers import controller
+from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.settings import AdaptationSettings
 from engine.jarvis.simulation import SourceQuery
 
@@ -15,7 +15,7 @@ __all__ = ["Meddled", "adapting", "crashed", "epoch", "worked"]
 
 def adapting(query: SourceQuery, **settings: object) -> Controller:
     """A controller for a query of the simulation, without a prior."""
-    return controller(AdaptationSettings(**settings), query.source_operators(), None)
+    return make_controller(AdaptationSettings(**settings), query.source_operators(), None)
 
 
 def worked(processed: int, **given: float) -> OperatorEpoch:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.jarvis.adaptation.control import AdaptationDecision, EpochObservation, EpochState, Phase
-from engine.jarvis.simulation import CHANGES, LAWS, QUERIES, WorkloadPhase, min_bytes, simulate, windowed
+from engine.jarvis.simulation import CHANGES, LAWS, QUERIES, WorkloadPhase, min_bytes, simulate, with_window
 from tests.engine.jarvis.epochs import adapting
 
 
@@ -52,7 +52,7 @@ def test_simulated_source_overflows_before_the_first_operator_to_keep_its_budget
 
 
 def test_window_emits_once_for_all_its_epochs():
-    query, given_controller = windowed(QUERIES["t2t"], 5.0), Given(3, 1.0, 1.0, 1.0)
+    query, given_controller = with_window(QUERIES["t2t"], 5.0), Given(3, 1.0, 1.0, 1.0)
     simulate(query, given_controller, [WorkloadPhase(20, 2.0)], 0)
     rows = [seen.operators[-1].records_out for seen in given_controller.seen]
     assert [number for number, count in enumerate(rows) if count] == [4, 9, 14, 19]

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import DocumentError
 from engine.jarvis.tree import Tree
-from engine.jarvis.tree_search import combinations, command, cut, cut_exactly, cut_greedily
+from engine.jarvis.tree_search import combinations, command, cut_exactly, cut_greedily, cut_streams
 
 
 def document(seed: int, *, sources: int, between: int) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def test_greedy_search_is_feasible_and_near_the_best():
 
 def test_large_fleet_is_cut_greedily_and_deterministically():
     tree = Tree.parse(document(1, sources=300, between=4))
-    plan = cut(tree)
+    plan = cut_streams(tree)
     assert combinations(tree) > 10**50
     assert not plan.exact
-    assert plan == cut(tree)
+    assert plan == cut_streams(tree)
     assert next(plan.load(tree).late(), None) is None
 
 
@@ -130,13 +130,13 @@ def alike(sources: int, **root: Any) -> dict[str, Any]:
 
 def test_sources_run_more_when_the_root_is_loaded():
     """Running both takes half a second here. Two of thirty leave everything to the root, which then takes as long."""
-    entry, many = (cut(Tree.parse(alike(sources))) for sources in (1, 30))
+    entry, many = (cut_streams(Tree.parse(alike(sources))) for sources in (1, 30))
     assert [choice.cuts for choice in entry.choices] == [(1,)]
     assert sorted(choice.cuts[0] for choice in many.choices) == [0] * 2 + [2] * 28
 
 
 def test_narrow_link_keeps_work_at_sources():
-    assert cut(Tree.parse(alike(1, ingress_bytes_s=4e5))).choices[0].cuts == (2,)
+    assert cut_streams(Tree.parse(alike(1, ingress_bytes_s=4e5))).choices[0].cuts == (2,)
 
 
 def test_equal_streams_count_once_among_combinations():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.klink.forwarding import messages
+from engine.klink.forwarding import forwarding_messages
 
 OPS = st.lists(st.sampled_from("ABCD"), min_size=1, max_size=7).map(
     lambda nodes: [(f"O{index}", node) for index, node in enumerate(nodes, start=1)]
@@ -14,7 +14,7 @@ OPS = st.lists(st.sampled_from("ABCD"), min_size=1, max_size=7).map(
 
 def test_operator_that_makes_watermarks_sends_both_ways():
     ops = [("O1", "A"), ("O2", "B"), ("O3", "C")]
-    assert messages(ops, "O2") == [
+    assert forwarding_messages(ops, "O2") == [
         ("B", "A", ["cost:O2", "delay"]),
         ("B", "C", ["delay"]),
         ("C", "A", ["cost:O3"]),
@@ -25,7 +25,7 @@ def test_operator_that_makes_watermarks_sends_both_ways():
 @settings(deadline=None)
 @given(OPS)
 def test_every_node_receives_the_delay_and_all_downstream_costs(ops):
-    sent = {(receiver, what) for _, receiver, info in messages(ops) for what in info}
+    sent = {(receiver, what) for _, receiver, info in forwarding_messages(ops) for what in info}
     for index, (_, node) in enumerate(ops):
         if node != ops[0][1]:
             assert (node, "delay") in sent
@@ -36,7 +36,7 @@ def test_every_node_receives_the_delay_and_all_downstream_costs(ops):
 @settings(deadline=None)
 @given(OPS)
 def test_no_node_sends_to_itself_or_repeats_a_message(ops):
-    sent = messages(ops)
+    sent = forwarding_messages(ops)
     assert all(sender != receiver for sender, receiver, _ in sent)
     assert len({(sender, receiver) for sender, receiver, _ in sent}) == len(sent)
     assert sent == sorted(sent)

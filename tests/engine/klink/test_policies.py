@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.klink.policies import ALL_POLICIES, QueryView, policy, starving
+from engine.klink.policies import ALL_POLICIES, QueryView, make_policy, starving_query
 from engine.klink.settings import POLICIES
 
 NOW_MS = 100_000.0
@@ -28,7 +28,7 @@ def here(name: str, **known: Any) -> QueryView:
 
 
 def picked(name: str, *views: QueryView, saturated: bool = False) -> str:
-    index = policy(name).pick(views, NOW_MS, saturated)
+    index = make_policy(name).pick(views, NOW_MS, saturated)
     assert index is not None
     return views[index].id
 
@@ -36,7 +36,7 @@ def picked(name: str, *views: QueryView, saturated: bool = False) -> str:
 def test_settings_name_only_existing_policies():
     assert set(POLICIES) <= set(ALL_POLICIES)
     with pytest.raises(KeyError):
-        policy("luck")
+        make_policy("luck")
 
 
 def test_klink_runs_due_queries_before_those_with_little_slack():
@@ -65,7 +65,7 @@ def test_saturated_klink_prefers_short_windows_until_one_is_too_late():
 def test_windows_of_unequal_work_may_be_later_before_short_ones_yield():
     def first(works: list[float], windows: int = 8) -> str:
         """After some windows of each query: what goes first where the last one is late."""
-        turns = policy("klink")
+        turns = make_policy("klink")
         for window in range(windows):
             due_ms = NOW_MS - 500 + window
             others = [here(f"a{index}", pending_work_ms=work, work_ms=100.0, deadline_ms=due_ms)
@@ -116,7 +116,7 @@ def test_other_policies_rank_by_one_figure_each():
 
 
 def test_round_robin_continues_while_queries_come_and_go():
-    turns = policy("round-robin")
+    turns = make_policy("round-robin")
     views = {name: query(name) for name in "abcd"}
 
     def turn(names: str) -> str:
@@ -128,7 +128,7 @@ def test_round_robin_continues_while_queries_come_and_go():
 
 @pytest.mark.parametrize("name", ALL_POLICIES)
 def test_no_query_gives_no_pick_and_ties_go_by_id(name):
-    assert policy(name).pick([], NOW_MS) is None
+    assert make_policy(name).pick([], NOW_MS) is None
     assert picked(name, query("b"), query("a"), query("c")) == "a"
     assert picked(name, query("b"), query("a"), query("c"), saturated=True) == "a"
 
@@ -137,10 +137,10 @@ def test_starving_query_is_found():
     waits = query("a", ran_ms=NOW_MS - 6_000, arrived_ms=NOW_MS - 9_000)
     longer = query("b", arrived_ms=NOW_MS - 7_000)
     served = query("c", ran_ms=NOW_MS - 100, arrived_ms=NOW_MS - 60_000)
-    assert starving([served, waits, longer], NOW_MS, 5.0) == 2
-    assert starving([served, waits], NOW_MS, 5.0) == 1
-    assert starving([served], NOW_MS, 5.0) is None
-    assert starving([], NOW_MS, 5.0) is None
+    assert starving_query([served, waits, longer], NOW_MS, 5.0) == 2
+    assert starving_query([served, waits], NOW_MS, 5.0) == 1
+    assert starving_query([served], NOW_MS, 5.0) is None
+    assert starving_query([], NOW_MS, 5.0) is None
 
 
 ANY = st.none() | st.floats(allow_nan=True, allow_infinity=True)
@@ -159,8 +159,8 @@ VIEWS = st.lists(
 @settings(deadline=None)
 @given(st.sampled_from(ALL_POLICIES), VIEWS, st.booleans())
 def test_every_policy_picks_regardless_of_order_and_missing_figures(name, views, saturated):
-    index = policy(name).pick(views, NOW_MS, saturated)
-    backwards = policy(name).pick(views[::-1], NOW_MS, saturated)
+    index = make_policy(name).pick(views, NOW_MS, saturated)
+    backwards = make_policy(name).pick(views[::-1], NOW_MS, saturated)
     assert index is not None and backwards is not None
     assert views[index] == views[::-1][backwards] or views[index].id == views[::-1][backwards].id
 
@@ -170,7 +170,7 @@ def test_every_policy_picks_regardless_of_order_and_missing_figures(name, views,
 def test_query_without_windows_is_served_beside_endless_windows(name, saturated):
     """Two queries whose windows are always due share a core with one that has none: all run, none alone."""
     runs = dict.fromkeys("abc", 0)
-    turns, since = policy(name), dict.fromkeys("abc", 0.0)
+    turns, since = make_policy(name), dict.fromkeys("abc", 0.0)
     for step in range(600):
         now_ms = 1_000.0 + step * 120
         views = [

@@ -14,7 +14,7 @@ from engine.placement.migration import (
     MigrationStep,
     changes_of,
     duration_s,
-    ordered,
+    order_moves,
 )
 from engine.placement.proposal import place
 from tests.engine.placement.stories import drawn, fleet, node, operator
@@ -22,7 +22,7 @@ from tests.engine.placement.stories import drawn, fleet, node, operator
 
 def steps_of(deployment: Deployment, homes: dict[str, str]) -> list[MigrationStep]:
     places = {name: (Replica(home),) for name, home in homes.items()}
-    return ordered(deployment, goal_of(deployment, "worst"), changes_of(deployment, places))
+    return order_moves(deployment, goal_of(deployment, "worst"), changes_of(deployment, places))
 
 
 def test_moves_off_the_bottleneck_come_first() -> None:

@@ -11,15 +11,15 @@ from engine.arrays import IntArray
 from engine.placement.local_search.climb import RESTARTS, advance, keep
 from engine.placement.local_search.correlation import mean_correlation
 from engine.placement.local_search.search import search
-from engine.placement.local_search.start import best_of, fixed_of, state_of
+from engine.placement.local_search.start import best_placements, search_arrays, search_state
 from engine.placement.problem import PlacementProblem, value_of
 from tests.engine.placement.problems import plain
 
 
 def compiled_climb(problem: PlacementProblem, start: IntArray) -> IntArray:
-    fixed = fixed_of(problem)
-    state = state_of(problem, fixed, start)
-    best = best_of(state, 1, 1, climbing=True)
+    fixed = search_arrays(problem)
+    state = search_state(problem, fixed, start)
+    best = best_placements(state, 1, 1, climbing=True)
     keep(fixed, state, best)
     assert advance(fixed, state, best, RESTARTS, 1, 0.0, 10**12)
     return state.core

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
-from engine.provisioning.nodes import lose
+from engine.provisioning.nodes import lose_nodes
 
 __all__ = ["bursty", "document", "keeps", "placements", "worst"]
 
@@ -72,7 +72,7 @@ def _survives(placed: Deployment, bound_s: float) -> bool:
 
 
 def _refilled(placed: Deployment, node: str, bound_s: float) -> bool:
-    left = lose(placed, {node})
+    left = lose_nodes(placed, {node})
     fixed = {op.id: op.replicas for op in left.operators if op.replicas}
     return bool(left.nodes) and any(
         mace(other).worst <= bound_s

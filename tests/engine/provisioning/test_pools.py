@@ -22,9 +22,9 @@ from engine.provisioning.changes import apply_changes
 from engine.provisioning.combinations import MixCombinations, read_types
 from engine.provisioning.growth import headroom_by_query
 from engine.provisioning.mix import cheapest_mix
-from engine.provisioning.nodes import lose, pool_of
-from engine.provisioning.pareto import front
-from engine.provisioning.pool.bounds import refuted
+from engine.provisioning.nodes import lose_nodes, pool_of
+from engine.provisioning.pareto import pareto_front
+from engine.provisioning.pool.bounds import refute_pool
 from engine.provisioning.pool.curve import PoolCurve
 from engine.provisioning.pool.proof import Prover
 from engine.provisioning.question import PoolQuestion
@@ -64,7 +64,7 @@ class TestPoolCurve:
         deployment = parsed(seed, operators=4)
         for result in PoolCurve(deployment).sweep(1.0, [1, 2, 3], rounds=10):
             pool = pool_of(deployment, result.nodes).deployment
-            left = lose(pool, {node.id for node in pool.nodes[result.nodes :]})
+            left = lose_nodes(pool, {node.id for node in pool.nodes[result.nodes :]})
             assert result.worst_s == pytest.approx(worst(left), abs=1e-9)
 
     @pytest.mark.parametrize("bytes_per_event", [0.0, 3.0])
@@ -113,7 +113,7 @@ class TestPoolCurve:
         whole = problem.deployment.with_placement(problem.placement(result.assignment))
         after = []
         for node in whole.nodes:
-            left = lose(whole, {node.id})
+            left = lose_nodes(whole, {node.id})
             after.append(mace(left.with_placement(place(left))).worst)
         assert result.lost is not None
         assert result.lost.worst_s == pytest.approx(max(after), rel=1e-9)
@@ -173,7 +173,7 @@ def smallest(deployment: Deployment, most: int, bound_s: float, *, lost: bool = 
     """By brute force: the first size, from the present one, with a placement that keeps every objective."""
     pool = pool_of(deployment, most).deployment
     for size in range(len(deployment.nodes), most + 1):
-        if keeps(lose(pool, {node.id for node in pool.nodes[size:]}), bound_s, lost=lost):
+        if keeps(lose_nodes(pool, {node.id for node in pool.nodes[size:]}), bound_s, lost=lost):
             return size
     return None
 
@@ -234,7 +234,7 @@ class TestSmallestPool:
     def test_pool_refuted_by_a_bound_has_no_placement(self, seed: int, nodes: int, lost: int) -> None:
         deployment = parsed(seed, operators=3, d=6, nodes=nodes, bound_s=0.85)
         prover = Prover(deployment, PoolQuestion(mace_every=1, lose=lost, rounds=0, seed=0, split=False))
-        if refuted(prover.problem, prover.solver.judge, nodes, lose=lost) is not None:
+        if refute_pool(prover.problem, prover.solver.judge, nodes, lose=lost) is not None:
             assert not keeps(deployment, 0.85, lost=bool(lost))
 
     def test_pool_can_replace_the_present_nodes(self) -> None:
@@ -356,7 +356,7 @@ class TestCheapestMix:
 class TestFront:
     def test_front_has_only_undominated_points(self) -> None:
         deployment = parsed(2, operators=3, d=8)
-        result = front(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
+        result = pareto_front(deployment, TYPES, PoolQuestion(keep_present=False, rounds=20))
         exact = {
             counts: (counts[0] * 1.0 + counts[1] * 1.9, worst(mixed(deployment, counts)))
             for counts in itertools.product(range(4), range(3))
@@ -376,7 +376,7 @@ class TestSurvival:
         deployment = chained(2)
         result = lose_each(deployment)
         for node, outcome in result.losses.items():
-            left = lose(deployment, {node})
+            left = lose_nodes(deployment, {node})
             again = estimate(left.with_placement(place(left)), intervals=False)
             assert outcome.flow_s == again.flow.wc
 

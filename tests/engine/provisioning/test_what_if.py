@@ -14,8 +14,8 @@ from engine.__main__ import main
 from engine.document.deployment import Deployment, Replica
 from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.estimate import estimate
-from engine.provisioning.changes import applied, apply_changes, read_changes
-from engine.provisioning.scenario import placed
+from engine.provisioning.changes import apply_changes, apply_with_words, read_changes
+from engine.provisioning.scenario import place_unplaced
 from engine.provisioning.what_if import what_if
 from tests.engine.provisioning.stories import bursty, document
 
@@ -118,7 +118,7 @@ class TestNodes:
     def test_placement_without_any_node_left_is_infeasible(self) -> None:
         done = apply_changes(small(), [{"lose_node": "n0"}, {"lose_node": "n1"}])
         with pytest.raises(InfeasibleError) as result:
-            placed(done, "fill")
+            place_unplaced(done, "fill")
         assert len(result.value.faults) == 2
         assert "there is no node" in result.value.faults[0].message
 
@@ -140,7 +140,7 @@ class TestQueries:
         done = apply_changes(small(), [{"add_query": self.new}, {"remove_query": "q0"}])
         assert done.queries == ("q1", "q9")
         assert [o.query for o in done.objectives] == ["q1", "q9"]
-        assert Deployment.parse(placed(done, "fill").to_document()).queries == ("q1", "q9")
+        assert Deployment.parse(place_unplaced(done, "fill").to_document()).queries == ("q1", "q9")
 
     def test_later_changes_see_earlier_ones(self) -> None:
         done = apply_changes(small(), [{"add_query": self.new}, {"scale_query": "q9", "by": 2}])
@@ -159,7 +159,7 @@ class TestQueries:
         pinned = Deployment.parse(base)
         done = apply_changes(pinned, [{"lose_node": "n0"}, {"remove_query": "q0"}])
         with pytest.raises(InfeasibleError, match="1 operator"):
-            placed(done, "fill")
+            place_unplaced(done, "fill")
 
 
 FAULTS: list[tuple[Any, dict[str, str]]] = [
@@ -231,7 +231,7 @@ def test_every_fault_of_the_changes_is_reported_at_once() -> None:
 def test_changes_round_trip() -> None:
     read = read_changes([{"scale_source": "s0", "by": 2}, {"add_nodes": 1.0, "like": "n0"}], small())
     assert read == ({"scale_source": "s0", "by": 2.0}, {"add_nodes": 1, "like": "n0"})
-    assert applied(small(), read).words == ("source s0 at 2 times its load", "1 node added like n0")
+    assert apply_with_words(small(), read).words == ("source s0 at 2 times its load", "1 node added like n0")
 
 
 class TestWhatIf:

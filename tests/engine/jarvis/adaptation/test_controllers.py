@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.jarvis.adaptation.control import EpochObservation, EpochState, OperatorEpoch, Phase, SourceOperator
-from engine.jarvis.adaptation.controllers import controller
+from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import METHODS, AdaptationSettings
 from engine.jarvis.simulation import QUERIES, WorkloadPhase, simulate
@@ -43,7 +43,7 @@ observations = st.builds(
 @given(seen=st.lists(observations, max_size=20), prior=st.booleans())
 def test_controller_accepts_odd_observations(method, seen, prior):
     """Load factors stay M shares of one, a reason is given, nothing is raised."""
-    controller_ = controller(
+    controller_ = make_controller(
         AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()) if prior else None
     )
     for entry in seen:
@@ -59,7 +59,7 @@ def test_controller_accepts_odd_observations(method, seen, prior):
 
 @pytest.mark.parametrize("method", ADAPTING)
 def test_budget_below_clock_resolution_counts_as_zero(method):
-    controller_ = controller(AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()))
+    controller_ = make_controller(AdaptationSettings(method=method), OPERATORS, RefinedAdaptation.parse(document()))
     for budget_s in (1.0, 5e-324):
         decision = controller_.decide(epoch(worked(1_000), worked(1_000, groups=10), budget_s=budget_s))
     assert decision.load_factors == (0.0, 0.0)
@@ -68,13 +68,15 @@ def test_budget_below_clock_resolution_counts_as_zero(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_controller_without_runnable_operators_drains_everything(method):
-    decision = controller(AdaptationSettings(method=method), (), None).decide(EpochObservation(0, 1.0, (), 0.5, 0.0))
+    decision = make_controller(AdaptationSettings(method=method), (), None).decide(
+        EpochObservation(0, 1.0, (), 0.5, 0.0)
+    )
     assert decision.load_factors == ()
 
 
 @pytest.mark.parametrize("method", ADAPTING)
 def test_controller_without_prior_begins_at_the_stream_processor(method):
-    assert controller(AdaptationSettings(method=method), OPERATORS, None).load_factors == (0.0, 0.0)
+    assert make_controller(AdaptationSettings(method=method), OPERATORS, None).load_factors == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_controller_without_prior_begins_at_the_stream_processor(method):
     ],
 )
 def test_static_methods_keep_their_load_factors(given, factors):
-    controller_ = controller(AdaptationSettings(**given), OPERATORS, None)
+    controller_ = make_controller(AdaptationSettings(**given), OPERATORS, None)
     decision = controller_.decide(epoch(worked(1_000, overflow=1_000, records_in=2_000), NOTHING))
     assert decision.load_factors == factors
     assert decision.state is EpochState.CONGESTED
@@ -123,10 +125,10 @@ class TestPrior:
     REFINED = RefinedAdaptation.parse(document())
 
     def test_controller_begins_from_the_priors_plan(self):
-        assert controller(AdaptationSettings(), OPERATORS, self.REFINED).load_factors == (1.0, 0.8)
+        assert make_controller(AdaptationSettings(), OPERATORS, self.REFINED).load_factors == (1.0, 0.8)
 
     def test_controller_does_not_retry_operators_known_from_the_prior(self):
-        controller_ = controller(AdaptationSettings(), OPERATORS, self.REFINED)
+        controller_ = make_controller(AdaptationSettings(), OPERATORS, self.REFINED)
         decision = controller_.decide(epoch(replace(NOTHING, records_in=10_000, drained=10_000), NOTHING))
         assert decision.phase is not Phase.PROFILE
 

@@ -19,7 +19,7 @@ from engine.jarvis.simulation import (
     WorkloadPhase,
     min_bytes,
     simulate,
-    windowed,
+    with_window,
 )
 from tests.engine.jarvis.epochs import Meddled, adapting
 
@@ -75,7 +75,7 @@ def test_scalar_is_stable_where_the_published_method_oscillates():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_window_output_bursts_do_not_move_the_plan(law):
-    query = windowed(QUERIES["s2s"], 10.0)
+    query = with_window(QUERIES["s2s"], 10.0)
     run = simulate(query, adapting(query), [WorkloadPhase(230, 0.6)], 0, law=law)
     assert run.moved[40:].sum() <= 2
     assert run.over_least(40) <= 1.15

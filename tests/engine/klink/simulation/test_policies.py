@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine.klink.memory import MemoryMode, pick_for_memory
-from engine.klink.policies import ALL_POLICIES, QueryView, policy, starving
-from engine.klink.simulation.loop import relieve
+from engine.klink.policies import ALL_POLICIES, QueryView, make_policy, starving_query
+from engine.klink.simulation.loop import update_memory_mode
 from engine.klink.simulation.policies import pick
 from engine.klink.simulation.run import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 from engine.klink.simulation.world import stages_of, world_of
@@ -126,7 +126,7 @@ def test_compiled_policy_picks_like_the_agents(name):
     random, chosen = np.random.default_rng(7), set()
     for _ in range(5):
         queries, world = eight_queries(name, random)
-        agents = policy(name)
+        agents = make_policy(name)
         for _ in range(STATES):
             shuffle(world, random)
             result, expected = both(queries, world, lambda views, full, own=agents: own.pick(views, NOW_MS, full))
@@ -151,13 +151,13 @@ def test_compiled_starvation_equals_the_agents():
     for _ in range(STATES):
         queries, world = eight_queries("fcfs", random, starvation_ms=1_200.0)
         shuffle(world, random)
-        agents = policy("fcfs")
+        agents = make_policy("fcfs")
 
         def choose(views, _, agents=agents):
-            index = starving(views, NOW_MS, 1.2)
+            index = starving_query(views, NOW_MS, 1.2)
             return agents.pick(views, NOW_MS) if index is None else index
 
-        starved += starving(views_of(queries, world), NOW_MS, 1.2) is not None
+        starved += starving_query(views_of(queries, world), NOW_MS, 1.2) is not None
         result, expected = both(queries, world, choose)
         assert result == expected
     assert 5 < starved < STATES
@@ -171,7 +171,7 @@ def test_compiled_memory_mode_begins_and_ends_like_the_agents():
     for step in range(400):
         held = float(random.choice([300.0, 590.0, 700.0, 1_000.0, 1_500.0]))
         world.stages[0]["waiting"] = held / 10.0
-        relieve(world, 0, step * 90.0)
+        update_memory_mode(world, 0, step * 90.0)
         seen.add((held, agents.update(held, step * 90.0)))
         assert bool(world.nodes[0]["relieving"]) == agents.active
     assert {(700.0, True), (700.0, False)} <= seen

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.klink.simulation.loads import DrawnLoad, delays_ms, draw
+from engine.klink.simulation.loads import DrawnLoad, delays_ms, draw_load
 from engine.klink.simulation.run import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting, simulate
 from engine.klink.simulation.world import CODES
 
@@ -176,7 +176,7 @@ def test_draining_waits_for_watermarks_and_events_in_transit():
 
 @pytest.mark.parametrize("policy", ["highest-rate", "response-ratio", "klink", "random"])
 def test_saturated_policies_admit_equally_and_sweep_every_window(policy):
-    queries, coming = draw(DrawnLoad("ysb", 40, seed=2, horizon_s=20.0, bursty=True))
+    queries, coming = draw_load(DrawnLoad("ysb", 40, seed=2, horizon_s=20.0, bursty=True))
     setting = SimulationSetting(policy, cores=2, intake_s=4.0, drain_s=60.0)
     run, fcfs = (simulate(queries, coming, dataclasses.replace(setting, policy=entry)) for entry in (policy, "fcfs"))
     assert not any(np.isnan(entry).any() for entry in run.swept_ms)
@@ -188,7 +188,7 @@ BURSTY = DrawnLoad("mixed", 12, seed=3, horizon_s=20.0, bursty=True)
 
 
 def outcome(load, setting):
-    run = simulate(*draw(load), setting)
+    run = simulate(*draw_load(load), setting)
     figures = [run.latencies_ms(), run.processed, run.refused, run.overflow, run.waiting, run.busy_ms, run.memory_bytes]
     return [figure.tolist() for figure in figures]
 
@@ -208,7 +208,7 @@ def test_different_seed_gives_a_different_run():
 @pytest.mark.parametrize("kind", ["ysb", "lrb", "nyt", "mixed"])
 def test_events_are_conserved_and_cores_never_exceed_their_time(kind, policy):
     load = DrawnLoad(kind, 14, seed=1, horizon_s=12.0, bursty=True, waits_periods=0.5)
-    queries, coming = draw(load)
+    queries, coming = draw_load(load)
     run = simulate(queries, coming, SimulationSetting(policy, cores=1, intake_s=2.0), story=True)
     assert run.processed + run.overflow + run.refused + run.waiting == pytest.approx(run.came, rel=1e-9, abs=1e-6)
     costs = np.array([entry.cost_ms for entry in queries])
@@ -219,14 +219,14 @@ def test_events_are_conserved_and_cores_never_exceed_their_time(kind, policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_core_idles_while_events_wait(policy):
     """Every policy does the same work; the rest differs by work that one core cannot share."""
-    queries, coming = draw(DrawnLoad("ysb", 14, seed=2, horizon_s=12.0, bursty=True))
+    queries, coming = draw_load(DrawnLoad("ysb", 14, seed=2, horizon_s=12.0, bursty=True))
     done = simulate(queries, coming, SimulationSetting(policy, cores=1)).busy_ms.sum()
     assert done == pytest.approx(simulate(queries, coming, SimulationSetting("fcfs", cores=1)).busy_ms.sum(), rel=1e-9)
 
 
 def test_single_query_waits_for_the_work_before_it():
     """Each window against the unfinished work of a single server (Lindley's recursion), and so does what waits."""
-    queries, coming = draw(DrawnLoad("nyt", 1, seed=4, horizon_s=60.0, bursty=True))
+    queries, coming = draw_load(DrawnLoad("nyt", 1, seed=4, horizon_s=60.0, bursty=True))
     cost_ms = 12.0 * queries[0].cost_ms  # 1.2 cores wanted of one
     slow = dataclasses.replace(queries[0], operators=(SimulatedOperator(cost_ms),))
     run = simulate([slow], coming, SimulationSetting("fcfs", cores=1, drain_s=60.0))
@@ -241,7 +241,7 @@ def test_single_query_waits_for_the_work_before_it():
 
 
 def test_query_never_runs_on_two_cores_at_once():
-    queries, coming = draw(DrawnLoad("mixed", 10, seed=5, horizon_s=15.0, bursty=True))
+    queries, coming = draw_load(DrawnLoad("mixed", 10, seed=5, horizon_s=15.0, bursty=True))
     run = simulate(queries, coming, SimulationSetting("klink", cores=3), story=True)
     by_query = {}
     for begin, end, name, _ in sorted(run.spans):
@@ -258,7 +258,7 @@ def test_drawn_delays_stay_within_a_second_and_zipf_prefers_short_ones():
 
 
 def test_bursty_load_keeps_the_mean_rate():
-    steady, bursty = (draw(DrawnLoad("ysb", 30, 1, horizon_s=200.0, bursty=entry))[1] for entry in (False, True))
+    steady, bursty = (draw_load(DrawnLoad("ysb", 30, 1, horizon_s=200.0, bursty=entry))[1] for entry in (False, True))
     assert sum(entry.events.sum() for entry in bursty) == pytest.approx(
         sum(entry.events.sum() for entry in steady), rel=0.1
     )
