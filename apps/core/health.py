@@ -1,4 +1,4 @@
-"""Whether the parts of the installation answer."""
+"""Health of the installation: database, migrations, Redis and workers."""
 
 from __future__ import annotations
 

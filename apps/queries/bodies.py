@@ -1,4 +1,4 @@
-"""A version's operators: from a query's body through the engine's parser into rows, and back."""
+"""Bodies of queries: through the engine's parser into rows of operators, and back."""
 
 from __future__ import annotations
 

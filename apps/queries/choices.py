@@ -6,7 +6,7 @@ __all__ = ["ArrivalOrigin", "OperatorKind", "QueryState"]
 
 
 class QueryState(models.TextChoices):
-    """Where a query is in its life."""
+    """State of a query."""
 
     DRAFT = "draft", "Draft"  #: described, never admitted
     RUNNING = "running", "Running"  #: admitted; part of every estimate of its cluster
@@ -28,7 +28,7 @@ class OperatorKind(models.TextChoices):
 
 
 class ArrivalOrigin(models.TextChoices):
-    """Where a series of arrivals came from."""
+    """Origin of a series of arrivals."""
 
     UPLOAD = "upload", "Uploaded trace"
     GENERATOR = "generator", "Generator"

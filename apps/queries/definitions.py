@@ -1,4 +1,4 @@
-"""Describing queries: their versions, objectives and what is known of their statistics."""
+"""Definitions of queries: versions, objectives and statistics."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class OperatorInput(models.Model):
 
 
 class Placement(models.Model):
-    """Where a replica of a running version's operator is: the whole of it, or a fraction of a stateless one."""
+    """Place of a replica of a running version's operator: the whole of it, or a fraction of a stateless one."""
 
     operator = models.ForeignKey(Operator, on_delete=models.CASCADE, related_name="placements")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="placements")

@@ -73,7 +73,7 @@ class DefinitionViewSet(ServiceViewSet):
 
 
 class ScheduleViewSet(ServiceViewSet):
-    """When definitions are written by themselves. A definition has one schedule: posting another replaces it."""
+    """Schedules of definitions. A definition has one schedule: posting another replaces it."""
 
     queryset = ReportSchedule.objects.none()
     serializer_class = ScheduleSerializer

@@ -1,4 +1,4 @@
-"""Calendar rules of schedules: read strictly, said in a sentence, and computed as instants in UTC. Pure: no database."""
+"""Calendar rules of schedules: read strictly, put into a sentence, computed as instants in UTC. No database."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def webhook_secret(webhook: Webhook) -> str:
 
 
 def send_email(delivery: Delivery) -> None:
-    """Mail the report. The same delivery always has the same Message-ID: a repeat is known as one. Raises as `send_mail`."""
+    """Mail the report. A repeated delivery has the same Message-ID. Raises as `send_mail`."""
     send_mail(lambda connection: _mail(delivery, connection))
 
 

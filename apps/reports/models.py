@@ -65,7 +65,7 @@ class ReportDefinition(models.Model):
 
 
 class ReportSchedule(models.Model):
-    """When a report is written by itself."""
+    """Schedule of a report."""
 
     definition = models.OneToOneField(ReportDefinition, on_delete=models.CASCADE, related_name="schedule")
     rule = models.JSONField(help_text="As apps.reports.calendar reads it.")

@@ -106,7 +106,7 @@ class PreviewSerializer(StrictSerializer):
 
 
 class ScheduleSerializer(PreviewSerializer):
-    """When a definition is written by itself. POST again to replace it."""
+    """Schedule of a definition. POST again to replace it."""
 
     id = serializers.IntegerField(read_only=True)
     definition = serializers.PrimaryKeyRelatedField(queryset=ReportDefinition.objects.all())

@@ -1,4 +1,4 @@
-"""The work of report jobs: facts once, then every rendering of them."""
+"""Work of report jobs: facts once, then every rendering of them."""
 
 from __future__ import annotations
 

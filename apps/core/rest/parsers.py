@@ -22,7 +22,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def strict_json(data: bytes) -> Any:
-    """Parse UTF-8 JSON, refusing NaN and Infinity, numbers too large, duplicate keys and nesting beyond `MAX_JSON_DEPTH`."""
+    """Parse UTF-8 JSON; NaN, Infinity, huge numbers, duplicate keys and nesting beyond `MAX_JSON_DEPTH` are refused."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -88,7 +88,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _place(text: str, needle: str) -> str:
-    """Where the last `needle` stands; a doubled key is its own last occurrence in all but contrived bodies."""
+    """Line and column of the last `needle`; a doubled key is its own last occurrence in all but contrived bodies."""
     position = text.rfind(needle)
     if position < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Errors of the REST API in one form: {\"code\", \"message\", \"faults\": [{\"path\", \"message\"}], \"request_id\"}."""
+"""Errors of the REST API in one form: code, message, faults by path, and the request's id."""
 
 from __future__ import annotations
 

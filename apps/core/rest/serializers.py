@@ -1,4 +1,4 @@
-"""Serializers that refuse what they do not know."""
+"""Serializers that refuse unknown fields."""
 
 from __future__ import annotations
 

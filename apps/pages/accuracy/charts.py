@@ -1,4 +1,4 @@
-"""Pictures of how good estimates were: latency, error, and how often intervals held."""
+"""Charts of accuracy: latency, error, and how often intervals held."""
 
 from __future__ import annotations
 

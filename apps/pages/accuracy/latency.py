@@ -1,4 +1,4 @@
-"""The parts of a live query's estimate, in words, beside what the stream processor reports."""
+"""Parts of a live query's latency in words, beside the report of the stream processor."""
 
 from __future__ import annotations
 

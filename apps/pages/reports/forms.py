@@ -1,4 +1,4 @@
-"""The form of a report definition with its schedule: it reads what was typed; rules are the services'."""
+"""Forms of report definitions with their schedule, and of webhooks. Rules are the services'."""
 
 from __future__ import annotations
 

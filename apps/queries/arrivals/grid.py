@@ -1,4 +1,4 @@
-"""From what was recorded (time stamps, or counts of any step) to events per slice of a cluster's grid.
+"""Grid of a cluster: recorded time stamps or counts of any step become events per slice.
 
 A count is spread evenly over the time it covers; no event is made up or lost inside the chosen stretch.
 """
@@ -63,7 +63,7 @@ Trace = EventStamps | EventCounts
 
 
 def busiest_start(trace: Trace, horizon_s: float) -> float:
-    """Where the stretch of `horizon_s` with the most events begins (the trace's start if it is shorter).
+    """Start of the window of `horizon_s` with the most events (the trace's start if it is shorter).
 
     Stretches that begin with an event or with an interval are compared: for stamps one of them is always the busiest.
     """

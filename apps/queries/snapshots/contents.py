@@ -1,4 +1,4 @@
-"""The content of each part of a snapshot as a short text, and differences between two of them in words."""
+"""Contents of a snapshot's parts as short texts, and differences between two snapshots in words."""
 
 from __future__ import annotations
 

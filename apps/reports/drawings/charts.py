@@ -52,12 +52,12 @@ class Plot:
 
     @property
     def base(self) -> float:
-        """Where the axis of x lies."""
+        """Height of the x axis."""
         return self.height - self.bottom
 
     @property
     def line_end(self) -> float:
-        """Where lines end; their names stand to the right."""
+        """Right end of the lines; their names stand beyond it."""
         return self.width - self.right
 
     def x(self, value: float) -> float:

@@ -36,7 +36,7 @@ _TESTS = (
 
 
 def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    """When which objective is violated, the curve of the first, and how far the forecast can be trusted."""
+    """Violations by date, the curve of the first one, and how far the forecast can be trusted."""
     found, zone = facts["forecast"], ZoneInfo(facts["time_zone"])
     yield ReportHeading("forecast", "Forecast of shortage", f"The next {found['horizon_days']} days")
     if not found["available"]:
