@@ -201,17 +201,17 @@ def email_faults(emails: Any) -> list[Fault]:
     if not isinstance(emails, list) or len(emails) > MAX_RECIPIENTS:
         return [Fault("emails", f"allowed is a list of at most {MAX_RECIPIENTS} mail addresses")]
     faults = []
-    for index, one in enumerate(emails):
+    for index, email in enumerate(emails):
         try:
-            validate_email(one)
+            validate_email(email)
         except (ValidationError, TypeError):
-            faults.append(Fault(f"emails[{index}]", f"{one!r} is not a mail address"))
-    if len({str(one).lower() for one in emails}) < len(emails):
+            faults.append(Fault(f"emails[{index}]", f"{email!r} is not a mail address"))
+    if len({str(email).lower() for email in emails}) < len(emails):
         faults.append(Fault("emails", "an address is there twice"))
     return faults
 
 
-def send_mail(made: Callable[[Any], EmailMultiAlternatives]) -> None:
+def send_mail(make_mail: Callable[[Any], EmailMultiAlternatives]) -> None:
     """Send the message that `made` makes for a connection.
 
     Raises
@@ -225,7 +225,7 @@ def send_mail(made: Callable[[Any], EmailMultiAlternatives]) -> None:
         raise Gone(_NO_SERVER)
     try:
         with get_connection(timeout=_TIMEOUT_S) as connection:
-            made(connection).send()
+            make_mail(connection).send()
     except smtplib.SMTPRecipientsRefused as error:
         code, text = next(iter(error.recipients.values()))
         raise (Gone if code >= 550 else Undelivered)(

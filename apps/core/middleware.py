@@ -107,8 +107,8 @@ class RequestIdMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given = request.headers.get("X-Request-ID", "")
-        request_id = given if _ACCEPTABLE_ID.match(given) else uuid.uuid4().hex[:16]
+        own_id = request.headers.get("X-Request-ID", "")
+        request_id = own_id if _ACCEPTABLE_ID.match(own_id) else uuid.uuid4().hex[:16]
         request.request_id = request_id  # type: ignore[attr-defined] # Django leaves requests open for middleware
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             length = request.META.get("CONTENT_LENGTH") or "0"
@@ -128,12 +128,12 @@ class ErrorPageMiddleware:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        known = as_sluice_error(error)
-        if known is None:
+        refusal = as_sluice_error(error)
+        if refusal is None:
             return None
         if not isinstance(error, SluiceError):
-            _log.warning("%s: %s", known.message, error)
-        return error_response(request, known)
+            _log.warning("%s: %s", refusal.message, error)
+        return error_response(request, refusal)
 
 
 type_app = Callable[[dict[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Awaitable[None]]

@@ -34,18 +34,18 @@ class ServiceViewSet(
     service_delete: Callable[..., None]
 
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        wanted = self.get_serializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = self.create_row(wanted.validated_data)
+        serializer = self.get_serializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        row = self.create_row(serializer.validated_data)
         key = getattr(row, self.lookup_field)
         location = f"{request.path.rstrip('/')}/{key}"
         return Response(self._shown(row), status=201, headers={"Location": location})
 
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         row = self.get_object()
-        wanted = self.get_serializer(row, data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        type(self).service_update(**{self.row_keyword: row}, **wanted.validated_data)
+        serializer = self.get_serializer(row, data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        type(self).service_update(**{self.row_keyword: row}, **serializer.validated_data)
         return Response(self._shown(row))
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -95,9 +95,9 @@ class QueryViewSet(ServiceViewSet):
     def create_version(self, request: Request, pk: str | None = None) -> Response:
         """Add a version. What runs stays as it is until the version is admitted."""
         query = self.get_object()
-        wanted = VersionSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = dict(wanted.validated_data)
+        serializer = VersionSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
         body = {"operators": values.pop("operators")}
         version = services.query_version_create(query=query, body=body, user=signed_in_user(request), **values)
         shown = VersionSerializer(version_numbered(query, version.number)).data
@@ -120,10 +120,10 @@ class QueryViewSet(ServiceViewSet):
     def put_statistics(self, request: Request, pk: str | None = None) -> Response:
         """Refine statistics; inputs that are not named keep theirs."""
         query = self.get_object()
-        wanted = StatisticsSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        version = _version(query, wanted.validated_data.get("version"))
-        services.statistics_update(version=version, statistics=wanted.validated_data["statistics"])
+        serializer = StatisticsSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        version = _version(query, serializer.validated_data.get("version"))
+        services.statistics_update(version=version, statistics=serializer.validated_data["statistics"])
         return Response(_statistics(version))
 
     @extend_schema(request=None, responses=QueryDetailSerializer)
@@ -157,9 +157,9 @@ class ArrivalViewSet(
     )
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Store arrivals from a file, an inspected upload, a generator or counts."""
-        wanted = ArrivalCreateSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        stored = _store(dict(wanted.validated_data))
+        serializer = ArrivalCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        stored = _store(dict(serializer.validated_data))
         shown = ArrivalSerializer(self.get_queryset().get(pk=stored.pk)).data
         return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
 
@@ -170,9 +170,9 @@ class ArrivalViewSet(
     @action(detail=False, methods=["post"])
     def inspect(self, request: Request) -> Response:
         """Look at a file before storing anything of it: columns, a proposal, lines that cannot be read."""
-        wanted = InspectSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        key, inspection = services.arrivals_inspect(**wanted.validated_data)
+        serializer = InspectSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        key, inspection = services.arrivals_inspect(**serializer.validated_data)
         return Response({"key": key, **inspection.as_dict()})
 
     @extend_schema(parameters=[_POINTS], responses=OpenApiTypes.OBJECT)
@@ -199,9 +199,9 @@ class ClusterDocumentView(ApiMixin, APIView):
         With `start`, which only administrators may say, queries run where the document places them, past admission.
         """
         cluster = cluster_by_slug(slug)
-        wanted = DocumentSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        asked: dict[str, Any] = wanted.validated_data
+        serializer = DocumentSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        asked: dict[str, Any] = serializer.validated_data
         if asked["start"] and Scope.ADMIN not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(
                 f"start passes admission by. {role_hint(Scope.ADMIN)}", [("start", "needs the scope 'admin'")]

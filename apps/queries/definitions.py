@@ -159,24 +159,24 @@ def _long(query: Query) -> list[Fault]:
 
 
 def _carry(old: QueryVersion, new: QueryVersion) -> None:
-    known = dict(_inputs_by_name(old))
+    old_inputs = dict(_inputs_by_name(old))
     changed = []
     for key, entry in _inputs_by_name(new):
-        if key in known:
+        if key in old_inputs:
             for name in _STATISTICS:
-                setattr(entry, name, getattr(known[key], name))
+                setattr(entry, name, getattr(old_inputs[key], name))
             changed.append(entry)
     OperatorInput.objects.bulk_update(changed, _STATISTICS)
 
 
 def _inputs_by_name(version: QueryVersion) -> list[tuple[tuple[str, str, int], OperatorInput]]:
     """Inputs by operator, what they read, and how often the operator has read the same before."""
-    found: list[tuple[tuple[str, str, int], OperatorInput]] = []
+    by_name: list[tuple[tuple[str, str, int], OperatorInput]] = []
     rows = OperatorInput.objects.filter(operator__version=version).select_related("operator", "upstream")
     for entry in rows.order_by("operator__position", "position"):
         name = entry.operator.name, entry.upstream.name if entry.upstream else entry.source_id
-        found.append(((*name, sum(key[:2] == name for key, _ in found)), entry))
-    return found
+        by_name.append(((*name, sum(key[:2] == name for key, _ in by_name)), entry))
+    return by_name
 
 
 def _set_objective(query: Query, objective: Any) -> None:

@@ -190,16 +190,16 @@ class _Import:
             raise _malformed(self.faults, self.path)
 
     def _node(self, node: Node) -> None:
-        known = self.cluster.nodes.select_related("pool", "cluster").filter(name=node.id).first()
+        row = self.cluster.nodes.select_related("pool", "cluster").filter(name=node.id).first()
         values: dict[str, Any] = {"capacity_cps": node.capacity_cps, "cores": node.cores, "labels": dict(node.labels)}
-        if known is None:
+        if row is None:
             node_create(pool=self._pool(node), name=node.id, **values)
             self.done.created.append(f"node {node.id}")
             return
-        values["labels"] = {**known.pool.labels, **known.labels} if not node.labels else values["labels"]
-        if {**known.pool.labels, **known.labels} == values["labels"]:
+        values["labels"] = {**row.pool.labels, **row.labels} if not node.labels else values["labels"]
+        if {**row.pool.labels, **row.labels} == values["labels"]:
             values.pop("labels")
-        self._update("node", node.id, known, values, lambda changed: node_update(node=known, **changed))
+        self._update("node", node.id, row, values, lambda changed: node_update(node=row, **changed))
 
     def _pool(self, node: Node) -> Any:
         name = node.pool or DEFAULT_POOL
@@ -217,13 +217,13 @@ class _Import:
         link = self.deployment.links[i]
         nodes = {node.name: node for node in self.cluster.nodes.filter(name__in=[link.source, link.target])}
         values = {"bandwidth_bytes_s": link.bandwidth_bytes_s, "delay_s": link.delay_s}
-        known = self.cluster.links.filter(source=nodes[link.source], target=nodes[link.target]).first()
+        row = self.cluster.links.filter(source=nodes[link.source], target=nodes[link.target]).first()
         name = f"{link.source}->{link.target}"
-        if known is None:
+        if row is None:
             link_create(source=nodes[link.source], target=nodes[link.target], **values)
             self.done.created.append(f"link {name}")
             return
-        self._update("link", name, known, values, lambda changed: link_update(link=known, **changed))
+        self._update("link", name, row, values, lambda changed: link_update(link=row, **changed))
 
     def _update(self, what: str, name: str, known: Any, values: Mapping[str, Any], store: Any) -> None:
         changed = {key: value for key, value in values.items() if getattr(known, key) != value}
@@ -233,8 +233,8 @@ class _Import:
 
     def _source(self, source: Source) -> None:
         name = self.names[source.id]
-        known = self.cluster.arrivals.filter(source_id=name).first()
-        before = known.digest if known else None
+        row = self.cluster.arrivals.filter(source_id=name).first()
+        before = row.digest if row else None
         stored = arrivals_create_from_counts(
             cluster=self.cluster,
             source_id=name,
@@ -252,7 +252,7 @@ class _Import:
             self.done.notes.append(f"source {name}: the first {self.cluster.horizon_s:g} of {known_s:g} s are kept")
         if self.deployment.subinterval_s > self.cluster.slice_s:
             self.done.notes.append(f"source {name} is known at {self.deployment.subinterval_s:g} s only, spread evenly")
-        listed = self.done.unchanged if stored.digest == before else self.done.updated if known else self.done.created
+        listed = self.done.unchanged if stored.digest == before else self.done.updated if row else self.done.created
         listed.append(f"source {name}")
 
     def _query(self, query: str, start: bool) -> None:
@@ -261,10 +261,10 @@ class _Import:
         objective = self.deployment.objective_of(query)
         known = self.cluster.queries.filter(name=query).first()
         if known is None:
-            told = {"statistic": objective.statistic, "bound_s": objective.bound_s} if objective else None
+            bound = {"statistic": objective.statistic, "bound_s": objective.bound_s} if objective else None
             priority = self.deployment.priorities.get(query, 0)
             known = query_create(
-                cluster=self.cluster, name=query, body=body, objective=told, priority=priority, user=self.user
+                cluster=self.cluster, name=query, body=body, objective=bound, priority=priority, user=self.user
             )
             version = known.versions.get()
         else:

@@ -46,9 +46,9 @@ def import_request(
     try:
         read = Deployment.parse(document, placed=start)
     except DocumentError as error:
-        found = from_engine(error, path)
-        first = f"first: {found.faults[0].path}: {found.faults[0].message}" if found.faults else found.message
-        raise Malformed(f"The document has {fault_count(found.faults)}; {first}", found.faults) from None
+        refusal = from_engine(error, path)
+        first = f"first: {refusal.faults[0].path}: {refusal.faults[0].message}" if refusal.faults else refusal.message
+        raise Malformed(f"The document has {fault_count(refusal.faults)}; {first}", refusal.faults) from None
     counts = {"nodes": len(read.nodes), "queries": len(read.queries), "operators": len(read.operators)}
     with transaction.atomic():
         run = ImportRun.objects.create(

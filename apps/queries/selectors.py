@@ -37,10 +37,10 @@ def queries_listed() -> QuerySet[Query]:
 
 def query_by_name(cluster: Cluster, name: str) -> Query:
     """A cluster's query by its name."""
-    found = cluster.queries.select_related("cluster", "running_version").filter(name=name).first()
-    if found is None:
+    query = cluster.queries.select_related("cluster", "running_version").filter(name=name).first()
+    if query is None:
         raise Missing(f"Cluster {cluster.slug!r} has no query {name!r}.", [("query", f"no query {name!r}")])
-    return found
+    return query
 
 
 def versions_listed(query: Query) -> QuerySet[QueryVersion]:
@@ -52,21 +52,21 @@ def version_current(query: Query) -> QueryVersion:
     """The version that runs, or else the newest, with its operators."""
     if query.running_version_id:
         return with_operators(QueryVersion.objects.filter(pk=query.running_version_id)).get()
-    found = latest_version(query)
-    if found is None:
+    version = latest_version(query)
+    if version is None:
         raise Missing(f"Query {query.name!r} has no version.")
-    return found
+    return version
 
 
 def version_numbered(query: Query, number: int) -> QueryVersion:
     """A version by its number."""
-    found = versions_listed(query).filter(number=number).first()
-    if found is None:
-        known = ", ".join(str(n) for n in query.versions.values_list("number", flat=True)[:10])
+    version = versions_listed(query).filter(number=number).first()
+    if version is None:
+        numbers = ", ".join(str(n) for n in query.versions.values_list("number", flat=True)[:10])
         raise Missing(
-            f"Query {query.name!r} has no version {number}. There are: {known}.", [("version", "does not exist")]
+            f"Query {query.name!r} has no version {number}. There are: {numbers}.", [("version", "does not exist")]
         )
-    return found
+    return version
 
 
 def queries_reading(arrivals: ArrivalSeries) -> list[str]:
@@ -81,10 +81,10 @@ def readers_by_source(cluster: Cluster) -> dict[str, list[str]]:
     """For each source of a cluster the names of the queries, stopped ones aside, of which a version reads it."""
     inputs = OperatorInput.objects.filter(operator__version__query__cluster=cluster).exclude(source_id="")
     pairs = inputs.exclude(operator__version__query__state=QueryState.STOPPED)
-    found: dict[str, set[str]] = {}
+    readers: dict[str, set[str]] = {}
     for source_id, name in pairs.values_list("source_id", "operator__version__query__name").distinct():
-        found.setdefault(source_id, set()).add(name)
-    return {source_id: sorted(names) for source_id, names in found.items()}
+        readers.setdefault(source_id, set()).add(name)
+    return {source_id: sorted(names) for source_id, names in readers.items()}
 
 
 def arrivals_listed() -> QuerySet[ArrivalSeries]:

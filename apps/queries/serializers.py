@@ -169,8 +169,8 @@ class ArrivalCreateSerializer(StrictSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in self._OF_KIND if kind in values]
         if len(kinds) != 1:
-            given = " and ".join(kinds) or "none of them"
-            raise serializers.ValidationError(f"give exactly one of file, key, generator, counts; {given} is given")
+            named = " and ".join(kinds) or "none of them"
+            raise serializers.ValidationError(f"give exactly one of file, key, generator, counts; {named} is given")
         others = set(values) - self._COMMON - self._OF_KIND[kinds[0]] - {kinds[0]}
         if others:
             raise serializers.ValidationError(dict.fromkeys(sorted(others), f"has no meaning with {kinds[0]}"))

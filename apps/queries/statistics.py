@@ -77,10 +77,10 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
     entries = list(_inputs(version))
     faults: list[EngineFault] = []
     changed: dict[int, OperatorInput] = {}
-    for i, given in enumerate(statistics):
+    for i, body in enumerate(statistics):
         path = f"statistics[{i}]"
         before = len(faults)
-        record = _ENTRY.read(given, "statistics", i, faults)
+        record = _ENTRY.read(body, "statistics", i, faults)
         if record is BAD or len(faults) > before:
             continue
         entry = _named(entries, record, path, faults)
@@ -112,23 +112,23 @@ def _named(
     """The input that a record speaks of; a fault if there is none or more than one."""
     of_operator = [entry for entry in entries if entry.operator.name == record["operator"]]
     if not of_operator:
-        known = ", ".join(dict.fromkeys(entry.operator.name for entry in entries))
-        faults.append(EngineFault(f"{path}.operator", f"operator is {record['operator']!r}; allowed: {known}"))
+        names = ", ".join(dict.fromkeys(entry.operator.name for entry in entries))
+        faults.append(EngineFault(f"{path}.operator", f"operator is {record['operator']!r}; allowed: {names}"))
         return None
-    found = [
+    matches = [
         entry
         for entry in of_operator
         if record.get("input") in (None, entry.upstream.name if entry.upstream else entry.source_id)
         and record.get("position") in (None, entry.position)
     ]
-    if len(found) != 1:
+    if len(matches) != 1:
         reads = [entry.upstream.name if entry.upstream else entry.source_id for entry in of_operator]
         allowed = ", ".join(
             f"{name} (position {entry.position})" for name, entry in zip(reads, of_operator, strict=True)
         )
         faults.append(EngineFault(f"{path}.input", f"input is {record.get('input')!r}; allowed: one of {allowed}"))
         return None
-    return found[0]
+    return matches[0]
 
 
 def _assign(

@@ -90,8 +90,8 @@ class ScheduleViewSet(ServiceViewSet):
     @staticmethod
     def service_update(*, schedule: ReportSchedule, **values: Any) -> Model:
         values.pop("definition", None)
-        known = {"rule": schedule.rule, "time_zone": schedule.time_zone}
-        return schedule_set(definition=schedule.definition, **{**known, **values})
+        current = {"rule": schedule.rule, "time_zone": schedule.time_zone}
+        return schedule_set(definition=schedule.definition, **{**current, **values})
 
     service_delete = staticmethod(schedule_remove)
 
@@ -99,9 +99,9 @@ class ScheduleViewSet(ServiceViewSet):
     @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
     def preview(self, request: Request) -> Response:
         """The next five due times of a rule; nothing is stored."""
-        wanted = PreviewSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        _, runs = schedule_preview(**wanted.validated_data)
+        serializer = PreviewSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        _, runs = schedule_preview(**serializer.validated_data)
         rows = [{"at": run.at, "clock": f"{run.clock:%Y-%m-%d %H:%M}", "note": run.note} for run in runs]
         return Response(RunSerializer(rows, many=True).data)
 

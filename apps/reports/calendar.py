@@ -136,7 +136,7 @@ class CalendarRule:
         return f" ({way} where there is no such day)"
 
 
-def read_rule(given: Any, path: str = "rule") -> CalendarRule:
+def read_rule(document: Any, path: str = "rule") -> CalendarRule:
     """A rule from its fields, such as `{"every": "week", "days": ["mon"], "at": "07:00"}`.
 
     Raises
@@ -144,11 +144,11 @@ def read_rule(given: Any, path: str = "rule") -> CalendarRule:
     Malformed
         With every fault: unknown fields, values out of range, days that never come.
     """
-    told = given.get("every") if isinstance(given, Mapping) else given
-    if not isinstance(given, Mapping) or not isinstance(told, str) or told not in EVERY:
-        fault = Fault(f"{path}.every", f"every is {told!r}; allowed are {', '.join(EVERY)}")
+    every = document.get("every") if isinstance(document, Mapping) else document
+    if not isinstance(document, Mapping) or not isinstance(every, str) or every not in EVERY:
+        fault = Fault(f"{path}.every", f"every is {every!r}; allowed are {', '.join(EVERY)}")
         raise Malformed(f"{fault.path}: {fault.message}.", [fault])
-    reader = _RuleReader(given, path)
+    reader = _RuleReader(document, path)
     rule = reader.rule()
     if reader.faults:
         first = f"{reader.faults[0].path}: {reader.faults[0].message}"
@@ -192,24 +192,24 @@ class _RuleReader:
         allowed = list(allowed)
         value = self.given.get(name)
         if isinstance(value, bool) or value not in allowed:
-            told = f"{name} is {value!r}" if name in self.given else f"{name} is missing"
-            self._fault(name, f"{told}; allowed are {', '.join(map(str, allowed))}")
+            lead = f"{name} is {value!r}" if name in self.given else f"{name} is missing"
+            self._fault(name, f"{lead}; allowed are {', '.join(map(str, allowed))}")
             return allowed[0]
         return value
 
     def _clock(self) -> str:
         value = self.given.get("at")
         if not (isinstance(value, str) and _CLOCK.fullmatch(value)):
-            told = f"at is {value!r}" if "at" in self.given else "at is missing"
-            self._fault("at", f"{told}; allowed is a time of day from 00:00 to 23:59")
+            lead = f"at is {value!r}" if "at" in self.given else "at is missing"
+            self._fault("at", f"{lead}; allowed is a time of day from 00:00 to 23:59")
             return "00:00"
         return value
 
     def _days(self) -> tuple[str, ...]:
         value = self.given.get("days")
         if not (isinstance(value, list) and value and all(day in DAYS for day in value)):
-            told = f"days is {value!r}" if "days" in self.given else "days is missing"
-            self._fault("days", f"{told}; allowed is a list of {', '.join(DAYS)}")
+            lead = f"days is {value!r}" if "days" in self.given else "days is missing"
+            self._fault("days", f"{lead}; allowed is a list of {', '.join(DAYS)}")
             return ("mon",)
         return tuple(day for day in DAYS if day in value)
 
@@ -317,12 +317,12 @@ def last_due(
     rule: CalendarRule, zone: ZoneInfo, first: datetime, now: datetime, starts_on: date
 ) -> tuple[datetime, int]:
     """Of the due times from `first` (one of them) to `now`: the last one, and how many there are."""
-    found, count = first, 1
+    latest, count = first, 1
     for run in runs_after(rule, zone, first, starts_on):
         if run.at > now:
             break
-        found, count = run.at, count + 1
-    return found, count
+        latest, count = run.at, count + 1
+    return latest, count
 
 
 def _clock_times(rule: CalendarRule, begin: datetime, starts_on: date) -> Iterator[datetime]:

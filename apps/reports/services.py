@@ -39,14 +39,14 @@ _MAX_DAYS = 366
 _MAX_GROWTH = 20.0
 
 
-def read_parameters(kind: str, given: Any, cluster: Cluster) -> tuple[dict[str, Any], list[Fault]]:
+def read_parameters(kind: str, document: Any, cluster: Cluster) -> tuple[dict[str, Any], list[Fault]]:
     """The parameters with defaults filled in, and what is wrong with them."""
-    if not isinstance(given, Mapping):
-        return {}, [Fault("parameters", f"parameters is {given!r}; allowed: an object")]
+    if not isinstance(document, Mapping):
+        return {}, [Fault("parameters", f"parameters is {document!r}; allowed: an object")]
     if kind == ReportKind.LATENCY:
-        return _latency(given, cluster)
-    values = {**DEFAULTS, **given}
-    faults = _unknown(given, list(DEFAULTS))
+        return _latency(document, cluster)
+    values = {**DEFAULTS, **document}
+    faults = _unknown(document, list(DEFAULTS))
     if not _is_list_of(values["sections"], SECTIONS) or not values["sections"]:
         allowed = f"allowed is a list of {', '.join(SECTIONS)}"
         faults.append(Fault("parameters.sections", f"sections is {values['sections']!r}; {allowed}"))
@@ -64,10 +64,10 @@ def read_parameters(kind: str, given: Any, cluster: Cluster) -> tuple[dict[str, 
     return values, faults
 
 
-def _latency(given: Mapping[str, Any], cluster: Cluster) -> tuple[dict[str, Any], list[Fault]]:
+def _latency(document: Mapping[str, Any], cluster: Cluster) -> tuple[dict[str, Any], list[Fault]]:
     """One query, or every query of a team."""
-    faults = _unknown(given, ["query", "team"])
-    query, team = given.get("query") or "", given.get("team") or ""
+    faults = _unknown(document, ["query", "team"])
+    query, team = document.get("query") or "", document.get("team") or ""
     if bool(query) == bool(team):
         faults.append(Fault("parameters", "a latency report is about a query or about a team: give one of the two"))
     elif query and not cluster.queries.filter(name=query).exists():
@@ -84,12 +84,14 @@ def format_faults(formats: Any) -> list[Fault]:
     return [Fault("formats", f"formats is {formats!r}; allowed is a list of {', '.join(FORMATS)}")]
 
 
-def _unknown(given: Mapping[str, Any], allowed: list[str]) -> list[Fault]:
-    return [Fault(f"parameters.{name}", unknown_message(str(name), allowed)) for name in given if name not in allowed]
+def _unknown(document: Mapping[str, Any], allowed: list[str]) -> list[Fault]:
+    return [
+        Fault(f"parameters.{name}", unknown_message(str(name), allowed)) for name in document if name not in allowed
+    ]
 
 
 def _is_list_of(values: Any, allowed: Mapping[str, Any]) -> bool:
-    return isinstance(values, list) and all(isinstance(one, str) and one in allowed for one in values)
+    return isinstance(values, list) and all(isinstance(value, str) and value in allowed for value in values)
 
 
 @transaction.atomic

@@ -64,13 +64,13 @@ class EtagMixin:
             setattr(self, name, transaction.atomic(getattr(self, name)))
 
     def get_object(self) -> Any:
-        found = super().get_object()  # type: ignore[misc]
+        row = super().get_object()  # type: ignore[misc]
         if self._is_guarded(self.request):
-            found.refresh_from_db(from_queryset=type(found)._base_manager.select_for_update(no_key=True))
-            given = parse_etags(self.request.headers["If-Match"])
-            if given != ["*"] and etag_of(self.shown_for_etag(found)) not in given:
+            row.refresh_from_db(from_queryset=type(row)._base_manager.select_for_update(no_key=True))
+            etags = parse_etags(self.request.headers["If-Match"])
+            if etags != ["*"] and etag_of(self.shown_for_etag(row)) not in etags:
                 raise PreconditionFailed("It has been changed since you read it. Read it again and repeat the change.")
-        return found
+        return row
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         response = super().finalize_response(request, response, *args, **kwargs)  # type: ignore[misc]

@@ -32,7 +32,7 @@ def strict_json(data: bytes) -> Any:
     if zero:
         raise Malformed(f"The body holds a text with a zero character{_place(text[: zero.end()], zero[0])}.")
     try:
-        found = json.loads(
+        value = json.loads(
             text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_no_duplicates
         )
     except json.JSONDecodeError as error:
@@ -41,13 +41,13 @@ def strict_json(data: bytes) -> Any:
     except _Refused as error:
         raise Malformed(f"The body is not JSON: {error}{_place(text, error.needle)}.") from None
     if _HALF.search(text):
-        _check_characters(found)
-    return found
+        _check_characters(value)
+    return value
 
 
-def _check_characters(found: Any) -> None:
+def _check_characters(value: Any) -> None:
     try:
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(error.object[error.start]):04x}"
         raise Malformed(f"The body holds half of a character: {half} has no partner.") from None
@@ -79,12 +79,12 @@ def _whole(text: str) -> int:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise _Refused(f'the key "{key}" stands twice in one object', json.dumps(key, ensure_ascii=False))
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _place(text: str, needle: str) -> str:

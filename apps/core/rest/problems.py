@@ -55,9 +55,9 @@ def reword_message(fault: Fault, value: Any = MISSING) -> Fault:
     if fault.message in _REQUIRED:
         return Fault(fault.path, f"{name} is missing")
     for pattern, allowed in _STOCK:
-        if found := pattern.fullmatch(fault.message):
-            told = "" if value is MISSING else f"{name} is {_shown(value)}; "
-            return Fault(fault.path, f"{told}allowed: {allowed.format(*found.groups())}")
+        if match := pattern.fullmatch(fault.message):
+            lead = "" if value is MISSING else f"{name} is {_shown(value)}; "
+            return Fault(fault.path, f"{lead}allowed: {allowed.format(*match.groups())}")
     return fault
 
 
@@ -105,18 +105,18 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
         return error.response
     set_rollback()
     request_id = getattr(context["request"], "request_id", "") if context.get("request") else ""
-    known = (
+    refusal = (
         _from_rest(error, context.get("request")) if isinstance(error, rest.APIException) else as_sluice_error(error)
     )
-    if known is None:
+    if refusal is None:
         _log.exception("unexpected error in the API")
         body: dict[str, Any] = {"code": "internal", "message": "Something went wrong inside Sluice.", "faults": []}
         return Response({**body, "request_id": request_id}, status=500)
-    headers = dict(known.headers)
-    if known.status == 401:
+    headers = dict(refusal.headers)
+    if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="sluice"'
-    status = error.status_code if isinstance(error, rest.APIException) else known.status
-    return Response({**known.as_dict(), "request_id": request_id}, status=status, headers=headers)
+    status = error.status_code if isinstance(error, rest.APIException) else refusal.status
+    return Response({**refusal.as_dict(), "request_id": request_id}, status=status, headers=headers)
 
 
 def as_sluice_error(error: Exception) -> SluiceError | None:

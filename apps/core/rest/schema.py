@@ -67,7 +67,7 @@ class ApiIndex(APIView):
 
     @extend_schema(operation_id="index", responses={(200, "application/json"): _ADDRESSES})
     def get(self, request: Request) -> Response:
-        found = {}
+        addresses = {}
         for name in get_resolver().reverse_dict:
             if not isinstance(name, str) or not name.endswith("-list"):
                 continue
@@ -75,5 +75,5 @@ class ApiIndex(APIView):
                 path = reverse(name)
             except NoReverseMatch:  # below a resource, such as a query's versions
                 continue
-            found[path.removeprefix("/api/v1/")] = path
-        return Response({**dict(sorted(found.items())), "schema": "/api/schema/", "docs": "/api/docs/"})
+            addresses[path.removeprefix("/api/v1/")] = path
+        return Response({**dict(sorted(addresses.items())), "schema": "/api/schema/", "docs": "/api/docs/"})

@@ -36,9 +36,9 @@ class LatencyPart:
     what: str
 
 
-def latency_parts(given: Mapping[str, Any] | None) -> list[LatencyPart]:
+def latency_parts(parts: Mapping[str, Any] | None) -> list[LatencyPart]:
     """Parts in the order of time; empty for an estimate without them."""
-    return [LatencyPart(label, given[name], what) for name, label, what in _WORDS if name in given] if given else []
+    return [LatencyPart(label, parts[name], what) for name, label, what in _WORDS if name in parts] if parts else []
 
 
 class LatencyParts:
@@ -58,8 +58,8 @@ class LatencyParts:
         if self.estimate is None:
             return None
         rows = ResultWindow.objects.filter(query=self.estimate.query_id, emitted_at__gte=timezone.now() - _RECENT)
-        found = [value for value in rows.values_list("latency_s", flat=True)[:600] if value is not None]
-        return statistics.median(found) if found else None
+        latencies = [value for value in rows.values_list("latency_s", flat=True)[:600] if value is not None]
+        return statistics.median(latencies) if latencies else None
 
     @property
     def sentence(self) -> str:
@@ -86,12 +86,12 @@ class LatencyParts:
         if not said:
             return ""
         if not said["concluded"]:
-            given = "Its interval is as stated" if said["half_s"] is not None else "It has no interval of its own"
-            return f"{given}: {said['outcomes']} of the 20 measured intervals that a trust score needs."
+            interval = "Its interval is as stated" if said["half_s"] is not None else "It has no interval of its own"
+            return f"{interval}: {said['outcomes']} of the 20 measured intervals that a trust score needs."
         if said["factor"] <= 1.0:
             return f"Its interval is as stated: enough for the last {said['outcomes']} measured intervals."
         low, high = said["stated"] or (None, None)
         stated = f" from {seconds_range(low, high)}" if low is not None else ""
-        whose = "its own" if said["of"] == "query" else "its cluster's"
-        past = f"{whose} last {said['outcomes']} measured intervals"
+        owner = "its own" if said["of"] == "query" else "its cluster's"
+        past = f"{owner} last {said['outcomes']} measured intervals"
         return f"Its interval is widened {factor(said['factor'])}{stated}, by {past}."

@@ -37,22 +37,22 @@ def observations_table(request: HttpRequest, facts: AccuracyFacts) -> Table:
 
 def queries_table(request: HttpRequest, facts: AccuracyFacts) -> list[dict[str, Any]]:
     """By query: what its estimates were like, and how far the next one is trusted."""
-    return [_query_line(one, facts) for one in facts.summary.queries]
+    return [_query_line(query, facts) for query in facts.summary.queries]
 
 
-def _query_line(one: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]:
-    query = request_of(facts, one.query.name)
+def _query_line(accuracy: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]:
+    query = request_of(facts, accuracy.query.name)
     return {
-        "name": one.query.name,
-        "url": reverse("pages:query-statistics", args=[facts.cluster.slug, one.query.name]),
+        "name": accuracy.query.name,
+        "url": reverse("pages:query-statistics", args=[facts.cluster.slug, accuracy.query.name]),
         "choose": query,
-        "chosen": facts.query == one.query.name,
-        "outcomes": count(one.judged.outcomes),
-        "coverage": percent(one.judged.coverage).html,
-        "bias": bias_text(one.judged.bias),
-        "error": percent(one.judged.median_error).html,
-        "trust": ratio(one.trust.score) if one.trust.concluded else MISSING,
-        "widened": _widened(one),
+        "chosen": facts.query == accuracy.query.name,
+        "outcomes": count(accuracy.judged.outcomes),
+        "coverage": percent(accuracy.judged.coverage).html,
+        "bias": bias_text(accuracy.judged.bias),
+        "error": percent(accuracy.judged.median_error).html,
+        "trust": ratio(accuracy.trust.score) if accuracy.trust.concluded else MISSING,
+        "widened": _widened(accuracy),
     }
 
 
@@ -62,11 +62,11 @@ def request_of(facts: AccuracyFacts, query: str) -> str:
     return "?" + "&".join(f"{name}={value}" for name, value in kept.items() if value)
 
 
-def _widened(one: QueryAccuracy) -> str:
-    if not one.trust.concluded:
-        return f"{one.trust.outcomes} of 20 intervals"
-    whose = " (cluster)" if one.trust_of == "cluster" else ""
-    return f"{factor(one.trust.factor)}{whose}" if one.trust.factor > 1.0 else f"as stated{whose}"
+def _widened(accuracy: QueryAccuracy) -> str:
+    if not accuracy.trust.concluded:
+        return f"{accuracy.trust.outcomes} of 20 intervals"
+    scope = " (cluster)" if accuracy.trust_of == "cluster" else ""
+    return f"{factor(accuracy.trust.factor)}{scope}" if accuracy.trust.factor > 1.0 else f"as stated{scope}"
 
 
 def _columns(slug: str) -> list[Column]:

@@ -218,22 +218,22 @@ class DefinitionForm(forms.Form):
     def values(self) -> dict[str, Any]:
         """Arguments of `definition_create` and `definition_update`."""
         typed = self.cleaned_data
-        found = {
+        values = {
             "name": typed["name"],
             "parameters": self._parameters(),
             "formats": typed["formats"],
-            "emails": [one.strip() for one in typed["emails"].replace(",", "\n").splitlines() if one.strip()],
+            "emails": [email.strip() for email in typed["emails"].replace(",", "\n").splitlines() if email.strip()],
             "webhooks": typed.get("webhooks", []),
             "enabled": typed["enabled"] or not typed["every"],
         }
-        return found | ({"kind": typed["kind"]} if "kind" in typed else {})
+        return values | ({"kind": typed["kind"]} if "kind" in typed else {})
 
     def _parameters(self) -> dict[str, Any]:
         typed = self.cleaned_data
         if typed.get("kind", ReportKind.LATENCY if "query" in typed else "") == ReportKind.LATENCY:
             return {name: typed[name] for name in ("query", "team") if typed[name]}
-        given = {name: typed[name] for name in ("sections", "horizon_days") if typed[name] not in (None, "")}
-        return given | ({} if typed["growth"] is None else {"growth": typed["growth"] / 100})
+        parameters = {name: typed[name] for name in ("sections", "horizon_days") if typed[name] not in (None, "")}
+        return parameters | ({} if typed["growth"] is None else {"growth": typed["growth"] / 100})
 
     @property
     def rule(self) -> dict[str, Any] | None:
@@ -242,11 +242,11 @@ class DefinitionForm(forms.Form):
         every = typed.get("every")
         if not every:
             return None
-        found: dict[str, Any] = {"every": "month" if every == "weekday" else every}
+        rule: dict[str, Any] = {"every": "month" if every == "weekday" else every}
         for name in _FIELDS[every]:
             value = typed.get(name)
-            found[name] = int(value) if name == "day" and str(value).isdigit() else value
-        return found
+            rule[name] = int(value) if name == "day" and str(value).isdigit() else value
+        return rule
 
 
 class WebhookForm(forms.Form):

@@ -91,7 +91,7 @@ def _sentence(definitions: list[dict[str, Any]]) -> str:
     due = sorted((line["next"], line) for line in definitions if line["next"]) if definitions else []
     if not due:
         return f"{counted(len(definitions), 'report')} defined, none with a schedule that runs."
-    line = min((line for line in definitions if line["next"]), key=lambda one: one["next"])
+    line = min((line for line in definitions if line["next"]), key=lambda definition: definition["next"])
     return f"{counted(len(definitions), 'report')} defined. Next: {line['row'].name}, {line['next_text']}."
 
 
@@ -122,7 +122,7 @@ class ReportPage(_ReportView):
             "report": row,
             "mark": report_mark(row),
             "facts": facts,
-            "deliveries": [_delivery(one) for one in row.deliveries.all()],
+            "deliveries": [_delivery(delivery) for delivery in row.deliveries.all()],
             "files": list(FORMATS),
         }
         if facts is not None:
@@ -289,9 +289,9 @@ class WebhooksPage(ClusterPage):
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
         form = WebhookForm(request.POST)
         if form.is_valid():
-            made, ok = try_service(form, lambda: webhook_create(cluster=self.cluster, **form.cleaned_data))
+            webhook, ok = try_service(form, lambda: webhook_create(cluster=self.cluster, **form.cleaned_data))
             if ok:
-                return self.show(WebhookForm(), made=made, secret=webhook_secret(made))
+                return self.show(WebhookForm(), made=webhook, secret=webhook_secret(webhook))
         return self.show(form, 422)
 
     def show(self, form: WebhookForm, status: int = 200, **context: Any) -> HttpResponse:

@@ -114,12 +114,12 @@ _arrays_by_digest = _ArrayCache(_CACHED_BYTES)
 def load_arrays(rows: Iterable[ArrivalSeries]) -> dict[str, FloatArray]:
     """The series of every row by source, unpacked once per content and process."""
     rows = list(rows)
-    found = {row.source_id: _arrays_by_digest.get(row.digest) for row in rows}
-    missing = [row.pk for row in rows if found[row.source_id] is None]
+    arrays = {row.source_id: _arrays_by_digest.get(row.digest) for row in rows}
+    missing = [row.pk for row in rows if arrays[row.source_id] is None]
     if missing:
         for row in ArrivalSeries.objects.filter(pk__in=missing):
-            found[row.source_id] = _arrays_by_digest.put(row.digest, frozen_array(unpack(row.data)))
-    return {name: values for name, values in found.items() if values is not None}
+            arrays[row.source_id] = _arrays_by_digest.put(row.digest, frozen_array(unpack(row.data)))
+    return {name: values for name, values in arrays.items() if values is not None}
 
 
 FILLS = ("zero", "repeat")

@@ -59,19 +59,19 @@ def generate_arrivals(spec: Mapping[str, Any], cluster: Cluster, path: str = "ge
     generate = GENERATORS.get(kind) if isinstance(kind, str) else None
     if generate is None:
         raise malformed([Fault(f"{path}.kind", f"kind is {kind!r}; allowed: {', '.join(GENERATORS)}")])
-    given = {name: value for name, value in spec.items() if name != "kind"}
+    options = {name: value for name, value in spec.items() if name != "kind"}
     defaults = {"mean_rate_eps": 0.0, **(generate.__kwdefaults__ or {})}
     allowed = ", ".join(defaults)
-    faults = [Fault(f"{path}.{name}", f"unknown field; allowed: {allowed}") for name in given if name not in defaults]
-    wrong = [name for name in defaults if name in given and not _fits(given[name], defaults[name])]
+    faults = [Fault(f"{path}.{name}", f"unknown field; allowed: {allowed}") for name in options if name not in defaults]
+    wrong = [name for name in defaults if name in options and not _fits(options[name], defaults[name])]
     faults += [
-        Fault(f"{path}.{name}", f"{name} is {given[name]!r}; allowed: {_kind(defaults[name])}") for name in wrong
+        Fault(f"{path}.{name}", f"{name} is {options[name]!r}; allowed: {_kind(defaults[name])}") for name in wrong
     ]
-    if "mean_rate_eps" not in given:
+    if "mean_rate_eps" not in options:
         faults.append(Fault(f"{path}.mean_rate_eps", "mean_rate_eps is missing; allowed: events per second"))
     raise_faults(faults)
     try:
-        return generate(**given, horizon_s=cluster.horizon_s, slice_s=cluster.slice_s)
+        return generate(**options, horizon_s=cluster.horizon_s, slice_s=cluster.slice_s)
     except WorkloadError as error:
         raise malformed([Fault(f"{path}.{name}", message) for name, message in error.faults.items()]) from None
 
@@ -149,7 +149,7 @@ def arrivals_create_from_upload(
     """
     raise_faults(source_faults(source_id) + fill_faults(fill))
     check_free(cluster, source_id, replace)
-    found = read_trace_window(
+    window = read_trace_window(
         cluster=cluster,
         key=key,
         time_column=time_column,
@@ -163,12 +163,12 @@ def arrivals_create_from_upload(
     return arrivals_replace(
         cluster=cluster,
         source_id=source_id,
-        values=found.values,
+        values=window.values,
         origin=ArrivalOrigin.UPLOAD,
         evidence=Evidence.MEASURED,
-        spec=found.spec,
+        spec=window.spec,
         description=description,
-        starts_at=datetime.fromtimestamp(found.start_s, UTC),
+        starts_at=datetime.fromtimestamp(window.start_s, UTC),
     )
 
 

@@ -82,21 +82,21 @@ def read_trace(
     """
     layout = find_layout(open_text(file, limit_bytes=limit_bytes))
     places = _places(layout, time_column, count_column)
-    found = _Problems()
-    lines, cells = _cells(rows_of(open_text(file, limit_bytes=limit_bytes), layout), layout, places, found)
+    problems = _Problems()
+    lines, cells = _cells(rows_of(open_text(file, limit_bytes=limit_bytes), layout), layout, places, problems)
     time_format = time_format or format_of(cells[0][:SAMPLE_ROWS])
     if time_format is None:
         message = f"the values of column {time_column!r} are not times of one known format"
         raise Malformed(f"time_column: {message}.", [("time_column", message)])
     times, bad = numbers_of(cells[0], parser_of(time_format, zone_of(time_zone)))
-    found.add(lines, bad, time_column, cells[0], f"is not a time ({time_format}) of the years 1900 to 5137")
+    problems.add(lines, bad, time_column, cells[0], f"is not a time ({time_format}) of the years 1900 to 5137")
     counts = None
     if count_column is not None:
         counts, bad_counts = numbers_of(cells[1], count_of)
-        found.add(lines, bad_counts, count_column, cells[1], "is not a count; allowed is a number from 0 to 1e12")
+        problems.add(lines, bad_counts, count_column, cells[1], "is not a count; allowed is a number from 0 to 1e12")
         bad |= bad_counts
         counts = counts[~bad]
-    return _reading(times[~bad], counts, len(lines), lines, found)
+    return _reading(times[~bad], counts, len(lines), lines, problems)
 
 
 @dataclass
@@ -114,25 +114,25 @@ class _Problems:
 
 
 def _places(layout: TableLayout, time_column: str, count_column: str | None) -> list[int]:
-    wanted = {"time_column": time_column} | ({"count_column": count_column} if count_column is not None else {})
-    missing = [(key, name) for key, name in wanted.items() if name not in layout.columns]
+    columns = {"time_column": time_column} | ({"count_column": count_column} if count_column is not None else {})
+    missing = [(key, name) for key, name in columns.items() if name not in layout.columns]
     if missing:
         allowed = ", ".join(layout.columns)
         faults = [(key, f"there is no column {name!r}; the file has {allowed}") for key, name in missing]
         raise Malformed(f"{faults[0][0]}: {faults[0][1]}.", faults)
-    return [layout.columns.index(name) for name in wanted.values()]
+    return [layout.columns.index(name) for name in columns.values()]
 
 
-def _cells(rows: Any, layout: TableLayout, places: list[int], found: _Problems) -> tuple[list[int], list[list[str]]]:
+def _cells(rows: Any, layout: TableLayout, places: list[int], problems: _Problems) -> tuple[list[int], list[list[str]]]:
     """Line numbers and the cells of the wanted columns; lines of another width are noted and left out."""
     width, lines, cells = len(layout.columns), [], [[] for _ in places]  # type: ignore[var-annotated]
     appends = [(kept.append, place) for kept, place in zip(cells, places, strict=True)]
     for line, row in rows:
         if len(row) != width:
-            found.total += 1
-            if len(found.listed) < SHOWN_PROBLEMS:
+            problems.total += 1
+            if len(problems.listed) < SHOWN_PROBLEMS:
                 shown = layout.delimiter.join(row)[:60]
-                found.listed.append(LineProblem(line, "(line)", shown, f"has {len(row)} columns; allowed: {width}"))
+                problems.listed.append(LineProblem(line, "(line)", shown, f"has {len(row)} columns; allowed: {width}"))
             continue
         lines.append(line)
         for append, place in appends:
@@ -168,7 +168,7 @@ def count_of(cell: str) -> float:
 
 
 def _reading(
-    times: FloatArray, counts: FloatArray | None, rows: int, lines: Sequence[int], found: _Problems
+    times: FloatArray, counts: FloatArray | None, rows: int, lines: Sequence[int], problems: _Problems
 ) -> TraceReading:
     notes: list[str] = []
     if len(times) > 1 and (np.diff(times) < 0).any():
@@ -181,7 +181,7 @@ def _reading(
         trace, step_s = _counts_trace(times, counts, notes)
     elif len(times):
         trace = EventStamps(times)
-    return TraceReading(trace, rows, step_s, found.first(), found.total, tuple(notes))
+    return TraceReading(trace, rows, step_s, problems.first(), problems.total, tuple(notes))
 
 
 def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tuple[EventCounts, float]:
@@ -262,7 +262,7 @@ def inspect_table(file: BinaryIO, *, limit_bytes: int, time_zone: str = "UTC") -
     columns = tuple(_column(name, [row[i] for row in sample if i < len(row)]) for i, name in enumerate(layout.columns))
     time = _propose_time(columns)
     count = _propose_count(columns, time, sample) if time else None
-    known = Inspection(
+    inspection = Inspection(
         columns=columns,
         preview=tuple(tuple(row) for row in sample[:PREVIEW_ROWS]),
         delimiter=layout.delimiter,
@@ -273,15 +273,15 @@ def inspect_table(file: BinaryIO, *, limit_bytes: int, time_zone: str = "UTC") -
         rows=len(sample),
     )
     if time is None:
-        return replace(known, notes=("No column looks like a time. Choose one and its format.",))
+        return replace(inspection, notes=("No column looks like a time. Choose one and its format.",))
     count_column = count.name if count else None
     try:
         reading = read_trace(
             file, limit_bytes=limit_bytes, time_column=time.name, count_column=count_column, time_zone=time_zone
         )
     except Malformed as error:  # the proposal does not work; another choice of columns may
-        return replace(known, notes=(error.message,))
-    return _with_reading(known, reading)
+        return replace(inspection, notes=(error.message,))
+    return _with_reading(inspection, reading)
 
 
 def _column(name: str, cells: list[str]) -> UploadColumn:
@@ -316,7 +316,7 @@ def _propose_count(columns: Sequence[UploadColumn], time: UploadColumn, sample: 
     return numbers[0] if regular and np.median(gaps) > 0 else None
 
 
-def _with_reading(known: Inspection, reading: TraceReading) -> Inspection:
+def _with_reading(inspection: Inspection, reading: TraceReading) -> Inspection:
     trace = reading.trace
     span: dict[str, Any] = {}
     if trace is not None:
@@ -327,7 +327,7 @@ def _with_reading(known: Inspection, reading: TraceReading) -> Inspection:
             "events": trace.total,
         }
     return replace(
-        known,
+        inspection,
         rows=reading.rows,
         step_s=reading.step_s,
         problems=reading.problems,

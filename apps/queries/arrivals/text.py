@@ -97,8 +97,8 @@ class _Zstd:
             self._ready, self._rest = frame.decompress(data), b""
             if frame.eof:
                 self._rest, self._frame = frame.unused_data, None
-        given, self._ready = self._ready[:size], self._ready[size:]
-        return given
+        chunk, self._ready = self._ready[:size], self._ready[size:]
+        return chunk
 
 
 @dataclass(frozen=True)
@@ -179,11 +179,11 @@ def _is_value(cell: str) -> bool:
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
     """Columns without a name are called by their place; a name that comes again gets its place added."""
-    given: list[str] = []
+    named: list[str] = []
     for place, name in enumerate(names, 1):
         name = name or f"column {place}"
-        given.append(name if name not in given else f"{name} ({place})")
-    return tuple(given)
+        named.append(name if name not in named else f"{name} ({place})")
+    return tuple(named)
 
 
 def _not_text(error: UnicodeError) -> Malformed:

@@ -107,18 +107,18 @@ def _difference(old: str, new: str) -> str:
     before, after = _aspects(old), _aspects(new)
     words = []
     for name in [name for name in after if before.get(name) != after[name]]:
-        told = _WORDS.get(name, name.replace("_", " "))
+        aspect = _WORDS.get(name, name.replace("_", " "))
         if after[name].startswith("#") or name not in before:
-            words.append(f"{told} changed")
+            words.append(f"{aspect} changed")
         else:
-            words.append(f"{told} changed from {' to '.join(_value_pair(name, before[name], after[name]))}")
+            words.append(f"{aspect} changed from {' to '.join(_value_pair(name, before[name], after[name]))}")
     return ", ".join(words) or "changed"
 
 
 def _value_pair(name: str, before: str, after: str) -> tuple[str, str]:
     """Two values as the pages write them, in full where a few digits do not tell them apart."""
-    told = _value_text(name, before), _value_text(name, after)
-    return told if told[0] != told[1] else (before, after)
+    texts = _value_text(name, before), _value_text(name, after)
+    return texts if texts[0] != texts[1] else (before, after)
 
 
 def _value_text(name: str, text: str) -> str:

@@ -83,17 +83,17 @@ def engine_sources(
 
     `reads` are the sources that each running version reads.
     """
-    found: dict[str, elements.Source] = {}
+    by_name: dict[str, elements.Source] = {}
     for query in queries:
         for source in reads[query.running_version_id]:
             name = source_name(source, query.name, query.reads_privately)
-            if name not in found:
+            if name not in by_name:
                 values = arrays[source]
                 if query.reads_privately:
                     share, slice_s = query.rate_share, query.cluster.slice_s
                     values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)
-                found[name] = elements.Source(name, values)
-    return tuple(found[name] for name in sorted(found))
+                by_name[name] = elements.Source(name, values)
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def engine_operator(
@@ -221,21 +221,21 @@ class _Elements:
 class _RunningCache:
     """Cache of objects made of each version's rows, the least recently used dropped first."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, size: int) -> None:
         self._kept: OrderedDict[int, tuple[_VersionRows, _Elements]] = OrderedDict()
-        self._most, self._lock = most, Lock()
+        self._most, self._lock = size, Lock()
 
     def get(self, version: int, stored: _VersionRows) -> _Elements | None:
         with self._lock:
-            found = self._kept.get(version)
-            if found is None or not _is_same(found[0], stored):
+            entry = self._kept.get(version)
+            if entry is None or not _is_same(entry[0], stored):
                 return None
             self._kept.move_to_end(version)
-            return found[1]
+            return entry[1]
 
-    def put(self, version: int, stored: _VersionRows, made: _Elements) -> None:
+    def put(self, version: int, stored: _VersionRows, built: _Elements) -> None:
         with self._lock:
-            self._kept[version] = stored, made
+            self._kept[version] = stored, built
             self._kept.move_to_end(version)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
@@ -259,18 +259,18 @@ def running_queries(queries: Sequence[Query], nodes: Mapping[int, str]) -> list[
     """
     stored = _read_rows(queries, nodes)
     queries = sorted(queries, key=lambda query: stored[query.running_version_id].first_placed)
-    found = {pk: _running_cache.get(pk, rows) for pk, rows in stored.items()}
-    changed = [query for query in queries if found[query.running_version_id] is None]
+    cached = {pk: _running_cache.get(pk, rows) for pk, rows in stored.items()}
+    changed = [query for query in queries if cached[query.running_version_id] is None]
     if changed:
         fresh: dict[int | None, _Elements] = {
             version.pk: _make_elements(version, stored[version.pk]) for version in _versions(changed)
         }
-        found |= fresh
+        cached |= fresh
         # Rows that were written meanwhile must not be taken for those that were read before.
         for pk, rows in _read_rows(changed, nodes).items():
             if _is_same(rows, stored[pk]):
                 _running_cache.put(pk, rows, fresh[pk])
-    made_of = {pk: made for pk, made in found.items() if made is not None}
+    made_of = {pk: made for pk, made in cached.items() if made is not None}
     parts = ((query, made_of[query.running_version_id]) for query in queries)
     return [RunningQuery(query, made.operators, made.reads, made.shorts) for query, made in parts]
 
@@ -301,14 +301,14 @@ def _make_elements(version: QueryVersion, rows: _VersionRows) -> _Elements:
 
 def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int | None, _VersionRows]:
     """The bare rows of every running version."""
-    wanted = [query.running_version_id for query in queries]
+    versions = [query.running_version_id for query in queries]
     operators = _grouped(
-        Operator.objects.filter(version__in=wanted)
+        Operator.objects.filter(version__in=versions)
         .order_by("version", "position")
         .values_list("version_id", "pk", "name", "kind", "stateless", "bytes_per_event", Cast("extra", TextField()))
     )
     inputs = _grouped(
-        OperatorInput.objects.filter(operator__version__in=wanted)
+        OperatorInput.objects.filter(operator__version__in=versions)
         .order_by("operator__version", "operator__position", "position")
         .values_list(
             "operator__version_id",
@@ -323,7 +323,7 @@ def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int |
             Cast("batches", TextField()),
         )
     )
-    replicas = _replicas(wanted, nodes)
+    replicas = _replicas(versions, nodes)
     placed = {operator: place for place, operator in enumerate(replicas)}
     found = {}
     for query in queries:
@@ -342,17 +342,17 @@ def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int |
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[int | None, _Rows]:
     """Rows by their first column, without it."""
-    found: dict[int | None, _Rows] = {}
+    groups: dict[int | None, _Rows] = {}
     for row in rows:
-        found.setdefault(row[0], []).append(row[1:])
-    return found
+        groups.setdefault(row[0], []).append(row[1:])
+    return groups
 
 
 def _replicas(versions: Sequence[int | None], nodes: Mapping[int, str]) -> dict[int, tuple[elements.Replica, ...]]:
     """Replicas of operators on the given nodes, in the order in which they were placed."""
-    found: dict[int, list[elements.Replica]] = {}
+    by_operator: dict[int, list[elements.Replica]] = {}
     rows = Placement.objects.filter(operator__version__in=versions).order_by("pk")
     for operator, node, core, fraction in rows.values_list("operator_id", "node_id", "core", "fraction"):
         if node in nodes:
-            found.setdefault(operator, []).append(elements.Replica(nodes[node], core, fraction))
-    return {operator: tuple(replicas) for operator, replicas in found.items()}
+            by_operator.setdefault(operator, []).append(elements.Replica(nodes[node], core, fraction))
+    return {operator: tuple(replicas) for operator, replicas in by_operator.items()}

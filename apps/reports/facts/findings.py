@@ -24,7 +24,7 @@ def risk_facts(
     run: EstimateRun | None, fleet: dict[str, Any], rows: list[dict[str, Any]], purchases: dict[str, Any]
 ) -> list[dict[str, str]]:
     """Broken objectives, those at risk, losses that break one, draining nodes, what makes estimates less certain."""
-    found = [
+    risks = [
         *_objective_risks(rows),
         *_losses(purchases.get("losses") or []),
         *_overloaded(fleet),
@@ -33,7 +33,7 @@ def risk_facts(
         *_scheduling(run),
         *_assumed(rows),
     ]
-    return sorted(found, key=lambda risk: _ORDER.index(risk["level"]))
+    return sorted(risks, key=lambda risk: _ORDER.index(risk["level"]))
 
 
 def _risk(level: str, subject: str, text: str) -> dict[str, str]:
@@ -60,8 +60,8 @@ def _losses(losses: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
         if not loss["broken"]:
             continue
         names = ", ".join(loss["broken"][:_NAMED]) + (" and more" if len(loss["broken"]) > _NAMED else "")
-        whose = counted(len(loss["broken"]), "objective")
-        yield _risk("high", loss["node"], f"Its loss breaks {whose}: {names}. {loss.get('why', '')}".strip())
+        objectives = counted(len(loss["broken"]), "objective")
+        yield _risk("high", loss["node"], f"Its loss breaks {objectives}: {names}. {loss.get('why', '')}".strip())
 
 
 def _overloaded(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
@@ -134,9 +134,9 @@ def _objectives_sentence(rows: list[dict[str, Any]]) -> str:
         return f"{start}; {_named_queries(broken)} {'is' if len(broken) == 1 else 'are'} over."
     if risky:
         return f"{start}; {_named_queries(risky)} may go over."
-    least = rows[0]
-    left = f"{seconds(least['headroom_s'])} ({percent(least['headroom_share'])} of its objective)"
-    return f"{start}. Least headroom: {least['query']}, {left}."
+    nearest = rows[0]
+    left = f"{seconds(nearest['headroom_s'])} ({percent(nearest['headroom_share'])} of its objective)"
+    return f"{start}. Least headroom: {nearest['query']}, {left}."
 
 
 def _named_queries(rows: list[dict[str, Any]]) -> str:
@@ -162,7 +162,7 @@ def _shortage_sentence(forecast: dict[str, Any] | None, zone: ZoneInfo) -> str:
 def _latency_sentence(facts: dict[str, Any]) -> list[str]:
     rows = facts["objectives"]["rows"]
     if not rows:
-        names = ", ".join(f"{one['query']} ({one['state'].lower()})" for one in facts["absent"][:5])
+        names = ", ".join(f"{fact['query']} ({fact['state'].lower()})" for fact in facts["absent"][:5])
         return [f"Nothing of it runs now: {names}." if names else "Nothing of it runs now."]
     if len(rows) == 1:
         return [_query_sentence(rows[0])]

@@ -28,7 +28,7 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[s
         return {"available": False, "text": text, "horizon_days": horizon_days}
     until = now + timedelta(days=horizon_days)
     every = shortages(cluster, row)
-    found = [one for one in every if one.first_at <= until]
+    due = [shortage for shortage in every if shortage.first_at <= until]
     return {
         "available": True,
         "horizon_days": horizon_days,
@@ -37,35 +37,37 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[s
         "ends_at": row.ends_at.isoformat(),
         "bucket_s": row.bucket_s,
         "changes": list(forecast_changes(row))[:5],
-        "shortages": [_shortage(one) for one in found],
-        "later": len(every) - len(found),
-        "curve": _curve(row, found[0].query if found else "", until),
+        "shortages": [_shortage(shortage) for shortage in due],
+        "later": len(every) - len(due),
+        "curve": _curve(row, due[0].query if due else "", until),
         "load": _load(row, until),
         "backtests": _backtests(row),
         "assumptions": row.result.get("assumptions", []),
     }
 
 
-def _shortage(one: Shortage) -> dict[str, Any]:
+def _shortage(shortage: Shortage) -> dict[str, Any]:
     return {
-        "query": one.query,
-        "statistic": one.statistic,
-        "bound_s": one.bound_s,
-        "first_at": one.first_at.isoformat(),
-        "band": one.band,
-        "mean_at": one.mean_at.isoformat() if one.mean_at else None,
-        "high_at": one.high_at.isoformat() if one.high_at else None,
-        "latency_s": one.latency_s,
-        "confirmed": one.confirmed,
-        "holds": one.holds,
-        "bottleneck": (one.bottleneck or {}).get("node") or (one.bottleneck or {}).get("server") or "",
-        "fix": one.fix,
+        "query": shortage.query,
+        "statistic": shortage.statistic,
+        "bound_s": shortage.bound_s,
+        "first_at": shortage.first_at.isoformat(),
+        "band": shortage.band,
+        "mean_at": shortage.mean_at.isoformat() if shortage.mean_at else None,
+        "high_at": shortage.high_at.isoformat() if shortage.high_at else None,
+        "latency_s": shortage.latency_s,
+        "confirmed": shortage.confirmed,
+        "holds": shortage.holds,
+        "bottleneck": (shortage.bottleneck or {}).get("node") or (shortage.bottleneck or {}).get("server") or "",
+        "fix": shortage.fix,
     }
 
 
 def _curve(row: Forecast, query: str, until: datetime) -> dict[str, Any] | None:
     """Latency of the query that is violated first (else of the one nearest to its bound), by bucket."""
-    facts = {one["query"]: one for one in row.result.get("queries", []) if one.get("bound_s")}
+    facts = {
+        query_facts["query"]: query_facts for query_facts in row.result.get("queries", []) if query_facts.get("bound_s")
+    }
     curves = forecast_series(row).get("queries", {})
     if not query:
         query = max(facts, key=lambda name: facts[name]["worst_high_s"] / facts[name]["bound_s"], default="")
@@ -99,10 +101,10 @@ def _thin(values: list[float]) -> list[float]:
 
 
 def _backtests(row: Forecast) -> list[dict[str, Any]]:
-    found = []
+    tests = []
     for name, facts in row.result.get("sources", {}).items():
         test = facts.get("backtest") or {}
-        found.append(
+        tests.append(
             {
                 "source": name,
                 "model": facts.get("model", ""),
@@ -111,4 +113,4 @@ def _backtests(row: Forecast) -> list[dict[str, Any]]:
                 "origins": test.get("n_origins", test.get("origins")),
             }
         )
-    return found
+    return tests

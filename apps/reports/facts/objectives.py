@@ -82,7 +82,7 @@ def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
         "bottleneck": bottleneck.get("node") or bottleneck.get("server") or "",
         "bottleneck_load": bottleneck.get("load_peak"),
         "scheduling": result.get("scheduling"),
-        "assumed": sum(one.get("evidence") == "assumed" for one in result.get("uncovered", [])),
+        "assumed": sum(entry.get("evidence") == "assumed" for entry in result.get("uncovered", [])),
         "period": None
         if period is None
         else {
@@ -102,11 +102,11 @@ _POINTS = 240
 def latency_facts(report: Report, run: EstimateRun | None) -> dict[str, Any]:
     """The queries it is about; what of them does not run is named, too."""
     parameters, cluster = report.definition.parameters, report.definition.cluster
-    wanted = Query.objects.filter(cluster=cluster)
-    wanted = (
-        wanted.filter(name=parameters["query"]) if "query" in parameters else wanted.filter(team=parameters["team"])
+    queries = Query.objects.filter(cluster=cluster)
+    queries = (
+        queries.filter(name=parameters["query"]) if "query" in parameters else queries.filter(team=parameters["team"])
     )
-    names = {query.name: query.get_state_display() for query in wanted.order_by("name")}
+    names = {query.name: query.get_state_display() for query in queries.order_by("name")}
     objectives = objective_facts(cluster, run, report.covers_from, report.covers_until, set(names))
     known = {row["query"] for row in objectives["rows"]}
     return {
@@ -119,11 +119,11 @@ def latency_facts(report: Report, run: EstimateRun | None) -> dict[str, Any]:
 
 def _curves(run: EstimateRun, names: set[str]) -> dict[str, Any]:
     """Estimate and interval over the stretch, the maximum of each of at most 240 parts."""
-    found = {}
+    curves = {}
     rows = QueryEstimate.objects.filter(run=run, query__name__in=names, series__isnull=False).select_related("query")
     for row in rows:
-        found[row.query.name] = _thin(curves_unpack(row.series))
-    return found
+        curves[row.query.name] = _thin(curves_unpack(row.series))
+    return curves
 
 
 def _thin(curves: dict[str, Any]) -> dict[str, Any]:

@@ -90,22 +90,22 @@ def curve_point(size: PoolSize, name: str) -> dict[str, Any]:
     }
 
 
-def finding(found: dict[str, Any]) -> str:
-    """Purchase advice in a sentence."""
-    asked, growth = plus(found["growth"]), found["answered_growth"]
+def finding(facts: dict[str, Any]) -> str:
+    """The recommended purchase in a sentence."""
+    asked, growth = plus(facts["growth"]), facts["answered_growth"]
     if growth is None:
         return f"At {asked} load no purchase keeps every objective if a node is lost."
-    best = found["choices"][0]
+    best = facts["choices"][0]
     load = f"{plus(growth)} load with any one node lost"
     every = f"all but {best['beyond']} objectives" if best["beyond"] else "every objective"
     said = f"The present nodes keep {every} at {load} once operators are placed anew: buy none."
     if best["nodes"]:
         hour = best["cost_per_hour"]
-        price = "" if hour is None else f" for {money(hour, found['currency'])} more per hour"
+        price = "" if hour is None else f" for {money(hour, facts['currency'])} more per hour"
         words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
         verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
         said = f"{words} {verb.format(price)} {every} at {load}, with operators placed anew."
-    if growth == found["growth"]:
+    if growth == facts["growth"]:
         return said
     return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"
 
@@ -143,9 +143,9 @@ def purchase_facts(cluster: Cluster, snapshot: Snapshot, growth: float, progress
         text = "Nothing to size yet: it takes nodes, a running query and an objective."
         return {"available": False, "text": text, "growth": growth}
     try:
-        found = _Sizing(cluster, snapshot, growth, progress).facts()
+        facts = _Sizing(cluster, snapshot, growth, progress).facts()
         progress(0.85, "Losing each node")
-        return {**found, **_losses(deployment, snapshot.closed_nodes, progress)}
+        return {**facts, **_losses(deployment, snapshot.closed_nodes, progress)}
     except EngineError as error:
         return {"available": False, "text": f"The engine refuses to size this: {error.message}.", "growth": growth}
 
@@ -178,19 +178,19 @@ class _Sizing:
         return self._shaped(None, {}, None, refusal, [])
 
     def _pools(self, growth: float) -> dict[str, PoolAnswer]:
-        found = {}
+        answers = {}
         present = len(self.deployment.nodes)
-        most = present + max(_MAX_NODES_PER_TYPE, present)
+        max_nodes = present + max(_MAX_NODES_PER_TYPE, present)
         for index, (name, node) in enumerate(self.like.items()):
             if self._is_late:
                 break
             self.tell(0.1 + 0.1 * index, f"Sizing pool {name} at {plus(growth)}")
             with suppress(_TimeUp):
                 question = replace(self.question, factor=1 + growth, budget_s=_TIME_LIMITS_S["pool"])
-                found[name] = smallest_pool(
-                    self.deployment, question, like=node, most=most, progress=self._limit("pool")
+                answers[name] = smallest_pool(
+                    self.deployment, question, like=node, most=max_nodes, progress=self._limit("pool")
                 )
-        return found
+        return answers
 
     @property
     def _is_late(self) -> bool:
@@ -202,7 +202,10 @@ class _Sizing:
 
     def _answered(self, growth: float, answers: dict[str, PoolAnswer], refusal: str) -> dict[str, Any]:
         mix = self._mix(growth, answers)
-        name = min((one for one in answers if answers[one].nodes is not None), key=lambda one: extra_cost(answers[one]))
+        name = min(
+            (pool for pool in answers if answers[pool].nodes is not None),
+            key=lambda pool: extra_cost(answers[pool]),
+        )
         self.tell(0.7, "Drawing cost against latency")
         return self._shaped(growth, answers, mix, refusal, self._curve(growth, name, answers[name]))
 
@@ -213,18 +216,18 @@ class _Sizing:
             return None
         if self._is_late:
             return None
-        most = min(extra_cost(answer) for answer in answers.values())
+        max_cost = min(extra_cost(answer) for answer in answers.values())
         types = [
             {
                 "name": pool.name,
                 "capacity_cps": pool.capacity_cps,
                 "cores": pool.cores,
                 "price_per_hour": float(pool.price_per_hour or 0),
-                "max": min(_MAX_NODES_PER_TYPE, int(most / float(pool.price_per_hour or 1) + 1e-9)),
+                "max": min(_MAX_NODES_PER_TYPE, int(max_cost / float(pool.price_per_hour or 1) + 1e-9)),
             }
             for pool in priced
         ]
-        if not most or math.isinf(most) or not any(one["max"] for one in types):
+        if not max_cost or math.isinf(max_cost) or not any(type_["max"] for type_ in types):
             return None
         self.tell(0.45, f"Mixing types at {plus(growth)}")
         with suppress(_TimeUp):
@@ -243,8 +246,8 @@ class _Sizing:
         points: list[dict[str, Any]] = []
         best: PoolSize | None = None
         for quick in bench.sweep(1 + growth, sizes, like=self.like[name]):
-            found = [one for one in (quick, searched.get(quick.nodes), best) if one is not None]
-            best = min(found, key=badness)
+            answers = [one for one in (quick, searched.get(quick.nodes), best) if one is not None]
+            best = min(answers, key=badness)
             points.append(curve_point(best, name) | {"nodes": quick.nodes, "cost_per_hour": quick.cost_per_hour})
         return points
 
@@ -259,10 +262,15 @@ class _Sizing:
         choices = [pool_choice(name, answer) for name, answer in answers.items() if answer.nodes is not None]
         if mix is not None and mix.counts is not None and sum(count > 0 for count in mix.counts.values()) > 1:
             choices.append(mix_choice(mix))
-        choices.sort(key=lambda one: (math.inf if one["cost_per_hour"] is None else one["cost_per_hour"], one["nodes"]))
+        choices.sort(
+            key=lambda choice: (
+                math.inf if choice["cost_per_hour"] is None else choice["cost_per_hour"],
+                choice["nodes"],
+            )
+        )
         if choices and not choices[0]["nodes"]:
             choices = choices[:1]  # every type would say so
-        found = {
+        facts = {
             "available": True,
             "growth": self.growth,
             "answered_growth": growth,
@@ -271,7 +279,7 @@ class _Sizing:
             "choices": choices,
             "curve": list(curve),
         }
-        return {**found, "finding": finding(found)}
+        return {**facts, "finding": finding(facts)}
 
 
 def _limited(what: str, tell: Callable[[str], None], grace: float = 1.0) -> Progress:
@@ -303,11 +311,11 @@ def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> di
     return {"losses": rows, "losses_of": of}
 
 
-def _loss(found: Survival, name: str) -> dict[str, Any]:
-    outcome = found.losses[name]
+def _loss(survival: Survival, name: str) -> dict[str, Any]:
+    outcome = survival.losses[name]
     return {
         "node": name,
-        "broken": list(found.breaks(name)),
+        "broken": list(survival.breaks(name)),
         "why": outcome.refusal.message if outcome.refusal is not None else "",
         "worst_s": None if outcome.mace is None else outcome.mace.worst,
     }

@@ -77,7 +77,7 @@ def _decisions(report: Report, since: datetime) -> list[dict[str, Any]]:
 def fleet_facts(cluster: Cluster, run: EstimateRun | None) -> dict[str, Any]:
     """`nodes` (the most excess first), `pools`, `links` that hold work up, and what the fleet costs."""
     servers = servers_by_node(node_estimates(run)) if run is not None else []
-    by_name = {one.node_name: one for one in servers if one.node_name}
+    by_name = {server.node_name: server for server in servers if server.node_name}
     nodes = list(Node.objects.filter(cluster=cluster).select_related("pool").order_by("name"))
     rows = [_node(node, by_name.get(node.name)) for node in nodes]
     rows.sort(key=lambda row: (-(row["excess_s"] or 0), -(row["peak_load"] or 0), row["name"]))
@@ -86,7 +86,7 @@ def fleet_facts(cluster: Cluster, run: EstimateRun | None) -> dict[str, Any]:
     return {
         "nodes": rows,
         "pools": _pools(cluster, nodes),
-        "links": [_link(one) for one in servers if not one.node_name and one.excess_s > 0],
+        "links": [_link(server) for server in servers if not server.node_name and server.excess_s > 0],
         "currency": cluster.currency,
         "cost_per_hour": sum(row["price_per_hour"] for row in priced) if priced else None,
         "without_price": len(unpriced),
@@ -110,8 +110,8 @@ def _node(node: Node, load: ServerLoad | None) -> dict[str, Any]:
     }
 
 
-def _link(one: ServerLoad) -> dict[str, Any]:
-    return {"name": one.name.replace("->", " to "), "peak_load": one.peak_load, "excess_s": one.excess_s}
+def _link(load: ServerLoad) -> dict[str, Any]:
+    return {"name": load.name.replace("->", " to "), "peak_load": load.peak_load, "excess_s": load.excess_s}
 
 
 def _pools(cluster: Cluster, nodes: list[Node]) -> list[dict[str, Any]]:
@@ -161,13 +161,13 @@ def fresh_run(report: Report, snapshot: Snapshot, progress: Progress) -> Estimat
     if not snapshot.deployment.nodes or not snapshot.deployment.operators:
         return None
     started = time.perf_counter()
-    found = estimate(
+    result = estimate(
         snapshot.deployment,
         mace_every=_SLICES_PER_SUBINTERVAL,
         progress=lambda share, step="": progress(0.05 + 0.35 * share, step or "Estimating what runs"),
     )
     duration_s = time.perf_counter() - started
-    return estimate_store(job=None, cluster=cluster, snapshot=snapshot, estimate=found, duration_s=duration_s)
+    return estimate_store(job=None, cluster=cluster, snapshot=snapshot, estimate=result, duration_s=duration_s)
 
 
 def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:
@@ -207,29 +207,29 @@ def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:
 def _provisioning(report: Report, run: EstimateRun | None, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
     """Every section that was asked for. Objectives and fleet are always computed: the finding speaks of them."""
     cluster, parameters = report.definition.cluster, report.definition.parameters
-    wanted = parameters["sections"]
+    sections = parameters["sections"]
     objectives = objective_facts(cluster, run, report.covers_from, report.covers_until)
     fleet = fleet_facts(cluster, run)
-    found: dict[str, Any] = {"objectives": objectives, "fleet": fleet}
-    if "forecast" in wanted:
+    facts: dict[str, Any] = {"objectives": objectives, "fleet": fleet}
+    if "forecast" in sections:
         progress(0.42, "Reading the forecast")
-        found["forecast"] = forecast_facts(cluster, parameters["horizon_days"], report.covers_until)
+        facts["forecast"] = forecast_facts(cluster, parameters["horizon_days"], report.covers_until)
     purchases: dict[str, Any] = {}
-    if {"purchases", "risks"} & set(wanted):
+    if {"purchases", "risks"} & set(sections):
         purchases = purchase_facts(
             cluster, snapshot, parameters["growth"], lambda share, step: progress(0.45 + 0.4 * share, step)
         )
-    if "purchases" in wanted:
-        found["purchases"] = purchases
-    if "risks" in wanted:
-        found["risks"] = risk_facts(run, fleet, objectives["rows"], purchases)
-    if "changes" in wanted:
-        found["changes"] = change_facts(report, report_before(report), snapshot)
+    if "purchases" in sections:
+        facts["purchases"] = purchases
+    if "risks" in sections:
+        facts["risks"] = risk_facts(run, fleet, objectives["rows"], purchases)
+    if "changes" in sections:
+        facts["changes"] = change_facts(report, report_before(report), snapshot)
     judged = [row for row in objectives["rows"] if row["bound_s"]]
-    found["counts"] = {
+    facts["counts"] = {
         "judged": len(judged),
         "held": sum(row["state"] == ObjectiveState.HOLDS for row in judged),
         "at_risk": sum(row["state"] == ObjectiveState.AT_RISK for row in judged),
         "broken": sum(row["state"] == ObjectiveState.BREACHED for row in judged),
     }
-    return found
+    return facts

@@ -52,7 +52,7 @@ def summary_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     fleet, counts = facts["fleet"], facts["counts"]
     if not fleet["nodes"]:
         return
-    least = rows[0] if rows else None
+    nearest = rows[0] if rows else None
     worst = fleet["nodes"][0]
     unpriced = fleet["without_price"]
     price = money(fleet["cost_per_hour"], fleet["currency"])
@@ -63,8 +63,10 @@ def summary_blocks(facts: dict[str, Any]) -> Iterator[Block]:
             ),
             ReportStat(
                 "Smallest headroom",
-                seconds(least["headroom_s"]) if least else Quantity(MISSING),
-                f"{least['query']}, {percent(least['headroom_share'])}" if least else "No objective to hold against",
+                seconds(nearest["headroom_s"]) if nearest else Quantity(MISSING),
+                f"{nearest['query']}, {percent(nearest['headroom_share'])}"
+                if nearest
+                else "No objective to hold against",
             ),
             ReportStat("Largest node excess", seconds(worst["excess_s"]), f"{worst['name']}, work waiting at its peak"),
             ReportStat(
@@ -102,7 +104,7 @@ def fleet_blocks(facts: dict[str, Any]) -> Iterator[Block]:
         )
     yield ReportTable("nodes", "Nodes", _NODES, [_node(node, currency) for node in nodes])
     if fleet["links"]:
-        names = "; ".join(f"{one['name']} {seconds(one['excess_s'])}" for one in fleet["links"][:6])
+        names = "; ".join(f"{link['name']} {seconds(link['excess_s'])}" for link in fleet["links"][:6])
         yield ReportText(f"Links that hold records up: {names}.")
     yield ReportTable("pools", "Pools", _POOLS, [_pool(pool, currency) for pool in fleet["pools"]])
     if fleet["without_price"]:

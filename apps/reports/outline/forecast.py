@@ -37,50 +37,54 @@ _TESTS = (
 
 def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     """Violations by date, the curve of the first one, and how far the forecast can be trusted."""
-    found, zone = facts["forecast"], ZoneInfo(facts["time_zone"])
-    yield ReportHeading("forecast", "Forecast of shortage", f"The next {found['horizon_days']} days")
-    if not found["available"]:
-        yield ReportText(found["text"])
+    forecast, zone = facts["forecast"], ZoneInfo(facts["time_zone"])
+    yield ReportHeading("forecast", "Forecast of shortage", f"The next {forecast['horizon_days']} days")
+    if not forecast["available"]:
+        yield ReportText(forecast["text"])
         return
-    yield ReportText(_sentence(found, zone))
-    if found["curve"]:
-        yield _latency(found, zone)
-    if found["load"]:
-        yield _load(found, zone)
-    if found["shortages"]:
+    yield ReportText(_sentence(forecast, zone))
+    if forecast["curve"]:
+        yield _latency(forecast, zone)
+    if forecast["load"]:
+        yield _load(forecast, zone)
+    if forecast["shortages"]:
         currency = facts["fleet"]["currency"]
-        rows = [_cells(one, zone, currency) for one in found["shortages"]]
+        rows = [_cells(shortage, zone, currency) for shortage in forecast["shortages"]]
         yield ReportTable("shortages", "Shortages", _SHORTAGES, rows, shown=20)
-    if found["backtests"]:
+    if forecast["backtests"]:
         yield ReportTable(
-            "backtests", "How good it was on the past", _TESTS, [_test(one) for one in found["backtests"]], 12
+            "backtests",
+            "How good it was on the past",
+            _TESTS,
+            [_test(shortage) for shortage in forecast["backtests"]],
+            12,
         )
-    yield ReportText(_basis(found, zone), quiet=True)
+    yield ReportText(_basis(forecast, zone), quiet=True)
 
 
-def _sentence(found: dict[str, Any], zone: ZoneInfo) -> str:
-    if not found["shortages"]:
-        later = f" {found['later']} are, later than that." if found["later"] else ""
-        return (
-            f"No objective is violated within {found['horizon_days']} days, at the upper end of the band either.{later}"
-        )
-    first = found["shortages"][0]
+def _sentence(forecast: dict[str, Any], zone: ZoneInfo) -> str:
+    if not forecast["shortages"]:
+        later = f" {forecast['later']} are, later than that." if forecast["later"] else ""
+        return f"No objective is violated within {forecast['horizon_days']} days, at the upper end of the band either.{later}"
+    first = forecast["shortages"][0]
     band = "at the 90% band" if first["band"] == "high" else "at the expected load"
-    more = len(found["shortages"]) - 1
-    others = f" {more} more {'follows' if more == 1 else 'follow'} within {found['horizon_days']} days." if more else ""
+    more = len(forecast["shortages"]) - 1
+    others = (
+        f" {more} more {'follows' if more == 1 else 'follow'} within {forecast['horizon_days']} days." if more else ""
+    )
     return f"The objective of {first['query']} is violated from {local_time(first['first_at'], zone)} {band}.{others}"
 
 
-def _cells(one: dict[str, Any], zone: ZoneInfo, currency: str) -> list[ReportCell]:
+def _cells(shortage: dict[str, Any], zone: ZoneInfo, currency: str) -> list[ReportCell]:
     return [
-        ReportCell(one["query"], one["query"], strong=True),
-        ReportCell(f"{statistic_text(one['statistic'])} ≤ {seconds(one['bound_s'])}", one["bound_s"]),
-        ReportCell(local_time(one["high_at"], zone), one["high_at"]),
-        ReportCell(local_time(one["mean_at"], zone), one["mean_at"]),
-        ReportCell(str(seconds(one["latency_s"], apart_from=one["bound_s"])), one["latency_s"]),
-        ReportCell(str(percent(one["holds"])), one["holds"]),
-        ReportCell(one["bottleneck"] or MISSING, one["bottleneck"]),
-        ReportCell(_help(one["fix"], currency), (one["fix"] or {}).get("size")),
+        ReportCell(shortage["query"], shortage["query"], strong=True),
+        ReportCell(f"{statistic_text(shortage['statistic'])} ≤ {seconds(shortage['bound_s'])}", shortage["bound_s"]),
+        ReportCell(local_time(shortage["high_at"], zone), shortage["high_at"]),
+        ReportCell(local_time(shortage["mean_at"], zone), shortage["mean_at"]),
+        ReportCell(str(seconds(shortage["latency_s"], apart_from=shortage["bound_s"])), shortage["latency_s"]),
+        ReportCell(str(percent(shortage["holds"])), shortage["holds"]),
+        ReportCell(shortage["bottleneck"] or MISSING, shortage["bottleneck"]),
+        ReportCell(_help(shortage["fix"], currency), (shortage["fix"] or {}).get("size")),
     ]
 
 
@@ -94,61 +98,61 @@ def _help(fix: dict[str, Any] | None, currency: str) -> str:
     return f"{'+' + str(added) if added is not None else fix['size']} nodes{price}"
 
 
-def _test(one: dict[str, Any]) -> list[ReportCell]:
+def _test(test: dict[str, Any]) -> list[ReportCell]:
     return [
-        ReportCell(one["source"], one["source"], strong=True),
-        ReportCell(one["model"], one["model"]),
-        ReportCell(str(percent(one["error_share"])), one["error_share"]),
-        ReportCell(str(percent(one["coverage"])), one["coverage"]),
+        ReportCell(test["source"], test["source"], strong=True),
+        ReportCell(test["model"], test["model"]),
+        ReportCell(str(percent(test["error_share"])), test["error_share"]),
+        ReportCell(str(percent(test["coverage"])), test["coverage"]),
     ]
 
 
-def _basis(found: dict[str, Any], zone: ZoneInfo) -> str:
-    moved = f" Since then: {'; '.join(found['changes'])}." if found["changes"] else ""
+def _basis(forecast: dict[str, Any], zone: ZoneInfo) -> str:
+    moved = f" Since then: {'; '.join(forecast['changes'])}." if forecast["changes"] else ""
     return (
-        f"Forecast of {local_time(found['made_at'], zone)}, to {local_time(found['ends_at'], zone)}.{moved} "
-        + " ".join(found["assumptions"])
+        f"Forecast of {local_time(forecast['made_at'], zone)}, to {local_time(forecast['ends_at'], zone)}.{moved} "
+        + " ".join(forecast["assumptions"])
     )
 
 
-def _latency(found: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
-    curve = found["curve"]
+def _latency(forecast: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
+    curve = forecast["curve"]
     what = f"{curve['query']}: {statistic_text(curve['statistic'])} latency by hour"
     finding = f"{what}, at the expected load and at the upper end of the band."
     key = (("estimate", "At the expected load"), ("alt", "At the 90% band"), ("objective-line", "Objective"))
-    return ReportPicture(finding, partial(_draw_latency, found, zone), key)
+    return ReportPicture(finding, partial(_draw_latency, forecast, zone), key)
 
 
-def _draw_latency(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
-    curve = found["curve"]
+def _draw_latency(forecast: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
+    curve = forecast["curve"]
     x = list(range(len(curve["high"])))
     # a queue that never empties would flatten everything below it
     top = min(max([*curve["high"], curve["bound_s"]]) * 1.08, 4 * curve["bound_s"])
     plot = Plot(width, 150, (0, max(x[-1], 1)), top, right=100)
     plot.y_axis(lambda value, is_top: f"{significant(value)}{' s' if is_top else ''}")
-    plot.x_axis(_days(found, zone, len(x)))
+    plot.x_axis(_days(forecast, zone, len(x)))
     plot.curve(Curve("c-alt", "", x, curve["high"]))
     plot.curve(Curve("c-estimate", "", x, curve["mean"]))
     plot.objective(curve["bound_s"], f"Objective {seconds(curve['bound_s'])}")
-    first = found["shortages"][0] if found["shortages"] else None
+    first = forecast["shortages"][0] if forecast["shortages"] else None
     if first is not None and first["query"] == curve["query"]:
-        plot.mark_x(_share(found, first["first_at"]) * x[-1], local_time(first["first_at"], zone))
+        plot.mark_x(_share(forecast, first["first_at"]) * x[-1], local_time(first["first_at"], zone))
     return plot.drawing()
 
 
-def _load(found: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
+def _load(forecast: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
     key = (("estimate", "Expected"), ("band", "Band, 90%"))
     return ReportPicture(
-        "Load of all sources that have a history, in records per second.", partial(_draw_load, found, zone), key
+        "Load of all sources that have a history, in records per second.", partial(_draw_load, forecast, zone), key
     )
 
 
-def _draw_load(found: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
-    load = found["load"]
+def _draw_load(forecast: dict[str, Any], zone: ZoneInfo, width: float) -> Drawing:
+    load = forecast["load"]
     x = list(range(len(load["mean"])))
     plot = Plot(width, 115, (0, max(x[-1], 1)), max(load["high"]) * 1.06, right=100)
     plot.y_axis(lambda value, is_top: str(scaled(value, "/s")).replace("\u00a0", " ") if is_top else _short(value))
-    plot.x_axis(_days(found, zone, len(x)))
+    plot.x_axis(_days(forecast, zone, len(x)))
     plot.band(x, load["low"], load["high"])
     plot.curve(Curve("c-estimate", "", x, load["mean"]))
     return plot.drawing()
@@ -158,22 +162,26 @@ def _short(value: float) -> str:
     return str(scaled(value)).replace("\u00a0", " ")
 
 
-def _end(found: dict[str, Any]) -> datetime:
-    start = datetime.fromisoformat(found["starts_at"])
-    return min(datetime.fromisoformat(found["ends_at"]), start + timedelta(days=found["horizon_days"]))
+def _end(forecast: dict[str, Any]) -> datetime:
+    start = datetime.fromisoformat(forecast["starts_at"])
+    return min(datetime.fromisoformat(forecast["ends_at"]), start + timedelta(days=forecast["horizon_days"]))
 
 
-def _share(found: dict[str, Any], moment: str) -> float:
-    start = datetime.fromisoformat(found["starts_at"])
-    span = (_end(found) - start).total_seconds() or 1.0
+def _share(forecast: dict[str, Any], moment: str) -> float:
+    start = datetime.fromisoformat(forecast["starts_at"])
+    span = (_end(forecast) - start).total_seconds() or 1.0
     return (datetime.fromisoformat(moment) - start).total_seconds() / span
 
 
-def _days(found: dict[str, Any], zone: ZoneInfo, points: int) -> list[tuple[float, str]]:
+def _days(forecast: dict[str, Any], zone: ZoneInfo, points: int) -> list[tuple[float, str]]:
     """Midnights in the report's zone, at most eight of them."""
-    start = datetime.fromisoformat(found["starts_at"]).astimezone(zone)
-    count = max(1, (_end(found) - start).days)
+    start = datetime.fromisoformat(forecast["starts_at"]).astimezone(zone)
+    count = max(1, (_end(forecast) - start).days)
     step = -(-count // 7)
     first = datetime(start.year, start.month, start.day, tzinfo=zone) + timedelta(days=1)
     days = [first + timedelta(days=step * k) for k in range(8)]
-    return [(_share(found, day.isoformat()) * (points - 1), f"{day.day} {day:%b}") for day in days if day < _end(found)]
+    return [
+        (_share(forecast, day.isoformat()) * (points - 1), f"{day.day} {day:%b}")
+        for day in days
+        if day < _end(forecast)
+    ]

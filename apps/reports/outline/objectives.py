@@ -32,8 +32,8 @@ _COLUMNS = (
 
 def objective_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     """Bars against objectives, then the numbers, then what was broken in the period."""
-    found = facts["objectives"]
-    rows = found["rows"]
+    objectives = facts["objectives"]
+    rows = objectives["rows"]
     yield ReportHeading("objectives", "Objectives and headroom", "Least headroom first")
     if not rows:
         yield ReportText("Nothing was estimated yet: no query runs. Admit one, and the next report will speak of it.")
@@ -81,10 +81,10 @@ def _cells(row: dict[str, Any]) -> list[ReportCell]:
 
 def _period(facts: dict[str, Any]) -> str:
     """Which objectives were broken since the last report, and since when."""
-    found, zone = facts["objectives"], ZoneInfo(facts["time_zone"])
-    broken = [row for row in found["rows"] if row["period"] and row["period"]["broken"]]
-    counted = "1 estimate" if found["runs"] == 1 else f"{found['runs']} estimates"
-    if not found["runs"]:
+    objectives, zone = facts["objectives"], ZoneInfo(facts["time_zone"])
+    broken = [row for row in objectives["rows"] if row["period"] and row["period"]["broken"]]
+    counted = "1 estimate" if objectives["runs"] == 1 else f"{objectives['runs']} estimates"
+    if not objectives["runs"]:
         return "The period holds no other estimate than the one above."
     if not broken:
         return f"In the {counted} of the period no objective was over its bound."
@@ -134,7 +134,7 @@ def latency_blocks(facts: dict[str, Any]) -> Iterator[Block]:
             yield ReportPicture("Estimates as a share of their objectives.", partial(headroom_bars, judged[:24]), key)
         yield objective_table(facts)
     if facts["absent"]:
-        names = ", ".join(f"{one['query']} ({one['state'].lower()})" for one in facts["absent"])
+        names = ", ".join(f"{fact['query']} ({fact['state'].lower()})" for fact in facts["absent"])
         yield ReportText(f"Not running, so not estimated: {names}.", quiet=True)
 
 

@@ -41,25 +41,29 @@ _TOP_SHARE = 3.0  # of the objective: what is later than this is drawn at the to
 
 
 def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    """Purchase advice with the proof, the curve of cost against latency, and the effect of each node's loss now."""
-    found = facts["purchases"]
-    yield ReportHeading("purchases", "Recommended purchases", f"At +{found['growth'] * 100:g}% load, any one node lost")
-    if not found["available"]:
-        yield ReportText(found["text"])
+    """Recommended purchases with their proof, the curve of cost against latency, and the loss of each node today."""
+    purchases = facts["purchases"]
+    yield ReportHeading(
+        "purchases", "Recommended purchases", f"At +{purchases['growth'] * 100:g}% load, any one node lost"
+    )
+    if not purchases["available"]:
+        yield ReportText(purchases["text"])
         return
-    yield ReportText(found["finding"])
-    if found["refusal"] and found["answered_growth"] != found["growth"]:
-        yield ReportText(f"Why not at +{found['growth'] * 100:g}%: {found['refusal']}", quiet=True)
-    currency = found["currency"]
-    if found["choices"]:
-        yield ReportTable("purchases", "Purchases", _CHOICES, [_choice(one, currency) for one in found["choices"]])
-    drawn = [point for point in found["curve"] if point["over_bound"] is not None]
+    yield ReportText(purchases["finding"])
+    if purchases["refusal"] and purchases["answered_growth"] != purchases["growth"]:
+        yield ReportText(f"Why not at +{purchases['growth'] * 100:g}%: {purchases['refusal']}", quiet=True)
+    currency = purchases["currency"]
+    if purchases["choices"]:
+        yield ReportTable(
+            "purchases", "Purchases", _CHOICES, [_choice(choice, currency) for choice in purchases["choices"]]
+        )
+    drawn = [point for point in purchases["curve"] if point["over_bound"] is not None]
     if len(drawn) > 1:
         key = (("points", "All nodes up"), ("alt", "One node lost"), ("objective-line", "Objective"))
-        yield ReportPicture(_finding(found), partial(_draw, found, drawn), key)
-        yield ReportTable("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in found["curve"]])
-    broken = [loss for loss in found["losses"] if loss["broken"] or loss["why"]]
-    of = f" ({found['losses_of']} looked at, those with most operators)" if found["losses_of"] else ""
+        yield ReportPicture(_finding(purchases), partial(_draw, purchases, drawn), key)
+        yield ReportTable("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in purchases["curve"]])
+    broken = [loss for loss in purchases["losses"] if loss["broken"] or loss["why"]]
+    of = f" ({purchases['losses_of']} looked at, those with most operators)" if purchases["losses_of"] else ""
     if not broken:
         yield ReportText(f"As operators are placed now, the loss of any one node breaks no objective that is kept{of}.")
     else:
@@ -69,22 +73,22 @@ def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
         yield ReportTable("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
 
 
-def _choice(one: dict[str, Any], currency: str) -> list[ReportCell]:
+def _choice(choice: dict[str, Any], currency: str) -> list[ReportCell]:
     words = (
-        " and ".join(f"{count} {name}" for name, count in one["counts"].items() if count)
+        " and ".join(f"{count} {name}" for name, count in choice["counts"].items() if count)
         or "Nothing: place operators anew"
     )
-    hour = one["cost_per_hour"]
+    hour = choice["cost_per_hour"]
     month = None if hour is None else hour * _HOURS_A_MONTH
-    kind = "Proven: " if one["proven"] else ""
-    doubt = "" if one["confirmed"] else "By Mace; Flow does not confirm it. "
-    less = f"{doubt}{kind}{one['less']}".strip() or MISSING
+    kind = "Proven: " if choice["proven"] else ""
+    doubt = "" if choice["confirmed"] else "By Mace; Flow does not confirm it. "
+    less = f"{doubt}{kind}{choice['less']}".strip() or MISSING
     return [
         ReportCell(words, words, strong=True),
-        ReportCell(str(one["whole"]), one["whole"]),
+        ReportCell(str(choice["whole"]), choice["whole"]),
         ReportCell(money(hour, currency), hour),
         ReportCell(money(month, currency), month),
-        ReportCell(less, one["less"]),
+        ReportCell(less, choice["less"]),
     ]
 
 
@@ -109,20 +113,22 @@ def _loss(loss: dict[str, Any]) -> list[ReportCell]:
     ]
 
 
-def _finding(found: dict[str, Any]) -> str:
-    growth = f"at +{found['answered_growth'] * 100:g}% load" if found["answered_growth"] else "at the present load"
-    whole = _whole(found)
-    told = f" {whole} nodes are recommended: Flow, which is finer than Mace, confirms them." if whole else ""
-    return f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace.{told}"
+def _finding(purchases: dict[str, Any]) -> str:
+    growth = (
+        f"at +{purchases['answered_growth'] * 100:g}% load" if purchases["answered_growth"] else "at the present load"
+    )
+    whole = _whole(purchases)
+    recommended = f" {whole} nodes are recommended: Flow, which is finer than Mace, confirms them." if whole else ""
+    return f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace.{recommended}"
 
 
-def _whole(found: dict[str, Any]) -> int | None:
+def _whole(purchases: dict[str, Any]) -> int | None:
     """Nodes of the recommended pool, if the curve is about that pool."""
-    best = found["choices"][0]
+    best = purchases["choices"][0]
     return best["whole"] if best["kind"] == "pool" and best["confirmed"] else None
 
 
-def _draw(found: dict[str, Any], points: list[dict[str, Any]], width: float) -> Drawing:
+def _draw(purchases: dict[str, Any], points: list[dict[str, Any]], width: float) -> Drawing:
     """Latency above, cost below, on one axis of nodes."""
     nodes = [point["nodes"] for point in points]
     shares = [point["over_bound"] for point in points]
@@ -130,18 +136,18 @@ def _draw(found: dict[str, Any], points: list[dict[str, Any]], width: float) -> 
     top = min(max([1.25, *shares, *lost]) * 1.05, _TOP_SHARE)
     plot = Plot(width, 210, (nodes[0] - 0.5, nodes[-1] + 0.5), top, bottom=72, right=84, top=28)
     plot.y_axis(lambda value, is_top: f"{100 * value:g}{'%' if is_top else ''}", "Worst case, of its objective")
-    enough = _whole(found)
+    enough = _whole(purchases)
     if enough is not None:
         plot.mark_x(enough, f"{enough} nodes", wide=0.9)
     plot.objective(1.0, "Objective")
     plot.curve(Curve("c-estimate", "All nodes up", nodes, shares, markers=True))
     if len(lost) == len(nodes):
         plot.curve(Curve("c-alt", "One node lost", nodes, lost, markers=True))
-    _costs(plot, found, points, enough)
+    _costs(plot, purchases, points, enough)
     return plot.drawing()
 
 
-def _costs(plot: Plot, found: dict[str, Any], points: list[dict[str, Any]], enough: int | None) -> None:
+def _costs(plot: Plot, purchases: dict[str, Any], points: list[dict[str, Any]], enough: int | None) -> None:
     """Bars of cost below the curve, the answer darker and with its price."""
     shapes, floor, tall = plot.shapes, plot.height - 16.0, 30.0
     highest = max((point["cost_per_hour"] or 0 for point in points), default=0)
@@ -161,5 +167,5 @@ def _costs(plot: Plot, found: dict[str, Any], points: list[dict[str, Any]], enou
             high = tall * point["cost_per_hour"] / highest
             shapes.append(rect(x - half, floor - high, 2 * half, high, fill="c-estimate" if is_answer else "c-fill"))
             if is_answer:
-                price = money(point["cost_per_hour"], found["currency"])
+                price = money(point["cost_per_hour"], purchases["currency"])
                 shapes.append(label(x, floor - high - 3, price, size=8, colour="ink", bold=True, anchor="middle"))

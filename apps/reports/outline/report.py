@@ -61,24 +61,24 @@ def risk_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 
 
 def change_blocks(facts: dict[str, Any]) -> Iterator[Block]:
-    found, zone = facts["changes"], ZoneInfo(facts["time_zone"])
+    changes, zone = facts["changes"], ZoneInfo(facts["time_zone"])
     yield ReportHeading(
-        "changes", "Changes since the last report", local_time(found["since"], zone) if found["since"] else ""
+        "changes", "Changes since the last report", local_time(changes["since"], zone) if changes["since"] else ""
     )
-    if not found["since"]:
+    if not changes["since"]:
         yield ReportText("This is the first report of its kind; the next one will say what has changed since.")
         return
-    if not found["parts"] and not found["decisions"]:
+    if not changes["parts"] and not changes["decisions"]:
         yield ReportText(
             "Nothing: the fleet, the queries and their arrivals are what they were, and nothing was decided."
         )
         return
-    if found["parts"]:
+    if changes["parts"]:
         yield ReportTable(
-            "changes", "What changed", _PARTS, [[ReportCell(_upper(text), text)] for text in found["parts"]], shown=30
+            "changes", "What changed", _PARTS, [[ReportCell(_upper(text), text)] for text in changes["parts"]], shown=30
         )
-    if found["decisions"]:
-        rows = [_decision(row, zone) for row in found["decisions"]]
+    if changes["decisions"]:
+        rows = [_decision(row, zone) for row in changes["decisions"]]
         yield ReportTable("decisions", "Admissions decided", _DECISIONS, rows, shown=30)
 
 

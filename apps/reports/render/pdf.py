@@ -156,11 +156,11 @@ def _story(blocks: Iterable[Block]) -> list[Flowable]:
         if isinstance(block, ReportHeading):
             waiting = [CondPageBreak(40 * mm), Spacer(1, 12), _heading(block), Spacer(1, 5)]
             continue
-        made = _flowables(block)
+        flowables = _flowables(block)
         if isinstance(block, ReportPicture):
-            story.append(KeepTogether([*waiting[1:], *made]))
+            story.append(KeepTogether([*waiting[1:], *flowables]))
         else:
-            story += waiting + made
+            story += waiting + flowables
         waiting = []
     return story + waiting
 
@@ -205,11 +205,11 @@ def _picture(block: ReportPicture) -> list[Flowable]:
 def _stats(block: ReportStats) -> Flowable:
     cells = [
         [
-            Paragraph(escape(one.name), _NAME),
-            Paragraph(_quantity(one.value), _VALUE),
-            Paragraph(escape(one.note), _NAME),
+            Paragraph(escape(row.name), _NAME),
+            Paragraph(_quantity(row.value), _VALUE),
+            Paragraph(escape(row.note), _NAME),
         ]
-        for one in block.rows
+        for row in block.rows
     ]
     band = PdfTable([cells], colWidths=[_WIDTH / len(cells)] * len(cells))
     band.setStyle(
