@@ -82,7 +82,7 @@ def test_bad_json_is_refused_with_its_place(api: APIClient, body: bytes, words: 
         assert word in answer.json()["message"]
 
 
-def test_brackets_within_strings_are_no_nesting(api: APIClient) -> None:
+def test_brackets_in_strings_do_not_count_as_nesting(api: APIClient) -> None:
     assert api.post("/api/v1/echo", {"a": '[{"' * 100}, format="json").status_code == 201
 
 
@@ -92,7 +92,7 @@ def test_other_media_types_and_methods_are_refused(api: APIClient) -> None:
     assert api.put("/api/v1/echo", {}, format="json").status_code == 405
 
 
-def test_too_large_a_body_is_413(api: APIClient, settings: Any) -> None:
+def test_body_over_the_limit_returns_413(api: APIClient, settings: Any) -> None:
     settings.UPLOAD_MAX_BYTES = 1000
     assert api.post("/api/v1/echo", {"a": "x" * 2000}, format="json").status_code == 413
     answer = api.post("/api/v1/echo", {"a": "x" * 2_000_000}, format="json")
@@ -132,7 +132,7 @@ def test_a_page_that_refuses_becomes_an_error_page(how: str, status: int, htmx: 
         assert "too small" in text
 
 
-def test_a_bug_in_a_page_shows_no_detail() -> None:
+def test_unexpected_error_in_a_page_shows_no_detail() -> None:
     page = Client(raise_request_exception=False).get("/page/bug")
     assert page.status_code == 500
     assert "secret detail" not in page.content.decode()

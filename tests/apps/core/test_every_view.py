@@ -44,7 +44,7 @@ def test_addresses_of_the_api_do_not_end_in_a_slash() -> None:
     assert ending == ["api/v1/"]
 
 
-def test_strangers_read_nothing_of_the_api(db: None, client: Any) -> None:
+def test_api_answers_nothing_without_login(db: None, client: Any) -> None:
     checked = 0
     for path, view in _views():
         if path.startswith("api/v1/") and "get" in (getattr(view, "actions", None) or {"get": ""}) and "<" not in path:
@@ -69,7 +69,7 @@ def _page_addresses() -> list[str]:
     return found
 
 
-def test_strangers_see_no_page_and_change_nothing(db: None, client: Any) -> None:
+def test_pages_need_a_login(db: None, client: Any) -> None:
     for path in _page_addresses():
         for answer in (client.get(path), client.post(path)):
             assert (answer.status_code, answer.headers.get("Location", "")[:13]) == (302, "/login/?next="), path

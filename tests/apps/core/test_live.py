@@ -54,7 +54,7 @@ async def _closing() -> AsyncIterator[None]:
 
 
 @pytest.mark.usefixtures("_closing")
-async def test_open_pages_hear_of_committed_changes_once(signed_in: str) -> None:
+async def test_open_pages_are_notified_of_committed_changes_once(signed_in: str) -> None:
     page = socket(signed_in)
     assert await page.connect()
     assert await page.hear() == {"ready": True}
@@ -76,7 +76,7 @@ async def test_open_pages_hear_of_committed_changes_once(signed_in: str) -> None
 
 
 @pytest.mark.usefixtures("_closing")
-async def test_strangers_are_closed_with_4401(transactional_db: None) -> None:
+async def test_websocket_without_login_is_closed_with_4401(transactional_db: None) -> None:
     page = socket()
     assert await page.connect()
     assert (await page.hear())["code"] == 4401
@@ -111,7 +111,7 @@ def test_announcing_without_redis_changes_nothing_for_the_caller(
 
 
 @pytest.mark.usefixtures("_closing")
-async def test_what_was_not_announced_is_made_up_for(
+async def test_missed_announcements_are_sent_later(
     signed_in: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "_PAUSE_S", 0.2)
@@ -129,7 +129,7 @@ async def test_what_was_not_announced_is_made_up_for(
 
 
 @pytest.mark.django_db
-def test_health_names_what_is_gone(client: Client, settings: Any) -> None:
+def test_health_names_the_unreachable_parts(client: Client, settings: Any) -> None:
     answer = client.get("/healthz")
     assert answer.status_code == 200
     assert answer.json() == {

@@ -57,7 +57,7 @@ async def test_a_part_of_a_file_and_a_file_that_is_known() -> None:
 
 @pytest.mark.django_db  # a request closes what connections are there
 @pytest.mark.parametrize("path", ["/static/../manage.py", "/static/%2e%2e/manage.py", "/static//etc/passwd"])
-def test_nothing_else_is_served(client: Client, path: str) -> None:
+def test_files_outside_static_are_not_served(client: Client, path: str) -> None:
     assert client.get(path).status_code == 404
 
 

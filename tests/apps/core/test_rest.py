@@ -22,7 +22,7 @@ from apps.core.rest.throttling import TokenRateThrottle
 from tests.apps.core.views import CALLS
 
 
-def test_a_header_of_the_caller_makes_no_other_caller() -> None:
+def test_forwarded_header_does_not_change_the_caller() -> None:
     """uvicorn sets REMOTE_ADDR from proxies it trusts; what else a header says is the caller's own invention."""
     requests = [
         Request(RequestFactory().get("/api/v1/", REMOTE_ADDR="10.0.0.9", HTTP_X_FORWARDED_FOR=told))
@@ -64,7 +64,7 @@ def test_keys_belong_to_their_senders(api_of: Callable[..., APIClient]) -> None:
     assert post(api_of("admitter"), {"a": 2}).status_code == 201
 
 
-def test_while_the_first_is_at_work_the_second_is_refused(api: APIClient) -> None:
+def test_repeat_is_refused_while_the_first_post_runs(api: APIClient) -> None:
     post(api, {"a": 1})
     IdempotencyRecord.objects.update(status=None, body=None)
     answer = post(api, {"a": 1})
@@ -75,7 +75,7 @@ def test_while_the_first_is_at_work_the_second_is_refused(api: APIClient) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_at_the_same_time_one_is_done(api: APIClient) -> None:
+def test_concurrent_repeats_of_a_post_run_once(api: APIClient) -> None:
     def send(_: int) -> int:
         try:
             return post(api, {"a": 1}, path="/api/v1/slow").status_code
@@ -145,7 +145,7 @@ def test_an_update_of_a_state_not_seen_is_412(api: APIClient, user_of: Callable[
     assert api.delete(path, headers={"If-Match": "*"}).status_code == 204
 
 
-def test_what_was_read_can_be_sent_back(api: APIClient, user_of: Callable[..., User]) -> None:
+def test_resource_can_be_sent_back_as_it_was_read(api: APIClient, user_of: Callable[..., User]) -> None:
     path = f"/api/v1/people/{user_of('viewer').pk}"
     seen = api.get(path).json()
     assert api.put(path, {**seen, "first_name": "Ada"}, format="json").status_code == 200

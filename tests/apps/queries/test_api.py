@@ -72,7 +72,7 @@ def test_faults_of_a_query_have_the_documents_paths(api: APIClient) -> None:
     assert not Query.objects.exists()
 
 
-def test_versions_over_rest(api: APIClient) -> None:
+def test_rest_creates_and_lists_versions(api: APIClient) -> None:
     query = make_query(make_cluster())
     url = f"/api/v1/queries/{query.pk}"
     assert api.patch(url, {"operators": []}, format="json").status_code == 400
@@ -89,7 +89,7 @@ def test_versions_over_rest(api: APIClient) -> None:
     assert paths(bad) == {"operators[0].inputs"}
 
 
-def test_statistics_over_rest(api: APIClient, api_of: Any) -> None:
+def test_rest_reads_and_updates_statistics(api: APIClient, api_of: Any) -> None:
     query = make_query(make_cluster())
     url = f"/api/v1/queries/{query.pk}/statistics"
     before = api.get(url).json()
@@ -200,7 +200,7 @@ def test_malformed_lines_are_told_with_line_and_column(api: APIClient) -> None:
     assert not ArrivalSeries.objects.exists()
 
 
-def test_too_large_an_upload_is_413_and_names_the_limit(api: APIClient, settings: Any) -> None:
+def test_upload_over_the_limit_returns_413_with_the_limit(api: APIClient, settings: Any) -> None:
     make_cluster()
     settings.UPLOAD_MAX_BYTES = 2_000
     answer = api.post("/api/v1/arrivals/inspect", {"file": trace(b"x" * 2_500)}, format="multipart")
@@ -224,7 +224,7 @@ def test_arrivals_from_a_generator_and_from_counts(api: APIClient) -> None:
     assert ArrivalSeries.objects.count() == 2
 
 
-def test_arrivals_that_a_query_reads_stay(api: APIClient) -> None:
+def test_arrivals_that_a_query_reads_cannot_be_deleted_over_rest(api: APIClient) -> None:
     start(make_query(make_cluster()))
     answer = api.delete(f"/api/v1/arrivals/{ArrivalSeries.objects.get().pk}")
     assert answer.status_code == 409 and "checkout" in answer.json()["message"]

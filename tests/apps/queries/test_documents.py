@@ -87,7 +87,7 @@ def test_what_runs_can_be_moved_to_another_cluster() -> None:
     assert copied == renamed
 
 
-def test_arrivals_that_end_early_need_a_word() -> None:
+def test_short_arrivals_need_a_fill_option() -> None:
     cluster = make_cluster(horizon_s=8.0)
     with pytest.raises(Malformed, match="choose fill"):
         services.document_import(cluster=cluster, document=DOCUMENT, path="document")
@@ -112,7 +112,7 @@ def test_arrivals_that_end_early_need_a_word() -> None:
         ({"sources": [{"id": "clicks", "arrivals": [1, -1, 1, 1]}]}, "sources[0].arrivals[1]"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_whole(changes: dict[str, Any], path: str) -> None:
+def test_document_with_unsupported_parts_is_refused(changes: dict[str, Any], path: str) -> None:
     cluster = make_cluster(nodes=0)
     with pytest.raises(Malformed) as error:
         services.document_import(cluster=cluster, document=document_with(**changes), path="document")
@@ -132,6 +132,6 @@ def test_operators_without_a_query_need_one() -> None:
 
 
 @pytest.mark.parametrize("document", [None, [], 3, "{}", {}])
-def test_what_is_no_document(document: Any) -> None:
+def test_non_document_is_refused(document: Any) -> None:
     with pytest.raises(Malformed):
         services.document_import(cluster=make_cluster(), document=document)

@@ -59,7 +59,7 @@ def test_a_count_is_spread_evenly_and_gaps_stay_empty() -> None:
     assert got.tolist() == [5, 5, 20, 20, 0, 0, 2.5, 2.5]
 
 
-def test_slices_that_do_not_fit_the_step() -> None:
+def test_resampling_conserves_events_when_slices_do_not_fit_the_step() -> None:
     trace = EventCounts(np.array([0.0, 3.0]), np.full(2, 3.0), np.array([3.0, 6.0]))
     assert resample(trace, start_s=0.0, slice_s=2.0, slices=3).tolist() == [2, 1 + 2, 4]
 
@@ -69,7 +69,7 @@ def test_a_stretch_begins_where_it_is_told() -> None:
     assert resample(trace, start_s=25.0, slice_s=10.0, slices=2).tolist() == [25, 35]
 
 
-def test_what_follows_the_end() -> None:
+def test_slices_after_the_end_are_filled_as_asked() -> None:
     trace = EventCounts(np.array([0.0, 1.0]), np.ones(2), np.array([4.0, 8.0]))
     assert resample(trace, start_s=0.0, slice_s=0.5, slices=6).tolist() == [2, 2, 4, 4, 0, 0]
     assert resample(trace, start_s=0.0, slice_s=0.5, slices=6, fill="repeat").tolist() == [2, 2, 4, 4, 2, 2]
@@ -78,7 +78,7 @@ def test_what_follows_the_end() -> None:
 
 
 @pytest.mark.parametrize(("start_s", "fill"), [(9.0, "zero"), (-20.0, "zero"), (0.0, "loop")])
-def test_nonsense_is_refused(start_s: float, fill: str) -> None:
+def test_invalid_traces_are_refused(start_s: float, fill: str) -> None:
     trace = EventCounts(np.array([0.0, 1.0]), np.ones(2), np.array([4.0, 8.0]))
     with pytest.raises(ValueError, match=r"fill is|nothing of the trace"):
         resample(trace, start_s=start_s, slice_s=0.5, slices=4, fill=fill)

@@ -68,7 +68,7 @@ def test_faults_of_the_document_come_before_the_job() -> None:
     assert not ImportRun.objects.exists()
 
 
-def test_what_does_not_fit_the_cluster_fails_the_job_with_every_fault() -> None:
+def test_import_job_fails_with_every_fault_when_the_cluster_does_not_fit() -> None:
     document = document_with(subintervals=2, sources=[{"id": "clicks", "arrivals": [4, 8]}])
     run = done(import_request(cluster=make_cluster(nodes=0), document=document, dry_run=False))
     assert run.job.state == JobState.FAILED and run.result is None

@@ -111,7 +111,7 @@ def test_evidence_beyond_counting_is_refused() -> None:
 
 
 @pytest.mark.parametrize("body", [None, [], {}, {"operators": []}, {"operators": "x"}, {"operators": [1]}])
-def test_bodies_that_are_none(body: Any) -> None:
+def test_malformed_bodies_are_refused(body: Any) -> None:
     with pytest.raises(Malformed) as error:
         make_query(make_cluster(), body=body)
     assert error.value.faults
@@ -250,7 +250,7 @@ def test_a_new_version_takes_the_place_of_the_running_one() -> None:
         ),
     ],
 )
-def test_placements_that_cannot_be(placement: dict[str, Any], path: str) -> None:
+def test_impossible_placements_are_refused(placement: dict[str, Any], path: str) -> None:
     query = make_query(make_cluster())
     with pytest.raises(Malformed) as error:
         start(query, placement)
@@ -313,7 +313,7 @@ def test_the_busiest_stretch_of_an_upload_is_stored() -> None:
     assert stored.spec["file"] == "trace.csv" and stored.spec["lines"] == 10
 
 
-def test_stretches_and_what_follows_them() -> None:
+def test_chosen_window_of_a_trace_is_stored_with_its_fill() -> None:
     cluster = make_cluster()
     assert _store(cluster, source_id="a", stretch="first").events == 0 + 1 + 2 + 3
     assert _store(cluster, source_id="b", stretch="2026-03-01T00:00:02Z").events == 2 + 3 + 4 + 5
@@ -414,7 +414,7 @@ def test_counts_are_resampled_or_kept_as_they_are() -> None:
     assert paths(error) == {"source_id", "step_s", "counts[1]", "counts[2]"}
 
 
-def test_arrivals_that_are_read_stay() -> None:
+def test_arrivals_that_a_query_reads_cannot_be_deleted() -> None:
     cluster = make_cluster()
     query = start(make_query(cluster))
     with pytest.raises(Conflict, match="checkout"):

@@ -120,7 +120,7 @@ CHANGES: dict[str, tuple[Callable[[Cluster], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_every_change_that_matters_is_told(cluster: Cluster, name: str) -> None:
+def test_snapshot_changes_describe_every_relevant_change(cluster: Cluster, name: str) -> None:
     change, words = CHANGES[name]
     before = cluster_snapshot(cluster)
     change(cluster)
@@ -145,7 +145,7 @@ def test_offline_nodes_are_no_part_and_draining_ones_are_closed(cluster: Cluster
     assert [node.id for node in found.deployment.nodes] == ["n1", "n2"] and found.closed_nodes == ("n1",)
 
 
-def test_a_share_of_a_rate_is_a_private_copy(cluster: Cluster) -> None:
+def test_query_with_a_rate_share_reads_private_copies_of_its_sources(cluster: Cluster) -> None:
     start(cluster.queries.get(name="draft"), rate_share=0.25, start_s=1.0)
     sources = {source.id: source.arrivals for source in cluster_snapshot(cluster).deployment.sources}
     assert set(sources) == {"clicks", "clicks@draft"}
@@ -200,7 +200,7 @@ def test_a_snapshot_costs_the_same_statements_however_much_runs(
     assert not any('"data"' in entry["sql"] for entry in captured.captured_queries)
 
 
-def test_only_what_has_changed_is_made_again(cluster: Cluster) -> None:
+def test_only_changed_versions_are_rebuilt(cluster: Cluster) -> None:
     start(make_query(cluster, "basket"))
     before = cluster_snapshot(cluster)
     services.placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n2"})

@@ -56,7 +56,7 @@ def test_a_damaged_archive_is_refused() -> None:
             look(whole[:-12])
 
 
-def test_a_bomb_is_refused() -> None:
+def test_decompression_bomb_is_refused() -> None:
     with pytest.raises(TooLarge, match="1 MB"):
         inspect_table(_file(gzip.compress(b"2026-03-01\n" * 200_000)), limit_bytes=1_000_000)
 
@@ -69,7 +69,7 @@ def test_parts_of_an_archive_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_delimiters(delimiter: str) -> None:
+def test_delimiter_is_detected(delimiter: str) -> None:
     found = look(COUNTS.replace(",", delimiter))
     assert found.delimiter == delimiter and found.events == 12.0
 
@@ -93,7 +93,7 @@ def test_a_single_column_of_stamps_without_a_header() -> None:
         ("1772357400123456789", "unix_ns", 1772357400.123456789),
     ],
 )
-def test_formats_of_times(cell: str, time_format: str, seconds: float) -> None:
+def test_time_formats_are_detected(cell: str, time_format: str, seconds: float) -> None:
     found = look(f"when\n{cell}\n")
     assert found.time_format == time_format
     reading = read(f"when\n{cell}\n", time_column="when")
@@ -172,7 +172,7 @@ def test_numbers_beside_irregular_stamps_are_not_taken_for_counts() -> None:
         ("t,n\n2026-03-01,ä\n".encode("latin-1"), "not UTF-8"),
     ],
 )
-def test_what_is_no_table(text: bytes, word: str) -> None:
+def test_files_that_are_no_table_are_refused(text: bytes, word: str) -> None:
     with pytest.raises(Malformed, match=word):
         look(text)
 
@@ -195,7 +195,7 @@ def test_one_count_alone_has_no_length() -> None:
     assert "at least two" in look("t,count\n2026-03-01,1\n").notes[0]
 
 
-def test_excel_leaves_a_mark_and_quotes() -> None:
+def test_byte_order_mark_and_quotes_of_excel_are_read() -> None:
     text = '\ufeff"time";"requests"\r\n"2026-03-01 00:00:00";"5"\r\n"2026-03-01 00:01:00";"6"\r\n'
     found = look(text)
     assert (found.time_column, found.count_column, found.events) == ("time", "requests", 11)

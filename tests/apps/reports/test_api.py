@@ -64,7 +64,7 @@ def test_a_schedule_is_previewed_set_and_replaced(api: APIClient, definition: Re
     assert api.get("/api/v1/report-definitions").data["results"][0]["schedule"] == made.data["id"]
 
 
-def test_a_report_is_run_and_downloaded_in_every_format(
+def test_report_runs_and_downloads_in_every_format(
     api: APIClient, definition: ReportDefinition, write: Callable[[Report], Report]
 ) -> None:
     asked = api.post(f"/api/v1/report-definitions/{definition.pk}/run")
@@ -88,7 +88,9 @@ def test_a_report_is_run_and_downloaded_in_every_format(
     assert report.finding in files["html"].content.decode()
 
 
-def test_the_users_of_a_query_get_its_latency(api: APIClient, cluster: Any, write: Callable[[Report], Report]) -> None:
+def test_latency_report_covers_the_users_of_a_query(
+    api: APIClient, cluster: Any, write: Callable[[Report], Report]
+) -> None:
     body = {"cluster": "little", "kind": "latency", "name": "For late", "parameters": {"query": "late"}}
     made = api.post("/api/v1/report-definitions", body, format="json")
     report = write(report_request(definition=ReportDefinition.objects.get(pk=made.data["id"])))
@@ -99,7 +101,7 @@ def test_the_users_of_a_query_get_its_latency(api: APIClient, cluster: Any, writ
     assert facts["curves"]["late"]["estimate_s"]
 
 
-def test_a_delivery_is_sent_again(api: APIClient, definition: ReportDefinition) -> None:
+def test_failed_delivery_is_sent_again_on_request(api: APIClient, definition: ReportDefinition) -> None:
     report = report_request(definition=definition)
     row = Delivery.objects.create(report=report, channel="email", target="a@example.org", state="failed", attempts=8)
     answer = api.post(f"/api/v1/reports/{report.pk}/deliveries/{row.pk}/send")
@@ -107,7 +109,7 @@ def test_a_delivery_is_sent_again(api: APIClient, definition: ReportDefinition) 
     assert api.post(f"/api/v1/reports/{report.pk}/deliveries/999/send").status_code == 404
 
 
-def test_a_secret_is_shown_once(api: APIClient, cluster: Any) -> None:
+def test_webhook_secret_is_shown_once(api: APIClient, cluster: Any) -> None:
     body = {"cluster": "little", "name": "chat", "url": "https://hooks.example.org/x"}
     made = api.post("/api/v1/webhooks", body, format="json")
     assert made.status_code == 201
@@ -120,7 +122,9 @@ def test_a_secret_is_shown_once(api: APIClient, cluster: Any) -> None:
     assert inside.status_code == 400
 
 
-def test_readers_see_and_change_nothing(api_of: Callable[..., APIClient], definition: ReportDefinition) -> None:
+def test_viewer_reads_reports_but_cannot_change_them(
+    api_of: Callable[..., APIClient], definition: ReportDefinition
+) -> None:
     viewer = api_of("viewer")
     report = report_request(definition=definition)
     for path in ("reports", f"reports/{report.pk}", "report-definitions", "report-schedules"):
@@ -137,7 +141,7 @@ def test_readers_see_and_change_nothing(api_of: Callable[..., APIClient], defini
     assert viewer.delete(f"/api/v1/reports/{report.pk}").status_code == 403
 
 
-def test_only_the_host_of_a_webhook_is_told(definition: ReportDefinition) -> None:
+def test_only_the_host_of_a_webhook_is_shown(definition: ReportDefinition) -> None:
     report = report_request(definition=definition)
     told = [
         DeliverySerializer(Delivery(report=report, channel=channel, target=target)).data["target"]

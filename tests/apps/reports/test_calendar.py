@@ -24,7 +24,7 @@ def clocks(rule: dict[str, Any], after: datetime, count: int = 4, zone: ZoneInfo
     return [f"{run.at.astimezone(zone):%Y-%m-%d %H:%M}" for run in runs]
 
 
-def test_a_time_that_does_not_exist_is_due_at_the_next_that_does() -> None:
+def test_clock_time_skipped_by_daylight_saving_is_due_at_the_next_one() -> None:
     rule = read_rule({"every": "day", "at": "02:30"})
     run = next_run(rule, BERLIN, datetime(2026, 3, 28, 12, tzinfo=UTC), START)
     assert run is not None
@@ -33,7 +33,7 @@ def test_a_time_that_does_not_exist_is_due_at_the_next_that_does() -> None:
     assert "due 03:00" in run.note
 
 
-def test_an_hour_that_comes_twice_is_due_once() -> None:
+def test_repeated_hour_of_daylight_saving_is_due_once() -> None:
     after = datetime(2026, 10, 24, 12, tzinfo=UTC)
     assert clocks({"every": "day", "at": "02:30"}, after, 2) == ["2026-10-25 02:30", "2026-10-26 02:30"]
     hourly = list(
@@ -43,7 +43,7 @@ def test_an_hour_that_comes_twice_is_due_once() -> None:
     assert len(two) == 1
 
 
-def test_days_of_months_that_lack_them() -> None:
+def test_day_31_skips_shorter_months_or_falls_on_their_last_day() -> None:
     after = datetime(2027, 1, 15, tzinfo=UTC)
     skipped = {"every": "month", "day": 31, "at": "07:00"}
     assert clocks(skipped, after, 3) == ["2027-01-31 07:00", "2027-03-31 07:00", "2027-05-31 07:00"]
@@ -76,14 +76,14 @@ def test_days_of_months_that_lack_them() -> None:
         ({"every": {}}, "rule.every", "allowed are day, week"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused_by_field(rule: dict[str, Any], path: str, said: str) -> None:
+def test_invalid_rule_is_refused_by_field(rule: dict[str, Any], path: str, said: str) -> None:
     with pytest.raises(Malformed) as error:
         read_rule(rule)
     assert [fault.path for fault in error.value.faults] == [path]
     assert said in error.value.faults[0].message
 
 
-def test_a_recurrence_rule_counts_from_its_first_day() -> None:
+def test_interval_counts_from_the_first_day_of_the_rule() -> None:
     rule = {"every": "rrule", "rrule": "RRULE:FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;BYHOUR=7;COUNT=3"}
     after = datetime(2026, 1, 1, tzinfo=UTC)
     assert clocks(rule, after, 5) == ["2026-01-12 07:00", "2026-01-26 07:00", "2026-02-09 07:00"]
@@ -122,7 +122,7 @@ rules = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(rules, st.sampled_from(ZONES), st.integers(0, 30 * 365 * 24 * 60))
-def test_runs_rise_and_stand_at_the_rules_clock(rule: dict[str, Any], name: str, minutes: int) -> None:
+def test_runs_ascend_and_match_the_clock_of_the_rule(rule: dict[str, Any], name: str, minutes: int) -> None:
     """Each instant once, in order; on the clock of the rule unless that time does not exist there."""
     zone, after = ZoneInfo(name), datetime(2005, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
     runs = list(islice(runs_after(read_rule(rule), zone, after, START), 60))

@@ -23,7 +23,7 @@ DUE = datetime(2026, 11, 23, 6, tzinfo=UTC)
 
 
 @pytest.mark.postgres
-def test_beats_take_a_due_schedule_once(postgres_db: str) -> None:
+def test_concurrent_beats_take_a_due_schedule_once(postgres_db: str) -> None:
     schedules = [scheduled(small_cluster(f"c{i}")) for i in range(3)]
     Job.objects.all().delete()
     outcomes = run_concurrently([lambda: reports_run_due(DUE)] * AT_ONCE)
@@ -35,7 +35,7 @@ def test_beats_take_a_due_schedule_once(postgres_db: str) -> None:
 
 
 @pytest.mark.postgres
-def test_a_delivery_is_made_by_one_of_several_workers(postgres_db: str, hook: Any) -> None:
+def test_delivery_is_made_by_one_of_several_workers(postgres_db: str, hook: Any) -> None:
     cluster = small_cluster()
     definition = defined(cluster)
     definition.webhooks.set(

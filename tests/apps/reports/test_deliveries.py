@@ -35,7 +35,7 @@ def later(minutes: float) -> None:
         Delivery.objects.filter(pk=row.pk).update(next_try_at=row.next_try_at - timedelta(minutes=minutes))
 
 
-def test_a_mail_has_text_page_and_files(definition: ReportDefinition, write: Write, mailbox: Any) -> None:
+def test_mail_has_text_html_and_attachments(definition: ReportDefinition, write: Write, mailbox: Any) -> None:
     definition_update(definition=definition, emails=["ops@example.org"], formats=["pdf", "csv"])
     report = write(report_request(definition=definition))
     assert deliveries_send_due() == 1
@@ -50,7 +50,7 @@ def test_a_mail_has_text_page_and_files(definition: ReportDefinition, write: Wri
     assert report.deliveries.get().state == DeliveryState.SENT
 
 
-def test_a_mail_server_that_is_away_is_tried_for_a_day(
+def test_unreachable_mail_server_is_retried_for_a_day(
     definition: ReportDefinition, write: Write, mailbox: Any, settings: Any, closed_port: int
 ) -> None:
     definition_update(definition=definition, emails=["ops@example.org"])
@@ -114,7 +114,7 @@ def test_a_webhook_gets_a_signed_message(definition: ReportDefinition, write: Wr
         (410, "failed", "gone for good"),
     ],
 )
-def test_a_webhook_that_does_not_take_it(
+def test_response_of_a_webhook_decides_between_retry_and_failure(
     definition: ReportDefinition, write: Write, hook: Any, status: int, state: str, said: str
 ) -> None:
     definition_update(
@@ -149,7 +149,7 @@ def test_private_addresses_are_refused_unless_allowed(settings: Any, definition:
         webhook_create(cluster=definition.cluster, name="in", url="http://192.168.0.1/")
 
 
-def test_a_server_that_never_shakes_hands_is_cut_off(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhook_that_stalls_the_handshake_is_cut_off(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.WEBHOOK_PRIVATE = True
     monkeypatch.setattr(messages, "MAX_DURATION_S", 0.3)
     monkeypatch.setattr(messages, "TIMEOUT_S", PATIENCE_S)
@@ -168,7 +168,9 @@ def test_a_deleted_webhook_ends_its_deliveries(definition: ReportDefinition, wri
     assert not hook.requests
 
 
-def test_a_killed_worker_delivers_once(definition: ReportDefinition, write: Write, mailbox: Any) -> None:
+def test_delivery_is_made_once_when_a_worker_is_killed(
+    definition: ReportDefinition, write: Write, mailbox: Any
+) -> None:
     """The lease of a worker that died while sending ends; what it had taken is sent by the next one, once."""
     definition_update(definition=definition, emails=["ops@example.org"])
     report = write(report_request(definition=definition))
@@ -186,7 +188,9 @@ def test_a_killed_worker_delivers_once(definition: ReportDefinition, write: Writ
     assert deliveries_send_due() == 0
 
 
-def test_what_ends_every_worker_is_given_up(definition: ReportDefinition, write: Write, mailbox: Any) -> None:
+def test_delivery_that_kills_every_worker_is_abandoned(
+    definition: ReportDefinition, write: Write, mailbox: Any
+) -> None:
     definition_update(definition=definition, emails=["ops@example.org"])
     report = write(report_request(definition=definition))
     ended = {"state": DeliveryState.SENDING, "attempts": len(PAUSES_MIN) + 1, "next_try_at": timezone.now()}

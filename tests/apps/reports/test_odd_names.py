@@ -63,7 +63,7 @@ def test_markup_is_text_on_the_pages(report: Report) -> None:
         assert "&lt;script&gt;alert(1)" in page
 
 
-def test_no_cell_begins_like_a_formula(report: Report) -> None:
+def test_csv_cells_that_look_like_formulas_are_quoted(report: Report) -> None:
     with zipfile.ZipFile(io.BytesIO(report_file(report, "csv") or b"")) as archive:
         rows = list(csv.DictReader(io.StringIO(archive.read("objectives.csv").decode())))
     assert {row["team"] for row in rows} == {"'=HYPERLINK(0)"}
@@ -81,7 +81,7 @@ def test_names_of_more_than_a_line_are_refused(cluster: Cluster, name: str) -> N
         assert [fault.path for fault in refused.value.faults] == ["name"]
 
 
-def test_a_name_kept_from_before_makes_no_header(
+def test_line_breaks_in_a_stored_name_add_no_mail_header(
     cluster: Cluster, write: Callable[[Report], Report], mailbox: Any
 ) -> None:
     Cluster.objects.filter(pk=cluster.pk).update(name="Little\nBcc: all@example.org")

@@ -33,11 +33,11 @@ def schedule(definition: ReportDefinition) -> ReportSchedule:
     return row
 
 
-def test_a_schedule_is_told_in_a_sentence(schedule: ReportSchedule) -> None:
+def test_schedule_is_described_in_a_sentence(schedule: ReportSchedule) -> None:
     assert schedule_sentence(schedule) == "every Monday at 07:00 Europe/Berlin; next 23 Nov, 07:00"
 
 
-def test_a_due_report_is_asked_for_once(schedule: ReportSchedule) -> None:
+def test_due_report_is_requested_once(schedule: ReportSchedule) -> None:
     assert reports_run_due(DUE - timedelta(seconds=1)) == 0
     assert reports_run_due(DUE + timedelta(seconds=5)) == 1
     assert reports_run_due(DUE + timedelta(seconds=20)) == 0
@@ -59,7 +59,7 @@ def test_two_beats_at_once_write_one_report(schedule: ReportSchedule) -> None:
         Report.objects.create(definition=report.definition, due_at=DUE, trigger="scheduled", covers_until=DUE)
 
 
-def test_missed_times_are_made_up_for_by_one_report(schedule: ReportSchedule) -> None:
+def test_missed_runs_are_made_up_for_by_one_report(schedule: ReportSchedule) -> None:
     back = DUE + timedelta(days=22)
     assert reports_run_due(back) == 1
     report = Report.objects.get()
@@ -69,7 +69,7 @@ def test_missed_times_are_made_up_for_by_one_report(schedule: ReportSchedule) ->
     assert reports_run_due(back) == 0
 
 
-def test_by_hand_the_schedule_is_not_disturbed(schedule: ReportSchedule, user_of: Callable[..., Any]) -> None:
+def test_manual_run_leaves_the_schedule_unchanged(schedule: ReportSchedule, user_of: Callable[..., Any]) -> None:
     first = report_request(definition=schedule.definition, user=user_of())
     assert report_request(definition=schedule.definition, user=user_of()) == first, "it is being written already"
     schedule.refresh_from_db()
@@ -78,7 +78,7 @@ def test_by_hand_the_schedule_is_not_disturbed(schedule: ReportSchedule, user_of
     assert Report.objects.count() == 2
 
 
-def test_a_rested_schedule_makes_nothing_up(schedule: ReportSchedule) -> None:
+def test_paused_schedule_makes_up_for_no_missed_runs(schedule: ReportSchedule) -> None:
     definition_update(definition=schedule.definition, enabled=False)
     assert reports_run_due(DUE + timedelta(days=60)) == 0
     definition_update(definition=schedule.definition, enabled=True)
@@ -87,7 +87,7 @@ def test_a_rested_schedule_makes_nothing_up(schedule: ReportSchedule) -> None:
     assert schedule.next_at > datetime.now(UTC)
 
 
-def test_without_a_broker_a_due_time_is_kept(schedule: ReportSchedule, settings: Any) -> None:
+def test_due_run_is_kept_while_the_broker_is_away(schedule: ReportSchedule, settings: Any) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert reports_run_due(DUE) == 0
     schedule.refresh_from_db()
@@ -120,7 +120,9 @@ def test_facts_are_the_same_everywhere(definition: ReportDefinition, write: Call
     assert bytes(report.pdf or b"").startswith(b"%PDF-")
 
 
-def test_the_next_report_says_what_changed(definition: ReportDefinition, write: Callable[[Report], Report]) -> None:
+def test_next_report_lists_changes_since_the_last_one(
+    definition: ReportDefinition, write: Callable[[Report], Report]
+) -> None:
     first = write(report_request(definition=definition))
     query = definition.cluster.queries.get(name="late")
     query.objective_bound_s = 90.0
