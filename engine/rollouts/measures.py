@@ -2,8 +2,9 @@
 
 The change of the control between the same two spans is subtracted: a load that grows everywhere is not caused by the
 configuration, nor are costs that always were higher at the canary. Measures are per input record, since agents differ
-in rate; spans are whole windows, since partial rows leave in bursts when windows close. Window latency and time in queue
-judge a schedule over all queries of an agent together: these share its core, so that one may gain what another loses.
+in rate; spans are whole windows, since partial rows leave in bursts when windows close. Window latency and time in
+queue judge a schedule over all queries of an agent together: these share its core, so that one may gain what another
+loses.
 """
 
 from __future__ import annotations

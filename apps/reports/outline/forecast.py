@@ -65,7 +65,8 @@ def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 def _sentence(forecast: dict[str, Any], zone: ZoneInfo) -> str:
     if not forecast["shortages"]:
         later = f" {forecast['later']} are, later than that." if forecast["later"] else ""
-        return f"No objective is violated within {forecast['horizon_days']} days, at the upper end of the band either.{later}"
+        days = forecast["horizon_days"]
+        return f"No objective is violated within {days} days, at the upper end of the band either.{later}"
     first = forecast["shortages"][0]
     band = "at the 90% band" if first["band"] == "high" else "at the expected load"
     more = len(forecast["shortages"]) - 1

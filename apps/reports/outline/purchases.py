@@ -119,7 +119,8 @@ def _finding(purchases: dict[str, Any]) -> str:
     )
     whole = _whole(purchases)
     recommended = f" {whole} nodes are recommended: Flow, which is finer than Mace, confirms them." if whole else ""
-    return f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace.{recommended}"
+    shown = f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace."
+    return f"{shown}{recommended}"
 
 
 def _whole(purchases: dict[str, Any]) -> int | None:
