@@ -109,7 +109,8 @@ def basis_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     yield ReportText(
         f"Estimate {run['id']} of {local_time(run['created_at'], zone)}, over {seconds(run['stretch_s'])} "
         f"of arrivals, on the snapshot {run['snapshot'][:12]}. An estimate is what the model Flow says of the "
-        "objective's statistic; the interval covers 90% of what the statistics' samples allow. Excess is work that waits, in seconds to "
+        "objective's statistic; the interval covers 90% of what the statistics' samples allow. "
+        "Excess is work that waits, in seconds to "
         "clear it. "
         "Headroom is the objective minus the estimate.",
         quiet=True,
