@@ -168,7 +168,7 @@ class TestTwo:
         Rollout.objects.filter(pk=first.pk).update(policy={})
         sound.step()
         assert second.members.get().state == "applied"
-        assert "rollouts of eu-1 are not led on" in caplog.text
+        assert "rollouts of eu-1 cannot be advanced" in caplog.text
 
 
 class TestValidity:
