@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from engine.arrays import FloatArray
 
 __all__ = ["EventCounts", "EventStamps", "Trace", "busiest_start", "resample"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

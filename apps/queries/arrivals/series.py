@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 
-_Values = npt.NDArray[np.float64]
-
 # Level 3 packs a day of slices in a few milliseconds; higher levels gain little on counts.
 _LEVEL = 3
 
@@ -47,7 +45,7 @@ def pack(values: npt.ArrayLike) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL).compress(_raw(values))
 
 
-def unpack(data: bytes | memoryview) -> _Values:
+def unpack(data: bytes | memoryview) -> FloatArray:
     """The series that `pack` compressed, read-only, shape (n,)."""
     return np.frombuffer(zstandard.ZstdDecompressor().decompress(bytes(data)), dtype="<f8")
 
@@ -57,7 +55,7 @@ def digest(values: npt.ArrayLike) -> str:
     return hashlib.sha256(_raw(values)).hexdigest()
 
 
-def downsampled(values: _Values, points: int) -> tuple[_Values, _Values, _Values]:
+def downsampled(values: FloatArray, points: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A series in at most `points` nearly equal parts, for a chart.
 
     Returns

@@ -17,6 +17,7 @@ from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace
 from apps.queries.arrivals.text import TableLayout, find_layout, open_text, rows_of
 from apps.queries.arrivals.times import NUMBER_FORMATS, format_of, iso_utc, parser_of, zone_of
 from apps.ui.numbers import counted
+from engine.arrays import FloatArray
 
 __all__ = [
     "SAMPLE_ROWS",
@@ -30,8 +31,6 @@ __all__ = [
     "read_trace",
 ]
 
-
-FloatArray = npt.NDArray[np.float64]
 
 SHOWN_PROBLEMS = 20
 SAMPLE_ROWS = 1000
