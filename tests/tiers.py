@@ -42,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _group(item: pytest.Item) -> str:
     """The group of a test: its file, unless it shares something dear with the tests of other files."""
+    if not item.path.is_relative_to(_TESTS):
+        return ""
     path = item.path.relative_to(_TESTS).with_suffix("")
     for folder in _SHARED_FOLDERS:
         if path.is_relative_to(folder):
@@ -59,15 +61,19 @@ def _rank(group: str) -> int:
     return len(_LONGEST)
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if not item.path.is_relative_to(_TESTS):
+        return  # an example of a docstring
+    folder = item.path.relative_to(_TESTS).parts[0]
+    if mark := _FOLDER_MARKS.get(folder):
+        item.add_marker(mark)
+    if _PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+        item.add_marker("process")
+    # here already: xdist reads the groups before other plug-ins see the whole list
+    item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        folder = item.path.relative_to(_TESTS).parts[0]
-        if mark := _FOLDER_MARKS.get(folder):
-            item.add_marker(mark)
-        if _PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
-            item.add_marker("process")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=lambda item: _rank(_group(item)))
     if config.getoption("--quick"):
         left_out = [item for item in items if any(map(item.get_closest_marker, _NOT_QUICK))]
