@@ -17,7 +17,7 @@ _CHECKS = {
     "mypy": ["-m", "mypy"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
     "names": ["-m", "launcher.names"],
-    "templates": ["-m", "djlint", "--check", "--quiet", "templates", "apps"],
+    "templates": ["-m", "djlint", "--check", "templates", "apps"],
 }
 _SLOW = {"mypy", "imports"}  # left out by --fast
 
