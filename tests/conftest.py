@@ -172,9 +172,13 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Any]:
-    """A headless Chromium under Playwright's synchronous interface, one per process."""
+    """A headless Chromium under Playwright's synchronous interface.
+
+    It ends with the file: while it runs, so does an event loop in the test's own thread, beside which asynchronous
+    tests of other files cannot run.
+    """
     from playwright.sync_api import sync_playwright
 
     # its event loop runs in the test's own thread, so Django would take the test for asynchronous code

@@ -1,6 +1,7 @@
 """Pytest plug-in: tiers and groups of the tests.
 
-The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own. The folder of a test says what it
+The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those took
+longer than a third of a second when `RECORD_SLOW_TESTS=1 ./sluice test` last wrote the list. The folder of a test says what it
 needs; a test elsewhere that starts a process says so with the mark `process`, and fails without it. Tests of one group
 run in one process of the run: the tests of a file share its fixtures, all of Spark's tests one session, and the tests
 of a console one console.
@@ -8,6 +9,7 @@ of a console one console.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,9 @@ _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "laun
 _MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
 _NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
+_SLOW_S = 0.3
+_SLOW_LIST = _TESTS / "slow.txt"
+_RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 #: Folders whose tests all share one thing: a Spark session, a world in the database.
 _SHARED_FOLDERS = ("spark", "apps/contracts")
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
@@ -76,9 +81,31 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(_group(item)))
     if config.getoption("--quick"):
-        left_out = [item for item in items if any(map(item.get_closest_marker, _NOT_QUICK))]
+        slow = set(_SLOW_LIST.read_text().split())
+        quick, left_out = [], []
+        for item in items:
+            is_slow = _function(item.nodeid) in slow or any(map(item.get_closest_marker, _NOT_QUICK))
+            (left_out if is_slow else quick).append(item)
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not any(map(item.get_closest_marker, _NOT_QUICK))]
+        items[:] = quick
+
+
+def _function(nodeid: str) -> str:
+    """A test without its parameters and its group."""
+    return nodeid.split("[")[0].split("@")[0]
+
+
+_slow: set[str] = set()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if _RECORDS and report.when == "call" and report.duration > _SLOW_S:
+        _slow.add(_function(report.nodeid))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _RECORDS and not hasattr(session.config, "workerinput"):
+        _SLOW_LIST.write_text("".join(f"{name}\n" for name in sorted(_slow)))
 
 
 class _Processes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
-from agent.control import Control
+from agent.uplink.control import Control
 from agent.uplink.client import Client
 from agent.uplink.enrolment import Identity
 from tests.e2e.installation import Api, Installation
@@ -43,7 +43,7 @@ class Agent:
             folder,
             report=self._report,
             progress=lambda document, says, since: None,
-            quiet=lambda: None,
+            post_marker=lambda: None,
             adopt=self.adopted.append,
         )
 
@@ -67,7 +67,7 @@ def console(tmp_path: Path) -> Iterator[Installation]:
     made.stop()
 
 
-def test_an_agent_is_told_whatever_goes_away_in_between(console: Installation, tmp_path: Path) -> None:
+def test_agent_fetches_changes_whatever_goes_away_in_between(console: Installation, tmp_path: Path) -> None:
     agent_id, secret = json.loads(console.script(_SEED).splitlines()[-1])
     api, path = Api(console.url, console.token), f"agents/{agent_id}"
     agent = Agent(console.url, Identity(agent_id, secret, "lab", HEARTBEAT_S), tmp_path)

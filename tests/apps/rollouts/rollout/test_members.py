@@ -206,4 +206,4 @@ class TestAgents:
         fleet.start()
         rollout = started(fleet)
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
-        assert re.search(r"control 40\S* → 40\S* at 2", Rollout.objects.get().reasons[0])
+        assert re.search(r"control 40\S* → 4[01]\S* at 2", Rollout.objects.get().reasons[0])
