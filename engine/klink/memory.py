@@ -99,5 +99,5 @@ def _gain(
         path_ms = cost_ms[i] + selectivity[i] * path_ms
         events = queued[i] if queued[i] * path_ms <= left_ms else left_ms / path_ms
         gain += events * (1 - reach)
-        left_ms -= events * path_ms
+        left_ms = max(0.0, left_ms - events * path_ms)  # not below 0 by rounding
     return gain

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
-from agent.uplink.control import Control
 from agent.uplink.client import Client
+from agent.uplink.control import Control
 from agent.uplink.enrolment import Identity
 from tests.e2e.installation import Api, Installation
 from tests.servers import wait_until
