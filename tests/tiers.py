@@ -3,8 +3,8 @@
 The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those took
 longer than a third of a second when `RECORD_SLOW_TESTS=1 ./sluice test` last wrote the list. The folder of a test says
 what it needs; a test elsewhere that starts a process says so with the mark `process`, and fails without it. Tests of
-one group run in one process of the run: the tests of a file share its fixtures, all of Spark's tests one session, and the
-tests of a console one console.
+one group run in one process of the run: the tests of a file share its fixtures, all of Spark's tests one session, and
+the tests of a console one console.
 """
 
 from __future__ import annotations
