@@ -166,7 +166,9 @@ def staying(seeds: int) -> bool:
         print(f"  {'':20}" + "".join(f"{method:>20}" for method in METHODS))
         for name, cores in _PLACES:
             runs = {method: _steady(name, cores, method, law, dips, seeds) for method in METHODS}
-            print(f"  {name:4} {100 * cores:3.0f} %{'':11}" + "".join(f"{_said(runs[one]):>20}" for one in METHODS))
+            print(
+                f"  {name:4} {100 * cores:3.0f} %{'':11}" + "".join(f"{_said(runs[method]):>20}" for method in METHODS)
+            )
             if not dips:
                 missed += [f"{law}, {name} {100 * cores:.0f} %: {what}" for what in _unsteady(runs[DEFAULT])]
     print(f"  {DEFAULT} without dips: no limit cycle (moves in ten of 100 epochs), {PERCENT}: {verdict(missed)}")

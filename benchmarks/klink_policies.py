@@ -149,7 +149,7 @@ def _busy(run: KlinkRun) -> float:
 
 def figure_words(figures: Mapping[str, RunFigures], say: Callable[[RunFigures], str] | None = None) -> str:
     """A row of a table: mean / p99 of every policy."""
-    say = say or (lambda one: f"{one.mean_s:.2f}/{one.p99_s:.2f}")
+    say = say or (lambda figure: f"{figure.mean_s:.2f}/{figure.p99_s:.2f}")
     return " ".join(f"{LABELS[name]} {say(figure)}" for name, figure in figures.items())
 
 
@@ -218,16 +218,16 @@ def _winners(cells: Mapping[tuple[str, int], list[Mapping[str, RunFigures]]]) ->
     )
     for name, chosen in (("below saturation", range(_FULL)), ("above saturation", range(_FULL, 1_000))):
         for mixed in (False, True):
-            found = [one for (kind, count), several in cells.items() for one in several
+            found = [cell for (kind, count), several in cells.items() for cell in several
                      if count in chosen and (kind == "mixed") == mixed]  # fmt: skip
             if not found:
                 continue
             wins: Counter[tuple[str, str]] = Counter()
             for cell in found:
-                for policy, one in cell.items():
-                    wins[policy, "mean"] += _near(one.mean_s, min(other.mean_s for other in cell.values()))
-                    wins[policy, "p99"] += _near(one.p99_s, min(other.p99_s for other in cell.values()))
-                    wins[policy, "front"] += not any(_dominates(other, one) for other in cell.values())
+                for policy, figures in cell.items():
+                    wins[policy, "mean"] += _near(figures.mean_s, min(other.mean_s for other in cell.values()))
+                    wins[policy, "p99"] += _near(figures.p99_s, min(other.p99_s for other in cell.values()))
+                    wins[policy, "front"] += not any(_dominates(other, figures) for other in cell.values())
             said = "  ".join(
                 f"{LABELS[policy]} {wins[policy, 'mean']}/{wins[policy, 'p99']}/{wins[policy, 'front']}"
                 for policy in COMPARED

@@ -194,12 +194,13 @@ class WindowAgent:
         self, folder: Path, found: Sequence[StreamRecording], policy: str, cores: float, epoch_s: float
     ) -> None:
         self._frames = folder / "frames"
-        self._kept: dict[str, list[Any]] = {one.query: [] for one in found}
+        self._kept: dict[str, list[Any]] = {recording.query: [] for recording in found}
         self._frames.mkdir()
         self._clock, self._spool = OwnClock(), Spool(folder / "spool", _SPOOL_BYTES)
-        sources = {one.query: ReplayedSource(one, number) for number, one in enumerate(found)}
+        sources = {recording.query: ReplayedSource(recording, number) for number, recording in enumerate(found)}
         queries = tuple(
-            RuntimeQuery(one.query, one.pipeline(), settings=AdaptationSettings(method="all-src")) for one in found
+            RuntimeQuery(recording.query, recording.pipeline(), settings=AdaptationSettings(method="all-src"))
+            for recording in found
         )
         config = RuntimeConfig(
             1, "bench", queries, epoch_s=epoch_s, sub_epochs=_SUB_EPOCHS, budget_cores=cores,
@@ -301,7 +302,7 @@ def _seen(
     rows: Mapping[str, Iterable[Mapping[str, Any]]], cpu_s: float, s: float, taken: Mapping[str, int]
 ) -> AgentFigures:
     every = [row for found in rows.values() for row in found]
-    swept = np.array([(one[3] - one[0], one[5] - one[0]) for row in every for one in row["w"]]) / 1e6
+    swept = np.array([(sweep[3] - sweep[0], sweep[5] - sweep[0]) for row in every for sweep in row["w"]]) / 1e6
     waiting: dict[int, int] = defaultdict(int)
     for row in every:
         waiting[row["e"]] += row["qb"]

@@ -135,4 +135,4 @@ def _counted(agent: str, step: int, draw: np.random.Generator, *, moves: bool) -
     return epoch_rows(pa.Table.from_pylist(rows, schema=COUNTERS), agent, {}, step + 1)
 
 
-_NOTHING = {one.name: "" if one.type == pa.string() else 0 for one in COUNTERS}
+_NOTHING = {column.name: "" if column.type == pa.string() else 0 for column in COUNTERS}

@@ -133,7 +133,7 @@ def _disturbed(windows: list[ResultWindow]) -> str:
     """Activity of the stream processor while the records of some windows were under way; empty: nothing but its
     work.
     """
-    spans = [(one.emitted_at - timedelta(seconds=one.latency_s or 0.0), one.emitted_at) for one in windows]
+    spans = [(window.emitted_at - timedelta(seconds=window.latency_s or 0.0), window.emitted_at) for window in windows]
     stretches = stream_disturbances(min(since for since, _ in spans), max(until for _, until in spans))
     for row in stretches:
         if any(row.begins_at < until and row.ends_at > since for since, until in spans):

@@ -225,8 +225,14 @@ def _inputs_news(
     ]
     return _InputsNews(
         version=live.query.running_version,
-        records=[record for one in chosen for record in statistic_records(rows[one.fingerprint], inputs[one.name])],
-        news=combine_changes(_news(learned[one.fingerprint], entry) for one in chosen for entry in inputs[one.name]),
+        records=[
+            record
+            for operator in chosen
+            for record in statistic_records(rows[operator.fingerprint], inputs[operator.name])
+        ],
+        news=combine_changes(
+            _news(learned[operator.fingerprint], entry) for operator in chosen for entry in inputs[operator.name]
+        ),
     )
 
 

@@ -125,10 +125,10 @@ def group_keys(levels: Sequence[LoadLevel]) -> float | None:
     500
     """
     known = [level for level in levels if level.epochs > 0.0 and level.records > 0.0]
-    records, groups = (math.fsum(getattr(one, name) for one in known) for name in ("records", "groups"))
+    records, groups = (math.fsum(getattr(level, name) for level in known) for name in ("records", "groups"))
     if groups <= 0.0 or records - groups < MIN_COLLISIONS:
         return None
-    low, high = groups / math.fsum(one.epochs for one in known), records
+    low, high = groups / math.fsum(level.epochs for level in known), records
     while _expected(known, high) < groups:
         high *= 4.0
     while high > low * _CLOSE:
@@ -173,9 +173,9 @@ def plan_partition(
     if len(known) < len(fits) or not known or input_records <= 0.0:
         return None
     relay, cost, records = [], [], input_records
-    for one in known:
-        relay.append(one.relay_at(records))
-        cost.append(one.cost_at(records))
+    for fit in known:
+        relay.append(fit.relay_at(records))
+        cost.append(fit.cost_at(records))
         records *= relay[-1]
-    sizes = [bytes_in, *(one.bytes_out or 0.0 for one in known)]
+    sizes = [bytes_in, *(fit.bytes_out or 0.0 for fit in known)]
     return Frontier.of(relay, cost, sizes).at(float(max(budget_s, 0.0)), float(input_records))

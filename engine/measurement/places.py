@@ -118,12 +118,12 @@ def merge_places(
     then and those of the second too many, and only over whole windows right.
     """
     known = [window for window in windows if window.place in capacity_cps]
-    own = [one for one in known if one.measured]
-    taken = own if math.fsum(one.sums.events for one in own) > 0.0 else known
-    chosen = {id(one) for one in taken}
+    own = [window for window in known if window.measured]
+    taken = own if math.fsum(window.sums.events for window in own) > 0.0 else known
+    chosen = {id(window) for window in taken}
     by_time: dict[float, list[PlaceWindow]] = {}
-    for one in known:
-        by_time.setdefault(one.at_s, []).append(one)
+    for window in known:
+        by_time.setdefault(window.at_s, []).append(window)
     return [
         _sample(at_s, parts, [part for part in parts if id(part) in chosen], capacity_cps, stateful)
         for at_s, parts in sorted(by_time.items())

@@ -129,11 +129,11 @@ def _distinct(entered: Mapping[str, Operators], rewritings: Mapping[str, Rewriti
     shapes = {shape_of(plan) for plan in entered.values()}
     kept: dict[str, tuple[str, Rewrite]] = {}
     for base, rewriting in rewritings.items():
-        for one in rewriting.plans:
-            shape = shape_of(one.operators)
+        for plan in rewriting.plans:
+            shape = shape_of(plan.operators)
             if shape not in shapes and len(entered) + len(kept) < _MAX_PLANS:
                 shapes.add(shape)
-                kept[_free_key(len(kept) + 1, entered)] = (base, one)
+                kept[_free_key(len(kept) + 1, entered)] = (base, plan)
     return kept
 
 
@@ -148,12 +148,12 @@ def _facts(key: str, entered: Mapping[str, Operators], rewritten: Mapping[str, t
     if key in entered:
         plan: Operators = entered[key]
         return {"origin": "entered", "base": None, "steps": [], "operators": [operator_document(op) for op in plan]}
-    base, one = rewritten[key]
+    base, variant = rewritten[key]
     return {
         "origin": "rewritten",
         "base": base,
-        "steps": [asdict(step) for step in one.steps],
-        "operators": [operator_document(op) for op in one.operators],
+        "steps": [asdict(step) for step in variant.steps],
+        "operators": [operator_document(op) for op in variant.operators],
     }
 
 

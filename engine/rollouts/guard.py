@@ -196,11 +196,13 @@ def _verdict(
 ) -> tuple[GuardHealth, tuple[str, ...]]:
     worse = [measure for measure in measures.values() if measure.is_worse]
     if worse:
-        return GuardHealth.WORSE, tuple(_measure_text(case, sides, one) for one in worse)
+        return GuardHealth.WORSE, tuple(_measure_text(case, sides, measure) for measure in worse)
     unsure = [measure for measure in measures.values() if measure.is_doubtful]
     if unsure:
         ending = f", and passes after {epochs} epochs" if _is_over(case, epochs) else ""
-        texts = tuple(f"{_measure_text(case, sides, one)}; possibly {_chance_text(one)}{ending}" for one in unsure)
+        texts = tuple(
+            f"{_measure_text(case, sides, measure)}; possibly {_chance_text(measure)}{ending}" for measure in unsure
+        )
         return (GuardHealth.HEALTHY if _is_over(case, epochs) else GuardHealth.WAITING), texts
     if len(measures) == 1 and case.control and not _is_over(case, epochs):
         return GuardHealth.WAITING, (f"{case.query}: no agent of the control can be compared yet",)

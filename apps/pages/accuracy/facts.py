@@ -124,7 +124,7 @@ class AccuracyFacts:
     @property
     def stats(self) -> list[Stat]:
         found = self.summary.judged
-        least = min(self.summary.queries, key=lambda one: one.trust.score)
+        least = min(self.summary.queries, key=lambda query: query.trust.score)
         fair = found.coverage is None or found.coverage >= _FAIR
         measured = sum(row.evidence == Evidence.MEASURED for row in self.summary.rows) / found.outcomes
         return [
@@ -144,7 +144,7 @@ class AccuracyFacts:
     @cached_property
     def drawn(self) -> str:
         """The query of the charts: the chosen one, else the one with the most observations."""
-        return self.query or max(self.summary.queries, key=lambda one: one.judged.outcomes).query.name
+        return self.query or max(self.summary.queries, key=lambda query: query.judged.outcomes).query.name
 
     @cached_property
     def _drawn_rows(self) -> list[AccuracyObservation]:
@@ -174,14 +174,14 @@ class AccuracyFacts:
         return "/api/v1/accuracy?" + "&".join(f"{name}={value}" for name, value in chosen.items() if value)
 
 
-def trust_note(one: QueryAccuracy) -> str:
+def trust_note(accuracy: QueryAccuracy) -> str:
     """`errors: intervals are widened 2.4×`; whose past that is where it is not the query's own."""
-    if not one.trust.concluded:
-        return f"{one.query.name}: too few intervals to say"
-    if one.trust.factor <= 1.0:
-        return f"{one.query.name}: intervals as stated"
-    borrowed = ", by the cluster's past" if one.trust_of == "cluster" else ""
-    return f"{one.query.name}: intervals {factor(one.trust.factor)} as wide{borrowed}"
+    if not accuracy.trust.concluded:
+        return f"{accuracy.query.name}: too few intervals to say"
+    if accuracy.trust.factor <= 1.0:
+        return f"{accuracy.query.name}: intervals as stated"
+    borrowed = ", by the cluster's past" if accuracy.trust_of == "cluster" else ""
+    return f"{accuracy.query.name}: intervals {factor(accuracy.trust.factor)} as wide{borrowed}"
 
 
 def _signed(bias: float | None) -> Quantity:

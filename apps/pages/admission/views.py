@@ -87,7 +87,7 @@ class RequestPage(ClusterPage):
         status = refusal.status if refusal else 200
         # what a stale preview is refused for is said by the page anyway
         notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
-        return self.page({"one": detail, "notice": notice, "key": _KEY}, status)
+        return self.page({"detail": detail, "notice": notice, "key": _KEY}, status)
 
 
 class AdmissionPage(RequestPage):

@@ -37,7 +37,7 @@ def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
         caption="Objectives over the coming weeks",
         default_sort="band",
         file_name=f"forecast-{facts.cluster.slug}",
-        identify=lambda one: one["query"],
+        identify=lambda row: row["query"],
         empty={"icon": "queries", "title": "No objective to forecast", "text": "No running query has an objective."},
     )
 
@@ -82,7 +82,7 @@ def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
     def index(row: dict[str, Any]) -> Any:
         return (row[field] or {}).get("index")
 
-    return Column(key, label, lambda one: moment(at(one)), sort=index, csv=at, num=True)
+    return Column(key, label, lambda row: moment(at(row)), sort=index, csv=at, num=True)
 
 
 def _holds(row: dict[str, Any]) -> Any:

@@ -81,7 +81,7 @@ class LiveStart(LiveTab):
         if not form.is_valid():
             return self.show_page(name, 422, start=form, form=form)
         values = dict(form.cleaned_data)
-        chosen = [agents[one] for one in values.pop("agents")]
+        chosen = [agents[agent_name] for agent_name in values.pop("agents")]
         try:
             live_start(query=detail.query, agents=chosen, **values)
         except SluiceError as refusal:

@@ -143,9 +143,9 @@ class PlacementRunBase(ClusterPage):
 
     def shown(self, run: PlacementRun, refusal: SluiceError | None = None, form: Any = None) -> HttpResponse:
         """The run's page; with `refusal`, why what was just asked could not be done."""
-        detail = PlacementRunFacts(self.request, run, signed_in_user(self.request), compares=refusal is not None)
-        notice = refusal.message if refusal and not detail.standing.is_stale else ""
-        context = {"one": detail, "run": run, "notice": notice, "apply_form": form or PlacementApplyForm()}
+        facts = PlacementRunFacts(self.request, run, signed_in_user(self.request), compares=refusal is not None)
+        notice = refusal.message if refusal and not facts.standing.is_stale else ""
+        context = {"facts": facts, "run": run, "notice": notice, "apply_form": form or PlacementApplyForm()}
         return self.page(context, refusal.status if refusal else 200)
 
 
@@ -169,7 +169,7 @@ class PlacementLivePart(PlacementRunBase):
         run = self.found(pk)
         if run.state != RunState.SEARCHING:
             return HttpResponse(status=204)  # the page around this part is on its way
-        return self.page({"one": PlacementRunFacts(request, run, signed_in_user(request)), "run": run})
+        return self.page({"facts": PlacementRunFacts(request, run, signed_in_user(request)), "run": run})
 
 
 class PlacementStandingPart(PlacementRunBase):
@@ -179,7 +179,7 @@ class PlacementStandingPart(PlacementRunBase):
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         run = self.found(pk)
-        return self.page({"one": PlacementRunFacts(request, run, signed_in_user(request), compares=True), "run": run})
+        return self.page({"facts": PlacementRunFacts(request, run, signed_in_user(request), compares=True), "run": run})
 
 
 class _RunAction(PlacementRunBase):

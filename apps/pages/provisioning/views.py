@@ -315,7 +315,7 @@ class WhatIfPage(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         row = self.find(what_ifs_visible().filter(cluster=self.cluster), "what-if", pk=pk)
-        return self.page({"one": WhatIfFacts(row)})
+        return self.page({"facts": WhatIfFacts(row)})
 
 
 class WhatIfFacts:

@@ -257,7 +257,8 @@ class InputLine:
 def statistic_lines(version: QueryVersion, result: Mapping[str, Any]) -> list[InputLine]:
     """Every input of a version in listing order; `is_left_out` where the interval says nothing of it."""
     left_out = {
-        (one["operator"].rpartition("/")[2], one["input"].rpartition("/")[2]) for one in result.get("uncovered", [])
+        (uncovered["operator"].rpartition("/")[2], uncovered["input"].rpartition("/")[2])
+        for uncovered in result.get("uncovered", [])
     }
     return [_line(row.name, entry, left_out) for row in version.operators.all() for entry in row.inputs.all()]
 

@@ -101,9 +101,9 @@ def segment_grid(reaches: Sequence[RecordedReach], since: datetime, until: datet
     near = [reach for reach in reaches if reach.first < until and reach.last > since]
     if not near:
         return None
-    first_s = max(since, min(one.first for one in near)).timestamp()
-    last_s = min(until, max(one.last for one in near)).timestamp()
-    finest_s = min(one.width_s for one in near)
+    first_s = max(since, min(reach.first for reach in near)).timestamp()
+    last_s = min(until, max(reach.last for reach in near)).timestamp()
+    finest_s = min(reach.width_s for reach in near)
     fine = [width_s for width_s in _WIDTHS_S if width_s >= finest_s] or [_WIDTHS_S[-1]]
     width_s = next((w for w in fine if (last_s - first_s) / w <= MAX_SEGMENTS), fine[-1])
     start_s = first_s // width_s * width_s

@@ -225,7 +225,7 @@ def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None =
         objective.query: BenchObjective(objective.statistic, objective.bound_s, objective.bound_s - inputs.headroom_s)
         for objective in inputs.objectives(deployment)
     }
-    limits = tuple(EngineObjective(query, one.statistic, one.limit_s) for query, one in asked.items())
+    limits = tuple(EngineObjective(query, objective.statistic, objective.limit_s) for query, objective in asked.items())
     return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like)
 
 

@@ -246,7 +246,7 @@ class _Sizing:
         points: list[dict[str, Any]] = []
         best: PoolSize | None = None
         for quick in bench.sweep(1 + growth, sizes, like=self.like[name]):
-            answers = [one for one in (quick, searched.get(quick.nodes), best) if one is not None]
+            answers = [answer for answer in (quick, searched.get(quick.nodes), best) if answer is not None]
             best = min(answers, key=badness)
             points.append(curve_point(best, name) | {"nodes": quick.nodes, "cost_per_hour": quick.cost_per_hour})
         return points

@@ -201,7 +201,7 @@ def config_detail(config: RefinedConfig) -> ConfigView:
     """A configuration with its first parts, each beside what was in force before it."""
     parts, schedules = config_parts(config), config_schedules(config)
     before: dict[str, Any] = next((part.before["settings"] for part in parts if part.before), {})
-    was: dict[str, Any] = next((one.before["schedule"] for one in schedules if one.before), {})
+    was: dict[str, Any] = next((part.before["schedule"] for part in schedules if part.before), {})
     rollout = Rollout.objects.filter(config=config).first() or Rollout.objects.filter(back=config).first()
     return ConfigView(
         config=config,

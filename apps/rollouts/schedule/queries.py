@@ -34,7 +34,7 @@ class ScheduledQuery:
     @cached_property
     def sweeps(self) -> list[Sweep]:
         """Sweeps, oldest first; a window issued again is another sweep."""
-        return sorted((sweep for row in self.rows for sweep in row.sweeps), key=lambda one: one.emitted_us)
+        return sorted((sweep for row in self.rows for sweep in row.sweeps), key=lambda sweep: sweep.emitted_us)
 
     @property
     def last(self) -> EpochRow | None:

@@ -65,7 +65,7 @@ class RecentLoad:
         if flow is None or not flow.in_eps or not operators:
             return None
         flows = {operator.operator: operator for operator in flow.operators}
-        priors = {one["id"]: (k, one) for k, one in enumerate((document or {}).get("operators", ()))}
+        priors = {operator["id"]: (k, operator) for k, operator in enumerate((document or {}).get("operators", ()))}
         record_bytes = (document or {}).get("record_bytes", ())
         relay, cost_s, sizes, came = [], [], [flow.in_bytes_s / flow.in_eps], flow.in_eps
         for operator in operators:
