@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.words import counted
+
 __all__ = [
     "DocumentError",
     "EngineError",
@@ -61,9 +63,9 @@ class DocumentError(EngineError):
 
     def __init__(self, faults: Iterable[Fault], what: str = "deployment document") -> None:
         listed = tuple(faults)
-        count = "1 fault" if len(listed) == 1 else f"{len(listed)} faults"
-        first = f"; first: {listed[0]}" if listed else ""
-        super().__init__(f"The {what} has {count}{first}", listed)
+        count = counted(len(listed), "fault")
+        message = f"The {what} has {count}; first: {listed[0]}" if listed else f"The {what} has {count}"
+        super().__init__(message, listed)
 
 
 class OptionError(EngineError):

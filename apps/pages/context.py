@@ -25,7 +25,7 @@ from apps.jobs.models import FINISHED, Job, JobState
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.telemetry.models import Agent
-from apps.ui.numbers import counted
+from engine.words import counted
 
 __all__ = ["NavItem", "PageFrame", "clusters_with_counts", "frame", "url_of"]
 

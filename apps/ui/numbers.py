@@ -14,7 +14,6 @@ __all__ = [
     "as_float",
     "bytes_size",
     "count",
-    "counted",
     "cps",
     "factor",
     "money",
@@ -200,8 +199,3 @@ def count(value: Any) -> str:
     if number is None:
         return MISSING
     return _fixed(number, 0) if abs(number) < 10_000 else str(scaled(number))
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 gap`, `2 gaps`, `2 queries` where `plural` says so."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"

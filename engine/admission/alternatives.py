@@ -12,9 +12,7 @@ from engine.admission.evaluation import Evaluation, list_effects
 from engine.admission.moves import find_move, find_moves, find_new_placement
 from engine.admission.reasons import (
     Reason,
-    count_words,
     estimate_words,
-    list_words,
     load_words,
     outcome_words,
     percent_words,
@@ -25,6 +23,7 @@ from engine.admission.reasons import (
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
+from engine.words import counted, listed
 
 __all__ = ["Alternative", "find_alternatives", "find_objective", "verdict_of"]
 
@@ -173,8 +172,10 @@ def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change
         for move in new
         if move["operator"] in question.running.operator_index
     )
-    moving = f" They move {state / 1e6:.3g}\u00a0MB of state." if state else ""
-    return f"Move {list_words(where)}", f"{_estimate_sentence(question, settled)}{moving}"
+    sentences = [_estimate_sentence(question, settled)]
+    if state:
+        sentences.append(f"They move {state / 1e6:.3g}\u00a0MB of state.")
+    return f"Move {listed(where)}", " ".join(sentences)
 
 
 def _core(deployment: Deployment, place: Replica) -> str:
@@ -186,7 +187,7 @@ def _core(deployment: Deployment, place: Replica) -> str:
 def _place_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    title = f"Place {count_words(len(new), 'operator')} elsewhere than asked for"
+    title = f"Place {counted(len(new), 'operator')} elsewhere than asked for"
     return title, _estimate_sentence(question, settled)
 
 
@@ -221,10 +222,11 @@ def _node_words(
     like = question.running.nodes[question.running.node_index[added[0]["like"]]]
     share = added[0]["capacity_cps"] * added[0]["cores"] / node_capacity_cps(like)
     size = f"with {percent_words(share)} of the capacity of {like.id}" if share < 0.995 else f"like {like.id}"
-    title = f"Add {'a node' if len(added) == 1 else count_words(len(added), 'node')} {size}"
-    price = like.price_per_hour
-    cost = f" A node like {like.id} costs {price:.2f} per hour." if price else ""
-    return title, f"{_estimate_sentence(question, settled)}{cost}"
+    title = f"Add a node {size}" if len(added) == 1 else f"Add {len(added)} nodes {size}"
+    sentences = [_estimate_sentence(question, settled)]
+    if like.price_per_hour:
+        sentences.append(f"A node like {like.id} costs {like.price_per_hour:.2f} per hour.")
+    return title, " ".join(sentences)
 
 
 def _objective_words(
@@ -232,6 +234,8 @@ def _objective_words(
 ) -> tuple[str, str]:
     own = settled.evaluation.outcomes[question.candidate.query]
     title = f"Ask for {seconds_words(new[0]['bound_s'])[0]} instead"
-    upper = f" and may be up to {seconds_words(own.upper_s)[0]}" if own.high_s is not None else ""
-    estimated = f"Its {statistic_words(own.statistic)} is estimated at {outcome_words(own)}{upper}."
-    return title, f"{estimated} Nothing else changes."
+    statistic, estimated = statistic_words(own.statistic), outcome_words(own)
+    if own.high_s is None:
+        return title, f"Its {statistic} is estimated at {estimated}. Nothing else changes."
+    upper = seconds_words(own.upper_s)[0]
+    return title, f"Its {statistic} is estimated at {estimated} and may be up to {upper}. Nothing else changes."

@@ -11,12 +11,13 @@ from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, read_changes
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.policy import AdmissionPolicy, read_policy
-from engine.admission.reasons import Reason, estimate_words, evidence_of, list_words, reasons_of, statistic_words
+from engine.admission.reasons import Reason, estimate_words, evidence_of, reasons_of, statistic_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
+from engine.words import listed
 
 __all__ = ["AdmissionDecision", "command", "decide"]
 
@@ -221,7 +222,6 @@ def _headline(
 ) -> str:
     """Headline: one sentence that states the finding with its numbers."""
     name = question.candidate.query
-    own = after.outcomes[name]
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
         wait = duration((start.scenario.start_p - 1) * question.running.subinterval_s)
@@ -233,20 +233,32 @@ def _headline(
         bad = sorted((reason for reason in reasons if reason.severity == "bad"), key=lambda r: rank.get(r.code, 2))
         first = bad[0]
         others = [reason.id for reason in bad[1:] if reason.code in rank]
-        theirs = "its own" if len(others) == 1 else "theirs"
-        return first.message + (f"; {list_words(others)} would miss {theirs} too" if others else "")
+        if not others:
+            return first.message
+        if len(others) == 1:
+            return f"{first.message}; {others[0]} would miss its own too"
+        return f"{first.message}; {listed(others)} would miss theirs too"
     if verdict == "review":
         return next(reason.message for reason in reasons if reason.review)
-    changed = " with the changes" if verdict == "admit_with_changes" else ""
+    return _passing_headline(name, verdict == "admit_with_changes", after)
+
+
+def _passing_headline(name: str, changed: bool, after: Evaluation) -> str:
+    own = after.outcomes[name]
+    statistic, estimate = statistic_words(own.statistic), estimate_words(own)
     over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
     if over:
-        late = f"{list_words(over)} {'misses its' if len(over) == 1 else 'miss their'} objective with or without it"
-        return f"{name} may run{changed}: its {statistic_words(own.statistic)} would be {estimate_words(own)}; {late}"
+        may_run = f"{name} may run: its {statistic} would be {estimate}"
+        if changed:
+            may_run = f"{name} may run with the changes: its {statistic} would be {estimate}"
+        if len(over) == 1:
+            return f"{may_run}; {over[0]} misses its objective with or without it"
+        return f"{may_run}; {listed(over)} miss their objective with or without it"
     if own.bound_s is None:
-        return f"Every objective holds with {name}: its {statistic_words(own.statistic)} would be {estimate_words(own)}"
-    return (
-        f"Every objective holds{changed}: the {statistic_words(own.statistic)} of {name} would be {estimate_words(own)}"
-    )
+        return f"Every objective holds with {name}: its {statistic} would be {estimate}"
+    if changed:
+        return f"Every objective holds with the changes: the {statistic} of {name} would be {estimate}"
+    return f"Every objective holds: the {statistic} of {name} would be {estimate}"
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:

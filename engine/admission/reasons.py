@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.admission.evaluation import Evaluation, QueryOutcome
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
+from engine.estimation.reports import Bottleneck
+from engine.words import counted, listed
 
 __all__ = [
     "Reason",
-    "count_words",
     "estimate_words",
     "evidence_of",
-    "list_words",
     "load_words",
     "outcome_words",
     "percent_words",
@@ -105,18 +105,6 @@ def percent_words(share: float) -> str:
     return f"{100 * share:.0f}%"
 
 
-def count_words(number: int, one: str, many: str | None = None) -> str:
-    """``1 query`` or ``3 queries``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def list_words(names: Sequence[str], most: int = 3) -> str:
-    """Names in a row: ``a``, ``a and b``, ``a, b and 4 more``."""
-    if len(names) > most:
-        return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
-    return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else tuple(names))
-
-
 @dataclass(frozen=True)
 class Reason:
     """One finding.
@@ -187,11 +175,9 @@ def _objectives(
         message = f"{name} has no objective: only its effect on the others is judged"
         yield Reason("no_objective", "info", "query", name, message, value=own.estimate_s)
     elif own.state == "breached":
-        verb = f"{name} would miss its objective: its {statistic_words(own.statistic)} would be {estimate_words(own)}"
-        message = f"{verb}{_cause(name, scenario, after, own)}"
-        yield _query_reason("objective_breached", "bad", own, message, question)
+        yield _query_reason("objective_breached", "bad", own, _own_miss(after, own), question)
     elif own.state == "at_risk":
-        message = f"{name} may miss its objective: {_up_to(own)}"
+        message = f"{name} may miss its objective: {_risk_words(own)}"
         yield _query_reason("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
     elif own.bound_s < own.resolution_s:
         message = f"The objective of {name} is finer than an estimate can tell: it would be {estimate_words(own)}"
@@ -208,19 +194,23 @@ def _neighbour(
     now = after.outcomes[was.query]
     worse_s = now.estimate_s - was.estimate_s
     if now.state == "breached" and was.state != "breached":
-        cause = _cause(question.candidate.query, scenario, after, now)
-        message = f"{was.query} would miss its objective: {_from_to(was, now)}{cause}"
+        message = _neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
         return _query_reason("neighbour_breached", "bad", now, message, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
-        already = f"{was.query} misses its objective already and would get worse"
-        return _query_reason("neighbour_breached", "bad", now, f"{already}: {_from_to(was, now)}", question)
+        message = f"{was.query} misses its objective already and would get worse: {_increase_words(was, now)}"
+        return _query_reason("neighbour_breached", "bad", now, message, question)
     if now.state == "breached":
-        change = "stays as it is" if worse_s <= 0 else f"gets worse by only {seconds_words(worse_s)[0]}"
-        message = f"{was.query} misses its objective already ({estimate_words(was)}) and {change}"
+        estimate = estimate_words(was)
+        message = f"{was.query} misses its objective already ({estimate}) and stays as it is"
+        if worse_s > 0:
+            only = seconds_words(worse_s)[0]
+            message = f"{was.query} misses its objective already ({estimate}) and gets worse by only {only}"
         return _query_reason("neighbour_already_over", "info", now, message, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
-        message = f"{was.query} {'may miss its objective' if news else 'is at risk already'}: {_up_to(now)}"
+        message = f"{was.query} is at risk already: {_risk_words(now)}"
+        if news:
+            message = f"{was.query} may miss its objective: {_risk_words(now)}"
         review = news and question.policy.review_at_risk
         return _query_reason("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
     return None
@@ -248,28 +238,48 @@ def _query_reason(
     )
 
 
-def _from_to(was: QueryOutcome, now: QueryOutcome) -> str:
+def _increase_words(was: QueryOutcome, now: QueryOutcome) -> str:
     first, last, bound = seconds_words(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
     if was.estimate_s < was.resolution_s:
         first = outcome_words(was)
     return f"its {statistic_words(now.statistic)} would go from {first} to {last}, against {bound}"
 
 
-def _up_to(outcome: QueryOutcome) -> str:
+def _risk_words(outcome: QueryOutcome) -> str:
     estimate, high, bound = seconds_words(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
-    about = f"its {statistic_words(outcome.statistic)} is estimated at"
-    return f"{about} {estimate} but may be up to {high}, against {bound}"
+    statistic = statistic_words(outcome.statistic)
+    return f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}"
 
 
-def _cause(candidate: str, scenario: AdmissionScenario, after: Evaluation, outcome: QueryOutcome) -> str:
-    """Clause that names the server because of which a query is late."""
-    bottleneck = outcome.bottleneck
-    if bottleneck is None:
-        return ""
-    place = bottleneck.node or bottleneck.server
-    if candidate != outcome.query and bottleneck.node in scenario.nodes_of(candidate):
-        return f", because both queries use {place}"
-    return f", because {place} would run at {load_words(after.peaks[bottleneck.server])[0]} of its capacity at peak"
+def _own_miss(after: Evaluation, own: QueryOutcome) -> str:
+    """The candidate's miss, with the load of the server that makes it late."""
+    statistic, estimate = statistic_words(own.statistic), estimate_words(own)
+    if own.bottleneck is None:
+        return f"{own.query} would miss its objective: its {statistic} would be {estimate}"
+    place, load = _bottleneck_words(after, own.bottleneck)
+    return (
+        f"{own.query} would miss its objective: its {statistic} would be {estimate}, "
+        f"because {place} would run at {load} of its capacity at peak"
+    )
+
+
+def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: Evaluation) -> str:
+    """A running query's new miss, with the node it shares with the candidate or the load that makes it late."""
+    now = after.outcomes[was.query]
+    increase = _increase_words(was, now)
+    if now.bottleneck is None:
+        return f"{was.query} would miss its objective: {increase}"
+    place, load = _bottleneck_words(after, now.bottleneck)
+    if now.bottleneck.node in candidate_nodes:
+        return f"{was.query} would miss its objective: {increase}, because both queries use {place}"
+    return (
+        f"{was.query} would miss its objective: {increase}, because {place} would run at {load} of its capacity at peak"
+    )
+
+
+def _bottleneck_words(after: Evaluation, bottleneck: Bottleneck) -> tuple[str, str]:
+    """Place and load at its peak."""
+    return bottleneck.node or bottleneck.server, load_words(after.peaks[bottleneck.server])[0]
 
 
 def _overloads(
@@ -290,8 +300,10 @@ def _overloads(
             kind, subject = "node", scenario.deployment.nodes[server.node].id
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
             was, now, bound = load_words(mean_was, mean, most)
-            message = f"{name} would be overloaded: its mean load would go from {was} to {now} of its capacity"
-            message += f", against {bound}"
+            message = (
+                f"{name} would be overloaded: its mean load would go from {was} to {now} of its capacity, "
+                f"against {bound}"
+            )
             yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
             was, now, _ = load_words(peak_was, peak, 1.0)
@@ -320,8 +332,8 @@ def _statistics(question: CandidateQuestion) -> Iterator[Reason]:
     severity = "watch" if policy.review_assumed else "info"
     assumed = [op.id for op in operators if op.evidence is None or op.evidence.kind == "assumed"]
     if assumed:
-        of = count_words(len(operators), "operator")
-        message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {list_words(assumed)}"
+        of = counted(len(operators), "operator")
+        message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {listed(assumed)}"
         yield Reason(
             "assumed_statistics", severity, "statistic", question.candidate.query, message, 0.0,
             float(len(assumed)), "operators", review=policy.review_assumed,
@@ -334,7 +346,8 @@ def _statistics(question: CandidateQuestion) -> Iterator[Reason]:
     if few:
         fewest, name = min(few)
         message = f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
-        message += f" ({count_words(len(few), 'operator')} below that)" if len(few) > 1 else ""
+        if len(few) > 1:
+            message += f" ({len(few)} operators below that)"
         yield Reason(
             "few_events", severity, "operator", name, message, policy.min_events, fewest, "events",
             review=policy.review_assumed,
@@ -355,6 +368,8 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
         return []
     tightest = min(judged, key=lambda o: ((o.bound_s or 1.0) - o.estimate_s) / (o.bound_s or 1.0))
     room = 1.0 - tightest.estimate_s / (tightest.bound_s or 1.0)
-    what = "The objective holds" if len(judged) == 1 else f"All {len(judged)} objectives hold"
-    message = f"{what}; the closest is {tightest.query} at {estimate_words(tightest)} ({percent_words(room)} headroom)"
+    estimated = f"{estimate_words(tightest)} ({percent_words(room)} headroom)"
+    message = f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}"
+    if len(judged) == 1:
+        message = f"The objective holds; the closest is {tightest.query} at {estimated}"
     return [_query_reason("all_hold", "ok", tightest, message, question)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.admission.reasons import count_words, list_words
 from engine.arrays import FloatArray
 from engine.backtest.period import RecordedPeriod, check_period, duration_words
 from engine.backtest.policy import RECORDED, ReplayPolicy
 from engine.backtest.replay import MAX_SEARCHES, PolicyReplay, RequestOutcome, replay
+from engine.words import counted, listed
 
 __all__ = ["backtest_policies"]
 
@@ -183,20 +183,13 @@ def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[
 
 
 def _headline(tested: dict[str, Any], was: dict[str, Any]) -> str:
-    """Headline: the policy's effect in one sentence with numbers."""
-    parts = []
-    if tested["asked"]:
-        parts.append(
-            f"It would have admitted {tested['admitted']} of {tested['asked']}{_difference_words(tested, was)}"
-        )
-    else:
-        parts.append("Nobody asked to be admitted")
-    parts.append(_over_words(tested))
+    """Headline: the policy's effect in clauses with numbers."""
+    clauses = [_admitted_words(tested, was), _over_words(tested)]
     if was["violations"] != tested["violations"]:
-        parts.append(f"as recorded {_over_words(was)}")
+        clauses.append(f"as recorded {_over_words(was)}")
     if tested["moves"]:
-        parts.append(count_words(tested["moves"], "move"))
-    return "; ".join(parts)
+        clauses.append(counted(tested["moves"], "move"))
+    return "; ".join(clauses)
 
 
 def _over_words(report: dict[str, Any]) -> str:
@@ -207,16 +200,25 @@ def _over_words(report: dict[str, Any]) -> str:
     names, longest = [violation["query"] for violation in over], duration_words(over[0]["seconds_over"])
     if len(over) == 1:
         return f"{names[0]} over its objective for {longest}"
-    return f"{list_words(names)} over their objectives, {names[0]} for {longest}"
+    return f"{listed(names)} over their objectives, {names[0]} for {longest}"
 
 
-def _difference_words(tested: dict[str, Any], was: dict[str, Any]) -> str:
-    """Clause about the difference to the recorded admissions."""
-    more = tested["admitted"] - was["admitted"]
+def _admitted_words(tested: dict[str, Any], was: dict[str, Any]) -> str:
+    """Clause about the admissions and their difference to the recorded ones."""
+    admitted, asked = tested["admitted"], tested["asked"]
+    if not asked:
+        return "Nobody asked to be admitted"
+    more = admitted - was["admitted"]
+    number = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
     if more == 0:
-        return ", as many as were"
-    words = dict(enumerate(_NUMBERS, 1)).get(abs(more), str(abs(more)))
-    return f", {words} {'more' if more > 0 else 'fewer'} than {'was' if abs(more) == 1 else 'were'}"
+        return f"It would have admitted {admitted} of {asked}, as many as were"
+    if more == 1:
+        return f"It would have admitted {admitted} of {asked}, one more than was"
+    if more == -1:
+        return f"It would have admitted {admitted} of {asked}, one fewer than was"
+    if more > 0:
+        return f"It would have admitted {admitted} of {asked}, {number} more than were"
+    return f"It would have admitted {admitted} of {asked}, {number} fewer than were"
 
 
 def _notes(period: RecordedPeriod, tested: PolicyReplay) -> list[str]:

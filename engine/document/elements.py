@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray, frozen_array
+from engine.words import listed
 
 __all__ = [
     "STIMULUS_TIME",
@@ -41,8 +42,6 @@ __all__ = [
 
 #: The policy that the bounds of theorems 2 and 3 are proven for; every node's unless it says otherwise.
 STIMULUS_TIME = "stimulus-time"
-
-_NAMED = 3  # nodes that a sentence names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,24 +252,23 @@ def scheduling_words(policies: Mapping[str, str]) -> str:
     by_policy: dict[str, list[str]] = {}
     for node, policy in policies.items():
         by_policy.setdefault(policy, []).append(node)
-    clauses = ((_listed(nodes), "runs" if len(nodes) == 1 else "run", policy) for policy, nodes in by_policy.items())
-    return ", ".join(" ".join(words) for words in clauses)
+    return ", ".join(
+        f"{nodes[0]} runs {policy}" if len(nodes) == 1 else f"{listed(nodes)} run {policy}"
+        for policy, nodes in by_policy.items()
+    )
 
 
 def policy_words(policies: Mapping[str, str]) -> str:
     """Sentence about the upper bound where these nodes run other policies."""
-    bound = "the upper bound is the looser one, for any order within a subinterval"
-    return f"{scheduling_words(policies)}, not stimulus time: {bound}."
+    return (
+        f"{scheduling_words(policies)}, not stimulus time: "
+        "the upper bound is the looser one, for any order within a subinterval."
+    )
 
 
 def scheduling_document(policies: Mapping[str, str]) -> dict[str, Any]:
     """The field `scheduling` of an estimate's result."""
     return {"nodes": dict(policies), "words": policy_words(policies)}
-
-
-def _listed(names: list[str]) -> str:
-    shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def objective_state(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:

@@ -148,8 +148,8 @@ def _refuse_impossible(deployment: Deployment, missing: list[int], options: Mapp
         if not options[deployment.operators[i].id].left(homes)
     ]
     if faults:
-        what = "1 operator fits" if len(faults) == 1 else f"{len(faults)} operators fit"
-        raise InfeasibleError(f"{what} no node", faults)
+        count = len(faults)
+        raise InfeasibleError("1 operator fits no node" if count == 1 else f"{count} operators fit no node", faults)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.document.deployment import Deployment, Operator
 from engine.errors import Fault, InfeasibleError, OptionError, suggestion
+from engine.words import counted
 
 __all__ = ["PlacementLimits", "limits_of", "refuse_impossible_limits"]
 
@@ -120,8 +121,8 @@ def refuse_impossible_limits(limits: PlacementLimits) -> None:
         )
     faults = [*_homeless(limits), *_crowded(limits), *_stuck(limits), *_stateful(limits)]
     if faults:
-        what = "1 constraint" if len(faults) == 1 else f"{len(faults)} constraints"
-        raise InfeasibleError(f"No placement respects {what}; first: {faults[0].message}", faults)
+        count = counted(len(faults), "constraint")
+        raise InfeasibleError(f"No placement respects {count}; first: {faults[0].message}", faults)
 
 
 def _homeless(limits: PlacementLimits) -> Iterator[Fault]:

@@ -229,7 +229,7 @@ class PlacementSearch:
         def named(match: re.Match[str]) -> str:
             numbers = [int(number) for number in re.findall(r"\d+", match[2])]
             names = dict.fromkeys(items.coarse.operators[items.operator[k]].id for k in numbers)
-            return f"operator{'' if len(names) == 1 else 's'} {', '.join(names)}"
+            return f"operator {next(iter(names))}" if len(names) == 1 else f"operators {', '.join(names)}"
 
         faults = [
             Fault("constraints", re.sub(r"\bitems?( \[?|\[)(\d+(?:, \d+)*)\]?", named, fault.message))

@@ -56,12 +56,13 @@ class ObjectiveMiss:
 
     @property
     def message(self) -> str:
-        lost = f" with {self.lost} lost" if self.lost else ""
-        where = ""
-        if self.report and self.report.bottleneck:
-            bottleneck = self.report.bottleneck
-            where = f"; {bottleneck.server} falls behind in subintervals {bottleneck.from_p} to {bottleneck.to_p}"
-        return f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s{lost}{where}"
+        text = f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s"
+        if self.lost:
+            text = f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s with {self.lost} lost"
+        if self.report is None or self.report.bottleneck is None:
+            return text
+        bottleneck = self.report.bottleneck
+        return f"{text}; {bottleneck.server} falls behind in subintervals {bottleneck.from_p} to {bottleneck.to_p}"
 
 
 def on_nodes(deployment: Deployment, placement: Placement, names: Sequence[str], lost: str | None = None) -> Deployment:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.provisioning.combinations import NodeType
-from engine.provisioning.pool.bounds import Refutation, splits_text
+from engine.provisioning.pool.bounds import Refutation, beyond_sentence, split_sentence
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof
 from engine.provisioning.pool.search import PoolAnswer
 from engine.provisioning.pool.solver import PoolSize
+from engine.words import listed
 
-__all__ = ["MixAnswer", "of_pool"]
+__all__ = ["MixAnswer", "mix_text", "of_pool"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,23 +67,43 @@ class MixAnswer:
 
     @property
     def message(self) -> str:
-        every, before = "every objective", ""
+        return " ".join(self._none_found() if self.counts is None else self._found(self.counts))
+
+    def _none_found(self) -> Iterator[str]:
         if self.beyond:
-            count = "1 objective" if len(self.beyond) == 1 else f"{len(self.beyond)} objectives"
-            before = f"{count} kept by no number of such nodes (first: {self.beyond[0].message}). Without: "
-            every = "the other objectives"
-        if self.counts is None:
-            why = f"; {self.proofs[0].message}" if self.proofs else ""
-            given = "no mix within the limits" if self.complete else "no mix among those looked at"
-            return f"{before}{given} keeps {every}{why}"
-        words = " and ".join(f"{count} {name}" for name, count in self.counts.items() if count) or "no new node"
-        sure = "every cheaper mix is proven too small" if self.proven else "no cheaper mix was found"
-        least = self.least_cost_per_hour
-        if not self.proven and least is not None and self.cost_per_hour is not None and least < self.cost_per_hour:
-            sure += f"; by bound it is at least {least:g} per hour"
-        flow = "" if self.confirmed else "; Flow does not confirm it"
-        split = splits_text(self.splits)
-        return f"{before}{words} at {self.cost_per_hour:g} per hour; {sure}{flow}{'. ' if split else ''}{split}"
+            yield beyond_sentence(self.beyond)
+        which = (bool(self.beyond), self.complete)
+        yield {
+            (False, True): "No mix within the limits keeps every objective.",
+            (False, False): "No mix among those looked at keeps every objective.",
+            (True, True): "No mix within the limits keeps the others.",
+            (True, False): "No mix among those looked at keeps the others.",
+        }[which]
+        if self.proofs:
+            yield f"The nearest does not do: {self.proofs[0].message}."
+
+    def _found(self, counts: Mapping[str, int]) -> Iterator[str]:
+        if self.beyond:
+            yield beyond_sentence(self.beyond)
+        if any(counts.values()):
+            yield f"{mix_text(counts)} at {self.cost_per_hour:g} per hour."
+        else:
+            yield "No new node is needed."
+        if self.proven:
+            yield "Every cheaper mix is proven too small."
+        elif self._is_bounded:
+            yield f"No cheaper mix was found; by bound it is at least {self.least_cost_per_hour:g} per hour."
+        else:
+            yield "No cheaper mix was found."
+        if not self.confirmed:
+            yield "Flow does not confirm it."
+        if self.splits:
+            yield split_sentence(self.splits)
+
+    @property
+    def _is_bounded(self) -> bool:
+        least, cost = self.least_cost_per_hour, self.cost_per_hour
+        return least is not None and cost is not None and least < cost
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -107,6 +128,11 @@ class MixAnswer:
             "confirmation": self.confirmation,
             "message": self.message,
         }
+
+
+def mix_text(counts: Mapping[str, int]) -> str:
+    """New nodes by type: `2 small and 1 large`."""
+    return listed([f"{count} {name}" for name, count in counts.items() if count], len(counts)) or "no new node"
 
 
 def of_pool(answer: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:

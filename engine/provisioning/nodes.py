@@ -11,6 +11,7 @@ from typing import Any
 from engine.arrays import frozen_array
 from engine.document.deployment import Constraints, Deployment, Node, Operator, Replica, with_node_like
 from engine.errors import DocumentError, Fault, suggestion
+from engine.words import counted
 
 __all__ = [
     "PoolRange",
@@ -35,7 +36,8 @@ def add_nodes(deployment: Deployment, change: dict[str, Any]) -> Step:
     if "capacity_cps" in change:
         given |= {"capacity_cps": change["capacity_cps"], "capacity_series_cps": None}
     grown = grow_nodes(deployment, replace(model, labels={}, **given), count, like)
-    return grown, f"{_nodes(count)} added{f' like {like}' if like else ''}"
+    nodes = counted(count, "node")
+    return grown, f"{nodes} added like {like}" if like else f"{nodes} added"
 
 
 def grow_nodes(deployment: Deployment, model: Node, count: int, like: str | None) -> Deployment:
@@ -108,7 +110,7 @@ def _scaled(node: Node, by: float) -> Node:
 def resize_pool(deployment: Deployment, pool: str, count: int) -> Step:
     """A pool of `count` nodes: the last of its list go, or more come like the last one."""
     members = [node for node in deployment.nodes if node.pool == pool]
-    words = f"pool {pool} from {len(members)} to {_nodes(count)}"
+    words = f"pool {pool} from {len(members)} to {counted(count, 'node')}"
     if count <= len(members):
         return lose_nodes(deployment, {node.id for node in members[count:]}), words
     return grow_nodes(deployment, replace(members[-1], labels={}), count - len(members), members[-1].id), words
@@ -118,10 +120,6 @@ def cost_per_hour(nodes: Collection[Node]) -> float | None:
     """Price of some nodes together; None where one has no price."""
     prices = [node.price_per_hour for node in nodes]
     return None if None in prices else float(sum(price or 0.0 for price in prices))
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 @dataclass(frozen=True, eq=False)

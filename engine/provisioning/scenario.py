@@ -57,9 +57,9 @@ def place_unplaced(
 
 def _refuse(deployment: Deployment, missing: Sequence[str]) -> None:
     if missing:
-        count = "1 operator has" if len(missing) == 1 else f"{len(missing)} operators have"
         faults = [_fault(deployment, name, 'it has no place; allowed: place "fill" or "search"') for name in missing]
-        raise InfeasibleError(f"{count} no place", faults)
+        count = len(missing)
+        raise InfeasibleError("1 operator has no place" if count == 1 else f"{count} operators have no place", faults)
 
 
 def _fault(deployment: Deployment, name: str, why: str) -> Fault:

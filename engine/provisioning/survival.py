@@ -16,11 +16,13 @@ from engine.estimation.estimate import Progress
 from engine.estimation.reports import QueryReport
 from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
+from engine.words import listed
 
 __all__ = ["Survival", "lose_each"]
 
 _NEAR = 0.8  # of a bound: from there on Flow is asked too
 _RUN = 5  # a run of Flow, in units of a loss by Mace, for the progress told
+_NAMED = 6  # names in a list, the last of a longer one being the number of those left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +63,10 @@ class Survival:
         bad = [node for node, outcome in self.losses.items() if outcome.refusal is not None or self.breaks(node)]
         if not bad:
             return "the loss of any one node breaks no objective that is kept now"
-        broken = dict.fromkeys(query for node in bad for query in self.breaks(node))
-        return f"the loss of {_some(bad)} breaks {_some(list(broken)) or 'what runs'}"
+        broken = list(dict.fromkeys(query for node in bad for query in self.breaks(node)))
+        if not broken:
+            return f"the loss of {listed(bad, _NAMED)} breaks what runs"
+        return f"the loss of {listed(bad, _NAMED)} breaks {listed(broken, _NAMED)}"
 
 
 def lose_each(
@@ -194,8 +198,3 @@ class _Quick:
         """Node of every replica that a query waits for, query by query."""
         of_server = np.array([-1 if server.node is None else server.node for server in self.deployment.servers])
         return np.asarray(of_server[self.deployment.layout.rep_server[self._closures[1]]])
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more

@@ -25,6 +25,7 @@ from engine.rollouts.measures import (
     measure_windows,
     windows_in,
 )
+from engine.words import counted
 
 __all__ = ["MIN_RECORDS", "CaseVerdict", "GuardHealth", "StageFigure", "StageVerdict", "judge_case", "judge_stage"]
 
@@ -251,9 +252,8 @@ def _measure_text(case: GuardCase, sides: ComparedSides, measure: Measure) -> st
     agents, control = len(sides.canary), len(sides.control)
     change = f"{_rounded_text(measure.change * times, 3, '+')}{_uncertainty_text(measure, times)}{ending}"
     text = (
-        f"{case.query}: {_LABELS[measure.key]} {_change_text(measure, scale, unit)} at {agents} "
-        f"agent{'s' if agents != 1 else ''}, {change} "
-        f"(limit {measure.limit * times:+.3g}{ending})"
+        f"{case.query}: {_LABELS[measure.key]} {_change_text(measure, scale, unit)} at {counted(agents, 'agent')}, "
+        f"{change} (limit {measure.limit * times:+.3g}{ending})"
     )
     if measure.control_before is not None and measure.control_after is not None:
         meanwhile = f"{measure.control_before * scale:.4g} → {measure.control_after * scale:.4g}{unit}"

@@ -21,7 +21,8 @@ from apps.pages.accuracy.latency import LatencyPart, latency_parts
 from apps.pages.overview.findings import Stat
 from apps.telemetry.configs import live_served
 from apps.ui.charts import Chart
-from apps.ui.numbers import MISSING, Quantity, count, counted, factor, percent, ratio
+from apps.ui.numbers import MISSING, Quantity, count, factor, percent, ratio
+from engine.words import counted
 
 __all__ = ["SPANS", "AccuracyFacts", "bias_text"]
 

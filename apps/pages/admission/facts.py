@@ -29,8 +29,9 @@ from apps.pages.queries.facts import statistic_words
 from apps.queries.choices import QueryState
 from apps.telemetry.configs import live_served
 from apps.ui.marks import VERDICTS, Mark
-from apps.ui.numbers import Quantity, counted, percent, seconds
+from apps.ui.numbers import Quantity, percent, seconds
 from apps.ui.times import time_tag
+from engine.words import counted
 
 __all__ = ["AdmissionDetail", "AdmissionPowers", "LiveWaits", "live_waits"]
 

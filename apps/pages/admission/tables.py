@@ -21,10 +21,11 @@ from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text, statistic_text
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
-from apps.ui.numbers import MISSING, Quantity, counted, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, cps, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.words import counted
 
 __all__ = [
     "AlternativeRow",

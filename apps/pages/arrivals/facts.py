@@ -23,11 +23,12 @@ from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark
-from apps.ui.numbers import Quantity, count, counted, factor, rate, scaled, seconds, significant
+from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, significant
 from apps.ui.pictures import sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
 from engine.arrays import FloatArray
+from engine.words import counted
 
 __all__ = ["SourceDetail", "arrivals_sentence", "arrivals_table", "rate_chart", "reader_links"]
 

@@ -15,9 +15,10 @@ from apps.planning.backtests.selectors import RecordedReach, recorded_reaches
 from apps.planning.models import BacktestRun
 from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import state_mark
-from apps.ui.numbers import counted, percent, seconds
+from apps.ui.numbers import percent, seconds
 from apps.ui.times import short
 from engine.backtest.period import duration_words
+from engine.words import counted
 
 __all__ = [
     "BacktestFacts",

@@ -23,9 +23,10 @@ from apps.pages.overview.findings import NodeLine, Stat
 from apps.queries.models import Placement
 from apps.ui.charts import Chart, Series, elapsed_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
-from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, cps, percent, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table, state_choices
+from engine.words import counted
 
 __all__ = ["NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
 

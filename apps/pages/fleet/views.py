@@ -21,7 +21,7 @@ from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
-from apps.ui.numbers import counted
+from engine.words import counted
 
 __all__ = [
     "EXAMPLE",

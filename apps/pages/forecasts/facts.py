@@ -29,8 +29,9 @@ from apps.planning.forecasts.selectors import (
 )
 from apps.planning.models import Forecast, LoadHistory
 from apps.ui.charts import Chart, ChartMark, Series, time_axis
-from apps.ui.numbers import MISSING, Quantity, counted, percent, rate, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, percent, rate, ratio, seconds
 from engine.forecasts.regret import LeastRegret
+from engine.words import counted
 
 __all__ = ["ForecastFacts", "history_chart", "load_chart", "moment", "query_chart"]
 

@@ -16,9 +16,10 @@ from apps.pages.overview.tables import state_and_name
 from apps.planning.forecasts.selectors import histories_visible
 from apps.planning.models import LoadHistory
 from apps.ui.marks import evidence_mark
-from apps.ui.numbers import MISSING, counted, percent, rate, seconds
+from apps.ui.numbers import MISSING, percent, rate, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import time_tag
+from engine.words import counted
 
 __all__ = ["histories_table", "outlook_table"]
 

@@ -17,7 +17,8 @@ from apps.pages.sources.facts import moment_of
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.ui.charts import Chart, Series, time_axis
-from apps.ui.numbers import counted, seconds, significant
+from apps.ui.numbers import seconds, significant
+from engine.words import counted
 
 __all__ = ["LivePictures", "value_text"]
 

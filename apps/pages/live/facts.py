@@ -38,9 +38,10 @@ from apps.telemetry.choices import LiveState
 from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.ui.marks import Mark
-from apps.ui.numbers import Quantity, count, counted, seconds
+from apps.ui.numbers import Quantity, count, seconds
 from apps.ui.tables import Column, Table
 from apps.ui.times import ago
+from engine.words import counted
 
 __all__ = ["LiveView", "live_stats", "results_table"]
 

@@ -22,9 +22,10 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import BATCH_SIZE, batch_pause_s, plan_batches
 from apps.planning.placements.selectors import PlacementStanding, placement_standing
 from apps.planning.placements.services import live_topic
-from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.tables import Table
 from apps.ui.times import time_tag
+from engine.words import counted
 
 __all__ = ["PlacementRunFacts", "SearchProgress"]
 

@@ -20,8 +20,9 @@ from apps.fleet.models import Cluster, Node
 from apps.pages.context import url_of
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of
 from apps.queries.models import Placement
-from apps.ui.numbers import MISSING, Quantity, counted, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, ratio, seconds
 from apps.ui.pictures import heat_strip
+from engine.words import counted
 
 __all__ = ["CoreLine", "CoreMoment", "NodeChange", "NodePicture", "NodesChanged", "NodesNow", "server_name"]
 

@@ -18,10 +18,11 @@ from apps.planning.filters import PlacementFilter
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.selectors import placements_visible
 from apps.ui.marks import STATES, state_icon, state_mark
-from apps.ui.numbers import MISSING, Quantity, bytes_size, counted, percent, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.words import counted
 
 __all__ = [
     "finding_words",

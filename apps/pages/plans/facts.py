@@ -15,8 +15,9 @@ from apps.planning.choices import RunState
 from apps.planning.models import PlanComparison
 from apps.queries.choices import QueryState
 from apps.ui.dag import DagEdge, DagNode, dag_picture
-from apps.ui.numbers import Quantity, count, counted, cps, percent, seconds, seconds_range, significant
+from apps.ui.numbers import Quantity, count, cps, percent, seconds, seconds_range, significant
 from apps.ui.svg.shapes import path, picture
+from engine.words import counted
 
 __all__ = [
     "ComparisonFacts",

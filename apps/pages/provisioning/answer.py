@@ -16,7 +16,8 @@ from apps.pages.overview.tables import objective_text
 from apps.pages.provisioning.charts import BenchChart
 from apps.pages.provisioning.forms import inputs_query
 from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, BenchQuestion, BenchSize, BenchSweep
-from apps.ui.numbers import Quantity, counted, cps, factor, money, seconds, seconds_range
+from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
+from engine.words import counted
 
 __all__ = ["BenchAnswer", "BenchPoolRow", "BenchQueryRow"]
 

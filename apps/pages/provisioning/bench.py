@@ -22,7 +22,8 @@ from apps.planning.what_ifs.selectors import what_if_same, what_ifs_visible
 from apps.planning.what_ifs.services import question_fingerprint
 from apps.planning.what_ifs.sweeps import BenchQuestion, bench_question
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
-from apps.ui.numbers import counted, rate
+from apps.ui.numbers import rate
+from engine.words import counted
 
 __all__ = ["BenchFacts"]
 

@@ -14,7 +14,8 @@ from apps.pages.provisioning.tables import outcome_mark, outcome_state
 from apps.planning.choices import Find
 from apps.planning.models import WhatIf
 from apps.planning.what_ifs.sweeps import BenchSweep
-from apps.ui.numbers import MISSING, counted, factor, money, percent, seconds, seconds_range
+from apps.ui.numbers import MISSING, factor, money, percent, seconds, seconds_range
+from engine.words import counted
 
 __all__ = [
     "RESULTS",

@@ -33,7 +33,8 @@ from apps.planning.what_ifs.selectors import (
 )
 from apps.planning.what_ifs.services import scenario_create, scenario_delete, what_if_request
 from apps.ui.feedback import toast
-from apps.ui.numbers import counted, money
+from apps.ui.numbers import money
+from engine.words import counted
 
 __all__ = [
     "BenchPage",

@@ -18,8 +18,9 @@ from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement
 from apps.ui.charts import Chart, ChartMark, Series, elapsed_axis, time_axis
 from apps.ui.dag import DagEdge, DagNode, dag_picture
-from apps.ui.numbers import Quantity, counted, percent, rate, seconds, significant
+from apps.ui.numbers import Quantity, percent, rate, seconds, significant
 from apps.ui.svg.shapes import path, picture, rect, swatch
+from engine.words import counted
 
 __all__ = ["PlanPicture", "Step", "history_chart", "latency_chart"]
 

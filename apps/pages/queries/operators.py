@@ -17,9 +17,10 @@ from apps.measurements.selectors import OperatorEvidence, evidence_of_operators
 from apps.pages.overview.findings import NodeLine
 from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import Operator, Placement, Query
-from apps.ui.numbers import MISSING, count, counted, percent, ratio, scaled, seconds, significant
+from apps.ui.numbers import MISSING, count, percent, ratio, scaled, seconds, significant
 from apps.ui.pictures import heat_strip
 from apps.ui.times import clock_time
+from engine.words import counted
 
 __all__ = ["MeasuredOperators", "PlaceLine", "PlacementLines"]
 

@@ -34,7 +34,7 @@ from apps.reports.services import (
 )
 from apps.ui.feedback import toast
 from apps.ui.marks import state_icon, state_mark
-from apps.ui.numbers import counted
+from engine.words import counted
 
 __all__ = [
     "DefinitionCrud",

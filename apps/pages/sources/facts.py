@@ -21,8 +21,9 @@ from apps.rollouts.rollout.selectors import RolloutAction, RolloutFigure, Rollou
 from apps.telemetry.choices import AgentState
 from apps.telemetry.ingest.streams import stream_state
 from apps.ui.marks import Mark
-from apps.ui.numbers import MISSING, count, counted, percent, seconds
+from apps.ui.numbers import MISSING, count, percent, seconds
 from apps.ui.times import ago
+from engine.words import counted
 
 __all__ = ["RolloutPanel", "SourcesFinding", "StreamCard", "StreamQuery", "moment_of", "source_tabs"]
 

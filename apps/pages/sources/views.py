@@ -23,7 +23,7 @@ from apps.telemetry.agents.services import enrolment_create, enrolment_revoke
 from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import enrolments_listed, source_readers, sources_listed, tables_listed
-from apps.ui.numbers import counted
+from engine.words import counted
 
 __all__ = ["AgentEnrol", "SourceCrud", "SourcesPage", "TableCrud", "TokenRevoke"]
 

@@ -16,8 +16,8 @@ from apps.core.limits import MAX_EVENTS_PER_COUNT, MAX_TRACE_ROWS
 from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace
 from apps.queries.arrivals.text import TableLayout, find_layout, open_text, rows_of
 from apps.queries.arrivals.times import NUMBER_FORMATS, format_of, iso_utc, parser_of, zone_of
-from apps.ui.numbers import counted
 from engine.arrays import FloatArray
+from engine.words import counted
 
 __all__ = [
     "SAMPLE_ROWS",

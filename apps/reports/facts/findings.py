@@ -11,7 +11,8 @@ from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun
 from apps.fleet.choices import NodeState
 from apps.reports.choices import ReportKind
-from apps.ui.numbers import counted, percent, ratio, seconds
+from apps.ui.numbers import percent, ratio, seconds
+from engine.words import counted
 
 __all__ = ["report_finding", "risk_facts"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from apps.fleet.models import Cluster
 from apps.queries.snapshots.cluster import Snapshot
 from apps.reports.notation import money
-from apps.ui.numbers import counted, percent
+from apps.ui.numbers import percent
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.provisioning.mix import cheapest_mix
@@ -22,6 +22,7 @@ from engine.provisioning.pool.search import PoolAnswer
 from engine.provisioning.question import PoolQuestion
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import Survival, lose_each
+from engine.words import counted
 
 __all__ = ["badness", "curve_point", "extra_cost", "finding", "mix_choice", "plus", "pool_choice", "purchase_facts"]
 

@@ -10,7 +10,7 @@ from engine.jarvis.adaptation.control import EpochObservation, EpochState, Phase
 from engine.jarvis.adaptation.operator_models import PipelineModel
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["Method", "MethodEpoch", "MethodStep", "in_epochs", "keep_load_factors", "moves_in_words", "use_in_words"]
+__all__ = ["Method", "MethodEpoch", "MethodStep", "keep_load_factors", "moves_in_words", "use_in_words"]
 
 _NAMED = 2  # load factors that a sentence names
 
@@ -86,17 +86,6 @@ def use_in_words(observation: EpochObservation) -> str:
         share = observation.overflow / observation.n_records
         words += f", {share:.1%} of the records overflowed".replace("%", " %")
     return words
-
-
-def in_epochs(count: int) -> str:
-    """Words for a number of epochs.
-
-    Examples
-    --------
-    >>> in_epochs(1), in_epochs(30)
-    ('1 epoch', '30 epochs')
-    """
-    return f"{count} epoch" if count == 1 else f"{count} epochs"
 
 
 def keep_load_factors(epoch: MethodEpoch, state: EpochState, why: str = "") -> MethodStep:

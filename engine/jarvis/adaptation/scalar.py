@@ -11,13 +11,13 @@ from engine.jarvis.adaptation.guards import Conditions, FailingOperators, Obtain
 from engine.jarvis.adaptation.method import (
     MethodEpoch,
     MethodStep,
-    in_epochs,
     keep_load_factors,
     moves_in_words,
     use_in_words,
 )
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS, PipelineModel
 from engine.jarvis.partition import Frontier, shares
+from engine.words import counted
 
 __all__ = ["Ask", "LoadFactorPlan", "ScalarMethod", "best_plan", "floor_within", "with_floor"]
 
@@ -193,7 +193,8 @@ class ScalarMethod:
             return self._try_out(epoch, usable)
         step = self._without(epoch, usable) if epoch.load_factors[usable] > 0 else self._adapt(epoch, usable)
         name = epoch.model.operators[usable].operator.id
-        why = f"{name} left its records though there was CPU time; tried again in {in_epochs(resting)}; {step.reason}"
+        again = counted(resting, "epoch")
+        why = f"{name} left its records though there was CPU time; tried again in {again}; {step.reason}"
         return MethodStep(step.load_factors, step.phase, step.state, why)
 
     def _without(self, epoch: MethodEpoch, usable: int) -> MethodStep:
@@ -253,7 +254,7 @@ class ScalarMethod:
         due, tried, self._trying = self._due(epoch), self._trying, False
         if held := self._restraint.held(epoch.number):
             return keep_load_factors(
-                epoch, epoch.state, f"its plan moved too often and is held for {in_epochs(held)} yet"
+                epoch, epoch.state, f"its plan moved too often and is held for {counted(held, 'epoch')} yet"
             )
         if epoch.state is EpochState.IDLE and self._between_bursts(epoch):
             return keep_load_factors(
@@ -332,7 +333,7 @@ class ScalarMethod:
         self._restraint.moved(epoch.number)
         if (best := self._restraint.hold(here)) is not None:
             often = f"its plan moved {Restraint.MOVES} times in {Restraint.WITHIN} epochs"
-            why = f"{often}; the best one is held for {in_epochs(self._restraint.held(epoch.number))}"
+            why = f"{often}; the best one is held for {counted(self._restraint.held(epoch.number), 'epoch')}"
             return MethodStep(best, Phase.PROBE, epoch.state, f"{use_in_words(epoch.observation)}; {why}")
         return MethodStep(plan.load_factors, Phase.ADAPT, epoch.state, self._words(epoch, plan))
 

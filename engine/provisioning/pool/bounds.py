@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +16,14 @@ from engine.placement.problem import excess_of
 from engine.placement.splits import MAX_PARTS
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
+from engine.words import listed
 
 __all__ = [
     "FusedBound",
     "LateOperator",
     "Refutation",
     "alone_s",
+    "beyond_sentence",
     "fused_s",
     "late_alone",
     "of_operator",
@@ -30,10 +32,11 @@ __all__ = [
     "remaining",
     "remaining_of",
     "split_problem",
+    "split_sentence",
     "splits_of",
-    "splits_text",
 ]
 
+_NAMED = 6  # operators in a list, the last of a longer one being the number of those left out
 _ROOM = 0.5  # of the bound a part may take alone, so that it need not have a core to itself
 
 
@@ -68,20 +71,38 @@ class Refutation:
 
     @property
     def message(self) -> str:
+        if self.operator is None:
+            return self._of_pool
         if not math.isfinite(self.least_s):
-            if self.operator is not None:
-                return f"operator {self.operator} of query {self.query} fits no node: no number of such nodes helps"
-            return f"{'with its largest node lost ' if self.lose else ''}there is no core to run on"
-        if self.operator is not None:
-            cut = f", in {self.parts} equal parts, each" if self.parts > 1 else ""
-            why = f"; {self.whole}" if self.whole else ""
+            return f"operator {self.operator} of query {self.query} fits no node: no number of such nodes helps"
+        return f"{self._of_operator}; {self.whole}" if self.whole else self._of_operator
+
+    @property
+    def _of_operator(self) -> str:
+        if self.parts > 1:
             return (
-                f"operator {self.operator}{cut} alone on the best core it may have takes query {self.query} to "
-                f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps{why}"
+                f"operator {self.operator}, in {self.parts} equal parts, each alone on the best core it may have takes "
+                f"query {self.query} to {self.least_s:.3g} s, over its {self.bound_s:g} s: "
+                "no number of such nodes helps"
             )
-        lost = " with its largest node lost" if self.lose else ""
         return (
-            f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool{lost}, takes "
+            f"operator {self.operator} alone on the best core it may have takes query {self.query} to "
+            f"{self.least_s:.3g} s, over its {self.bound_s:g} s: no number of such nodes helps"
+        )
+
+    @property
+    def _of_pool(self) -> str:
+        if not math.isfinite(self.least_s):
+            lost = "with its largest node lost there is no core to run on"
+            return lost if self.lose else "there is no core to run on"
+        if self.lose:
+            return (
+                f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool with its "
+                f"largest node lost, takes {self.least_s:.3g} s: some query among {self.query} is late wherever the "
+                "operators are"
+            )
+        return (
+            f"all that may wait {self.bound_s:g} s at most, on one server as large as the whole pool, takes "
             f"{self.least_s:.3g} s: some query among {self.query} is late wherever the operators are"
         )
 
@@ -254,10 +275,13 @@ def splits_of(deployment: Deployment, placement: Placement) -> dict[str, int]:
     return {name: len(held) for name, held in placement.items() if len(held) > now[name]}
 
 
-def splits_text(splits: Mapping[str, int]) -> str:
-    """Splits in words, as the beginning of a sentence; empty without splits."""
-    if not splits:
-        return ""
-    words = [f"{name} in {parts} parts" for name, parts in list(splits.items())[:5]]
-    more = f" and {len(splits) - 5} more operators" if len(splits) > 5 else ""
-    return f"Split: {', '.join(words)}{more}."
+def split_sentence(splits: Mapping[str, int]) -> str:
+    """The sentence that names the operators in several parts, in how many."""
+    return f"Split: {listed([f'{name} in {parts} parts' for name, parts in splits.items()], _NAMED)}."
+
+
+def beyond_sentence(beyond: Sequence[Refutation]) -> str:
+    """The sentence on objectives that are left out because no number of nodes keeps them."""
+    if len(beyond) == 1:
+        return f"1 objective is kept by no number of such nodes and left out: {beyond[0].message}."
+    return f"{len(beyond)} objectives are kept by no number of such nodes and left out; first: {beyond[0].message}."

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.document.deployment import Node
 from engine.provisioning.confirmation import ObjectiveMiss
 from engine.provisioning.nodes import PoolRange
-from engine.provisioning.pool.bounds import Refutation, splits_of, splits_text
+from engine.provisioning.pool.bounds import Refutation, beyond_sentence, split_sentence, splits_of
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof, Prover
 from engine.provisioning.pool.solver import PoolSize
+from engine.words import counted
 
 __all__ = ["PoolAnswer", "smallest_of"]
 
@@ -101,35 +102,43 @@ class PoolAnswer:
 
     @property
     def message(self) -> str:
-        every = "every objective" if not self.beyond else "the other objectives"
-        if self.nodes is None:
-            late = "" if self.complete else " in the time there was"
-            bound = f", and none of fewer than {self.least} can" if self.least > max(self.present, 1) else ""
-            why = f": {self.proof.message}" if self.proof else ""
-            said = f"no pool of up to {self.most} nodes was found{late} that keeps {every}{bound}{why}"
-            return self._beyond_said + said
-        count = "1 node keeps" if self.nodes == 1 else f"{self.nodes} nodes keep"
-        late = f": {self.miss.message}" if self.miss else ""
-        sure = f", confirmed by {self.confirmation}" if self.confirmed else f" by Mace; Flow does not confirm it{late}"
-        less = f" With one less, {self.proof.message}." if self.proof else ""
-        bounded = not self._is_proven and self.least > max(self.present, 1)
-        bound = f" At least {self.least} are needed by bound." if bounded else ""
-        time = "" if self.complete else " The time was over before smaller pools had all been tried."
-        split = splits_text(self.splits)
-        return f"{self._beyond_said}{count} {every}{sure}.{' ' if split else ''}{split}{less}{bound}{time}"
+        return " ".join(self._none_found() if self.nodes is None else self._found(self.nodes))
 
-    @property
-    def _is_proven(self) -> bool:
-        return self.proof is None or self.proof.refutation is not None
+    def _none_found(self) -> Iterator[str]:
+        if self.beyond:
+            yield beyond_sentence(self.beyond)
+        if self.beyond:
+            yield f"No pool of up to {self.most} nodes was found that keeps the other objectives."
+        else:
+            yield f"No pool of up to {self.most} nodes was found that keeps every objective."
+        if self.proof:
+            yield f"With {counted(self.proof.nodes, 'node')}, {self.proof.message}."
+        if self.least > max(self.present, 1):
+            yield f"At least {self.least} are needed by bound."
+        if not self.complete:
+            yield "The time was over before all pools had been tried."
 
-    @property
-    def _beyond_said(self) -> str:
-        if not self.beyond:
-            return ""
-        count = len(self.beyond)
-        what = "1 objective is" if count == 1 else f"{count} objectives are"
-        without = "it" if count == 1 else "them"
-        return f"{what} kept by no number of such nodes (first: {self.beyond[0].message}). Without {without}: "
+    def _found(self, nodes: int) -> Iterator[str]:
+        if self.beyond:
+            yield beyond_sentence(self.beyond)
+            yield "1 node keeps the others." if nodes == 1 else f"{nodes} nodes keep the others."
+        else:
+            yield "1 node keeps every objective." if nodes == 1 else f"{nodes} nodes keep every objective."
+        if self.confirmed:
+            yield f"Found by Mace and confirmed by {self.confirmation}."
+        elif self.miss:
+            yield f"Found by Mace; Flow does not confirm it: {self.miss.message}."
+        else:
+            yield "Found by Mace; Flow does not confirm it."
+        if self.splits:
+            yield split_sentence(self.splits)
+        if self.proof:
+            yield f"With one less, {self.proof.message}."
+        is_proven = self.proof is None or self.proof.refutation is not None
+        if not is_proven and self.least > max(self.present, 1):
+            yield f"At least {self.least} are needed by bound."
+        if not self.complete:
+            yield "The time was over before smaller pools had all been tried."
 
 
 def smallest_of(pool: PoolRange, most: int, prover: Prover, confirm: int) -> PoolAnswer:

@@ -14,7 +14,7 @@ from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
-from engine.admission.reasons import list_words, load_words, seconds_words, statistic_words
+from engine.admission.reasons import load_words, seconds_words, statistic_words
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import gallop, largest
@@ -22,6 +22,7 @@ from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.estimation.margins import Margins
 from engine.placement.greedy import place
+from engine.words import listed
 from tests.engine.admission.stories import candidate, running
 
 
@@ -51,9 +52,9 @@ def test_numbers_are_written_with_as_few_digits_as_needed() -> None:
     assert seconds_words(-0.5)[0].startswith("−")
     assert load_words(0.934, 1.2) == ("0.93", "1.20")
     assert [statistic_words(name) for name in ("worst", "mean", "q0.999")] == ["worst case", "mean", "99.9% quantile"]
-    assert list_words(["a"]) == "a"
-    assert list_words(["a", "b"]) == "a and b"
-    assert list_words(list("abcde")) == "a, b and 3 more"
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b"]) == "a and b"
+    assert listed(list("abcde")) == "a, b and 3 more"
 
 
 def test_screens_are_exact_for_the_scenario_they_were_calibrated_on() -> None:

@@ -386,7 +386,7 @@ class TestSurvival:
         # f2 shares a node then, where 12 cycles come every second and 10 can be done; it comes last in a slice.
         assert [result.breaks(node) for node in ("n0", "n1", "n2")] == [("q2",)] * 3
         assert not result.survives
-        assert result.message == "the loss of n0, n1, n2 breaks q2"
+        assert result.message == "the loss of n0, n1 and n2 breaks q2"
 
     def test_loss_of_the_only_node_breaks_every_query(self) -> None:
         result = lose_each(parsed(1, nodes=1, bound_s=99.0))

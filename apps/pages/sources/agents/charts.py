@@ -10,11 +10,12 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
-from apps.ui.numbers import Quantity, bytes_size, counted, percent, rate, ratio, scaled
+from apps.ui.numbers import Quantity, bytes_size, percent, rate, ratio, scaled
 from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, path, path_data, picture, rect, text
 from engine.rollouts.epochs import EpochRow
+from engine.words import counted
 
 __all__ = ["PipelineStage", "Settling", "factor_bars", "factor_text", "pipeline_picture", "settled_words"]
 

@@ -29,10 +29,11 @@ from apps.telemetry.live.pipelines import pipeline_by_digest
 from apps.telemetry.models import Agent, Assignment
 from apps.telemetry.selectors import agent_state
 from apps.ui.marks import Mark, icon
-from apps.ui.numbers import MISSING, Quantity, bytes_size, count, counted, percent, rate, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, rate, ratio, seconds
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EpochRow
+from engine.words import counted
 
 __all__ = ["AgentPageFacts", "FactorChange", "PipelineAt"]
 

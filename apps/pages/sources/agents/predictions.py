@@ -17,12 +17,13 @@ from apps.rollouts.models import Learned, Rollout
 from apps.telemetry.configs import fixed_settings, refined_of
 from apps.telemetry.ingest.epochs import epochs_since
 from apps.telemetry.models import Assignment
-from apps.ui.numbers import bytes_size, counted, percent, ratio
+from apps.ui.numbers import bytes_size, percent, ratio
 from engine.jarvis.baselines import EpochPrediction, SourcePipeline
 from engine.jarvis.fairness import max_min
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EPOCH_S, EpochRow
+from engine.words import counted
 
 __all__ = [
     "AgentPrediction",

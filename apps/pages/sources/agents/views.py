@@ -28,7 +28,8 @@ from apps.telemetry.configs import fixed_settings
 from apps.telemetry.live.services import assignment_set
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
-from apps.ui.numbers import bytes_size, counted, percent, rate, ratio, significant
+from apps.ui.numbers import bytes_size, percent, rate, ratio, significant
+from engine.words import counted
 
 __all__ = [
     "AgentBudget",

@@ -19,10 +19,11 @@ from apps.rollouts.choices import ConfigOrigin, ConfigState
 from apps.rollouts.configs.selectors import ConfigView, PartView
 from apps.rollouts.models import RefinedConfig
 from apps.ui.marks import icon
-from apps.ui.numbers import MISSING, bytes_size, count, counted, percent, ratio, seconds, significant
+from apps.ui.numbers import MISSING, bytes_size, count, percent, ratio, seconds, significant
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 from engine.jarvis.settings import SETTINGS
+from engine.words import counted
 
 __all__ = [
     "CONFIG_MARKS",

@@ -22,9 +22,10 @@ from apps.rollouts.schedule.selectors import AgentSchedule
 from apps.telemetry.choices import AgentState
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_state
-from apps.ui.numbers import MISSING, Quantity, bytes_size, count, counted, percent, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, seconds
 from apps.ui.tables import Table
 from engine.klink.settings import ScheduleSettings
+from engine.words import counted
 
 __all__ = ["SPANS_S", "ReplayPanel", "ScheduleFacts", "policy_reported"]
 

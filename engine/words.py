@@ -1,0 +1,30 @@
+"""Numbers with their nouns, and lists of names, as every message writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["counted", "listed"]
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "gap"), counted(2, "gap"), counted(2, "query", "queries")
+    ('1 gap', '2 gaps', '2 queries')
+    """
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Names in a row, `most` of them at the most, the last being the number of those left out.
+
+    Examples
+    --------
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c", "d", "e", "f"])
+    ('a', 'a and b', 'a, b and 4 more')
+    """
+    shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return " and ".join((", ".join(shown[:-1]), shown[-1]) if len(shown) > 1 else shown)
