@@ -17,7 +17,8 @@ from apps.pages.provisioning.charts import BenchChart
 from apps.pages.provisioning.forms import inputs_query
 from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, BenchQuestion, BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
-from engine.words import counted
+from apps.ui.sentences import sentence
+from engine.words import counted, listed
 
 __all__ = ["BenchAnswer", "BenchPoolRow", "BenchQueryRow"]
 
@@ -111,96 +112,68 @@ class BenchAnswer:
     @property
     def sentence(self) -> SafeString:
         """The finding with its numbers."""
-        size = self.chosen
-        if not self.sweep.objectives:
-            return format_html("{} {}. No query has an objective, so any number is enough.", self._who, self._how)
-        if size.holds:
-            return format_html("{} {}: {}{}.", self._who, self._kept, self._how, self._price)
-        if self.sweep.smallest is not None:
-            enough = self.sweep.smallest.nodes
-            return format_html("{} {}: {}. <b>{} nodes</b> would do.", self._who, self._not_kept, self._why, enough)
-        last = self.sweep.sizes[-1]
-        if size is last:
-            return format_html("{} {}: {}.", self._who, self._not_kept, self._why)
-        beyond = format_html("No number up to <b>{} nodes</b> does with every operator whole", last.nodes)
-        hint = "<i>Smallest pool</i> also splits stateless operators"
-        return format_html("{} {}: {}. {}; {}.", self._who, self._not_kept, self._why, beyond, SafeString(hint))
+        return sentence("pages/provisioning/sentences/bench.html", answer=self)
 
     @property
-    def _who(self) -> SafeString:
-        size = self.chosen
-        noun = counted(size.nodes, "node")
-        return format_html("The <b>{}</b> of now" if size.is_now else "<b>{}</b>", noun)
-
-    @property
-    def _load(self) -> str:
-        """at 1.3 × the load."""
+    def load(self) -> str:
+        """Load of the question in words; empty for the present one."""
         if self.inputs.sources:
-            return " at the loads asked for"
-        return "" if self.inputs.factor == 1.0 else f" at {factor(self.inputs.factor)} the load"
+            return "the loads asked for"
+        return "" if self.inputs.factor == 1.0 else f"{factor(self.inputs.factor)} the load"
 
     @property
-    def _kept(self) -> str:
-        bound = self.sweep.bound_s
-        verb = "can keep" if self.chosen.is_now else "keeps" if self.chosen.nodes == 1 else "keep"
-        target = (
-            f"every worst case within the {seconds(bound)} objective" if bound else "every query within its objective"
-        )
-        return f"{verb} {target}{self._load}{self._room}"
+    def is_fragile(self) -> bool:
+        return self.chosen.state == FRAGILE
 
     @property
-    def _room(self) -> str:
-        return f" with {seconds(self.inputs.headroom_s)} to spare" if self.inputs.headroom_s else ""
+    def largest(self) -> BenchSize:
+        return self.sweep.sizes[-1]
 
     @property
-    def _not_kept(self) -> str:
-        verb = "does" if self.chosen.nodes == 1 else "do"
-        what = "if one of them is lost" if self.chosen.state == FRAGILE else ""
-        return f"{verb} not keep every objective{self._load}{self._room} {what}".rstrip()
+    def up_s(self) -> Quantity:
+        return self.seconds(self.chosen.worst_s)
 
     @property
-    def _how(self) -> SafeString:
-        """7.5 s with all nodes up and 9.0 s with one lost."""
-        size = self.chosen
-        up = self.seconds(size.worst_s)
-        words = (
-            "a worst case of <b>{}</b> with all nodes up" if not self.sweep.bound_s else "<b>{}</b> with all nodes up"
-        )
-        said = format_html(("have " if not self.sweep.objectives else "") + words, up)
-        if size.lost_s is None:
-            return said
-        return format_html("{} and <b>{}</b> with one lost", said, self.seconds(size.lost_s))
+    def lost_s(self) -> Quantity | None:
+        return None if self.chosen.lost_s is None else self.seconds(self.chosen.lost_s)
+
+    @property
+    def price(self) -> str:
+        return "" if self.chosen.cost is None else money(self.chosen.cost, self.cluster.currency)
 
     def seconds(self, value: float | None) -> Quantity:
         """A latency of a sweep: no finer than a slice, and never looking equal to the objective."""
         return seconds(value, apart_from=self.sweep.bound_s, under=self.cluster.slice_s)
 
     @property
-    def _price(self) -> SafeString:
-        cost = self.chosen.cost
-        if cost is None:
-            return SafeString("")
-        return format_html(", for <b>{} per hour</b>", money(cost, self.cluster.currency))
+    def trouble(self) -> str:
+        """Reason against the chosen number of nodes."""
+        return self._trouble(self.chosen)
 
-    @property
-    def _why(self) -> SafeString:
-        return format_html("{}", self.trouble(self.chosen))
-
-    def trouble(self, size: BenchSize) -> str:
-        """Reason against a number of nodes: checkout would take 11.9 s of its 10 s."""
+    def _trouble(self, size: BenchSize) -> str:
+        """Reason against a number of nodes: `checkout would take 11.9 s of its 10 s.`"""
         if size.stuck:
-            return size.stuck
+            return f"{size.stuck}."
         if size.state == BREAKS:
             name = max(size.late, key=lambda query: size.queries[query] / self.sweep.objectives[query].limit_s)
             bound = self.sweep.objectives[name].bound_s
-            more = f", and {len(size.late) - 1} more" if len(size.late) > 1 else ""
-            return f"{name} would take {seconds(size.queries[name], apart_from=bound)} of its {seconds(bound)}{more}"
-        names = size.lost_late
-        many = names[0] if len(names) == 1 else f"{len(names)} queries" if len(names) > 2 else " and ".join(names)
-        share = f", up to {factor(size.lost_share)} of it" if size.lost_share else ""
-        return (
-            f"losing {size.lost_node} would take {many} over {'its' if len(names) == 1 else 'their'} objective{share}"
-        )
+            value = seconds(size.queries[name], apart_from=bound)
+            if len(size.late) == 1:
+                return f"{name} would take {value} of its {seconds(bound)}."
+            return f"{name} would take {value} of its {seconds(bound)}, and {len(size.late) - 1} more would be late."
+        return self._loss_trouble(size.lost_node, size.lost_late, size.lost_share)
+
+    @staticmethod
+    def _loss_trouble(lost: str, late: Sequence[str], share: float | None) -> str:
+        most = factor(share)
+        if len(late) == 1:
+            if share:
+                return f"losing {lost} would take {late[0]} to {most} its objective."
+            return f"losing {lost} would take {late[0]} over its objective."
+        names = listed(late, 2) if len(late) == 2 else f"{len(late)} queries"
+        if share:
+            return f"losing {lost} would take {names} over their objectives, the worst to {most} its own."
+        return f"losing {lost} would take {names} over their objectives."
 
     # -- beside the picture
 
@@ -210,20 +183,16 @@ class BenchAnswer:
         size, smallest = self.chosen, self.sweep.smallest
         if not self.sweep.objectives or not size.holds or smallest is None:
             return ""
-        if smallest.nodes < size.nodes:
-            saved = self._saved(smallest)
-            return (
-                f"{counted(smallest.nodes, 'node')} would do as well{f' and save {saved} per hour' if saved else ''}."
-            )
-        before = self.sweep.before(size)
-        if before is None:
+        does_well = smallest.nodes < size.nodes
+        other = smallest if does_well else self.sweep.before(size)
+        if other is None:
             return ""
-        saved = self._saved(before)
-        start = f"{counted(before.nodes, 'node')} {'save ' + saved + ' per hour' if saved else 'are not enough'}"
-        if before.state == FRAGILE and not before.stuck and self.sweep.bound_s:
-            worst = seconds(before.lost_s, apart_from=self.sweep.bound_s)
-            return f"{start}, but losing one would take the worst case to {worst}."
-        return f"{start}{', but ' if saved else ': '}{self.trouble(before)}."
+        facts = {"nodes": other.nodes, "saved": self._saved(other), "does_well": does_well}
+        if other.state == FRAGILE and not other.stuck and self.sweep.bound_s:
+            facts["lost"] = seconds(other.lost_s, apart_from=self.sweep.bound_s)
+        elif not does_well:
+            facts["trouble"] = self._trouble(other)
+        return sentence("pages/provisioning/sentences/callout.html", **facts)
 
     def _saved(self, other: BenchSize) -> str:
         if other.cost is None or self.chosen.cost is None or other.cost == self.chosen.cost:

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from apps.ui import marks, numbers, pictures, tables, times
 from apps.ui import marks as ui_marks
+from engine.words import counted
 
 register = template.Library()
 
@@ -50,6 +51,13 @@ register.filter("number", numbers.significant)
 register.filter("count", numbers.count)
 register.filter("ratio", numbers.ratio)
 register.filter("money", numbers.money)
+
+
+@register.filter(name="counted")
+def counted_noun(number: int, nouns: str) -> str:
+    """`{{ n|counted:"node" }}` or `{{ n|counted:"query,queries" }}`: a number with its noun."""
+    return counted(number, *nouns.split(","))
+
 
 # -- times
 register.filter("clock", times.clock_time)
