@@ -84,16 +84,15 @@ def _alert(cluster: Cluster, alerts: Sequence[Alert]) -> AttentionItem:
     rule = first.rule
     drawing, tone = _TONES[Severity(rule.severity)]
     against = f"{rule.get_comparison_display()} {significant(rule.threshold)}"
-    about = f"{rule.column} is {significant(first.last_value)}, {against}"
+    opened = ago(first.opened_at)
+    about = f"{rule.column} is {significant(first.last_value)}, {against}. {rule.query.name}, opened {opened}."
     if len(alerts) == 1:
         title = f"{rule.name}: {first.group_text}" if first.group else rule.name
     else:
         title = f"{rule.name}, {len(alerts)} groups"
         about = f"{first.group_text}: {about}"
     url = url_of("pages:query-live", cluster.slug, rule.query.name)
-    return AttentionItem(
-        drawing, tone, title, f"{about}. {rule.query.name}, opened {ago(first.opened_at)}.", url, "Open alerts"
-    )
+    return AttentionItem(drawing, tone, title, about, url, "Open alerts")
 
 
 def _agents(cluster: Cluster) -> list[AttentionItem]:
@@ -103,22 +102,25 @@ def _agents(cluster: Cluster) -> list[AttentionItem]:
     url = url_of("pages:sources", cluster.slug)
     items = []
     if silent := by_state.get(AgentState.SILENT):
-        title = f"{silent[0].name} does not report" if len(silent) == 1 else f"{len(silent)} agents do not report"
-        names = "" if len(silent) == 1 else f"{', '.join(agent.name for agent in silent[:3])}. "
-        text = (
-            f"{names}Last report {ago(silent[0].last_seen)}. Windows close without agents that are silent for too long."
-        )
+        title = _agents_title(silent, "{} does not report", "{} agents do not report")
+        text = f"Last report {ago(silent[0].last_seen)}. Windows close without agents that are silent for too long."
+        if len(silent) > 1:
+            text = f"{', '.join(agent.name for agent in silent[:3])}. {text}"
         items.append(AttentionItem("unknown", "watch", title, text, url, "Open sources"))
-    for state, singular, plural in (
-        (AgentState.SPOOL, "spools faster than it sends", "spool faster than they send"),
-        (AgentState.OVERFLOW, "forwards records unprocessed", "forward records unprocessed"),
+    for state, single, several in (
+        (AgentState.SPOOL, "{} spools faster than it sends", "{} agents spool faster than they send"),
+        (AgentState.OVERFLOW, "{} forwards records unprocessed", "{} agents forward records unprocessed"),
     ):
         if agents := by_state.get(state):
-            title = f"{agents[0].name} {singular}" if len(agents) == 1 else f"{len(agents)} agents {plural}"
+            title = _agents_title(agents, single, several)
             reasons = agent_state(agents[0]).reasons
             text = f"{agents[0].name}: {reasons[0]}." if reasons else ""
             items.append(AttentionItem("watch", "watch", title, text, url, "Open sources"))
     return items
+
+
+def _agents_title(agents: Sequence[Agent], single: str, several: str) -> str:
+    return single.format(agents[0].name) if len(agents) == 1 else several.format(len(agents))
 
 
 def _stopped(cluster: Cluster) -> list[AttentionItem]:
@@ -150,11 +152,12 @@ def _threatened(findings: Findings) -> list[AttentionItem]:
     first = threatened[0]
     with timezone.override(ZoneInfo(cluster.time_zone)):
         when = short(first.first_at)
-    band = "at the 90% band" if first.band == "high" else "at the expected load"
-    more = f"; {len(threatened) - 1} more threatened" if len(threatened) > 1 else ""
+    text = "Forecast, at the 90% band" if first.band == "high" else "Forecast, at the expected load"
+    if len(threatened) > 1:
+        text += f"; {len(threatened) - 1} more threatened"
     title = f"{first.query} may miss its objective from {when}"
     url = url_of("pages:forecast", cluster.slug)
-    return [AttentionItem("watch", "watch", title, f"Forecast, {band}{more}", url, "Open forecast")]
+    return [AttentionItem("watch", "watch", title, text, url, "Open forecast")]
 
 
 def _query_url(cluster: Cluster, name: str) -> str:
@@ -170,7 +173,7 @@ def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
 def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     title = f"{row.query.name} may be over its objective"
     upper = f"The upper estimate is {seconds(row.high_s, apart_from=row.bound_s)} of {seconds(row.bound_s)}."
-    text = f"{upper} {_widened(row) or _cause(row)}"
+    text = f"{upper} {_widened(row) or _cause(row)}".rstrip()
     return AttentionItem("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query")
 
 

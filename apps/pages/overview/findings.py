@@ -8,7 +8,6 @@ from functools import cached_property
 from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
@@ -21,6 +20,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
 from apps.ui.pictures import heat_strip
+from apps.ui.sentences import sentence
 from apps.ui.times import ago
 
 __all__ = ["Findings", "NodeLine", "Stat", "headroom_of"]
@@ -121,28 +121,26 @@ class Findings:
         return len(self.with_state(ObjectiveState.HOLDS))
 
     # -- the sentence
-    @cached_property
+    @property
     def sentence(self) -> SafeString:
-        if not self.judged:
-            return self._nothing_judged()
-        start = f"{self.held} of {len(self.judged)} objectives hold." if len(self.judged) > 1 else ""
-        breached, risky = self.with_state(ObjectiveState.BREACHED), self.with_state(ObjectiveState.AT_RISK)
-        parts = [*_named(breached, "is over its objective", "are over their objectives")]
-        parts += _named(risky, f"may go over, up to {_upper(risky)}", "may go over within their intervals")
-        if not parts:
-            tightest = self.judged[0]
-            gap, share = headroom_of(tightest)
-            text = "{} Least headroom: <b>{}</b>, {} ({} of its objective)."
-            return format_html(text, start or "The objective holds.", tightest.query.name, seconds(gap), percent(share))
-        return format_html("{} {}", start, _joined(parts))
+        return sentence("pages/overview/sentences/finding.html", findings=self)
 
-    def _nothing_judged(self) -> SafeString:
-        if not self.running:
-            return SafeString("No query runs here yet.")
-        if not self.rows:
-            count = len(self.running)
-            return format_html("{} not been estimated yet.", f"{count} queries have" if count > 1 else "One query has")
-        return format_html("{}", f"{len(self.rows)} running, none with an objective.")
+    @cached_property
+    def breached(self) -> list[QueryEstimate]:
+        return self.with_state(ObjectiveState.BREACHED)
+
+    @cached_property
+    def risky(self) -> list[QueryEstimate]:
+        return self.with_state(ObjectiveState.AT_RISK)
+
+    @property
+    def risky_high(self) -> Quantity:
+        """Upper end of the first risky estimate's interval."""
+        return seconds(self.risky[0].high_s, apart_from=self.risky[0].bound_s)
+
+    @property
+    def least_headroom(self) -> tuple[float | None, float | None]:
+        return headroom_of(self.judged[0])
 
     @cached_property
     def when(self) -> str:
@@ -157,7 +155,7 @@ class Findings:
         return [self._holding(), self._least(), self._excess(), self._load()]
 
     def _holding(self) -> Stat:
-        breached, risky = len(self.with_state(ObjectiveState.BREACHED)), len(self.with_state(ObjectiveState.AT_RISK))
+        breached, risky = len(self.breached), len(self.risky)
         note = f"{breached} breached, {risky} at risk" if breached or risky else "None at risk"
         return Stat("Objectives that hold", Quantity(str(self.held), f"of {len(self.judged)}"), note)
 
@@ -167,7 +165,8 @@ class Findings:
         row = self.judged[0]
         gap, share = headroom_of(row)
         over = (share or 0) < 0
-        note = f"{row.query.name}, {percent(abs(share or 0))} {'over' if over else 'of its objective'}"
+        size = percent(abs(share or 0))
+        note = f"{row.query.name}, {size} over" if over else f"{row.query.name}, {size} of its objective"
         tone = "bad" if over else "watch" if row.state == ObjectiveState.AT_RISK else ""
         return Stat("Smallest headroom", seconds(gap), note, tone)
 
@@ -222,25 +221,3 @@ class Findings:
     @property
     def rest_path(self) -> str:
         return f"{reverse('api-index')}estimates?cluster={self.cluster.slug}"
-
-
-def _upper(rows: list[QueryEstimate]) -> str:
-    """The upper end of the first one's interval: 10.4 s of 10 s."""
-    if not rows:
-        return ""
-    return f"{seconds(rows[0].high_s, apart_from=rows[0].bound_s)} of {seconds(rows[0].bound_s)}"
-
-
-def _named(rows: list[QueryEstimate], singular: str, plural: str) -> list[SafeString]:
-    """“<b>a</b> is over …”, “<b>a</b> and <b>b</b> are over …”, “3 queries are over …”."""
-    if not rows:
-        return []
-    if len(rows) == 1:
-        return [format_html("<b>{}</b> {}", rows[0].query.name, singular)]
-    if len(rows) == 2:
-        return [format_html("<b>{}</b> and <b>{}</b> {}", rows[0].query.name, rows[1].query.name, plural)]
-    return [format_html("<b>{} queries</b> {}", len(rows), plural)]
-
-
-def _joined(parts: list[SafeString]) -> SafeString:
-    return format_html("{}.", parts[0]) if len(parts) == 1 else format_html("{}, and {}.", *parts)

@@ -159,9 +159,9 @@ class BenchFacts:
         queries = len(self.snapshot.deployment.queries)
         if not bounds:
             return "No query has one"
-        return (
-            f"Empty: each its own; {len(bounds)} of {counted(queries, 'query').replace('querys', 'queries')} have one"
-        )
+        if len(bounds) == 1:
+            return f"Empty: each its own; 1 of {counted(queries, 'query', 'queries')} has one"
+        return f"Empty: each its own; {len(bounds)} of {counted(queries, 'query', 'queries')} have one"
 
     @property
     def source_prefix(self) -> str:

@@ -15,6 +15,7 @@ from apps.ui.numbers import factor, money, percent, seconds, significant
 from apps.ui.svg.axes import grid_line, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up, spread
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, shape, text, title
+from engine.words import counted
 
 __all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart"]
 
@@ -119,14 +120,18 @@ class BenchChart:
     @property
     def finding(self) -> str:
         """The picture in words."""
-        words = f"{self.title} by number of nodes. "
         near = [size for size in self.sweep.sizes if abs(size.nodes - self.chosen.nodes) <= 2]
-        words += " ".join(f"{size.nodes} nodes: {self._said(size)}." for size in near)
-        return words + (f" The objective is {seconds(self.limit)}." if self.limit and self.in_seconds else "")
+        sentences = [f"{self.title} by number of nodes.", *(f"{self._size_words(size)}." for size in near)]
+        if self.limit and self.in_seconds:
+            sentences.append(f"The objective is {seconds(self.limit)}.")
+        return " ".join(sentences)
 
-    def _said(self, size: BenchSize) -> str:
+    def _size_words(self, size: BenchSize) -> str:
+        nodes = counted(size.nodes, "node")
         up, lost = self._value(size, lost=False), self._value(size, lost=True)
-        return f"{self._written(up)} with all up" + (f", {self._written(lost)} with one lost" if lost else "")
+        if not lost:
+            return f"{nodes}: {self._written(up)} with all up"
+        return f"{nodes}: {self._written(up)} with all up, {self._written(lost)} with one lost"
 
     def _written(self, value: float | None) -> str:
         if not self.in_seconds:
@@ -287,7 +292,7 @@ class BenchChart:
         step = self._step(frame)
         x = self._x(frame, index) + (step * 0.4 + 8 if is_right else -step * 0.4 - 8)
         up, lost = self.up[index], self.lost[index]
-        lines = [("tb", f"{self.chosen.nodes} nodes", 34.0)]
+        lines = [("tb", counted(self.chosen.nodes, "node"), 34.0)]
         lines += [("tx", f"{self._written(lost)} with one lost", 52.0)] if lost is not None else []
         lines += [("tx", f"{self._written(up)} with all up", 52.0 + 17 * (lost is not None))]
         return [text(x, y, words, f"{css} halo", "start" if is_right else "end") for css, words, y in lines]
@@ -297,8 +302,9 @@ class BenchChart:
         step, shapes = self._step(frame), []
         for index, size in enumerate(self.sweep.sizes):
             chosen = size is self.chosen
-            words = f"{size.nodes} nodes: {self._said(size)}"
-            words += f", {money(size.cost, self.currency)} per hour" if size.cost is not None else ""
+            words = self._size_words(size)
+            if size.cost is not None:
+                words = f"{words}, {money(size.cost, self.currency)} per hour"
             link = shape(
                 "a",
                 title(words),

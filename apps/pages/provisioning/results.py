@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.pages.overview.tables import objective_text
@@ -15,7 +14,9 @@ from apps.planning.choices import Find
 from apps.planning.models import WhatIf
 from apps.planning.what_ifs.sweeps import BenchSweep
 from apps.ui.numbers import MISSING, factor, money, percent, seconds, seconds_range
-from engine.words import counted
+from apps.ui.sentences import sentence
+from engine.provisioning.mix_answer import mix_text
+from engine.words import listed
 
 __all__ = [
     "RESULTS",
@@ -32,11 +33,22 @@ __all__ = [
 class WhatIfAnswer:
     """An answer and the question it belongs to."""
 
+    words = ""  # name of the template of its finding
+
     def __init__(self, row: WhatIf, answer: Mapping[str, Any]) -> None:
         self.row, self.answer, self.currency = row, answer, row.cluster.currency
 
     def money(self, value: Any) -> str:
         return money(value, self.currency)
+
+    @property
+    def sentence(self) -> SafeString:
+        return sentence(f"pages/provisioning/sentences/{self.words}.html", result=self)
+
+    @property
+    def splits(self) -> str:
+        """Operators that are to be split, in how many parts."""
+        return listed([f"{name} in {parts} parts" for name, parts in self.answer.get("splits", {}).items()], 4)
 
     @property
     def message(self) -> str:
@@ -67,15 +79,15 @@ def query_cell(query: Mapping[str, Any] | None) -> dict[str, Any]:
 def size_row(size: Mapping[str, Any], currency: str) -> dict[str, Any]:
     lost = size["lost"] or {}
     late = [*size["late"], *(name for name in lost.get("late", ()) if name not in size["late"])]
-    state = (
-        "breached" if size["late"] or size["stuck"] else "fragile" if lost.get("late") or lost.get("stuck") else "holds"
-    )
+    state = "fragile" if lost.get("late") or lost.get("stuck") else "holds"
+    if size["late"] or size["stuck"]:
+        state = "breached"
     return {
         "nodes": size["nodes"],
         "cost": money(size["cost_per_hour"], currency),
         "worst": seconds(size["worst_s"]).html,
         "lost": seconds(lost.get("worst_s")).html,
-        "late": ", ".join(late[:4]) + (f" and {len(late) - 4} more" if len(late) > 4 else ""),
+        "late": listed(late, 5),
         "mark": outcome_mark(state),
     }
 
@@ -83,23 +95,25 @@ def size_row(size: Mapping[str, Any], currency: str) -> dict[str, Any]:
 class PoolSizeAnswer(WhatIfAnswer):
     """The smallest pool with its proof."""
 
+    words = "smallest_pool"
+
     @property
-    def sentence(self) -> SafeString:
-        answer = self.answer
-        if answer["nodes"] is None:
-            kept = _kept_words(answer)
-            return format_html(
-                "No pool of up to <b>{} nodes</b> keeps {}.{}", answer["most"], kept, _condition_words(answer)
-            )
-        cost = self.money(answer["cost_per_hour"])
-        price = "" if cost == MISSING else format_html(", for <b>{} per hour</b>", cost)
-        lost = " with any one lost" if self.row.options.get("lose_one", True) else ""
-        more = _added_words(answer["added"])
-        verb = "keeps" if answer["nodes"] == 1 else "keep"
-        noun = counted(answer["nodes"], "node")
-        return format_html(
-            "<b>{}</b> {} {}{}{}{}.{}", noun, verb, _kept_words(answer), lost, price, more, _condition_words(answer)
-        )
+    def price(self) -> str:
+        cost = self.answer["cost_per_hour"]
+        return "" if cost is None else self.money(cost)
+
+    @property
+    def lose_one(self) -> bool:
+        return bool(self.row.options.get("lose_one", True))
+
+    @property
+    def fewer(self) -> int:
+        """Nodes that can go."""
+        return -int(self.answer["added"])
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.answer.get("complete", True))
 
     @property
     def proof(self) -> dict[str, Any] | None:
@@ -107,74 +121,33 @@ class PoolSizeAnswer(WhatIfAnswer):
         return self.answer["proof"]
 
     @property
-    def proof_words(self) -> str:
-        if self.proof is None:
-            return "There is no smaller pool to look at: all of these nodes are there already."
-        lead = f"With {counted(self.proof['nodes'], 'node')}: "
-        sure = "" if self.proof["proven"] else " That is the best placement found, not a bound for every placement."
-        return f"{lead}{self.proof['message']}.{sure}"
-
-    @property
     def counterexample(self) -> dict[str, Any] | None:
         return (self.proof or {}).get("counterexample")
 
     @property
     def confirmation(self) -> str:
-        if self.answer["nodes"] is None:
-            return ""
-        if self.answer["confirmed"]:
-            how = self.answer.get("confirmation") or "Flow at full resolution"
-            return f"Found by Mace and confirmed by {how} ({counted(self.answer['flows'], 'run')})."
-        return "Found by Mace; Flow does not confirm it within the steps it was given."
+        """Flow's confirmation; answers of before it was kept had Flow at full resolution."""
+        return self.answer.get("confirmation") or "Flow at full resolution"
 
     @property
     def sizes(self) -> list[dict[str, Any]]:
         return [size_row(size, self.currency) for size in self.answer["sizes"]]
 
 
-def _kept_words(answer: Mapping[str, Any]) -> str:
-    """Objectives that an answer keeps: every one, or all but those that no number of nodes keeps."""
-    beyond = len(answer.get("beyond", ()))
-    return f"all but {counted(beyond, 'objective')}" if beyond else "every objective"
-
-
-def _condition_words(answer: Mapping[str, Any]) -> str:
-    """Conditions of an answer: objectives left out and why, operators to be split, a search cut short."""
-    said = ""
-    if beyond := answer.get("beyond"):
-        said += f" The others cannot be kept: {beyond[0]['message']}."
-    if splits := answer.get("splits"):
-        first = ", ".join(f"{name} in {parts} parts" for name, parts in list(splits.items())[:3])
-        more = f" and {len(splits) - 3} more operators" if len(splits) > 3 else ""
-        said += f" Split: {first}{more}."
-    if not answer.get("complete", True):
-        said += f" The time was over before smaller numbers had all been tried; at least {answer['least']} by bound."
-    return said
-
-
-def _added_words(added: int | None) -> str:
-    if added is None or added == 0:
-        return "; they are there already" if added == 0 else ""
-    return f"; {added} more than now" if added > 0 else f"; {-added} fewer than now"
-
-
 class CheapestMixAnswer(WhatIfAnswer):
     """The cheapest mix of node types."""
 
-    @property
-    def sentence(self) -> SafeString:
-        if self.answer["counts"] is None:
-            return format_html("{}", self.message)
-        sure = "every cheaper mix is proven too small" if self.answer["proven"] else "no cheaper one was found"
-        cost = self.money(self.answer["cost_per_hour"])
-        asides = _condition_words({**self.answer, "complete": True})
-        kept = _kept_words(self.answer)
-        return format_html("<b>{}</b> for <b>{} per hour</b> keep {}; {}.{}", self.words, cost, kept, sure, asides)
+    words = "cheapest_mix"
 
     @property
-    def words(self) -> str:
+    def mix(self) -> str:
+        """New nodes by type; empty without one."""
         counts = self.answer["counts"] or {}
-        return " and ".join(f"{count} {name}" for name, count in counts.items() if count) or "No new node"
+        return mix_text(counts) if any(counts.values()) else ""
+
+    @property
+    def price(self) -> str:
+        return self.money(self.answer["cost_per_hour"])
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -189,7 +162,7 @@ class CheapestMixAnswer(WhatIfAnswer):
     def proofs(self) -> list[dict[str, Any]]:
         return [
             {
-                "pool": " and ".join(f"{n} {name}" for name, n in (proof["pool"] or {}).items() if n) or "no new node",
+                "pool": mix_text(proof["pool"] or {}),
                 "cost": self.money(proof["cost_per_hour"]),
                 "message": proof["message"],
                 "proven": proof["proven"],
@@ -197,21 +170,17 @@ class CheapestMixAnswer(WhatIfAnswer):
             for proof in self.answer["proofs"]
         ]
 
-    @property
-    def effort(self) -> str:
-        gave_up = "" if self.answer["complete"] else " The search gave up before it had looked at everything cheaper."
-        refuted, tried = self.answer["refuted"], self.answer["tried"]
-        return f"{refuted} cheaper mixes are refuted by a bound, {tried} were placed.{gave_up}"
-
 
 class FrontAnswer(WhatIfAnswer):
     """Cost against latency."""
+
+    words = "pareto"
 
     @property
     def points(self) -> list[dict[str, Any]]:
         return [
             {
-                "mix": " and ".join(f"{n} {name}" for name, n in point["counts"].items() if n) or "no new node",
+                "mix": mix_text(point["counts"]),
                 "cost": self.money(point["cost_per_hour"]),
                 **size_row({**point, "cost_per_hour": None}, self.currency),
                 "price": self.money(point["cost_per_hour"]),
@@ -224,27 +193,19 @@ class FrontAnswer(WhatIfAnswer):
         return FrontChart(self.answer["points"], self.currency, self.row.options.get("lose_one", True))
 
     @property
-    def sentence(self) -> SafeString:
+    def ends(self) -> list[dict[str, Any]]:
+        """The cheapest mix and the fastest one; none where none can be placed."""
         points = self.answer["points"]
-        if not points:
-            return format_html("{}", "No mix of these types can be placed.")
-        first, last = points[0], points[-1]
-        if len(points) == 1:
-            words = "One mix is worth having: <b>{}</b> for {} of new nodes per hour. No dearer one is faster."
-            return format_html(words, seconds(FrontChart.latency(first)), self.money(first["cost_per_hour"]))
-        words = "From <b>{}</b> for {} of new nodes per hour to <b>{}</b> for {}: {} worth having."
-        noun = f"{len(points)} mixes"
-        ends = [(seconds(FrontChart.latency(p)), self.money(p["cost_per_hour"])) for p in (first, last)]
-        return format_html(words, *ends[0], *ends[1], noun)
-
-    @property
-    def effort(self) -> str:
-        rest = "" if self.answer["complete"] else " More could be looked at."
-        return f"{self.answer['tried']} mixes were placed, {self.answer['skipped']} cannot be better by a bound.{rest}"
+        return [
+            {"latency": seconds(FrontChart.latency(point)), "price": self.money(point["cost_per_hour"])}
+            for point in (points[:1] + points[-1:])
+        ]
 
 
 class ScenariosAnswer(WhatIfAnswer):
     """Scenarios side by side."""
+
+    words = "compare"
 
     @property
     def scenarios(self) -> list[dict[str, Any]]:
@@ -273,56 +234,40 @@ class ScenariosAnswer(WhatIfAnswer):
         return [{"name": name, "cells": [query_cell(part.get(name)) for part in parts]} for name in sorted(names)]
 
     @property
-    def sentence(self) -> SafeString:
-        holding = [scenario["name"] for scenario in self.answer["scenarios"] if outcome_state(scenario) == "holds"]
-        if not holding:
-            return format_html("None of {} keeps every objective.", counted(len(self.scenarios), "scenario"))
-        priced = [
-            scenario
-            for scenario in self.answer["scenarios"]
-            if scenario["name"] in holding and scenario["cost_per_hour"] is not None
-        ]
+    def holding(self) -> list[str]:
+        """Scenarios that keep every objective."""
+        return [scenario["name"] for scenario in self._holding]
+
+    @property
+    def cheapest(self) -> dict[str, str] | None:
+        """The cheapest of those whose price is known."""
+        priced = [scenario for scenario in self._holding if scenario["cost_per_hour"] is not None]
         if not priced:
-            return format_html("<b>{}</b> {} every objective.", ", ".join(holding), _keeps(holding))
+            return None
         best = min(priced, key=lambda scenario: scenario["cost_per_hour"])
-        cost = self.money(best["cost_per_hour"])
-        if len(holding) == 1:
-            return format_html("Only <b>{}</b> keeps every objective, for <b>{} per hour</b>.", best["name"], cost)
-        words = "{} of {} keep every objective; <b>{}</b> is the cheapest of them, at <b>{} per hour</b>."
-        return format_html(words, len(holding), len(self.scenarios), best["name"], cost)
+        return {"name": best["name"], "price": self.money(best["cost_per_hour"])}
 
-
-def _keeps(names: Sequence[str]) -> str:
-    return "keeps" if len(names) == 1 else "keep"
+    @property
+    def _holding(self) -> list[Mapping[str, Any]]:
+        return [scenario for scenario in self.answer["scenarios"] if outcome_state(scenario) == "holds"]
 
 
 class SurvivalAnswer(WhatIfAnswer):
     """Answer to the loss of each node: the queries that it breaks."""
 
-    @property
-    def sentence(self) -> SafeString:
-        losses = self.answer["losses"]
-        bad = [loss for loss in losses if loss["breaks"] or loss["infeasible"]]
-        late = self._late
-        if late:
-            few = ", ".join(late[:4]) + (f" and {len(late) - 4} more" if len(late) > 4 else "")
-            more = "Losing a node breaks no other." if not bad else f"Losing one of {len(bad)} nodes breaks more."
-            words = "<b>{}</b> {} late with every node up: {}. {}"
-            is_single = len(late) == 1
-            return format_html(
-                words, "1 query" if is_single else f"{len(late)} queries", "is" if is_single else "are", few, more
-            )
-        if not bad:
-            return format_html("The loss of any <b>one of {}</b> breaks no objective.", counted(len(losses), "node"))
-        worst = max(bad, key=lambda is_single: len(is_single["breaks"]))
-        words = "<b>{}</b> of {} break an objective when lost; {} does most harm, to {}."
-        if len(bad) == 1:
-            words = "<b>{}</b> of {} breaks an objective when lost: {}, and with it {}."
-        harm = ", ".join(worst["breaks"][:4]) or "what cannot be placed"
-        return format_html(words, len(bad), counted(len(losses), "node"), worst["node"], harm)
+    words = "survival"
 
     @property
-    def _late(self) -> list[str]:
+    def harmful(self) -> list[Mapping[str, Any]]:
+        """Losses that break an objective or leave something without a place."""
+        return [loss for loss in self.answer["losses"] if loss["breaks"] or loss["infeasible"]]
+
+    @property
+    def most_harmful(self) -> Mapping[str, Any] | None:
+        return max(self.harmful, key=lambda loss: len(loss["breaks"]), default=None)
+
+    @property
+    def late(self) -> list[str]:
         """Queries that miss their objective before any node is lost."""
         return [name for name, query in self.answer["now"].get("queries", {}).items() if query["state"] == "breached"]
 
@@ -350,16 +295,7 @@ class SurvivalAnswer(WhatIfAnswer):
 class GrowthAnswer(WhatIfAnswer):
     """By how much each load may grow."""
 
-    @property
-    def sentence(self) -> SafeString:
-        together = self.answer["together"]
-        if together["factor"] is None:
-            return format_html("Nothing may grow: {}.", together["note"] or "an objective is broken as it is")
-        if together["unlimited"]:
-            return format_html("Everything together may grow to <b>{}</b> and more.", factor(together["factor"]))
-        miss = together["miss"]
-        then = format_html("; then {}", miss["message"]) if miss else ""
-        return format_html("Everything together may grow to <b>{}</b> its load{}.", factor(together["factor"]), then)
+    words = "growth"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -383,9 +319,7 @@ class SweepAnswer(WhatIfAnswer):
     @property
     def sentence(self) -> SafeString:
         sweep = BenchSweep(self.answer["now"], self.answer["sizes"], {}, self.row.options.get("lose_one", True))
-        if sweep.smallest is None:
-            return format_html("No number up to <b>{} nodes</b> keeps every objective.", sweep.sizes[-1].nodes)
-        return format_html("<b>{} nodes</b> are the fewest that keep every objective.", sweep.smallest.nodes)
+        return sentence("pages/provisioning/sentences/sweep.html", sweep=sweep, largest=sweep.sizes[-1])
 
     @property
     def sizes(self) -> list[dict[str, Any]]:

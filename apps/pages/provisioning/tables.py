@@ -24,6 +24,7 @@ from apps.planning.what_ifs.selectors import (
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, factor, money, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
+from engine.words import counted, listed
 
 __all__ = [
     "LABELS",
@@ -72,15 +73,19 @@ _OPTIONS = {
 
 _WORDS: dict[str, Any] = {
     "scale_source": lambda c: (
-        f"{'every source' if c['scale_source'] == '*' else c['scale_source']} at {c['by']:g} times its load"
+        f"every source at {c['by']:g} times its load"
+        if c["scale_source"] == "*"
+        else f"{c['scale_source']} at {c['by']:g} times its load"
     ),
     "scale_query": lambda c: f"{c['scale_query']} at {c['by']:g} times its load",
     "add_nodes": lambda c: (
-        f"{c['add_nodes']} node{'s' if c['add_nodes'] > 1 else ''} more{' like ' + c['like'] if c.get('like') else ''}"
+        f"{counted(c['add_nodes'], 'node')} more like {c['like']}"
+        if c.get("like")
+        else f"{counted(c['add_nodes'], 'node')} more"
     ),
     "lose_node": lambda c: f"{c['lose_node']} lost",
     "capacity": lambda c: f"another capacity of {c['capacity']}",
-    "resize_pool": lambda c: f"{c['nodes']} nodes in pool {c['resize_pool']}",
+    "resize_pool": lambda c: f"{counted(c['nodes'], 'node')} in pool {c['resize_pool']}",
     "objective": lambda c: f"{c['objective']} within {c['bound_s']:g} s",
     "add_query": lambda c: f"{c['add_query'].get('query', 'a query')} added",
     "remove_query": lambda c: f"{c['remove_query']} removed",
@@ -284,8 +289,7 @@ def _what_if_heading(cluster: Cluster, row: WhatIf) -> SafeString:
 
 def _scenario_names(row: WhatIf) -> str:
     """The scenarios' names, or the changes of the only one."""
-    names = [scenario["name"] for scenario in row.scenarios]
-    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    return listed([scenario["name"] for scenario in row.scenarios], 4)
 
 
 def _state(row: WhatIf) -> SafeString:

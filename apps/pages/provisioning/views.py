@@ -34,7 +34,7 @@ from apps.planning.what_ifs.selectors import (
 from apps.planning.what_ifs.services import scenario_create, scenario_delete, what_if_request
 from apps.ui.feedback import toast
 from apps.ui.numbers import money
-from engine.words import counted
+from engine.words import listed
 
 __all__ = [
     "BenchPage",
@@ -231,8 +231,10 @@ class PlannedNodes(ClusterPage):
             nodes = nodes_plan(pool=change.pool, count=change.more)
         except SluiceError as refusal:
             return self.show(bench, refusal)
-        words = f"{counted(len(nodes), 'node')} of {change.pool.name} {'is' if len(nodes) == 1 else 'are'} planned."
-        return done(request, f"{words} Activate them when they are there.", "pages:fleet", slug)
+        message = f"1 node of {change.pool.name} is planned. Activate it when it is there."
+        if len(nodes) > 1:
+            message = f"{len(nodes)} nodes of {change.pool.name} are planned. Activate them when they are there."
+        return done(request, message, "pages:fleet", slug)
 
     def show(self, bench: BenchFacts, refusal: SluiceError | None = None) -> HttpResponse:
         page = reverse("pages:provisioning", args=[self.slug]) + bench.query
@@ -350,9 +352,7 @@ class WhatIfFacts:
     @property
     def moved(self) -> str:
         """Changes of the cluster since, in words."""
-        few = list(self.standing.changes[:6])
-        more = len(self.standing.changes) - len(few)
-        return ", ".join(few) + (f" and {more} more" if more > 0 else "")
+        return listed(self.standing.changes, 7)
 
     @property
     def question(self) -> list[tuple[str, list[str]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
@@ -14,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from apps.ui import marks, numbers, pictures, tables, times
 from apps.ui import marks as ui_marks
-from engine.words import counted
+from engine.words import counted, listed
 
 register = template.Library()
 
@@ -57,6 +58,12 @@ register.filter("money", numbers.money)
 def counted_noun(number: int, nouns: str) -> str:
     """`{{ n|counted:"node" }}` or `{{ n|counted:"query,queries" }}`: a number with its noun."""
     return counted(number, *nouns.split(","))
+
+
+@register.filter(name="listed")
+def listed_names(names: Sequence[str], most: int = 3) -> str:
+    """`{{ names|listed }}`: a, b and 4 more; `{{ names|listed:5 }}` names more of them."""
+    return listed(names, most)
 
 
 # -- times
