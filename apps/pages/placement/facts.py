@@ -16,16 +16,17 @@ from apps.accounts.models import User
 from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
 from apps.pages.placement.nodes import NodesChanged
-from apps.pages.placement.tables import moves_table, queries_table, tightest_words, value_words
+from apps.pages.placement.tables import is_optimal, moves_table, queries_table, tightest_queries, value_words
 from apps.planning.choices import APPLYING_STATES, ENDED_STATES, MoveState, RunState
 from apps.planning.models import PlacementRun
 from apps.planning.placements.moves import BATCH_SIZE, batch_pause_s, plan_batches
 from apps.planning.placements.selectors import PlacementStanding, placement_standing
 from apps.planning.placements.services import live_topic
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
+from apps.ui.sentences import sentence
 from apps.ui.tables import Table
 from apps.ui.times import time_tag
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = ["PlacementRunFacts", "SearchProgress"]
 
@@ -46,21 +47,28 @@ class SearchProgress:
 
     @property
     def live_curve(self) -> SafeString:
-        return search_curve(self.live.get("trace") or [], self._bound, self.run.budget_s, share=self._is_share)
+        return search_curve(self.live.get("trace") or [], self._bound, self.run.budget_s, share=self.is_share)
 
     @property
-    def live_sentence(self) -> str:
-        """Best so far 5.4 s after 1.2 s of 5 s; no placement can be below 5.1 s."""
+    def live_sentence(self) -> SafeString:
+        return sentence("pages/placement/sentences/searching.html", facts=self)
+
+    @property
+    def live_value(self) -> str:
+        """The best so far; empty before the first placement is estimated."""
+        value = self.live.get("value_s")
+        return "" if value is None else self._value(value)
+
+    @property
+    def live_cores(self) -> str:
+        """The best by the cores alone, where it is better than what links leave of it."""
         value, cores = self.live.get("value_s"), self.live.get("cores_s")
-        spent = f"{seconds(self.live.get('elapsed_s'))} of {seconds(self.run.budget_s)}"
-        if value is None and cores is None:
-            return "The first placement is on its way."
-        if value is None:
-            return f"{self._value(cores)} after {spent} by the cores alone; links are counted next."
-        text = f"Best so far {self._value(value)} after {spent}"
-        if cores is not None and cores < value:
-            text += f", {self._value(cores)} by the cores alone"
-        return f"{text}; no placement can be below {self._value(self._bound)}." if self._bound else f"{text}."
+        return self._value(cores) if cores is not None and (value is None or cores < value) else ""
+
+    @property
+    def bound(self) -> str:
+        """Value that no placement can be below; empty if none is known."""
+        return self._value(self._bound) if self._bound else ""
 
     @property
     def live_gap(self) -> str:
@@ -73,17 +81,16 @@ class SearchProgress:
         return bound_s or None
 
     @property
-    def _is_share(self) -> bool:
+    def is_share(self) -> bool:
         return self.run.objective != "worst"
 
     def _value(self, value: Any) -> str:
-        return str(percent(value) if self._is_share else seconds(value))
+        return str(percent(value) if self.is_share else seconds(value))
 
 
 _PARTS = {"": "Proposal", "queries": "Queries", "nodes": "Nodes", "moves": "Moves"}
 _SHORT = {"queries": 12, "nodes": 8, "moves": 15}
 _LARGE = 1000  # operators
-_NAMED = 5
 _LONG = {"queries": 50, "nodes": 20, "moves": 100}
 
 
@@ -137,8 +144,9 @@ class PlacementRunFacts(SearchProgress):
         """Asked by ann 3 min ago: …"""
         run = self.run
         requester = run.requested_by or "a rule"
-        limits = ", ".join(self.limits)
-        return format_html("Asked by {} {}{}.", requester, time_tag(run.created_at), f", {limits}" if limits else "")
+        if not self.limits:
+            return format_html("Asked by {} {}.", requester, time_tag(run.created_at))
+        return format_html("Asked by {} {}, {}.", requester, time_tag(run.created_at), ", ".join(self.limits))
 
     @property
     def limits(self) -> list[str]:
@@ -147,10 +155,12 @@ class PlacementRunFacts(SearchProgress):
         words = []
         if "max_moves" in said:
             words.append(f"at most {counted(said['max_moves'], 'move')}")
-        for name, noun in (("pin", "pin"), ("forbid", "forbidden place"), ("apart", "pair kept apart")):
-            if said.get(name):
-                count = sum(map(len, said[name].values())) if name == "forbid" else len(said[name])
-                words.append(f"{count} pairs kept apart" if name == "apart" and count > 1 else counted(count, noun))
+        if said.get("pin"):
+            words.append(counted(len(said["pin"]), "pin"))
+        if said.get("forbid"):
+            words.append(counted(sum(map(len, said["forbid"].values())), "forbidden place"))
+        if said.get("apart"):
+            words.append(counted(len(said["apart"]), "pair kept apart", "pairs kept apart"))
         if said.get("may_split"):
             words.append("stateless operators may be split")
         return words
@@ -160,7 +170,7 @@ class PlacementRunFacts(SearchProgress):
         said = self.run.constraints
         rows = [f"{name} stays on {node}" for name, node in said.get("pin", {}).items()]
         rows += [f"{name} must not be on {', '.join(nodes)}" for name, nodes in said.get("forbid", {}).items()]
-        return rows + [f"{' and '.join(group)} on different nodes" for group in said.get("apart", ())]
+        return rows + [f"{listed(group, len(group))} on different nodes" for group in said.get("apart", ())]
 
     # -- the proposal
 
@@ -175,31 +185,28 @@ class PlacementRunFacts(SearchProgress):
     @property
     def finding(self) -> SafeString:
         """Moving 3 operators takes the worst case from 8.1 s to 5.2 s; no placement can be below 5.1 s."""
-        facts = self.run.facts
-        if self._is_share and facts["moves"] and (said := tightest_words(facts)):
-            return said
-        what = "the largest latency over its objective, weighted by priority," if self._is_share else "the worst case"
-        near = ""
-        if facts["bound_s"]:
-            near = format_html("; no placement can be below <b>{}</b>", self._value(facts["bound_s"]))
-        if not facts["moves"]:
-            return format_html(
-                "Nothing to move: {} stays at <b>{}</b>{}.", what.rstrip(","), self._value(facts["value_after"]), near
-            )
-        moving = counted(facts["moves"], "operator")
-        if facts["value_before"] is None:
-            why = "What runs now is not as the rules want it. " if self.rules else ""
-            return format_html(
-                "{}After moving <b>{}</b> {} is <b>{}</b>{}.",
-                why,
-                moving,
-                what.rstrip(","),
-                value_words(facts, "value_after"),
-                near,
-            )
-        head = format_html("Moving <b>{}</b> takes {}", moving, what)
-        was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
-        return format_html("{} from <b>{}</b> to <b>{}</b>{}.", head, was, now, near)
+        return sentence("pages/placement/sentences/finding.html", facts=self)
+
+    @property
+    def tightest(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        return tightest_queries(self.run.facts)
+
+    @property
+    def gap(self) -> float | None:
+        """Distance from the best possible, at most, as a share."""
+        return self.run.facts["gap"]
+
+    @property
+    def is_optimal(self) -> bool:
+        return is_optimal(self.run.facts)
+
+    @property
+    def value_before(self) -> str | None:
+        return None if self.run.facts["value_before"] is None else value_words(self.run.facts, "value_before")
+
+    @property
+    def value_after(self) -> str:
+        return value_words(self.run.facts, "value_after")
 
     @property
     def messages(self) -> list[str]:
@@ -207,19 +214,17 @@ class PlacementRunFacts(SearchProgress):
         return [text for text in self.proposal.get("messages", []) if not text.startswith("No better placement")]
 
     @property
-    def newly_breached(self) -> str:
-        """Queries that hold or are at risk now and would miss their objective afterwards; empty if none would."""
-        worse = [
+    def newly_breached(self) -> list[str]:
+        """Queries that hold or are at risk now and would miss their objective afterwards."""
+        return [
             query["query"]
             for query in self.proposal["queries"]
             if query["after_state"] == "breached" and query["before_state"] != "breached"
         ]
-        if not worse:
-            return ""
-        more = f" and {len(worse) - _NAMED} more" if len(worse) > _NAMED else ""
-        would = "would miss its objective" if len(worse) == 1 else "would miss their objectives"
-        hint = "" if self._is_share else " Search by objectives to weigh each query's own bound."
-        return f"{', '.join(worse[:_NAMED])}{more} {would} after these moves.{hint}"
+
+    @property
+    def warning(self) -> SafeString:
+        return sentence("pages/placement/sentences/late.html", facts=self)
 
     @property
     def stats(self) -> list[Stat]:
@@ -247,7 +252,7 @@ class PlacementRunFacts(SearchProgress):
     @property
     def curve(self) -> SafeString:
         spent = self.run.facts.get("elapsed_s")
-        return search_curve(self.proposal.get("trace") or [], self._bound, spent, share=self._is_share)
+        return search_curve(self.proposal.get("trace") or [], self._bound, spent, share=self.is_share)
 
     @property
     def curve_rows(self) -> list[tuple[str, str]]:
@@ -313,7 +318,7 @@ class PlacementRunFacts(SearchProgress):
         size_bytes = sum(move.state_bytes or 0.0 for move in moves)
         worst = max(moves, key=lambda move: move.bump_s)
         words = [
-            f"{counted(len(moves), 'move')} in {counted(len(batches), 'batch').replace('batchs', 'batches')}, "
+            f"{counted(len(moves), 'move')} in {counted(len(batches), 'batch', 'batches')}, "
             f"about {seconds(pauses_s)} at the usual pace",
             f"{bytes_size(size_bytes)} of state travel" if size_bytes else "no state has to travel",
         ]

@@ -22,7 +22,7 @@ from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of
 from apps.queries.models import Placement
 from apps.ui.numbers import MISSING, Quantity, ratio, seconds
 from apps.ui.pictures import heat_strip
-from engine.words import counted
+from apps.ui.sentences import sentence
 
 __all__ = ["CoreLine", "CoreMoment", "NodeChange", "NodePicture", "NodesChanged", "NodesNow", "server_name"]
 
@@ -194,21 +194,21 @@ class NodesNow:
     # -- what is said of them
 
     @property
-    def sentence(self) -> str:
+    def sentence(self) -> SafeString:
         """62 operators of 10 queries on 12 nodes; n07 carries the most excess, 8.1 s at its peak."""
         placed = Placement.objects.filter(node__cluster=self.cluster)
         operators = placed.values("operator_id").distinct().count()
         queries = placed.values("operator__version__query_id").distinct().count()
-        if not self.all_nodes:
-            return "No node could take an operator: register nodes first."
-        nodes = counted(len(self.all_nodes), "node")
-        if not operators:
-            return f"Nothing runs yet on {nodes}."
-        text = f"{counted(operators, 'operator')} of {counted(queries, 'query', 'queries')} on {nodes}"
-        if not self.bottleneck:
-            return f"{text}; {'no work has to wait anywhere' if self.run else 'not estimated yet'}."
-        node = self.bottleneck.partition("#")[0]
-        return f"{text}; {self.bottleneck} carries the most excess, {seconds(self.excess[node][0])} at its peak."
+        excess = self.excess.get(self.bottleneck.partition("#")[0])
+        return sentence(
+            "pages/placement/sentences/now.html",
+            operators=operators,
+            queries=queries,
+            nodes=len(self.all_nodes),
+            bottleneck=self.bottleneck,
+            excess_s=excess and excess[0],
+            is_estimated=self.run is not None,
+        )
 
 
 Replicas = Sequence[Mapping[str, Any]]

@@ -26,10 +26,11 @@ from engine.words import counted
 
 __all__ = [
     "finding_words",
+    "is_optimal",
     "moves_table",
     "queries_table",
     "runs_table",
-    "tightest_words",
+    "tightest_queries",
     "value_words",
     "where_words",
 ]
@@ -45,41 +46,31 @@ def finding_words(run: PlacementRun) -> str:
         return run.message
     if not facts["moves"]:
         return "Nothing to move: no better placement was found"
-    near = f", {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
-    if tightest := _tightest(facts):
-        was, now = (percent(server["share"]) for server in tightest)
-        return f"{counted(facts['moves'], 'move')}: nearest its objective {was} → {now} of it{near}"
+    moves = counted(facts["moves"], "move")
     was, now = value_words(facts, "value_before"), value_words(facts, "value_after")
-    what = "worst case" if facts["objective"] == "worst" else "worst weighted latency over objective"
-    return f"{counted(facts['moves'], 'move')}: {what} {was} → {now}{near}"
+    if tightest := tightest_queries(facts):
+        was, now = (str(percent(query["share"])) for query in tightest)
+        text = f"{moves}: nearest its objective {was} → {now} of it"
+    elif facts["objective"] == "worst":
+        text = f"{moves}: worst case {was} → {now}"
+    else:
+        text = f"{moves}: worst weighted latency over objective {was} → {now}"
+    if facts["gap"] is None:
+        return text
+    if is_optimal(facts):
+        return f"{text}, nothing better can exist"
+    return f"{text}, at most {percent(facts['gap'])} from the best possible"
 
 
-def tightest_words(facts: Mapping[str, Any]) -> SafeString | None:
-    """Moving 3 operators takes the query nearest its objective from 112% of it (checkout) to 64% (audit)."""
-    tightest = _tightest(facts)
-    if tightest is None:
-        return None
-    was, now = tightest
-    near = f"; {_gap_words(facts['gap'])}" if facts["gap"] is not None else ""
-    return format_html(
-        "Moving <b>{}</b> takes the query nearest its objective from <b>{}</b> of it ({}) to <b>{}</b> ({}){}.",
-        counted(facts["moves"], "operator"),
-        percent(was["share"]),
-        was["query"],
-        percent(now["share"]),
-        now["query"],
-        near,
-    )
-
-
-def _tightest(facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Before and after, where the search was for objectives and both are known."""
+def tightest_queries(facts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The query nearest its objective before and after, where the search was for objectives and both are known."""
     was, now = facts.get("tightest_before"), facts.get("tightest_after")
     return (was, now) if facts["objective"] != "worst" and was and now else None
 
 
-def _gap_words(gap: float) -> str:
-    return "nothing better can exist" if gap < _NO_GAP else f"at most {percent(gap)} from the best possible"
+def is_optimal(facts: Mapping[str, Any]) -> bool:
+    """Whether nothing better can exist, by the bound."""
+    return facts["gap"] is not None and facts["gap"] < _NO_GAP
 
 
 def value_words(facts: Mapping[str, Any], name: str) -> str:
