@@ -23,7 +23,7 @@ from apps.telemetry.ingest.streams import stream_state
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, count, percent, seconds
 from apps.ui.times import ago
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = ["RolloutPanel", "SourcesFinding", "StreamCard", "StreamQuery", "moment_of", "source_tabs"]
 
@@ -88,10 +88,7 @@ class StreamQuery:
     @property
     def waits(self) -> str:
         """For whom, in words."""
-        if not self.waiting_for:
-            return "nobody"
-        more = len(self.waiting_for) - 3
-        return ", ".join(self.waiting_for[:3]) + (f" and {more} more" if more > 0 else "")
+        return listed(self.waiting_for, 4) or "nobody"
 
 
 class StreamCard:
@@ -279,8 +276,9 @@ class RolloutPanel:
         names = self.view.waiting
         if not names:
             return ""
-        verb = "waits" if len(names) == 1 else "wait"
-        return f"{' and '.join(names)} {verb} until this rollout is over."
+        if len(names) == 1:
+            return f"{names[0]} waits until this rollout is over."
+        return f"{listed(names)} wait until this rollout is over."
 
 
 def _figure_tone(figure: RolloutFigure) -> str:

@@ -31,6 +31,7 @@ from apps.telemetry.ingest.frames import receiver
 from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.selectors import assignments_adapting
 from engine.jarvis.settings import AdaptationSettings
+from engine.words import counted
 
 __all__ = [
     "Difference",
@@ -253,8 +254,7 @@ def _proposed(what: str) -> Subquery:
 
 def _words(differences: Sequence[Difference], agents: int) -> str:
     largest = max(differences, key=lambda difference: difference.size)
-    where = f"{agents} agent{'s' if agents != 1 else ''}"
-    return f"Figures learned at {where}: {largest.words}"[:200]
+    return f"Figures learned at {counted(agents, 'agent')}: {largest.words}"[:200]
 
 
 def _replace_older(config: RefinedConfig, now: datetime) -> None:

@@ -19,6 +19,7 @@ from apps.rollouts.configs.checks import GOOD, WORSE
 from apps.rollouts.models import Rollout, RolloutPolicy
 from engine.rollouts.guard import GuardHealth
 from engine.rollouts.measures import IN_SECONDS
+from engine.words import counted
 
 __all__ = [
     "RolloutAction",
@@ -204,7 +205,7 @@ def _steps(rollout: Rollout, counts: Counter[int]) -> list[RolloutStep]:
     if rollout.state == RolloutState.WAITING:
         return [*steps, RolloutStep("Waiting", "Another rollout is under way", 0.0, StepState.NOW)]
     for stage in sorted(counts):
-        agents = f"{counts[stage]} agent{'s' if counts[stage] != 1 else ''}"
+        agents = counted(counts[stage], "agent")
         title = f"Wave {stage}, {agents}" if stage else f"Canary, {agents}"
         steps.append(_stage(rollout, stage, title))
     return steps
@@ -256,7 +257,9 @@ def _compared(rollout: Rollout) -> str:
     verdict = rollout.verdict
     if not verdict.get("figures"):
         return ""
-    parent = rollout.config.parent
-    on = f" on {parent.name}" if parent else " without it"
-    others = verdict.get("others", 0)
-    return f"Compared with {others} agent{'s' if others != 1 else ''}{on}" if others else "Compared with before"
+    others, parent = verdict.get("others", 0), rollout.config.parent
+    if not others:
+        return "Compared with before"
+    if parent:
+        return f"Compared with {counted(others, 'agent')} on {parent.name}"
+    return f"Compared with {counted(others, 'agent')} without it"

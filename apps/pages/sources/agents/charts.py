@@ -174,9 +174,9 @@ _WIDE, _NARROW = PictureFrame("fig wide", 1040, 92, 132), PictureFrame("fig narr
 
 
 def settled_words(change: Mapping[str, Any]) -> str:
-    """`settled in 2 epochs`."""
+    """`2 epochs` until it settled, or `settling`."""
     epochs = change.get("epochs")
-    return "settling" if epochs is None else f"settled in {counted(int(epochs), 'epoch')}"
+    return "settling" if epochs is None else counted(int(epochs), "epoch")
 
 
 class Settling:
@@ -256,11 +256,16 @@ class Settling:
         factors = ", ".join(
             f"{operator} {factor_text(p)}" for operator, p in zip(self.operators, last.load_factors, strict=True)
         )
-        words = f"{self.name} over the last {span}: load factors now {factors}; CPU {ratio(self.used[-1])} of "
-        words += f"{ratio(self.budget[-1])} cores; {percent(self.overflow[-1])} of records overflow."
-        if self.changes:
-            words += f" The last of {counted(len(self.changes), 'change')} {settled_words(self.changes[-1])}."
-        return words
+        words = (
+            f"{self.name} over the last {span}: load factors now {factors}; CPU {ratio(self.used[-1])} of "
+            f"{ratio(self.budget[-1])} cores; {percent(self.overflow[-1])} of records overflow."
+        )
+        if not self.changes:
+            return words
+        last, changes = self.changes[-1], counted(len(self.changes), "change")
+        if last.get("epochs") is None:
+            return f"{words} The last of {changes} is settling."
+        return f"{words} The last of {changes} settled in {settled_words(last)}."
 
     @property
     def svg(self) -> SafeString:
@@ -371,6 +376,8 @@ class Settling:
         x = self._x(frame, change["epoch_us"])
         line = path("M", x, _HEAD - 4, "V", base, stroke="ink-3", stroke_dasharray="2 3")
         words = settled_words(change)
+        if change.get("epochs") is not None:
+            words = f"settled in {words}"
         after = self.changes[place + 1 :]
         ends = self._x(frame, after[0]["epoch_us"]) if after else frame.width
         return [line] if x + len(words) * 5.6 > ends else [line, text(x + 3, 10, words)]

@@ -30,6 +30,7 @@ from apps.telemetry.models import Agent, Assignment
 from apps.telemetry.selectors import agent_state
 from apps.ui.marks import Mark, icon
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, rate, ratio, seconds
+from apps.ui.sentences import sentence
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EpochRow
@@ -204,7 +205,7 @@ class PipelineAt:
         return FactorChange(
             at=moment_of(said.get("epoch_us")),
             why=str(said.get("why") or ""),
-            settled=settled_words(said).removeprefix("settled in "),
+            settled=settled_words(said),
             is_settled=said.get("epochs") is not None,
             moved=[(name, ratio(old), ratio(new)) for name, old, new in pairs if abs(old - new) > 1e-9],
             bytes_before=str(bytes_size(said.get("bytes_before"))),
@@ -221,8 +222,9 @@ class PipelineAt:
             return "It settles after its last change."
         epochs = [change["epochs"] for change in self.said["changes"] if change.get("epochs") is not None]
         middle = sorted(epochs)[len(epochs) // 2]
-        text = f"It settled in {last.settled} after its last change"
-        return f"{text}; {counted(middle, 'epoch')} is usual here." if len(epochs) > 2 else f"{text}."
+        if len(epochs) <= 2:
+            return f"It settled in {last.settled} after its last change."
+        return f"It settled in {last.settled} after its last change; {counted(middle, 'epoch')} is usual here."
 
 
 #: Epochs that the pictures of settling show.
@@ -359,9 +361,13 @@ class AgentPageFacts:
             return None
         name = POLICY_NAMES.get(str(said["policy"]), str(said["policy"]))
         held, bound = said.get("memory_bytes"), said.get("memory_bound")
-        waiting = format_html("; {} of at most {} wait", bytes_size(held), bytes_size(bound)) if bound else ""
-        mode = {"memory": ", freeing memory first", "saturated": ", saturated"}.get(str(said.get("mode")), "")
-        return format_html("Scheduling policy: <b>{}</b>{}{}.", name, mode, waiting)
+        return sentence(
+            "pages/sources/sentences/sharing.html",
+            policy=name,
+            mode=said.get("mode"),
+            held_bytes=held,
+            bound_bytes=bound,
+        )
 
     # -- the strip
     @property

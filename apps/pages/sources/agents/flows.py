@@ -225,7 +225,7 @@ class SplitComparison:
         self, name: str, words: str, sent: float | None, highest: float, evidence: str, *, is_now: bool = False
     ) -> SplitBytes:
         span_s = self.found.span_s or 1.0
-        saved = "" if is_now or sent is None else _against(self.found.saved(sent) or 0.0).removesuffix(" as")
+        saved = "" if is_now or sent is None else _share_words(self.found.saved(sent) or 0.0)
         rate = sent / span_s if sent is not None else None
         return SplitBytes(name, words, rate, (sent or 0.0) / highest, saved, evidence, is_now)
 
@@ -243,14 +243,14 @@ class SplitComparison:
 
 
 def _against_words(name: str, share: float) -> str:
-    words = _against(share)
-    return f"{words} {name}" if words.endswith("as") else f"{words} than {name}"
+    words = _share_words(share)
+    return f"{words} as {name}" if words.endswith("as much") else f"{words} than {name}"
 
 
-def _against(share: float) -> str:
-    """`65% less`, `12% more`, `7.8 times as much as`."""
+def _share_words(share: float) -> str:
+    """`65% less`, `12% more`, `7.8 times as much`."""
     if abs(share) < 0.005:
-        return "as much as"
+        return "as much"
     if share < -1:
-        return f"{significant(1 - share)} times as much as"
-    return f"{percent(abs(share))} {'less' if share > 0 else 'more'}"
+        return f"{significant(1 - share)} times as much"
+    return f"{percent(share)} less" if share > 0 else f"{percent(-share)} more"

@@ -378,11 +378,13 @@ class BulkPlan:
             return "A prediction needs costs, measured once their operators have processed records."
         now, then = sum(agent.sent_now for agent in predictions), sum(agent.sent_then for agent in predictions)
         over = sum(agent.overflow > 0.005 for agent in predictions)
-        text = f"Together they would send {bytes_size(then, '/s')} instead of {bytes_size(now, '/s')}."
-        if over:
-            text += f" {counted(over, 'agent')} would overflow: what does not fit is sent on unprocessed."
         missing = len(self.rows) - len(predictions)
-        return text + (f" Of {counted(missing, 'agent')} nothing is known yet." if missing else "")
+        sentences = [f"Together they would send {bytes_size(then, '/s')} instead of {bytes_size(now, '/s')}."]
+        if over:
+            sentences.append(f"{counted(over, 'agent')} would overflow: what does not fit is sent on unprocessed.")
+        if missing:
+            sentences.append(f"Of {counted(missing, 'agent')} nothing is known yet.")
+        return " ".join(sentences)
 
 
 def _cells(prediction: AgentPrediction) -> dict[str, str]:

@@ -331,24 +331,32 @@ class AgentsChange(ClusterPage):
         return open_ones.order_by("created_at").first()
 
     def apply(self, what: str, lines: list[AgentLine], form: Any, *, is_back: bool) -> str:
-        agents = counted(len(lines), "agent")
         if what == "budget":
             for line in lines:
                 agent_update(agent=line.agent, budget_cores=form.cleaned_data["budget_cores"])
-            return f"{agents} may use {form.cleaned_data['budget_cores']:g} cores each; their load factors settle now."
+            cores = f"{form.cleaned_data['budget_cores']:g}"
+            if len(lines) == 1:
+                return f"1 agent may use {cores} cores; its load factors settle now."
+            return f"{len(lines)} agents may use {cores} cores each; their load factors settle now."
         if what == "canary":
             row = self.rollout
             assert row is not None  # the form needs one
             canaries_add(rollout=row, agents=[line.agent for line in lines], user=signed_in_user(self.request))
-            return f"{agents} {'is' if len(lines) == 1 else 'are'} among the canaries of {row.config.name} now."
+            if len(lines) == 1:
+                return f"1 agent is among the canaries of {row.config.name} now."
+            return f"{len(lines)} agents are among the canaries of {row.config.name} now."
         query = self.query(lines, self.request.POST.get("query", ""))
         assert query is not None
         for part in query.parts:
             assignment_set(live=part.live, agent=part.agent, settings={} if is_back else fixed_settings(form.values))
-        agents = counted(len(query.parts), "agent")
+        agents = len(query.parts)
+        if is_back and agents == 1:
+            return f"1 agent finds the load factors of {query.name} again."
         if is_back:
-            return f"{agents} {'finds' if len(query.parts) == 1 else 'find'} the load factors of {query.name} again."
-        return f"{agents} {'gets' if len(query.parts) == 1 else 'get'} new load factors for {query.name}."
+            return f"{agents} agents find the load factors of {query.name} again."
+        if agents == 1:
+            return f"1 agent gets new load factors for {query.name}."
+        return f"{agents} agents get new load factors for {query.name}."
 
     def answer(
         self, what: str, lines: list[AgentLine], form: Any, status: int = 200, *, is_preview: bool = False, **more: Any

@@ -20,6 +20,7 @@ from apps.rollouts.configs.selectors import ConfigView, PartView
 from apps.rollouts.models import RefinedConfig
 from apps.ui.marks import icon
 from apps.ui.numbers import MISSING, bytes_size, count, percent, ratio, seconds, significant
+from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 from engine.jarvis.settings import SETTINGS
@@ -142,19 +143,18 @@ _MAX_PARTS = 60
 _SETTINGS = {field.name for field in SETTINGS.fields}
 
 
-def configs_sentence(held: Mapping[int, int]) -> str:
-    """`46 agents have 2 different configs; 1 has none.`"""
-    total, none = sum(held.values()), held.get(0, 0)
-    kinds = len([number for number in held if number])
-    if not total:
-        return "No agent has joined yet; a config tells agents how to adapt and what Spark knows of their operators."
-    if not kinds:
-        return "No agent has a config yet: all find their load factors by themselves."
-    newest = max(held)
-    text = f"{counted(held[newest], 'agent')} of {total} {'has' if held[newest] == 1 else 'have'} c-{newest}"
-    others = total - none - held[newest]
-    text += f", {others} an older one" if others else ""
-    return f"{text}{f', {none} none' if none else ''}."
+def configs_sentence(held: Mapping[int, int]) -> SafeString:
+    """`40 of 46 agents have c-119, 5 an older one, 1 none.`"""
+    newest = max(held, default=0)
+    total, none, newest_held = sum(held.values()), held.get(0, 0), held.get(newest, 0)
+    return sentence(
+        "pages/sources/sentences/configs.html",
+        total=total,
+        none=none,
+        newest=newest,
+        newest_held=newest_held,
+        older=total - none - newest_held,
+    )
 
 
 class CheckPanel:
@@ -300,10 +300,17 @@ class ConfigPanel:
 
     @property
     def sentence(self) -> SafeString:
-        made_words = format_html("Made by {} {}", made_by(self.config), time_tag(self.config.created_at))
-        where = f"on {self.held} of {counted(self.agents, 'agent')}" if self.held else "on no agent"
-        words = format_html("{}. ", self.config.words.rstrip(".")) if self.config.words else ""
-        return format_html("{}{}, now {}.", words, made_words, where)
+        return sentence("pages/sources/sentences/config.html", panel=self)
+
+    @property
+    def words(self) -> str:
+        """Its author's words, with a full stop."""
+        words = self.config.words
+        return f"{words}." if words and not words.endswith(".") else words
+
+    @property
+    def made_by(self) -> str:
+        return made_by(self.config)
 
     @property
     def settings(self) -> list[tuple[str, str, str]]:

@@ -215,11 +215,14 @@ class Timeline:
     def finding(self) -> str:
         """The picture in words."""
         busy = sum(self.shares)
-        words = f"{self.agent} over the last {seconds(self.span_s)}: queries had its core {percent(busy)} of the time"
+        span, swept = seconds(self.span_s), sum(len(self._swept(line)) for line in self.lines)
+        if not busy:
+            return f"{self.agent} over the last {span}: no query had its core. {counted(swept, 'window')} swept."
         busiest = max(range(len(self.lines)), key=lambda place: self.shares[place])
-        words += f", {self.lines[busiest].name} most with {percent(self.shares[busiest])}" if busy else ""
-        swept = sum(len(self._swept(line)) for line in self.lines)
-        return f"{words}. {counted(swept, 'window')} swept."
+        return (
+            f"{self.agent} over the last {span}: queries had its core {percent(busy)} of the time, "
+            f"{self.lines[busiest].name} most with {percent(self.shares[busiest])}. {counted(swept, 'window')} swept."
+        )
 
     def _said(self, place: int) -> str:
         """A lane in words."""

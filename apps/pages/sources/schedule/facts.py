@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from apps.telemetry.choices import AgentState
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, seconds
+from apps.ui.sentences import sentence
 from apps.ui.tables import Table
 from engine.klink.settings import ScheduleSettings
 from engine.words import counted
@@ -122,19 +123,18 @@ class ScheduleFacts:
 
     @property
     def sentence(self) -> SafeString:
-        if not self.lines:
-            return format_html("{} runs no live query: there is nothing to schedule.", self.agent.name)
-        if not self.is_known:
-            return format_html("{} has not said yet how it schedules its queries.", self.agent.name)
-        text = format_html("{} runs {} by <b>{}</b>", self.agent.name, _queries(len(self.lines)), self.policy_name)
+        return sentence("pages/sources/sentences/schedule.html", view=self)
+
+    @property
+    def tightest(self) -> ScheduledQuery | None:
+        """The query with the least slack."""
         lines = [line for line in self.lines if line.slack_s is not None]
-        if lines:
-            tightest = min(lines, key=lambda line: line.slack_s or 0.0)
-            text = format_html("{}; least slack: {}, <b>{}</b>", text, tightest.name, seconds(tightest.slack_s))
-        late = [line for line in self.lines if line.late]
-        if late:
-            return format_html("{}. {} for its watermark.", text, _wait(late))
-        return format_html("{}.", text)
+        return min(lines, key=lambda line: line.slack_s or 0.0, default=None)
+
+    @property
+    def late(self) -> list[ScheduledQuery]:
+        """Queries that wait for their watermark."""
+        return [line for line in self.lines if line.late]
 
     @property
     def faults(self) -> list[str]:
@@ -190,16 +190,6 @@ class ScheduleFacts:
         elif self.given is not None and self.given.canary:
             note = "it is a canary"
         return Stat("Config", Quantity(config or "none"), note)
-
-
-def _queries(number: int) -> str:
-    return "1 query" if number == 1 else f"{number} queries"
-
-
-def _wait(late: Sequence[ScheduledQuery]) -> str:
-    if len(late) == 1:
-        return f"{late[0].name} waits"
-    return f"{counted(len(late), 'query', 'queries')} wait"
 
 
 #: The policy in force against another one, by how their means compare.
