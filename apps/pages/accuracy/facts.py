@@ -8,7 +8,6 @@ from functools import cached_property
 
 from django.db.models import QuerySet
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.accuracy import INTERVAL
@@ -22,6 +21,7 @@ from apps.pages.overview.findings import Stat
 from apps.telemetry.configs import live_served
 from apps.ui.charts import Chart
 from apps.ui.numbers import MISSING, Quantity, count, factor, percent, ratio
+from apps.ui.sentences import sentence
 from engine.words import counted
 
 __all__ = ["SPANS", "AccuracyFacts", "bias_text"]
@@ -102,24 +102,18 @@ class AccuracyFacts:
             return "No estimate has been held against a measurement yet."
         if self.is_empty:
             return self.disturbed or "Nothing was measured of what is chosen here."
-        found = self.summary.judged
-        whose = format_html("Estimates of <b>{}</b>", self.query) if self.query else self._together
-        held = (
-            format_html(
-                "the 90% interval held in <b>{}</b> of {} intervals", percent(found.coverage), count(self._shown)
-            )
-            if found.coverage is not None
-            else "no estimate had an interval"
-        )
-        since = SPANS[self.span][0].lower().replace("last", "the last")
-        return format_html("{} were <b>{}</b> over {}; {}.", whose, bias_text(found.bias), since, held)
+        return sentence("pages/accuracy/sentences/finding.html", facts=self)
 
     @property
-    def _together(self) -> str:
-        return f"Estimates of {counted(len(self.summary.queries), 'live query').replace('querys', 'queries')}"
+    def bias(self) -> str:
+        return bias_text(self.summary.judged.bias)
 
     @property
-    def _shown(self) -> int:
+    def span_words(self) -> str:
+        return SPANS[self.span][0].lower().replace("last", "the last")
+
+    @property
+    def interval_count(self) -> int:
         return sum(row.covered is not None for row in self.summary.rows)
 
     @property

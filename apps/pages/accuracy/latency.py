@@ -10,11 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.results.models import ResultWindow
-from apps.ui.numbers import factor, seconds, seconds_range
+from apps.ui.numbers import seconds_range
+from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
 
 __all__ = ["LatencyPart", "LatencyParts", "latency_parts"]
@@ -62,36 +64,30 @@ class LatencyParts:
         return statistics.median(latencies) if latencies else None
 
     @property
-    def sentence(self) -> str:
-        """Worst case 3.7 s, measured 3.4 s in the median of the last 10 min."""
-        row = self.estimate
-        if row is None:
-            return ""
-        live = self._result["live"]
-        said = f"At most {seconds(live['upper_s'])}, were each wait as long as it can be"
-        if "scheduling" in self._result:
-            said += (
-                f" and events of a subinterval in any order, as {scheduling_words(self._result['scheduling']['nodes'])}"
-            )
-        if live.get("evidence") == Evidence.ASSUMED:
-            said = f"Its waits are assumed, no batch was timed yet. {said}"
-        if self.measured_s is None:
-            return f"{said}; nothing reported in the last 10 min."
-        return f"{said}; the stream processor reported {seconds(self.measured_s)} in the median of the last 10 min."
+    def sentence(self) -> SafeString | str:
+        """At most 3.7 s, were each wait as long as it can be; the stream processor reported 3.4 s …"""
+        return sentence("pages/accuracy/sentences/live.html", facts=self) if self.estimate is not None else ""
 
     @property
-    def trust_sentence(self) -> str:
+    def upper_s(self) -> float:
+        return float(self._result["live"]["upper_s"])
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether no batch was timed yet."""
+        return self._result["live"].get("evidence") == Evidence.ASSUMED
+
+    @property
+    def scheduling(self) -> str:
+        """Policies of nodes that take events in another order than Mace's."""
+        return scheduling_words(self._result["scheduling"]["nodes"]) if "scheduling" in self._result else ""
+
+    @property
+    def trust_sentence(self) -> SafeString | str:
         """Origin of the interval."""
-        said = self._result.get("trust")
-        if not said:
+        trust = self._result.get("trust")
+        if not trust:
             return ""
-        if not said["concluded"]:
-            interval = "Its interval is as stated" if said["half_s"] is not None else "It has no interval of its own"
-            return f"{interval}: {said['outcomes']} of the 20 measured intervals that a trust score needs."
-        if said["factor"] <= 1.0:
-            return f"Its interval is as stated: enough for the last {said['outcomes']} measured intervals."
-        low, high = said["stated"] or (None, None)
-        stated = f" from {seconds_range(low, high)}" if low is not None else ""
-        owner = "its own" if said["of"] == "query" else "its cluster's"
-        past = f"{owner} last {said['outcomes']} measured intervals"
-        return f"Its interval is widened {factor(said['factor'])}{stated}, by {past}."
+        low, high = trust.get("stated") or (None, None)
+        stated = seconds_range(low, high) if low is not None else None
+        return sentence("pages/accuracy/sentences/trust.html", trust=trust, stated=stated)

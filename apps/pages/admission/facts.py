@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.accounts.choices import Scope
@@ -30,6 +29,7 @@ from apps.queries.choices import QueryState
 from apps.telemetry.configs import live_served
 from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, percent, seconds
+from apps.ui.sentences import sentence
 from apps.ui.times import time_tag
 from engine.words import counted
 
@@ -168,34 +168,29 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def title(self) -> str:
         runs = self.request.query.state == QueryState.RUNNING and self.request.state != AdmissionState.APPLIED
-        return f"{'Change to' if runs else 'Add'} {self.request.version}"
+        return f"Change to {self.request.version}" if runs else f"Add {self.request.version}"
 
     @property
     def crumb(self) -> str:
         return f"Preview {str(self.request.pk)[:4]}"
 
     @property
-    def objective(self) -> str:
-        """with a worst case of at most 12 s."""
+    def objective(self) -> Mapping[str, Any]:
+        """Statistic and bound that are asked for."""
         own = next((effect for effect in self.decision.get("effects") or [] if effect["is_candidate"]), None)
         query = self.request.query
-        asked = (
-            own
-            or self.request.objective
-            or {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
-        )
-        if not asked["bound_s"]:
-            return "without an objective"
-        return f"with a {statistic_words(asked['statistic'])} of at most {seconds(asked['bound_s'])}"
+        stored = {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
+        return own or self.request.objective or stored
 
     @property
     def sentence(self) -> SafeString:
-        requester = self.request.requested_by or "a rule"
-        asked = format_html("Requested by {} {}, {}.", requester, time_tag(self.request.created_at), self.objective)
-        if self.request.previewed_at:
-            when = time_tag(self.request.previewed_at)
-            asked = format_html("{} Previewed {} against what ran and was known then.", asked, when)
-        return asked
+        statistic, bound_s = self.objective["statistic"], self.objective["bound_s"]
+        return sentence(
+            "pages/admission/sentences/request.html",
+            ask=self.request,
+            statistic=statistic_words(statistic) if bound_s else "",
+            bound_s=bound_s,
+        )
 
     # -- the verdict
 
@@ -260,8 +255,9 @@ class AdmissionDetail(AdmissionPowers):
         if not neighbours:
             return "Nothing else runs on the cluster"
         others = counted(len(neighbours), "other query", "other queries")
-        note = f"{changed} of {others} changes" if changed == 1 else f"{changed} of {others} change"
-        return f"If it started at once; {note}" if self.request.verdict == Verdict.QUEUE else note
+        if self.request.verdict == Verdict.QUEUE:
+            return f"If it started at once, {changed} of {others} would change"
+        return f"1 of {others} changes" if changed == 1 else f"{changed} of {others} change"
 
     @cached_property
     def reasons(self) -> list[rows.ReasonRow]:

@@ -23,6 +23,7 @@ from apps.pages.overview.tables import objective_text, statistic_text
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
 from apps.ui.numbers import MISSING, Quantity, cps, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar
+from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 from engine.words import counted
@@ -60,16 +61,15 @@ class AdmissionCounts:
         self.total = sum(self.states.values())
 
     @property
-    def sentence(self) -> str:
-        """2 wait for a decision, 1 is queued, 5 were applied."""
-        if not self.total:
-            return "None yet. A preview says what a query would do to the objectives of the others; nothing runs by it."
-        waiting = sum(self.states.get(str(state), 0) for state in _WAITING)
-        parts = [f"{waiting} waits for somebody to act" if waiting == 1 else f"{waiting} wait for somebody to act"]
-        queued, applied = (self.states.get(str(state), 0) for state in (AdmissionState.QUEUED, AdmissionState.APPLIED))
-        parts += [f"{queued} queued"] if queued else []
-        parts += [f"{applied} applied"] if applied else []
-        return f"{', '.join(parts)}, of {counted(self.total, 'request')}."
+    def sentence(self) -> SafeString:
+        """2 wait for somebody to act, 1 queued, 5 applied, of 8 requests."""
+        return sentence(
+            "pages/admission/sentences/requests.html",
+            total=self.total,
+            waiting=sum(self.states.get(str(state), 0) for state in _WAITING),
+            queued=self.states.get(str(AdmissionState.QUEUED), 0),
+            applied=self.states.get(str(AdmissionState.APPLIED), 0),
+        )
 
 
 @dataclass(frozen=True)
@@ -376,12 +376,11 @@ def change_words(change: Mapping[str, Any]) -> str:
     if kind == "scale_rate":
         return f"{change['query']} reads {percent(change['share'])} of its events; its sources must hold back the rest"
     if kind == "add_node":
-        cores = change.get("cores", 1)
-        size = f"{counted(cores, 'core')} of {cps(change['capacity_cps'])}"
-        return f"the node {change['id']} is added, like {change['like']}, with {size}"
+        cores, speed = counted(change.get("cores", 1), "core"), cps(change["capacity_cps"])
+        return f"the node {change['id']} is added, like {change['like']}, with {cores} of {speed}"
     if kind == "objective":
-        bound = f"{statistic_text(change['statistic'])} at most {seconds(change['bound_s'])}"
-        return f"the objective of {change['query']} becomes {bound}"
+        statistic, bound = statistic_text(change["statistic"]), seconds(change["bound_s"])
+        return f"the objective of {change['query']} becomes {statistic} at most {bound}"
     if kind == "move":
         return f"{change['operator']} goes to {change['node']}#{change.get('core', 0)}"
     if kind == "start_at":

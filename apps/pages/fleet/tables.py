@@ -40,11 +40,10 @@ def fleet_sentence(cluster: Cluster) -> str:
         return "No nodes yet. Queries need at least one to run on."
     up = [row for state, row in by_state.items() if state not in ABSENT]
     cores = sum(row["cores"] for row in up)
-    text = f"{counted(nodes, 'node')} with {counted(cores, 'core')} at work"
-    for state in (NodeState.DRAINING, NodeState.PLANNED, NodeState.OFFLINE):
-        if state in by_state:
-            text += f", {by_state[state]['n']} {state.label.lower()}"
-    return f"{text}."
+    figures = [f"{counted(nodes, 'node')} with {counted(cores, 'core')} at work"]
+    others = (state for state in (NodeState.DRAINING, NodeState.PLANNED, NodeState.OFFLINE) if state in by_state)
+    figures += [f"{by_state[state]['n']} {state.label.lower()}" for state in others]
+    return f"{', '.join(figures)}."
 
 
 def nodes_table(
@@ -295,19 +294,20 @@ class NodeDetail:
 
     @property
     def sentence(self) -> str:
-        where = f"{counted(self.node.cores, 'core')} of {cps(self.node.capacity_cps)}"
+        size = f"{counted(self.node.cores, 'core')} of {cps(self.node.capacity_cps)}"
         if self.node.state == NodeState.OFFLINE:
-            return f"{where}, offline: not part of the cluster's capacity."
+            return f"{size}, offline: not part of the cluster's capacity."
         if self.node.state == NodeState.PLANNED:
-            return f"{where}, planned: not part of the cluster's capacity until it is activated."
+            return f"{size}, planned: not part of the cluster's capacity until it is activated."
         if not self.operators:
-            return f"{where}, empty: no operator is placed on it."
-        count = len(self.queries)
-        shared = f"{count} queries share it" if count > 1 else "1 query uses it"
-        if not self.servers:
-            return f"{where}; {shared}."
-        busiest = self.servers[0]
-        return f"{where}; {shared}. Its busiest core runs at {ratio(busiest.peak_load)} of capacity at its peak."
+            return f"{size}, empty: no operator is placed on it."
+        sentences = [f"{size}; {len(self.queries)} queries share it."]
+        if len(self.queries) == 1:
+            sentences = [f"{size}; 1 query uses it."]
+        if self.servers:
+            load = ratio(self.servers[0].peak_load)
+            sentences.append(f"Its busiest core runs at {load} of capacity at its peak.")
+        return " ".join(sentences)
 
     @property
     def stats(self) -> list[Stat]:

@@ -230,8 +230,11 @@ class PoolPlan(ClusterPage):
         if form.is_valid():
             nodes, stored = try_service(form, lambda: services.nodes_plan(pool=pool, **form.cleaned_data))
             if stored:
-                names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} to {nodes[-1].name}"
-                return done(request, f"Planned: {names}. Activate them when they are there.", "pages:fleet", slug)
+                message = f"Planned: {nodes[0].name}. Activate it when it is there."
+                if len(nodes) > 1:
+                    names = f"{nodes[0].name} to {nodes[-1].name}"
+                    message = f"Planned: {names}. Activate them when they are there."
+                return done(request, message, "pages:fleet", slug)
         return self.show(form, pool, 422)
 
     def show(self, form: PlanForm, pool: NodePool, status: int = 200) -> HttpResponse:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.errors import SluiceError
@@ -30,6 +29,7 @@ from apps.planning.forecasts.selectors import (
 from apps.planning.models import Forecast, LoadHistory
 from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.numbers import MISSING, Quantity, percent, rate, ratio, seconds
+from apps.ui.sentences import sentence
 from engine.forecasts.regret import LeastRegret
 from engine.words import counted
 
@@ -201,36 +201,16 @@ class ForecastFacts:
 
     @property
     def sentence(self) -> SafeString:
-        row = self.row
-        if row is None:
-            return SafeString("When will load outgrow the cluster? A forecast needs the load of the past weeks.")
-        days = row.horizon * row.bucket_s / 86_400
-        until = f"until {moment(row.ends_at)}"
-        if not row.result["queries"]:
-            return format_html(
-                "Load is forecast for {} days, {}; no running query has an objective.", f"{days:g}", until
-            )
-        if not self.shortages:
-            return format_html("Every objective holds {}, at the upper end of the 90% band too.", until)
-        first = self.shortages[0]
-        more = len(self.shortages) - 1
-        others = f" {counted(more, 'further objective')} {'is' if more == 1 else 'are'} threatened." if more else ""
-        return format_html("{}{}", self._violated(first), others)
-
-    def _violated(self, shortage: Shortage) -> SafeString:
-        band = "at the 90% band" if shortage.band == "high" else "at the expected load"
-        when = (
-            "already in the first hour"
-            if self.row and shortage.first_at == self.row.starts_at
-            else moment(shortage.first_at)
-        )
-        text = "The objective of <b>{}</b>, {}, is violated from {} {}"
-        start = format_html(text, shortage.query, seconds(shortage.bound_s), when, band)
-        if shortage.band == "high" and shortage.mean_at:
-            return format_html("{}, at the expected load from {}.", start, moment(shortage.mean_at))
-        return format_html(
-            "{}{}.", start, ", at the expected load not before the end" if shortage.band == "high" else ""
-        )
+        row, first = self.row, next(iter(self.shortages), None)
+        facts: dict[str, Any] = {"row": row}
+        if row is not None:
+            facts["judged"] = row.result["queries"]
+            facts["days"], facts["until"] = f"{row.horizon * row.bucket_s / 86_400:g}", moment(row.ends_at)
+        if row is not None and first is not None:
+            facts |= {"first": first, "first_at": moment(first.first_at), "more": len(self.shortages) - 1}
+            facts |= {"is_high": first.band == "high", "is_first_hour": first.first_at == row.starts_at}
+            facts["mean_at"] = moment(first.mean_at) if first.mean_at else ""
+        return sentence("pages/forecasts/sentences/finding.html", **facts)
 
     @property
     def when(self) -> str:

@@ -154,8 +154,10 @@ class PlanPicture:
     @property
     def facts(self) -> str:
         nodes = {row.node_id for rows in self.placements.values() for row in rows}
-        placed = f" on {counted(len(nodes), 'node')}" if nodes else ", not placed"
-        return f"Version {self.detail.version.number}, {counted(len(self.operators), 'operator')}{placed}"
+        number, operators = self.detail.version.number, counted(len(self.operators), "operator")
+        if not nodes:
+            return f"Version {number}, {operators}, not placed"
+        return f"Version {number}, {operators} on {counted(len(nodes), 'node')}"
 
     @cached_property
     def svg(self) -> SafeString:

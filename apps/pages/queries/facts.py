@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
@@ -26,6 +25,7 @@ from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
+from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
 
 __all__ = ["QueryDetail", "VersionChange", "statistic_words", "version_difference"]
@@ -119,47 +119,33 @@ class QueryDetail:
     # -- the sentence
     @cached_property
     def sentence(self) -> SafeString:
-        if self.query.state == QueryState.DRAFT:
-            return format_html("Version {} is a draft: it is not part of estimates until it is admitted.", self._number)
-        if self.query.state == QueryState.QUEUED:
-            return format_html("Version {} waits for capacity and starts once its admission passes.", self._number)
-        if self.query.state == QueryState.STOPPED:
-            return SafeString("Stopped: it reads nothing and is not part of estimates.")
-        if self.estimate is None:
-            return format_html("Version {} runs; it has not been estimated since it started.", self._number)
-        return format_html("{}{}", self._finding(self.estimate), self._cause())
+        return sentence("pages/queries/sentences/finding.html", detail=self)
 
     @property
-    def _number(self) -> int:
-        return self.version.number
+    def statistic(self) -> str:
+        return statistic_words(self.estimate.statistic) if self.estimate else ""
 
-    def _finding(self, row: QueryEstimate) -> SafeString:
-        what, estimate = statistic_words(row.statistic), self.estimate_quantity
-        if not row.bound_s:
-            return format_html("The {} is estimated at {}; there is no objective", what, estimate)
-        gap, _ = headroom_of(row)
-        bound = seconds(row.bound_s)
-        if row.state == ObjectiveState.BREACHED:
-            over = seconds(abs(gap or 0))
-            return format_html("The {} is estimated at {}, {} over the {} objective", what, estimate, over, bound)
-        if row.state == ObjectiveState.AT_RISK:
-            high = seconds(row.high_s, apart_from=row.bound_s)
-            text = "The {} is estimated at {}. The upper estimate, {}, is above the {} objective"
-            return format_html(text, what, estimate, high, bound)
-        return format_html("The {} is estimated at {}, within the {} objective", what, estimate, bound)
+    @property
+    def over_s(self) -> float:
+        """Seconds over its objective."""
+        gap, _ = headroom_of(self.estimate) if self.estimate else (None, None)
+        return abs(gap or 0.0)
 
-    def _cause(self) -> str:
-        server = self.bottleneck.get("node") or self.bottleneck.get("server")
-        if not server:
-            return "."
-        load = f"{server} runs at {ratio(self.bottleneck.get('load_peak'))} of capacity at its peak."
-        widened = (self.result.get("trust") or {}).get("factor") or 1.0
-        if self.state == ObjectiveState.AT_RISK and widened > 1:
-            return (
-                f", because recent estimates were so far off that its interval is {significant(widened)} times as wide."
-            )
-        tight = self.state in {ObjectiveState.BREACHED, ObjectiveState.AT_RISK}
-        return f", because {load}" if tight else f". Its busiest node is {load.replace(' runs', ', which runs')}"
+    @property
+    def high(self) -> Quantity:
+        """Upper end of its interval."""
+        row = self.estimate
+        return seconds(row.high_s, apart_from=row.bound_s) if row else Quantity(MISSING)
+
+    @property
+    def server(self) -> str:
+        """The node or link that makes it late."""
+        return self.bottleneck.get("node") or self.bottleneck.get("server") or ""
+
+    @property
+    def widened(self) -> float:
+        """Factor of its interval for recent estimates that were off."""
+        return (self.result.get("trust") or {}).get("factor") or 1.0
 
     # -- the strip
     @cached_property

@@ -20,7 +20,7 @@ from apps.queries.models import Operator, Placement, Query
 from apps.ui.numbers import MISSING, count, percent, ratio, scaled, seconds, significant
 from apps.ui.pictures import heat_strip
 from apps.ui.times import clock_time
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = ["MeasuredOperators", "PlaceLine", "PlacementLines"]
 
@@ -119,8 +119,10 @@ class PlacementLines:
         nodes = {row.node_id for row in self.placements}
         cores = {(row.node_id, row.core) for row in self.placements}
         shared = sorted({name for names in self.neighbours.values() for name in names})
-        text = f"On {counted(len(nodes), 'node')} and {counted(len(cores), 'core')}"
-        return f"{text}, shared with {', '.join(shared)}." if shared else f"{text}, shared with no other query."
+        places = f"{counted(len(nodes), 'node')} and {counted(len(cores), 'core')}"
+        if not shared:
+            return f"On {places}, shared with no other query."
+        return f"On {places}, shared with {listed(shared, len(shared))}."
 
 
 def _server(row: Placement) -> str:
@@ -152,9 +154,10 @@ class MeasuredOperators:
     def sentence(self) -> str:
         """3 of 5 operators are ready; count wants 240 more events, about 3 min."""
         ready = sum(row.ready for row in self.rows)
-        first = f"{ready} of {counted(len(self.rows), 'operator')} {'is' if ready == 1 else 'are'} ready"
+        all_of_them = counted(len(self.rows), "operator")
+        text = f"1 of {all_of_them} is ready" if ready == 1 else f"{ready} of {all_of_them} are ready"
         waiting = next((row for row in self.rows if not row.ready), None)
-        return f"{first}." if waiting is None else f"{first}; {waiting.operator}: {waiting.text}."
+        return f"{text}." if waiting is None else f"{text}; {waiting.operator}: {waiting.text}."
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -186,9 +189,8 @@ def _line(evidence: OperatorEvidence) -> dict[str, Any]:
 
 def _where(shares: dict[str, float]) -> str:
     """agent-1 38%, stream processor 24%: the largest three."""
-    listed = sorted(shares.items(), key=lambda pair: -pair[1])
-    more = f", {len(listed) - 3} more" if len(listed) > 3 else ""
-    return ", ".join(f"{name} {percent(share)}" for name, share in listed[:3]) + more or MISSING
+    largest = sorted(shares.items(), key=lambda pair: -pair[1])
+    return listed([f"{name} {percent(share)}" for name, share in largest], 4) or MISSING
 
 
 def _with_half(text: Any, value: float, half: float | None) -> SafeString:

@@ -80,8 +80,8 @@ def queries_sentence(lines: list[QueryLine]) -> str:
     running = [line for line in lines if line.query.state == QueryState.RUNNING]
     judged = [f"{n} {words}" for state, words in _RUNNING_WORDS if (n := _count(running, state))]
     others = [f"{n} {words}" for state, words in _OTHER_WORDS if (n := _count(lines, state))]
-    text = f"{len(running)} running" + (f": {', '.join(judged)}." if judged else ".")
-    return f"{text} {', '.join(others).capitalize()}." if others else text
+    text = f"{len(running)} running: {', '.join(judged)}." if judged else "None running."
+    return f"{text} {', '.join(others)}." if others else text
 
 
 _RUNNING_WORDS = (
