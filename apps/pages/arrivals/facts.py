@@ -193,9 +193,10 @@ class SourceDetail:
     def sentence(self) -> str:
         row = self.row
         peak = row.peak_eps / row.mean_eps if row.mean_eps else 0.0
-        most = f"at most {rate(row.peak_eps)} in {seconds(row.slice_s)}"
-        text = f"{rate(row.mean_eps)} on average over {self.horizon}, {most}"
-        return f"{text}, {factor(peak)} the mean." if peak else f"{text}."
+        mean, most, width = rate(row.mean_eps), rate(row.peak_eps), seconds(row.slice_s)
+        if not peak:
+            return f"{mean} on average over {self.horizon}, at most {most} in {width}."
+        return f"{mean} on average over {self.horizon}, at most {most} in {width}, {factor(peak)} the mean."
 
     @property
     def stats(self) -> list[Stat]:

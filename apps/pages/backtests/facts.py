@@ -18,7 +18,7 @@ from apps.ui.marks import state_mark
 from apps.ui.numbers import percent, seconds
 from apps.ui.times import short
 from engine.backtest.period import duration_words
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = [
     "BacktestFacts",
@@ -60,8 +60,8 @@ def policy_words(policy: Mapping[str, Any]) -> str:
         parts.append(f"{100 * policy['headroom']:.3g}% headroom")
     if policy["placement"] != "keep":
         limit = policy["max_moves"]
-        bound = "" if limit is None else f" with at most {counted(limit, 'move')}"
-        parts.append(f"placed anew by {policy['placement']}{bound}")
+        placed = f"placed anew by {policy['placement']}"
+        parts.append(placed if limit is None else f"{placed} with at most {counted(limit, 'move')}")
     return ", ".join(parts)
 
 
@@ -99,7 +99,7 @@ class ReachFacts:
         if not self.found:
             return "Nothing was recorded of this cluster's arrivals yet."
         first, last = min(record.first for record in self.found), max(record.last for record in self.found)
-        return f"Records reach from {period_words(first, last)}: {' and '.join(self.kinds)}."
+        return f"Records reach from {period_words(first, last)}: {listed(self.kinds)}."
 
     @property
     def kinds(self) -> list[str]:

@@ -23,6 +23,7 @@ from apps.ui.marks import STATES, VERDICTS, state_mark
 from apps.ui.numbers import percent, seconds
 from apps.ui.tables import Column, Filter, Table, state_choices
 from apps.ui.times import time_tag
+from engine.words import counted
 
 __all__ = ["JobCancelView", "JobPage", "JobProgress", "JobsMenu", "JobsPage"]
 
@@ -90,7 +91,7 @@ def _sentence(counts: dict[str, int]) -> str:
     words = {JobState.RUNNING: "running", JobState.QUEUED: "waiting for a worker", JobState.FAILED: "failed"}
     parts = [f"{counts[str(state)]} {text}" for state, text in words.items() if counts.get(str(state))]
     if parts:
-        return f"{sum(counts.values())} jobs: {', '.join(parts)}."
+        return f"{counted(sum(counts.values()), 'job')}: {', '.join(parts)}."
     return f"No job runs or waits, and none of the {sum(counts.values())} kept failed." if counts else "No jobs yet."
 
 

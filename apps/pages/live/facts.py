@@ -12,7 +12,6 @@ import pyarrow as pa
 from django.db.models import Case, F, FloatField, Q, When
 from django.http import HttpRequest
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.errors import Fault
@@ -39,6 +38,7 @@ from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.ui.marks import Mark
 from apps.ui.numbers import Quantity, count, seconds
+from apps.ui.sentences import sentence
 from apps.ui.tables import Column, Table
 from apps.ui.times import ago
 from engine.words import counted
@@ -191,11 +191,10 @@ class LiveView:
             return ""
         names = {str(agent.pk): agent.name for agent in self.agents}
         agents = ", ".join(names.get(agent_id, agent_id[:8]) for agent_id in self.newest.missing[:3]) or "an agent"
-        text = f"Closed without {agents}. Late records lead to another revision."
-        taken = sum(self.newest.recovered.values())
-        if not taken:
-            return text
-        return f"{text} Already counted of its open window: {counted(taken, 'record')}."
+        sentences = [f"Closed without {agents}. Late records lead to another revision."]
+        if taken := sum(self.newest.recovered.values()):
+            sentences.append(f"Already counted of its open window: {counted(taken, 'record')}.")
+        return " ".join(sentences)
 
     @cached_property
     def table(self) -> Table:
@@ -244,17 +243,8 @@ class LiveView:
     # -- the sentence and the strip
     @property
     def sentence(self) -> SafeString:
-        if self.live is None:
-            return SafeString("Not live yet: no agent processes telemetry for it.")
-        if self.state == LiveState.STOPPED:
-            return format_html("Stopped {}.", ago(self.live.stopped_at) if self.live.stopped_at else "")
-        if self.newest is None:
-            return SafeString("Started; the first window closes once every agent has sent all of it.")
-        agents = counted(len(self.assigned), "agent")
-        latency = f", {seconds(median(self.latencies))} after its window closed" if self.latencies else ""
-        groups = counted(self.group_count, "row")
-        fires = f" <b>{counted(self.firing_count, 'alert')}</b> firing." if self.firing_count else ""
-        return format_html("{} from {}{}.{}", groups, agents, latency, SafeString(fires))
+        latency = median(self.latencies) if self.latencies else None
+        return sentence("pages/live/sentences/results.html", view=self, latency=latency)
 
     @property
     def stats(self) -> list[Stat]:
@@ -276,7 +266,7 @@ def _results(view: LiveView) -> Stat:
         return Stat("Newest result", Quantity("none yet"), "")
     return Stat(
         "Newest result",
-        Quantity(count(view.group_count), "rows"),
+        Quantity(count(view.group_count), "row" if view.group_count == 1 else "rows"),
         f"{ago(view.newest.received_at)}, of {count(view.newest.records)} records",
     )
 
@@ -287,7 +277,7 @@ def _latency(view: LiveView) -> Stat:
         return Stat("Latency", Quantity("\N{EN DASH}"), "no window measured yet")
     middle, worst, bound = median(latencies), max(latencies), view.query.objective_bound_s
     tone = "bad" if bound and middle > bound else "watch" if bound and worst > bound else ""
-    note = f"worst of {len(latencies)} windows {seconds(worst)}"
+    note = f"worst of {counted(len(latencies), 'window')} {seconds(worst)}"
     return Stat("Latency", seconds(middle), f"{note}, objective {seconds(bound)}" if bound else note, tone)
 
 
@@ -304,13 +294,10 @@ def _late(view: LiveView) -> Stat:
     newest = view.stream_query or max(view.windows, key=lambda window: window.emitted_at, default=None)
     late, early = (newest.late, newest.early) if newest else (0, 0)
     revised = sum(window.revision > 0 for window in view.windows)
-    ahead = f", {counted(early, 'record')} too far ahead of time dropped" if early else ""
-    return Stat(
-        "Late records",
-        Quantity(count(late)),
-        f"{revised} of {len(view.windows)} windows revised{ahead}",
-        "watch" if late or early else "",
-    )
+    note = f"{revised} of {counted(len(view.windows), 'window')} revised"
+    if early:
+        note = f"{note}, {counted(early, 'record')} too far ahead of time dropped"
+    return Stat("Late records", Quantity(count(late)), note, "watch" if late or early else "")
 
 
 def _alerting(view: LiveView) -> Stat:

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from apps.pages.overview.tables import statistic_text
 from apps.planning.choices import RunState
@@ -187,12 +188,13 @@ class ComparisonFacts:
     @property
     def setting(self) -> str:
         """By which statistic, and where, it was judged."""
-        what = statistic_text(self.result["statistic"])
+        latency = f"{capfirst(statistic_text(self.result['statistic']))} latency by Flow"
         capacity = self.result["setting"].get("capacity_cps")
-        where = f"alone on one node of {cps(capacity)}" if capacity else "beside everything that runs"
-        if not capacity and self.result["setting"].get("places") == "free":
-            where += ", every operator placed anew"
-        return _sentence(f"{what} latency by Flow, {where}; 90% intervals".replace("\N{NO-BREAK SPACE}", " "))
+        if capacity:
+            return f"{latency}, alone on one node of {cps(capacity)}; 90% intervals"
+        if self.result["setting"].get("places") == "free":
+            return f"{latency}, beside everything that runs, every operator placed anew; 90% intervals"
+        return f"{latency}, beside everything that runs; 90% intervals"
 
     @cached_property
     def most_s(self) -> float:
@@ -208,7 +210,7 @@ class ComparisonFacts:
         key, title = plan["key"], self.title(plan["key"])
         entered = plan["origin"] == "entered"
         version = int(key.removeprefix("v")) if entered else None
-        steps = [code_words(_sentence(step["words"])) for step in plan["steps"]]
+        steps = [code_words(capfirst(step["words"])) for step in plan["steps"]]
         note = self.notes.get(version, "") if version else ""
         against, tone = self._against(key)
         low, high = plan["low_s"], plan["high_s"]
@@ -219,7 +221,7 @@ class ComparisonFacts:
             runs=key == self.running,
             recommended=key == self.result["recommended"],
             notes=[*steps, *([format_html("{}", note)] if note else [])],
-            assumed=[code_words(_sentence(text)) for text in plan["assumed"]],
+            assumed=[code_words(capfirst(text)) for text in plan["assumed"]],
             dots=interval_dots(plan, self.most_s, self.result["bound_s"], title),
             estimate=self.latency(plan["estimate_s"]),
             interval=str(seconds_range(low, high)) if low is not None else "no sample",
@@ -263,7 +265,7 @@ class ComparisonFacts:
             for key, rewriting in self.result["rewriting"].items()
         ]
         return [
-            (title, [code_words(_sentence(rewriting["words"])) for rewriting in refused])
+            (title, [code_words(capfirst(rewriting["words"])) for rewriting in refused])
             for title, refused in refusals
             if refused
         ]
@@ -272,13 +274,11 @@ class ComparisonFacts:
     def search_words(self) -> str:
         """Share of the space that was searched."""
         looked = list(self.result["rewriting"].values())
-        text = f"{counted(sum(rewriting['examined'] for rewriting in looked), 'plan')} looked at"
-        capped = [rewriting for rewriting in looked if rewriting["capped"]]
-        return (
-            f"{text}; the cap of {capped[0]['cap']} was reached, so there are more"
-            if capped
-            else f"{text}, all there are"
-        )
+        plans = counted(sum(rewriting["examined"] for rewriting in looked), "plan")
+        caps = [rewriting["cap"] for rewriting in looked if rewriting["capped"]]
+        if not caps:
+            return f"{plans} looked at, all there are"
+        return f"{plans} looked at; the cap of {caps[0]} was reached, so there are more"
 
     # -- drift
     @cached_property
@@ -332,18 +332,18 @@ class ComparisonFacts:
         return now != self.comparison.running
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _difference_words(difference: Mapping[str, Any], other: str) -> tuple[str, str]:
-    size, way = seconds(abs(difference["seconds"])), "faster" if difference["seconds"] < 0 else "slower"
+    size = seconds(abs(difference["seconds"]))
     if difference["equal"]:
         return f"as good as {other}", ""
+    if not difference["told_apart"] and difference["more_events"]:
+        events = count(difference["more_events"])
+        return f"cannot be told apart from {other} yet: {events} more events are needed", "watch"
     if not difference["told_apart"]:
-        more = f"{count(difference['more_events'])} more events" if difference["more_events"] else "a sample"
-        return f"cannot be told apart from {other} yet: {more}", "watch"
-    return f"{size} {way} than {other}", "ok" if way == "faster" else "bad"
+        return f"cannot be told apart from {other} yet: a sample is needed", "watch"
+    if difference["seconds"] < 0:
+        return f"{size} faster than {other}", "ok"
+    return f"{size} slower than {other}", "bad"
 
 
 def finding_words(view: ComparisonFacts) -> str:
@@ -353,11 +353,13 @@ def finding_words(view: ComparisonFacts) -> str:
     by = seconds(abs(finding["seconds"]))
     if finding["kind"] == "better":
         own, best = view.plans[result["running"]], view.plans[finding["key"]]
-        reached = f"{view.latency(best['estimate_s'])} instead of {view.latency(own['estimate_s'])}"
-        return f"{title} would be {by} faster than what runs: {reached}."
+        now, then = view.latency(own["estimate_s"]), view.latency(best["estimate_s"])
+        return f"{title} would be {by} faster than what runs: {then} instead of {now}."
     if finding["kind"] == "best":
-        runs = ", which runs," if finding["key"] == result["running"] else ""
-        return f"{title}{runs} is the fastest of {counted(len(view.plans), 'plan')}, by {by}."
+        plans = counted(len(view.plans), "plan")
+        if finding["key"] == result["running"]:
+            return f"{title}, which runs, is the fastest of {plans}, by {by}."
+        return f"{title} is the fastest of {plans}, by {by}."
     if finding["kind"] == "unclear":
         more = count(finding["more_events"])
         return f"{title} may be the fastest, by {by}, but cannot be told apart yet: {more} more events of the sample."

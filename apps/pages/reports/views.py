@@ -34,7 +34,7 @@ from apps.reports.services import (
 )
 from apps.ui.feedback import toast
 from apps.ui.marks import state_icon, state_mark
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = [
     "DefinitionCrud",
@@ -80,7 +80,7 @@ def _line(row: Any) -> dict[str, Any]:
         "when": said[:1].upper() + said[1:] if row.enabled else "Its schedule rests",
         "next": schedule.next_at if schedule is not None and row.enabled else None,
         "next_text": next_run_text(schedule.next_at, schedule.time_zone) if schedule and schedule.next_at else "",
-        "readers": ", ".join(readers[:3]) + (f" and {len(readers) - 3} more" if len(readers) > 3 else ""),
+        "readers": listed(readers, 4),
         "icon": state_icon(REPORT_MARKS[ReportState(row.last_state)]) if row.last_state else "",
     }
 
@@ -88,10 +88,10 @@ def _line(row: Any) -> dict[str, Any]:
 def _sentence(definitions: list[dict[str, Any]]) -> str:
     if not definitions:
         return "No report is defined yet."
-    due = sorted((line["next"], line) for line in definitions if line["next"]) if definitions else []
+    due = [line for line in definitions if line["next"]]
     if not due:
         return f"{counted(len(definitions), 'report')} defined, none with a schedule that runs."
-    line = min((line for line in definitions if line["next"]), key=lambda definition: definition["next"])
+    line = min(due, key=lambda definition: definition["next"])
     return f"{counted(len(definitions), 'report')} defined. Next: {line['row'].name}, {line['next_text']}."
 
 
