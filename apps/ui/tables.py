@@ -135,6 +135,12 @@ class Cell:
     content: Any
     css: str = ""
 
+    @property
+    def classes(self) -> str:
+        """CSS classes of the cell: those of its column, then its own."""
+        flags = [name for name in ("num", "full", "hide") if getattr(self.column, name)]
+        return " ".join([*flags, self.css]).strip()
+
 
 @dataclass
 class Table:

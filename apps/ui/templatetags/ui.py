@@ -9,9 +9,10 @@ from typing import Any
 
 from django import template
 from django.http import HttpRequest
+from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from apps.ui import marks, numbers, pictures, tables, times
 from apps.ui import marks as ui_marks
@@ -101,6 +102,27 @@ def seconds_against(value: Any, bound: Any, under: Any = None) -> SafeString:
 def chart_key(entries: list[tuple[str, str]]) -> SafeString:
     """The key below a picture from [(kind, words), …]."""
     return format_html('<div class="key">{}</div>', pictures.legend(*entries))
+
+
+# -- texts
+@register.simple_block_tag
+def placeholder(
+    content: str, icon: str, title: str, url: str = "", action: str = "", action_icon: str = ""
+) -> SafeString:
+    """What stands in place of an empty list: `{% placeholder "key" "No tokens yet" %}…{% endplaceholder %}`.
+
+    With `url`, a button `action` that leads there.
+    """
+    empty = {"icon": icon, "title": title, "text": mark_safe(content.strip())}
+    return render_to_string(
+        "ui/empty.html", {"empty": {**empty, "url": url, "action": action, "action_icon": action_icon}}
+    )
+
+
+@register.inclusion_tag("ui/errors.html")
+def errors(bound: Any) -> dict[str, Any]:
+    """The faults of one field, where its parts are laid out by hand."""
+    return {"errors": bound.errors}
 
 
 # -- frame
