@@ -75,9 +75,8 @@ class ClusterCrud(BaseCrud):
 
 
 class _FleetList(ClusterPage):
-    """A tab of the fleet page."""
+    """A tab of the fleet page; each has a template of its own that extends `pages/fleet/list.html`."""
 
-    template_name = "pages/fleet/list.html"
     tab = ""
 
     def tabs(self) -> list[tuple[str, str, bool]]:
@@ -88,12 +87,13 @@ class _FleetList(ClusterPage):
         if table.wants_csv:
             return table.csv_response()
         sentence = fleet_sentence(self.cluster)
-        return self.page({"table": table, "tabs": self.tabs(), "tab": self.tab, "sentence": sentence, **context})
+        return self.page({"table": table, "tabs": self.tabs(), "sentence": sentence, **context})
 
 
 class FleetPage(_FleetList):
     """`/c/<slug>/fleet/`: the nodes. POST drains or activates the chosen ones."""
 
+    template_name = "pages/fleet/nodes.html"
     tab = "nodes"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
@@ -125,6 +125,7 @@ def _state_change(name: str) -> Callable[..., Node]:
 class PoolsPage(_FleetList):
     """`/c/<slug>/fleet/pools/`"""
 
+    template_name = "pages/fleet/pools.html"
     tab = "pools"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
@@ -134,6 +135,7 @@ class PoolsPage(_FleetList):
 class LinksPage(_FleetList):
     """`/c/<slug>/fleet/links/`"""
 
+    template_name = "pages/fleet/links.html"
     tab = "links"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
