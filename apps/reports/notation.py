@@ -1,28 +1,11 @@
-"""Prices and moments as a report writes them, moments in its own time zone."""
+"""Moments as a report writes them, in its own time zone."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.ui.numbers import MISSING, as_float
-
-__all__ = ["local_day", "local_time", "money"]
-
-
-_SIGNS = {"EUR": "€", "USD": "$", "GBP": "£"}
-
-
-def money(value: Any, currency: str) -> str:
-    """An amount with its currency in front; whole from a thousand on."""
-    number = as_float(value)
-    if number is None:
-        return MISSING
-    sign = _SIGNS.get(currency, currency)
-    digits = 0 if abs(number) >= 1000 else 2
-    minus = "−" if number < 0 else ""
-    return f"{minus}{sign}\u00a0{abs(number):,.{digits}f}"
+__all__ = ["local_day", "local_time"]
 
 
 def local_time(text: str | None, zone: ZoneInfo) -> str:

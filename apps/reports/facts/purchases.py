@@ -11,8 +11,7 @@ from typing import Any
 
 from apps.fleet.models import Cluster
 from apps.queries.snapshots.cluster import Snapshot
-from apps.reports.notation import money
-from apps.ui.numbers import percent
+from apps.ui.numbers import money, percent
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.provisioning.mix import cheapest_mix

@@ -18,8 +18,7 @@ from apps.reports.blocks import (
     ReportText,
 )
 from apps.reports.drawings.charts import excess_strips
-from apps.reports.notation import money
-from apps.ui.numbers import MISSING, Quantity, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, cps, money, percent, ratio, seconds
 
 __all__ = ["fleet_blocks", "summary_blocks"]
 

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
 from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import Drawing
-from apps.reports.notation import local_time, money
+from apps.reports.notation import local_time
 from apps.reports.outline.objectives import statistic_text
-from apps.ui.numbers import MISSING, percent, scaled, seconds, significant
+from apps.ui.numbers import MISSING, money, percent, scaled, seconds, significant
 
 __all__ = ["forecast_blocks"]
 

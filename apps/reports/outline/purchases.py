@@ -9,8 +9,7 @@ from typing import Any
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
 from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import Drawing, label
-from apps.reports.notation import money
-from apps.ui.numbers import MISSING, percent, seconds
+from apps.ui.numbers import MISSING, money, percent, seconds
 from apps.ui.svg.shapes import path, rect
 
 __all__ = ["purchase_blocks"]
