@@ -20,6 +20,7 @@ from apps.core.limits import MAX_HEARTBEAT_BYTES
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
 from apps.telemetry.agents.directory import AgentAuthentication, AgentOrScope, AgentPermission
+from apps.telemetry.agents.heartbeat_serializers import HeartbeatAnswerSerializer, HeartbeatSerializer
 from apps.telemetry.agents.heartbeats import HEARTBEAT_S, agent_heartbeat
 from apps.telemetry.agents.serializers import (
     AgentSerializer,
@@ -34,7 +35,6 @@ from apps.telemetry.agents.serializers import (
 from apps.telemetry.agents.services import agent_delete, agent_enrol, agent_update, enrolment_create, enrolment_revoke
 from apps.telemetry.configs import agent_config
 from apps.telemetry.filters import AgentFilter, EnrolmentFilter, SourceFilter, TableFilter
-from apps.telemetry.live.serializers import HeartbeatAnswerSerializer, HeartbeatSerializer
 from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import Agent, EnrolmentToken, StaticTable, TelemetrySource
 from apps.telemetry.selectors import agents_listed, enrolments_listed, sources_listed, tables_listed

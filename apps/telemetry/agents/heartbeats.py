@@ -6,14 +6,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema_field
-from rest_framework import serializers
 
 from agent.wire import broker
 from apps.core.errors import Missing
@@ -24,181 +22,9 @@ from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.ingest.streams import stream_client
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_state
-from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
+from engine.rollouts.epochs import EpochRow
 
-__all__ = ["HEARTBEAT_S", "ChangesField", "EpochsField", "agent_heartbeat"]
-
-
-MAX_EPOCHS = 120
-MAX_CHANGES = 10
-MAX_FACTORS = 64
-MAX_SWEEPS = 20
-MAX_SPANS = 40
-_MAX_TEXT = 400
-_MAX_WHOLE = 2**53
-_MAX_NUMBER = 1e12
-
-
-class _InvalidReport(ValueError):
-    """An invalid value and what is allowed."""
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_WHOLE:
-        raise _InvalidReport("a whole number, 0 or more")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= _MAX_NUMBER:
-        raise _InvalidReport("a number, 0 or more")
-    return float(value)
-
-
-def _signed(value: Any) -> float:
-    if type(value) not in (int, float) or not -_MAX_NUMBER <= value <= _MAX_NUMBER:
-        raise _InvalidReport("a number")
-    return float(value)
-
-
-def _moment(value: Any) -> int:
-    if type(value) is not int or not -_MAX_WHOLE <= value <= _MAX_WHOLE:
-        raise _InvalidReport("whole microseconds since 1970")
-    return value
-
-
-def _forecast(value: Any) -> WatermarkForecast:
-    if not isinstance(value, list) or len(value) != len(WatermarkForecast._fields):
-        raise _InvalidReport("a list of mean, least and most")
-    return WatermarkForecast(*map(_moment, value))
-
-
-def _sweeps(value: Any) -> tuple[Sweep, ...]:
-    return tuple(map(_sweep, _few(value, MAX_SWEEPS)))
-
-
-def _sweep(value: Any) -> Sweep:
-    if not isinstance(value, list) or len(value) != len(Sweep._fields):
-        raise _InvalidReport("lists of deadline, least, most, arrived, swept and emitted")
-    deadline, least_us, most_us, *later = value
-    return Sweep(_moment(deadline), _or_none(_moment)(least_us), _or_none(_moment)(most_us), *map(_moment, later))
-
-
-def _spans(value: Any) -> tuple[tuple[float, float], ...]:
-    spans = []
-    for span in _few(value, MAX_SPANS):
-        if not isinstance(span, list) or len(span) != 2:
-            raise _InvalidReport("lists of start and length")
-        spans.append((_number(span[0]), _number(span[1])))
-    return tuple(spans)
-
-
-def _few(value: Any, limit: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > limit:
-        raise _InvalidReport(f"a list of at most {limit}")
-    return value
-
-
-def _factors(value: Any) -> tuple[float, ...]:
-    if not isinstance(value, list) or len(value) > MAX_FACTORS:
-        raise _InvalidReport(f"a list of at most {MAX_FACTORS} numbers")
-    for factor in value:
-        if type(factor) not in (int, float) or not 0 <= factor <= 1:
-            raise _InvalidReport("numbers from 0 to 1")
-    return tuple(map(float, value))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _InvalidReport("a text")
-    return value[:_MAX_TEXT]
-
-
-def _or_none(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else kind(value)
-
-
-def _or(default: Any, kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Reader of a field that older agents lack."""
-    return lambda value: default if value is None else kind(value)
-
-
-# fields of a row in the order of `EpochRow`
-_EPOCH: Mapping[str, Callable[[Any], Any]] = {
-    "e": _whole,
-    "p": _factors,
-    "n": _whole,
-    "bi": _whole,
-    "bs": _whole,
-    "o": _whole,
-    "u": _number,
-    "b": _number,
-    "i": _number,
-    "d": _or_none(_number),
-    "v": _or_none(_whole),
-    "q": _or(0, _whole),
-    "qb": _or(0, _whole),
-    "l": _or_none(_signed),
-    "x": _or_none(_forecast),
-    "w": _or((), _sweeps),
-    "t": _or((), _spans),
-    "s": _or_none(_whole),
-}
-_CHANGE: Mapping[str, Callable[[Any], Any]] = {
-    "epoch_us": _whole,
-    "why": _text,
-    "epochs": _or_none(_whole),
-    "from": _factors,
-    "to": _factors,
-    "bytes_before": _or_none(_number),
-    "bytes_after": _or_none(_number),
-}
-
-
-class _RowsField(serializers.Field):
-    """A list of objects, the newest last: the last `limit` of them are read, unknown fields ignored."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"default": list, **options})
-
-    def read(self, data: Any, kinds: Mapping[str, Callable[[Any], Any]], limit: int) -> list[dict[str, Any]]:
-        if not isinstance(data, list):
-            raise serializers.ValidationError("allowed: a list")
-        return [_object(row, kinds, place) for place, row in enumerate(data[-limit:])]
-
-
-@extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MAX_EPOCHS})
-class EpochsField(_RowsField):
-    """Rows of epochs: `e` when it began (microseconds), `p` load factors, `n` records in, `bi` bytes in, `bs` bytes
-    sent, `o` records overflowing, `u` CPU seconds used, `b` to be had and `i` idle, `d` delay in seconds or null, `v`
-    refined version or null. Of scheduling, each of which may be missing: `q` records waiting and `qb` their bytes, `l`
-    slack in seconds, `x` the next sweeping watermark as expected, `w` windows that were swept, `t` when it ran, `s`
-    version of the agent's refined schedule."""
-
-    def to_internal_value(self, data: Any) -> list[EpochRow]:
-        return [EpochRow(*row.values()) for row in self.read(data, _EPOCH, MAX_EPOCHS)]
-
-
-@extend_schema_field({"type": "array", "items": {"type": "object"}, "maxItems": MAX_CHANGES})
-class ChangesField(_RowsField):
-    """The last changes of load factors and the time each took to settle."""
-
-    def to_internal_value(self, data: Any) -> list[dict[str, Any]]:
-        return [
-            {**row, "from": list(row["from"]), "to": list(row["to"])} for row in self.read(data, _CHANGE, MAX_CHANGES)
-        ]
-
-
-def _object(row: Any, kinds: Mapping[str, Callable[[Any], Any]], place: int) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise serializers.ValidationError(f"row {place} is no object")
-    read = {}
-    for name, kind in kinds.items():
-        try:
-            read[name] = kind(row.get(name))
-        except _InvalidReport as wrong:
-            raise serializers.ValidationError(f"{name} of row {place}: allowed: {wrong}") from None
-    return read
+__all__ = ["HEARTBEAT_S", "agent_heartbeat"]
 
 
 HEARTBEAT_S = 2.0

@@ -20,8 +20,8 @@ from apps.telemetry.agents.directory import AgentAuthentication, AgentPermission
 from apps.telemetry.configs import stream_plan
 from apps.telemetry.ingest.frames import frames_ingest, frames_read, frames_receive
 from apps.telemetry.ingest.producers import ProducerPost, batch_take
+from apps.telemetry.ingest.serializers import AcceptedSerializer, BatchAcceptedSerializer, StreamPlanSerializer
 from apps.telemetry.live.pipelines import pipeline_by_digest
-from apps.telemetry.live.serializers import AcceptedSerializer, BatchAcceptedSerializer, StreamPlanSerializer
 from apps.telemetry.selectors import live_by_key, stream_state
 
 __all__ = [
