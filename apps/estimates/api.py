@@ -29,7 +29,7 @@ from apps.estimates.serializers import (
 )
 from apps.estimates.services import document_estimate_request, estimate_request
 from apps.estimates.trust import accuracy_listed, accuracy_summary
-from apps.fleet.models import Cluster
+from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
@@ -61,7 +61,7 @@ class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
             )
             return job_response(request, job, _document_outcome)
         return job_response(
-            request, estimate_request(cluster=_cluster(asked["cluster"]), user=signed_in_user(request)), _outcome
+            request, estimate_request(cluster=cluster_by_slug(asked["cluster"]), user=signed_in_user(request)), _outcome
         )
 
 
@@ -90,13 +90,6 @@ class QueryEstimateView(APIView):
         with_series = request.query_params.get("series", "").lower() in {"1", "true", "yes"}
         context = {"series": with_series, "staleness": run_staleness(row.run)}
         return Response(QueryLatestSerializer(row, context=context).data)
-
-
-def _cluster(slug: str) -> Cluster:
-    cluster = Cluster.objects.filter(slug=slug).first()
-    if cluster is None:
-        raise Missing(f"There is no cluster {slug!r}.", [("cluster", f"{slug!r} is not the slug of a cluster")])
-    return cluster
 
 
 def _outcome(job: Job) -> Any:

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
 
-__all__ = ["StrictModelSerializer", "StrictSerializer", "field_type", "unknown_message"]
+__all__ = ["StrictModelSerializer", "StrictSerializer", "field_type", "read_body", "unknown_message"]
 
 _MAX_CHOICES_SHOWN = 24  # named in a refusal
 
@@ -77,3 +78,10 @@ class StrictSerializer(_Strict, serializers.Serializer):
 
 class StrictModelSerializer(_Strict, serializers.ModelSerializer):
     """`serializers.ModelSerializer` that refuses unknown fields."""
+
+
+def read_body(kind: type[serializers.Serializer], request: Request) -> dict[str, Any]:
+    """The values of a request's body, checked by a serializer; a missing body is an empty one."""
+    serializer = kind(data=request.data or {})
+    serializer.is_valid(raise_exception=True)
+    return dict(serializer.validated_data)

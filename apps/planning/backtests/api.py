@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin, StrictSerializer
-from apps.core.rest.serializers import field_type
+from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
@@ -88,9 +88,7 @@ class BacktestViewSet(
 
     @extend_schema(request=BacktestCreateSerializer, responses={200: BacktestDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
-        serializer = BacktestCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        row, job = backtest_request(user=signed_in_user(request), **serializer.validated_data)
+        row, job = backtest_request(user=signed_in_user(request), **read_body(BacktestCreateSerializer, request))
         shown = lambda _: BacktestDetailSerializer(backtests_visible().get(pk=row.pk)).data  # noqa: E731
         response = job_response(request, job, shown)
         response.setdefault("Content-Location", f"/api/v1/backtests/{row.pk}")

@@ -18,6 +18,7 @@ from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Malformed
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
+from apps.core.rest.serializers import read_body
 from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
@@ -66,9 +67,7 @@ class LoadHistoryViewSet(
     )
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Store a history from a file, an inspected upload or a generator."""
-        serializer = HistoryCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        values = dict(serializer.validated_data)
+        values = read_body(HistoryCreateSerializer, request)
         if "generator" in values:
             stored = histories.history_create_from_generator(spec=values.pop("generator"), **values)
         else:
@@ -87,9 +86,7 @@ class LoadHistoryViewSet(
     def extend(self, request: Request, pk: str | None = None) -> Response:
         """Add another file; where both cover a bucket, the new file counts."""
         history = self.get_object()
-        serializer = HistoryExtendSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        histories.history_extend(history=history, **_with_key(dict(serializer.validated_data)))
+        histories.history_extend(history=history, **_with_key(read_body(HistoryExtendSerializer, request)))
         return Response(HistorySerializer(self.get_queryset().get(pk=history.pk)).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
@@ -117,11 +114,8 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @extend_schema(request=ForecastCreateSerializer, responses={200: ForecastSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
         """Forecast a cluster's load and what it does to its objectives."""
-        serializer = ForecastCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        return job_response(
-            request, forecast_request(user=signed_in_user(request), **serializer.validated_data), _outcome
-        )
+        job = forecast_request(user=signed_in_user(request), **read_body(ForecastCreateSerializer, request))
+        return job_response(request, job, _outcome)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, methods=["get"])

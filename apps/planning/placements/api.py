@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
+from apps.core.rest.serializers import read_body
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
 from apps.jobs.models import Job
@@ -53,7 +54,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
     @extend_schema(responses=_ANSWER)
     def create(self, request: Request) -> Response:
-        asked = self._read(PlacementCreateSerializer)
+        asked = read_body(PlacementCreateSerializer, request)
         cluster = cluster_by_slug(asked.pop("cluster"))
         run, job = placement_request(cluster=cluster, user=signed_in_user(request), **asked)
         return _answer(request, run, job)
@@ -74,7 +75,7 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @action(detail=True, methods=["post"])
     def apply(self, request: Request, pk: str) -> Response:
         """Apply the moves of a proposal, batch by batch."""
-        how = self._read(PlacementApplySerializer)
+        how = read_body(PlacementApplySerializer, request)
         run, job = placement_apply(run=self.get_object(), user=signed_in_user(request), **how)
         return _answer(request, run, job)
 
@@ -90,11 +91,6 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Move back what was moved, the last batch first; refused if anything else has moved since."""
         run, job = placement_undo(run=self.get_object(), user=signed_in_user(request))
         return _answer(request, run, job)
-
-    def _read(self, kind: type) -> dict[str, Any]:
-        serializer = kind(data=self.request.data if self.request.data else {})
-        serializer.is_valid(raise_exception=True)
-        return dict(serializer.validated_data)
 
 
 _SERIALIZERS = {"create": PlacementCreateSerializer, "retrieve": PlacementDetailSerializer}

@@ -15,6 +15,7 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin
+from apps.core.rest.serializers import read_body
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
 from apps.planning.filters import PlanComparisonFilter
@@ -57,7 +58,7 @@ class PlansView(ApiMixin, APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Compare the plans: 202 with a job, or the ranking with `Prefer: wait=N`."""
         row, job = comparison_request(
-            query=_query(pk), user=signed_in_user(request), **_read(request, PlanCompareSerializer)
+            query=_query(pk), user=signed_in_user(request), **read_body(PlanCompareSerializer, request)
         )
         response = job_response(request, job, lambda _: PlanComparisonDetailSerializer(_fresh(row.pk)).data)
         response.setdefault("Content-Location", f"/api/v1/plan-comparisons/{row.pk}")
@@ -72,7 +73,7 @@ class PlanAdoptView(ApiMixin, APIView):
     @extend_schema(request=PlanAdoptSerializer, responses={201: PlanAdoptedSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Refused with 409 when the statistics behind the ranking have changed since."""
-        query, asked = _query(pk), _read(request, PlanAdoptSerializer)
+        query, asked = _query(pk), read_body(PlanAdoptSerializer, request)
         row = _comparison(query, asked.get("comparison"))
         version = plan_adopt(comparison=row, plan=asked["plan"], user=signed_in_user(request))
         admission = {"cluster": query.cluster.slug, "query": query.name, "version": version.number}
@@ -108,9 +109,3 @@ def _comparison(query: Query, pk: Any) -> PlanComparison:
     if comparison is None:
         raise Missing(f"Query {query.name} has no such comparison.", [("comparison", "does not exist; compare first")])
     return comparison
-
-
-def _read(request: Request, kind: type) -> dict[str, Any]:
-    serializer = kind(data=request.data if request.data else {})
-    serializer.is_valid(raise_exception=True)
-    return dict(serializer.validated_data)

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.rest.api import ApiMixin
+from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
@@ -59,7 +60,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
 
     @extend_schema(request=WhatIfCreateSerializer, responses={200: WhatIfDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
-        asked = _read(WhatIfCreateSerializer, request)
+        asked = read_body(WhatIfCreateSerializer, request)
         row, job = what_if_request(user=signed_in_user(request), **asked)
         if job is None or (row.state == RunState.ANSWERED and job.is_finished):
             return Response(_shown(row), headers={"Content-Location": _address(row)})
@@ -75,7 +76,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
         A cluster too large for an answer in about a second is refused with 422 and the code `too_large`: ask a what-if
         with `find: sweep`, which a job answers. 503 while the bench is prepared for a cluster that has moved.
         """
-        asked = _read(SweepSerializer, request)
+        asked = read_body(SweepSerializer, request)
         options = read_options(Find.SWEEP, asked.get("options", {}))
         question, sweep = bench_sweep(asked["cluster"], options, patience_s=_PATIENCE_S)
         answer = {
@@ -103,12 +104,6 @@ class ScenarioViewSet(ServiceViewSet):
 
     def create_row(self, values: dict[str, Any]) -> Model:
         return scenario_create(user=signed_in_user(self.request), **values)
-
-
-def _read(kind: type, request: Request) -> dict[str, Any]:
-    serializer = kind(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    return dict(serializer.validated_data)
 
 
 def _address(row: WhatIf) -> str:
