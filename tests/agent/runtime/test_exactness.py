@@ -19,7 +19,7 @@ from tests.agent.reference import ReferenceProcessor, rows_of
 from tests.agent.runtime.doubles import ManualClock, TableSource
 from tests.agent.runtime.epochs import by_hand
 from tests.agent.runtime.pipelines import AGENT, probe_records, probes_pipeline
-from tests.agent.runtime.test_refined_config import document
+from tests.agent.runtime.query.test_refined_config import document
 
 QUERY = "here/probes"
 PLANS = (probes_pipeline(), probes_pipeline(where="rtt_us < 5000", slide_s=5))

@@ -24,10 +24,11 @@ KILLS = 3
 
 def test_counts_are_exact_after_kill_9(tmp_path):
     draw, pipeline = random.Random(7), probes_pipeline()
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     files = [tmp_path / f"sent-{number}" for number in range(KILLS + 1)]
     for number, file in enumerate(files):
-        command = [sys.executable, "-m", "tests.agent.runtime.killed_process", tmp_path / "spool", file, str(ROWS)]
+        module = "tests.agent.runtime.durability.killed_process"
+        command = [sys.executable, "-m", module, tmp_path / "spool", file, str(ROWS)]
         command += ["endless"] * (number < KILLS) + ["broke"] * (number == 1)
         with subprocess.Popen([*map(str, command)], cwd=root) as process:
             if number < KILLS:
