@@ -38,16 +38,16 @@ class AdmissionRequest(models.Model):
         max_length=DIGEST_LENGTH, blank=True, db_index=True, help_text="Digest of the question."
     )
     placement = models.JSONField(default=dict, help_text="Nodes the requester asked for: {operator: node}.")
-    changes = models.JSONField(default=list, help_text="Changes taken from a choice, as engine.admission reads them.")
+    changes = models.JSONField(default=list, help_text="Changes of an alternative, as engine.admission reads them.")
     may_wait_s = models.FloatField(default=0.0, help_text="How long the requester would wait in the queue.")
     state = models.CharField(
         max_length=12, choices=AdmissionState.choices, default=AdmissionState.ESTIMATING, db_index=True
     )
     verdict = models.CharField(max_length=20, choices=Verdict.choices, blank=True)
     snapshot = models.CharField(max_length=DIGEST_LENGTH, blank=True)
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
     result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer, whole.")
-    previewed_at = models.DateTimeField(null=True, blank=True, help_text="Start of the stretch the verdict is about.")
+    previewed_at = models.DateTimeField(null=True, blank=True, help_text="Start of the horizon the verdict is about.")
     starts_at = models.DateTimeField(null=True, blank=True, help_text="When a queued query may start.")
     valid_until = models.DateTimeField(null=True, blank=True)
     decided_by = models.ForeignKey(

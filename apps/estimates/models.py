@@ -32,7 +32,9 @@ class AccuracyObservation(models.Model):
     starts_at = models.DateTimeField(db_index=True)
     ends_at = models.DateTimeField()
     statistic = models.CharField(max_length=8, help_text="worst, mean or q0.99, of the objective.")
-    evidence = models.CharField(max_length=10, choices=Evidence.choices, help_text="What the estimate rested on.")
+    evidence = models.CharField(
+        max_length=10, choices=Evidence.choices, help_text="Origin of the statistics behind the estimate."
+    )
     expected_s = models.FloatField()
     low_s = models.FloatField(null=True, help_text="The 90 % interval as it was shown, widened by the trust factor.")
     high_s = models.FloatField(null=True)
@@ -47,7 +49,7 @@ class AccuracyObservation(models.Model):
         max_length=12,
         blank=True,
         choices=StreamWork.choices,
-        help_text="What the stream processor did instead of its work; the interval is then left out of every figure.",
+        help_text="State of the stream processor while not processing; such an interval is left out of every figure.",
     )
     covered = models.BooleanField(null=True, help_text="Whether the interval held; null: there was none.")
     parts = models.JSONField(
@@ -75,7 +77,7 @@ class EstimateRun(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="estimates")
     job = models.OneToOneField(Job, null=True, blank=True, on_delete=models.SET_NULL, related_name="estimate_run")
     snapshot = models.CharField(max_length=DIGEST_LENGTH, help_text="Hash of the snapshot it was computed on.")
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
     subinterval_s = models.FloatField()
     slice_s = models.FloatField()
     slices = models.PositiveIntegerField()

@@ -34,7 +34,7 @@ class Cluster(models.Model):
     horizon_s = models.FloatField(
         default=3600.0,
         validators=[MinValueValidator(1), MaxValueValidator(31_536_000)],
-        help_text="How long a stretch of arrivals is estimated, in seconds: a whole number of subintervals.",
+        help_text="Horizon of estimates, in seconds: a whole number of subintervals.",
     )
     review_at_risk = models.BooleanField(
         default=True, help_text="A person decides when only the upper end of an interval is over an objective."

@@ -32,9 +32,11 @@ class StreamStretch(models.Model):
     """A stretch of time in which the stream processor did one thing; the next begins where it ends."""
 
     work = models.CharField(max_length=12, choices=StreamWork.choices)
-    ready_since = models.DateTimeField(null=True, help_text="As it said itself; another value is another start.")
+    ready_since = models.DateTimeField(
+        null=True, help_text="As the stream processor reports it; another value is another start."
+    )
     begins_at = models.DateTimeField()
-    ends_at = models.DateTimeField(db_index=True, help_text="The last look at it.")
+    ends_at = models.DateTimeField(db_index=True, help_text="When it was last seen so.")
 
     class Meta:
         ordering = ["-ends_at", "-pk"]
@@ -57,7 +59,7 @@ class _Sums(models.Model):
     starts_at = models.DateTimeField()
     width_s = models.FloatField()
     records_in = models.FloatField()
-    events = models.FloatField(help_text="Records worked on.")
+    events = models.FloatField(help_text="Records processed.")
     outputs = models.FloatField()
     drained = models.FloatField()
     overflow = models.FloatField()
@@ -128,13 +130,13 @@ class OperatorStatistic(models.Model):
     whole = models.PositiveIntegerField(help_text="Subintervals measured in full.")
     units = models.PositiveIntegerField(default=0, help_text="Subintervals, or blocks of them, that errors rest on.")
     extrapolated = models.PositiveIntegerField(help_text="Subintervals whose CPU time was apportioned.")
-    missing = models.PositiveIntegerField(help_text="Subintervals of the span that nobody told of.")
+    missing = models.PositiveIntegerField(help_text="Subintervals of the span without a report.")
     shares = models.JSONField(default=dict, help_text="{place: share of the events}.")
     ready = models.BooleanField()
     reason = models.CharField(max_length=120, blank=True, help_text="Why it is not ready.")
     more_events = models.BigIntegerField(default=0)
     more_s = models.FloatField(null=True, help_text="Expected time until it is ready; null: nothing arrives.")
-    lacking_since = models.DateTimeField(null=True, help_text="Since when it lacks evidence; null: it is ready.")
+    lacking_since = models.DateTimeField(null=True, help_text="Since when it lacks measurements; null: it is ready.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

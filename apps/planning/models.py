@@ -72,7 +72,7 @@ class Run(models.Model):
     snapshot = models.CharField(
         max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the cluster it was computed on."
     )
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to say what has moved since.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
     result: Any = PackedJSONField(null=True, help_text="The engine's answer.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     started_at = models.DateTimeField(null=True, blank=True, help_text="When a worker took its snapshot.")
@@ -109,7 +109,7 @@ class PlacementRun(Run):
     seed = models.BigIntegerField(default=0)
     constraints = models.JSONField(default=dict, help_text="pin, forbid, apart, max_moves, may_split.")
     stop_requested = models.BooleanField(default=False, help_text="Stop the search and keep the best so far.")
-    live = models.JSONField(default=dict, help_text="Best so far, for whoever looks while it searches.")
+    live = models.JSONField(default=dict, help_text="Best so far, shown while it searches.")
     facts = models.JSONField(default=dict, help_text="The proposal in a few numbers, for lists.")
     pace = models.FloatField(default=1.0, help_text="Pause after a batch as a multiple of its estimated duration.")
     batches = models.PositiveIntegerField(default=0, help_text="How many batches its moves are made in.")
@@ -141,7 +141,7 @@ class PlacementMove(models.Model):
     kind = models.CharField(max_length=6, choices=MoveKind.choices, default=MoveKind.MOVE)
     why = models.CharField(max_length=MAX_REASON, blank=True)
     state_bytes = models.FloatField(null=True)
-    duration_s = models.FloatField(default=0.0, help_text="How long its state travels.")
+    duration_s = models.FloatField(default=0.0, help_text="Duration of its state transfer.")
     bump_s = models.FloatField(default=0.0, help_text="Latency it adds while it moves, by Flow.")
     bump_query = models.CharField(max_length=MAX_SLUG, blank=True, help_text="The query that is delayed most.")
     state = models.CharField(max_length=8, choices=MoveState.choices, default=MoveState.PENDING)
@@ -174,9 +174,11 @@ class PlanComparison(Run):
     places = models.CharField(max_length=4, choices=PlanPlacement.choices, default=PlanPlacement.KEEP)
     basis = models.JSONField(default=dict, help_text="{version: digest of its operators and statistics}.")
     running = models.PositiveIntegerField(null=True, blank=True, help_text="Number of the version that ran.")
-    samples = models.JSONField(default=list, help_text="[{operator, input, batches}] of the version drift is told by.")
+    samples = models.JSONField(
+        default=list, help_text="[{operator, input, batches}] of the version that drift is measured against."
+    )
     recommended = models.CharField(
-        max_length=MAX_PLAN_KEY, blank=True, help_text="Key of the plan that is faster for sure."
+        max_length=MAX_PLAN_KEY, blank=True, help_text="Key of the plan that is significantly faster."
     )
     drift = models.JSONField(null=True, blank=True, help_text="Newest check of its statistics against the present.")
     drift_digest = models.CharField(

@@ -49,7 +49,7 @@ class ReportDefinition(models.Model):
     formats = models.JSONField(default=list, blank=True, help_text="What is attached to mails: html, pdf, csv, json.")
     emails = models.JSONField(default=list, blank=True, help_text="Addresses it is mailed to.")
     webhooks = models.ManyToManyField(Webhook, blank=True, related_name="definitions")
-    enabled = models.BooleanField(default=True, help_text="Off: its schedule rests.")
+    enabled = models.BooleanField(default=True, help_text="Off: its schedule is paused.")
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -96,10 +96,10 @@ class Report(models.Model):
     state = models.CharField(max_length=8, choices=ReportState.choices, default=ReportState.WRITING)
     due_at = models.DateTimeField(null=True, blank=True, help_text="Null for one written by hand.")
     covers_from = models.DateTimeField(null=True, blank=True, help_text="When the report before it was written.")
-    covers_until = models.DateTimeField(help_text="The moment it speaks of.")
+    covers_until = models.DateTimeField(help_text="The moment it describes.")
     missed = models.PositiveIntegerField(default=0, help_text="Due times that it makes up for.")
     finding = models.CharField(max_length=MAX_MESSAGE, blank=True, help_text="Its first sentence.")
-    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, for the next one to say what moved.")
+    snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, for the next one to tell what changed.")
     facts = models.BinaryField(null=True, help_text="JSON, compressed with zstd.")
     html = models.BinaryField(null=True, help_text="Compressed with zstd.")
     pdf = models.BinaryField(null=True)

@@ -28,14 +28,14 @@ class ResultWindow(models.Model):
     revision = models.PositiveIntegerField(default=0)
     complete = models.BooleanField(help_text="Whether every agent that was expected has reported.")
     missing = models.JSONField(default=list, help_text="Agents it did not wait for.")
-    recovered = models.JSONField(default=dict, help_text="{agent: records taken from what it left behind}.")
+    recovered = models.JSONField(default=dict, help_text="{agent: records recovered from its checkpoint}.")
     late = models.BigIntegerField(default=0, help_text="Records that came too late for any revision.")
     early = models.BigIntegerField(default=0, help_text="Records of times too far ahead, left out.")
     records = models.BigIntegerField(default=0, help_text="Records counted in it.")
     row_count = models.PositiveIntegerField()
     body = models.BinaryField(help_text="An Arrow IPC stream, compressed with zstd.")
     batch = models.BigIntegerField(default=0, help_text="Micro-batch that made it.")
-    closing_epoch_at = models.DateTimeField(null=True, help_text="Epoch of the agents whose mark closed it.")
+    closing_epoch_at = models.DateTimeField(null=True, help_text="Epoch of the agents whose watermark closed it.")
     emitted_at = models.DateTimeField()
     latency_s = models.FloatField(null=True, help_text="From the closing epoch to the result.")
     received_at = models.DateTimeField(default=timezone.now)
@@ -68,7 +68,7 @@ class AlertRule(models.Model):
     severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
     enabled = models.BooleanField(default=True)
     emails = models.JSONField(default=list, blank=True, help_text="Addresses that are mailed when alerts open and end.")
-    webhooks = models.JSONField(default=list, blank=True, help_text="Addresses that are told then by a signed POST.")
+    webhooks = models.JSONField(default=list, blank=True, help_text="Addresses that then get a signed POST.")
     fault = models.CharField(
         max_length=MAX_REASON, blank=True, help_text="Why it could not be evaluated the last time."
     )
@@ -144,7 +144,7 @@ class Alert(models.Model):
     acknowledged_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
-    note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="What whoever acknowledged it said.")
+    note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="Note of the person who acknowledged it.")
     fired_notice = models.ForeignKey(
         AlertNotice, null=True, blank=True, on_delete=models.SET_NULL, related_name="fired_alerts"
     )

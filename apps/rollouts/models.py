@@ -50,11 +50,13 @@ class RefinedConfig(models.Model):
     origin = models.CharField(max_length=10, choices=ConfigOrigin.choices)
     author = _user()
     words = models.CharField(max_length=MAX_NOTE, blank=True, help_text="What it changes.")
-    settings = models.JSONField(default=dict, blank=True, help_text="Of adapting, as given; the rest has its defaults.")
+    settings = models.JSONField(
+        default=dict, blank=True, help_text="Settings of adaptation, as given; the others have their defaults."
+    )
     schedule = models.JSONField(
         null=True,
         blank=True,
-        help_text="Of scheduling, as given; null: it sets none, or not the same for all.",
+        help_text="Settings of scheduling, as given; null: none, or not the same for all.",
     )
     scope = models.JSONField(default=dict, blank=True, help_text="Queries and agents by name; empty: all.")
     state = models.CharField(max_length=12, choices=ConfigState.choices, default=ConfigState.DRAFT)
@@ -133,21 +135,23 @@ class RolloutPolicy(models.Model):
     canary_count = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
     canary_share = models.FloatField(default=0.1, validators=_SHARE, help_text="Of all agents, where that is more.")
     canary_epochs = models.PositiveSmallIntegerField(
-        default=20, validators=[MinValueValidator(10), MaxValueValidator(600)], help_text="Least epochs judged."
+        default=20, validators=[MinValueValidator(10), MaxValueValidator(600)], help_text="Fewest epochs judged."
     )
     waves = models.JSONField(default=default_waves, help_text="Share of all agents after each wave, ending with 1.")
     wave_epochs = models.PositiveSmallIntegerField(
         default=10, validators=[MinValueValidator(10), MaxValueValidator(600)]
     )
     silent_epochs = models.PositiveSmallIntegerField(
-        default=30, validators=[MinValueValidator(5), MaxValueValidator(3600)], help_text="Waited for an agent."
+        default=30,
+        validators=[MinValueValidator(5), MaxValueValidator(3600)],
+        help_text="Epochs an agent is waited for.",
     )
     overflow_pp = models.FloatField(default=1.0, validators=_NOT_NEGATIVE, help_text="Percentage points of records.")
     bytes_rel = models.FloatField(default=0.05, validators=_NOT_NEGATIVE, help_text="Bytes per record.")
     latency_rel = models.FloatField(default=0.25, validators=_NOT_NEGATIVE, help_text="And more than latency_abs_s.")
     latency_abs_s = models.FloatField(default=0.5, validators=_NOT_NEGATIVE)
     cpu_rel = models.FloatField(default=0.10, validators=_NOT_NEGATIVE, help_text="CPU time that saves no bytes.")
-    automatic = models.BooleanField(default=True, help_text="What Spark proposes starts by itself.")
+    automatic = models.BooleanField(default=True, help_text="Proposals of Spark start by themselves.")
     propose_every_s = models.FloatField(default=600.0, validators=[MinValueValidator(10), MaxValueValidator(604_800)])
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -163,19 +167,24 @@ class Rollout(models.Model):
 
     config = models.OneToOneField(RefinedConfig, on_delete=models.CASCADE, related_name="rollout")
     back = models.OneToOneField(
-        RefinedConfig, null=True, blank=True, on_delete=models.SET_NULL, related_name="undoes", help_text="Undoes it."
+        RefinedConfig,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="undoes",
+        help_text="The config of its rollback.",
     )
     state = models.CharField(max_length=12, choices=RolloutState.choices, default=RolloutState.WAITING)
     stage = models.PositiveSmallIntegerField(default=0, help_text="0: canaries; 1, 2, …: waves.")
     policy = models.JSONField(default=dict, help_text="As it was when the rollout began.")
-    verdict = models.JSONField(default=dict, blank=True, help_text="What the guard says of the present stage.")
-    reasons = models.JSONField(default=list, blank=True, help_text="Why it ended, or is taken back.")
+    verdict = models.JSONField(default=dict, blank=True, help_text="Verdict of the guard on the present stage.")
+    reasons = models.JSONField(default=list, blank=True, help_text="Why it ended, or is rolled back.")
     by = _user()
     created_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField(null=True, blank=True)
     stage_at = models.DateTimeField(null=True, blank=True, help_text="When the present stage began.")
     heard_at = models.DateTimeField(
-        null=True, blank=True, help_text="When no agent was heard of last: from then on silence counts."
+        null=True, blank=True, help_text="When no agent reported last: silence counts from then on."
     )
     ended_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -206,8 +215,8 @@ class RolloutMember(models.Model):
     stage = models.PositiveSmallIntegerField()
     state = models.CharField(max_length=10, choices=MemberState.choices, default=MemberState.PENDING)
     reasons = models.JSONField(default=list, blank=True, help_text="Why it refused.")
-    at = models.DateTimeField(default=timezone.now, help_text="When it came into its state.")
-    applied_at = models.DateTimeField(null=True, blank=True, help_text="When it said that it has it.")
+    at = models.DateTimeField(default=timezone.now, help_text="When its state last changed.")
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="When it acknowledged the config.")
 
     class Meta:
         ordering = ["stage", "agent__name"]

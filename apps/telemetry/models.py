@@ -93,12 +93,14 @@ class Agent(models.Model):
     config_version = models.PositiveBigIntegerField(default=0)
     config_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     life = models.CharField(
-        max_length=MAX_GENERATION, blank=True, help_text="The stretch of its numbering that it reported last."
+        "generation", max_length=MAX_GENERATION, blank=True, help_text="Agent generation that it reported last."
     )
-    committed = models.JSONField(default=dict, blank=True, help_text="By life: the number that is behind a checkpoint.")
+    committed = models.JSONField(
+        default=dict, blank=True, help_text="By agent generation: the committed sequence number."
+    )
     last_seen = models.DateTimeField(null=True, blank=True)
-    clock_offset_s = models.FloatField(null=True, blank=True, help_text="Its clock minus ours.")
-    heartbeat = models.JSONField(default=dict, blank=True, help_text="What it said last.")
+    clock_offset_s = models.FloatField(null=True, blank=True, help_text="Clock skew: its clock minus the console's.")
+    heartbeat = models.JSONField(default=dict, blank=True, help_text="Its last heartbeat.")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -243,9 +245,9 @@ class KnownPlan(models.Model):
     digest = models.CharField(max_length=DIGEST_LENGTH, db_index=True)
     pipeline = models.JSONField()
     live = models.ForeignKey(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="plans")
-    agents = models.ManyToManyField(Agent, related_name="+", help_text="Who had a part in it.")
+    agents = models.ManyToManyField(Agent, related_name="+", help_text="Agents that ran it.")
     created_at = models.DateTimeField(default=timezone.now)
-    used_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When a query last had it.")
+    used_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When a query last ran it.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["query", "digest"], name="plan_once_per_query")]
