@@ -19,8 +19,9 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import link_create, node_create
 from apps.queries.choices import QueryState
+from apps.queries.definitions import query_update
+from apps.queries.lifecycle import placement_move, query_start
 from apps.queries.models import Query
-from apps.queries.services import placement_move, query_start, query_update
 
 __all__ = [
     "admission_apply",

@@ -18,9 +18,10 @@ from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, f
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.series import unpack
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
+from apps.queries.definitions import query_create, query_version_create
 from apps.queries.models import Query, QueryVersion
-from apps.queries.services import arrivals_create_from_counts, query_create, query_version_create
 from apps.queries.snapshots.cluster import (
     ClusterOutline,
     candidate_document,

@@ -31,8 +31,9 @@ from apps.planning.placements.work import search_placement
 from apps.planning.plans.services import comparison_create
 from apps.planning.plans.work import compare_plans
 from apps.queries.arrivals.services import arrivals_create_from_generator
+from apps.queries.definitions import query_create, query_version_create
+from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
-from apps.queries.services import query_create, query_start, query_version_create
 
 __all__ = ["CLUSTER", "LINKS", "PASSWORD", "POOLS", "SOURCES", "STAGING", "STAGING_POOLS", "demo_build"]
 

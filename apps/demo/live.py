@@ -19,8 +19,8 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.measurements.operators import STREAM_NODE
 from apps.pages.live.services import live_query_describe
+from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
-from apps.queries.services import query_start
 from apps.results.choices import Comparison
 from apps.results.services import alert_rule_create
 from apps.telemetry.agents.services import agent_enrol, agent_update, enrolment_create

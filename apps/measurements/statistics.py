@@ -19,7 +19,7 @@ from apps.measurements.operators import Places, PlanOperator, pipeline_operators
 from apps.measurements.stream_processor import stream_disturbances
 from apps.measurements.subintervals import MAX_LOOKBACK, OperatorWindows, lookback_s, operator_windows, recent_windows
 from apps.queries.models import OperatorInput, Query, QueryVersion
-from apps.queries.services import statistics_update
+from apps.queries.statistics import statistics_update
 from apps.telemetry.choices import LiveState
 from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.models import LiveQuery

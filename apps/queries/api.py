@@ -23,10 +23,19 @@ from apps.core.rest.lists import parse_whole_number
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
-from apps.queries import services
+from apps.queries.arrivals.services import (
+    arrivals_create_from_counts,
+    arrivals_create_from_generator,
+    arrivals_create_from_upload,
+    arrivals_delete,
+    arrivals_inspect,
+)
+from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
+from apps.queries.documents import document_export, document_import
 from apps.queries.filters import ArrivalFilter, QueryFilter
 from apps.queries.imports import import_request
 from apps.queries.imports import import_result as import_result
+from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries, Query, QueryVersion
 from apps.queries.selectors import (
     arrivals_chart,
@@ -48,6 +57,7 @@ from apps.queries.serializers import (
     StatisticsSerializer,
     VersionSerializer,
 )
+from apps.queries.statistics import statistics_of, statistics_update
 
 __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
 
@@ -62,8 +72,8 @@ class QueryViewSet(ServiceViewSet):
     filterset_class = QueryFilter
     ordering = "name"
     row_keyword = "query"
-    service_update = staticmethod(services.query_update)
-    service_delete = staticmethod(services.query_delete)
+    service_update = staticmethod(query_update)
+    service_delete = staticmethod(query_delete)
     scopes = {"put_statistics": "ingest"}
     etag_actions = ApiMixin.etag_actions | {"statistics", "put_statistics"}
 
@@ -81,7 +91,7 @@ class QueryViewSet(ServiceViewSet):
 
     def create_row(self, values: dict[str, Any]) -> Model:
         body = {"operators": values.pop("operators")}
-        return services.query_create(body=body, user=signed_in_user(self.request), **values)
+        return query_create(body=body, user=signed_in_user(self.request), **values)
 
     @extend_schema(responses=VersionSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], ordering="-number")
@@ -99,7 +109,7 @@ class QueryViewSet(ServiceViewSet):
         serializer.is_valid(raise_exception=True)
         values = dict(serializer.validated_data)
         body = {"operators": values.pop("operators")}
-        version = services.query_version_create(query=query, body=body, user=signed_in_user(request), **values)
+        version = query_version_create(query=query, body=body, user=signed_in_user(request), **values)
         shown = VersionSerializer(version_numbered(query, version.number)).data
         return Response(shown, status=201, headers={"Location": f"{request.path}/{version.number}"})
 
@@ -123,14 +133,14 @@ class QueryViewSet(ServiceViewSet):
         serializer = StatisticsSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         version = _version(query, serializer.validated_data.get("version"))
-        services.statistics_update(version=version, statistics=serializer.validated_data["statistics"])
+        statistics_update(version=version, statistics=serializer.validated_data["statistics"])
         return Response(_statistics(version))
 
     @extend_schema(request=None, responses=QueryDetailSerializer)
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, pk: str | None = None) -> Response:
         """Stop a running or waiting query."""
-        return Response(self._shown(services.query_stop(query=self.get_object())))
+        return Response(self._shown(query_stop(query=self.get_object())))
 
 
 class ArrivalViewSet(
@@ -164,7 +174,7 @@ class ArrivalViewSet(
         return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
 
     def perform_destroy(self, instance: ArrivalSeries) -> None:
-        services.arrivals_delete(arrivals=instance)
+        arrivals_delete(arrivals=instance)
 
     @extend_schema(request={"multipart/form-data": InspectSerializer}, responses=InspectionSerializer)
     @action(detail=False, methods=["post"])
@@ -172,7 +182,7 @@ class ArrivalViewSet(
         """Look at a file before storing anything of it: columns, a proposal, lines that cannot be read."""
         serializer = InspectSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        key, inspection = services.arrivals_inspect(**serializer.validated_data)
+        key, inspection = arrivals_inspect(**serializer.validated_data)
         return Response({"key": key, **inspection.as_dict()})
 
     @extend_schema(parameters=[_POINTS], responses=OpenApiTypes.OBJECT)
@@ -189,7 +199,7 @@ class ClusterDocumentView(ApiMixin, APIView):
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, slug: str) -> Response:
         """Running queries of the cluster, at the width of a slice."""
-        return Response(services.document_export(cluster_by_slug(slug)))
+        return Response(document_export(cluster_by_slug(slug)))
 
     @extend_schema(request=DocumentSerializer, responses=DocumentImportSerializer)
     def post(self, request: Request, slug: str) -> Response:
@@ -209,7 +219,7 @@ class ClusterDocumentView(ApiMixin, APIView):
         if _operator_count(asked["document"]) > MAX_SYNC_OPERATORS:
             run = import_request(cluster=cluster, user=signed_in_user(request), **asked)
             return job_response(request, run.job, import_result)
-        done = services.document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
+        done = document_import(cluster=cluster, user=signed_in_user(request), path="document", **asked)
         return Response(done.as_dict())
 
 
@@ -225,16 +235,16 @@ def _version(query: Query, number: Any) -> QueryVersion:
 
 
 def _statistics(version: QueryVersion) -> dict[str, Any]:
-    return {"version": version.number, "statistics": services.statistics_of(version)}
+    return {"version": version.number, "statistics": statistics_of(version)}
 
 
 def _store(values: dict[str, Any]) -> ArrivalSeries:
     if "generator" in values:
-        return services.arrivals_create_from_generator(spec=values.pop("generator"), **values)
+        return arrivals_create_from_generator(spec=values.pop("generator"), **values)
     if "counts" in values:
-        return services.arrivals_create_from_counts(**values)
+        return arrivals_create_from_counts(**values)
     if "file" in values:
-        key, inspection = services.arrivals_inspect(file=values.pop("file"), time_zone=values.get("time_zone", "UTC"))
+        key, inspection = arrivals_inspect(file=values.pop("file"), time_zone=values.get("time_zone", "UTC"))
         values["key"] = key
         if "time_column" not in values:
             hint = f"{inspection.time_column!r} looks like one" if inspection.time_column else "none looks like a time"
@@ -243,4 +253,4 @@ def _store(values: dict[str, Any]) -> ArrivalSeries:
             raise Malformed(f"{message}.", [("time_column", message)])
     elif "time_column" not in values:
         raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
-    return services.arrivals_create_from_upload(**values)
+    return arrivals_create_from_upload(**values)

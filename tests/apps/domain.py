@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import cluster_create, node_create, pool_create
+from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.definitions import query_create
+from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
-from apps.queries.services import arrivals_create_from_counts, query_create, query_start
 
 BODY: dict[str, Any] = {
     "operators": [
@@ -44,7 +44,7 @@ def make_cluster(slug: str = "eu-1", nodes: int = 2, **fields: Any) -> Cluster:
 
 def make_arrivals(cluster: Cluster, source_id: str = "clicks", per_slice: float = 100.0) -> None:
     """The same number of events in every slice."""
-    counts = np.full(cluster.slices, per_slice)
+    counts = [per_slice] * cluster.slices
     arrivals_create_from_counts(cluster=cluster, source_id=source_id, counts=counts)
 
 

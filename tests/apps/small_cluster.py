@@ -19,9 +19,10 @@ from apps.planning.placements.work import apply_moves, search_placement
 from apps.planning.plans.work import compare_plans
 from apps.planning.what_ifs.work import answer_what_if
 from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.definitions import query_create
 from apps.queries.imports import run_import
+from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
-from apps.queries.services import query_create, query_start
 from apps.rollouts.schedule.replays import replay_work
 
 __all__ = ["CAPACITY_CPS", "body", "make_query", "run_jobs", "small_cluster", "start_query", "user"]

@@ -33,8 +33,12 @@ from apps.planning.choices import HistoryOrigin
 from apps.planning.forecasts import histories
 from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
 from apps.planning.models import LoadHistory
-from apps.queries import services
-from apps.queries.arrivals.services import generate_arrivals
+from apps.queries.arrivals.services import (
+    arrivals_create_from_generator,
+    arrivals_create_from_upload,
+    arrivals_delete,
+    generate_arrivals,
+)
 from apps.queries.arrivals.uploads import read_trace_window
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import readers_by_source
@@ -84,7 +88,7 @@ class ArrivalsCrud(Crud):
     noun = "arrivals"
     back = "pages:arrivals"
     text_deleted = "The arrivals of {row} are deleted."
-    service_delete = staticmethod(services.arrivals_delete)
+    service_delete = staticmethod(arrivals_delete)
 
     def rows(self) -> QuerySet[ArrivalSeries]:
         return _arrivals(self.cluster)
@@ -191,7 +195,7 @@ class ArrivalsColumns(_NewArrivals, ColumnsStep):
     @transaction.atomic
     def store(self, form: ColumnsForm) -> ArrivalSeries:
         """The arrivals, and the whole file as load history where the form says so."""
-        row = services.arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
+        row = arrivals_create_from_upload(cluster=self.cluster, **form.naming, **form.reading)
         if form.history:
             origin = HistoryOrigin.ARRIVALS
             histories.history_create_from_upload(cluster=self.cluster, origin=origin, **form.history)
@@ -231,7 +235,7 @@ class ArrivalsGenerator(_NewArrivals):
             try:
                 if is_preview:
                     return self.show_preview(generate_arrivals(form.spec, self.cluster))
-                row = services.arrivals_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
+                row = arrivals_create_from_generator(cluster=self.cluster, spec=form.spec, **form.naming)
             except (Malformed, Conflict) as error:
                 show_faults(form, parameter_faults(error))
             else:

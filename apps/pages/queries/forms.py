@@ -21,7 +21,7 @@ from apps.pages.base import done
 from apps.pages.queries.facts import statistic_words
 from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
-from apps.queries.services import statistics_of, statistics_update
+from apps.queries.statistics import statistics_of, statistics_update
 from apps.ui.forms import choice_field
 
 __all__ = [

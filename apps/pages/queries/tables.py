@@ -162,11 +162,10 @@ def _estimate(line: QueryLine) -> Any:
     return seconds(line.estimate_s, apart_from=line.estimate.bound_s, under=line.under_s).html
 
 
-def _interval(line: QueryLine) -> Any:
-    row = line.estimate
-    if row is None or row.high_s is None:
+def _interval(estimate: QueryEstimate | None) -> Any:
+    if estimate is None or estimate.high_s is None:
         return MISSING
-    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
+    return seconds_range(estimate.low_s, estimate.high_s, apart_from=estimate.bound_s).html
 
 
 def _bottleneck(slug: str, line: QueryLine) -> Any:
@@ -222,7 +221,7 @@ def _columns(slug: str) -> list[Column]:
         Column(
             "interval",
             "Interval, 90%",
-            _interval,
+            lambda line: _interval(line.estimate),
             csv=lambda line: line.estimate.high_s if line.estimate else None,
             num=True,
             short="Interval",
@@ -255,12 +254,6 @@ def estimates_table(request: HttpRequest, query: Query) -> Table:
     )
 
 
-def _run_interval(row: QueryEstimate) -> Any:
-    if row.high_s is None:
-        return MISSING
-    return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
-
-
 def _run_time(row: QueryEstimate) -> Any:
     tag = time_tag(row.run.created_at, relative=False)
     url = url_of("pages:job", row.run.job_id) if row.run.job_id else ""
@@ -283,7 +276,7 @@ def _run_columns() -> list[Column]:
             num=True,
             high_first=True,
         ),
-        Column("interval", "Interval, 90%", _run_interval, csv=lambda row: row.high_s, num=True, short="Interval"),
+        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
         Column(
             "objective",
             "Objective",

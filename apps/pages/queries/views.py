@@ -32,9 +32,10 @@ from apps.pages.queries.forms import (
 )
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
 from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table, query_lines
-from apps.queries import services
 from apps.queries.bodies import version_body
 from apps.queries.choices import OperatorKind
+from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
+from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name, version_current, version_numbered, versions_listed
 from apps.ui.forms import show_faults
@@ -273,7 +274,7 @@ class QueryNew(ClusterPage):
         return self.show(form, 422, lines=lines, faults=faults)
 
     def _create(self, form: QueryForm, body: Any) -> HttpResponse:
-        query = services.query_create(cluster=self.cluster, body=body, user=signed_in_user(self.request), **form.values)
+        query = query_create(cluster=self.cluster, body=body, user=signed_in_user(self.request), **form.values)
         return done(self.request, f"Query {query.name} is saved as a draft.", "pages:query", self.slug, query.name)
 
 
@@ -346,7 +347,7 @@ class QueryVersionNew(ClusterPage):
         faults: tuple[Fault, ...] = ()
         if form.is_valid():
             try:
-                version = services.query_version_create(
+                version = query_version_create(
                     query=query,
                     body=form.body(),
                     note=form.cleaned_data["note"],
@@ -374,8 +375,8 @@ class QueryCrud(Crud):
     fault_fields = {"objective.statistic": "statistic", "objective.bound_s": "bound_s"}
     template_name = "pages/queries/edit.html"
     back = "pages:queries"
-    service_update = staticmethod(services.query_update)
-    service_delete = staticmethod(services.query_delete)
+    service_update = staticmethod(query_update)
+    service_delete = staticmethod(query_delete)
 
     def row(self, **key: str) -> Query:
         return query_by_name(self.cluster, key["name"])
@@ -395,5 +396,5 @@ class QueryStop(ClusterPage):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
-        services.query_stop(query=query_by_name(self.cluster, name))
+        query_stop(query=query_by_name(self.cluster, name))
         return done(request, f"{name} is stopped.", "pages:query", slug, name)

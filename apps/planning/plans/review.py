@@ -19,8 +19,8 @@ from apps.planning.plans.selectors import comparisons_latest
 from apps.planning.plans.services import comparison_request, version_digest
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
+from apps.queries.definitions import query_announce
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
-from apps.queries.services import query_announce
 from engine.document.elements import Batch
 from engine.errors import EngineError
 from engine.plans.samples import drift

@@ -18,8 +18,8 @@ from apps.jobs.services import job_submit
 from apps.planning.choices import ComparisonReason, PlanPlacement, RunState
 from apps.planning.models import PlanComparison
 from apps.queries.bodies import version_body, with_operators
+from apps.queries.definitions import query_announce, query_version_create
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
-from apps.queries.services import query_announce, query_version_create
 
 __all__ = [
     "MAX_COMPARISONS",

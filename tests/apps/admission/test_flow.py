@@ -25,16 +25,12 @@ from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.services import cluster_update, node_drain, node_update
 from apps.jobs.models import JobState
 from apps.jobs.services import job_cancel
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
+from apps.queries.definitions import query_create, query_update, query_version_create
 from apps.queries.models import ArrivalSeries, Query
-from apps.queries.services import (
-    arrivals_create_from_counts,
-    query_create,
-    query_update,
-    query_version_create,
-    statistics_update,
-)
 from apps.queries.snapshots.cluster import cluster_snapshot
+from apps.queries.statistics import statistics_update
 from engine.estimation.estimate import estimate
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 

@@ -17,9 +17,11 @@ from apps.admission.services import admission_preview, admission_preview_alterna
 from apps.estimates.refresh import refresh_paused
 from apps.fleet.services import node_update
 from apps.jobs.models import Job
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
+from apps.queries.definitions import query_create
+from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries, Query
-from apps.queries.services import arrivals_create_from_counts, query_create, query_stop
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.estimation.estimate import estimate
 from tests.apps.small_cluster import body, run_jobs, small_cluster, start_query, user

@@ -14,8 +14,9 @@ from apps.fleet.models import Cluster
 from apps.measurements.stream_processor import timing_note
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.queries.facts import QueryDetail
+from apps.queries.definitions import query_create
+from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
-from apps.queries.services import query_create, query_start
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.reports.facts.findings import risk_facts
 from apps.telemetry.models import Agent

@@ -24,7 +24,7 @@ from apps.estimates.work import estimate_cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
-from apps.queries.services import query_stop
+from apps.queries.lifecycle import query_stop
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db

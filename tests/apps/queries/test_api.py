@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from apps.queries import services
+from apps.queries.definitions import query_version_create
 from apps.queries.models import ArrivalSeries, Query
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, start
 
@@ -263,5 +263,5 @@ def test_lists_cost_the_same_statements_however_many_rows(api: APIClient, resour
     for i in range(4):
         make_arrivals(cluster, f"s{i}")
         start(make_query(cluster, f"q{i}"))
-        services.query_version_create(query=query, body=BODY)
+        query_version_create(query=query, body=BODY)
     assert [statements(address) for address in addresses] == few

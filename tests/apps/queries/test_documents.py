@@ -10,7 +10,7 @@ import pytest
 
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
-from apps.queries import services
+from apps.queries.documents import document_export, document_import
 from apps.queries.models import Query
 from tests.apps.domain import make_cluster, make_query, start
 
@@ -50,9 +50,9 @@ def document_with(**changes: Any) -> dict[str, Any]:
 
 def test_a_document_becomes_nodes_sources_and_a_draft() -> None:
     cluster = make_cluster(nodes=0)
-    rehearsal = services.document_import(cluster=cluster, document=DOCUMENT, dry_run=True)
+    rehearsal = document_import(cluster=cluster, document=DOCUMENT, dry_run=True)
     assert not cluster.nodes.exists() and not Query.objects.exists()
-    done = services.document_import(cluster=cluster, document=DOCUMENT)
+    done = document_import(cluster=cluster, document=DOCUMENT)
     assert (
         done.created
         == rehearsal.created
@@ -69,7 +69,7 @@ def test_a_document_becomes_nodes_sources_and_a_draft() -> None:
     query = cluster.queries.get()
     assert (query.state, query.priority, query.objective_bound_s) == ("draft", 4, 3.0)
     assert query.versions.get().operators.get(name="b").requested == [{"node": "m2", "core": 3, "fraction": 1.0}]
-    again = services.document_import(cluster=cluster, document=DOCUMENT)
+    again = document_import(cluster=cluster, document=DOCUMENT)
     assert again.created == [] and again.updated == ["query q"]
     assert again.unchanged == ["node m1", "node m2", "link m1->m2", "source clicks"]
 
@@ -78,11 +78,11 @@ def test_what_runs_can_be_moved_to_another_cluster() -> None:
     cluster = make_cluster()
     start(make_query(cluster), {"parse": "n1", "count": {"node": "n2", "core": 1}})
     start(make_query(cluster, "second"), rate_share=0.5)
-    document = json.loads(json.dumps(services.document_export(cluster)))
+    document = json.loads(json.dumps(document_export(cluster)))
     other = make_cluster("copy", nodes=0)
-    done = services.document_import(cluster=other, document=document, start=True)
+    done = document_import(cluster=other, document=document, start=True)
     assert any("clicks@second was stored as clicks-second" in note for note in done.notes)
-    copied = services.document_export(other)
+    copied = document_export(other)
     renamed = json.loads(json.dumps(document).replace("clicks@second", "clicks-second"))
     assert copied == renamed
 
@@ -90,9 +90,9 @@ def test_what_runs_can_be_moved_to_another_cluster() -> None:
 def test_short_arrivals_need_a_fill_option() -> None:
     cluster = make_cluster(horizon_s=8.0)
     with pytest.raises(Malformed, match="choose fill"):
-        services.document_import(cluster=cluster, document=DOCUMENT, path="document")
+        document_import(cluster=cluster, document=DOCUMENT, path="document")
     assert not cluster.queries.exists() and cluster.nodes.count() == 2
-    services.document_import(cluster=cluster, document=DOCUMENT, fill="repeat")
+    document_import(cluster=cluster, document=DOCUMENT, fill="repeat")
     assert cluster.arrivals.get().events == 32
 
 
@@ -115,7 +115,7 @@ def test_short_arrivals_need_a_fill_option() -> None:
 def test_document_with_unsupported_parts_is_refused(changes: dict[str, Any], path: str) -> None:
     cluster = make_cluster(nodes=0)
     with pytest.raises(Malformed) as error:
-        services.document_import(cluster=cluster, document=document_with(**changes), path="document")
+        document_import(cluster=cluster, document=document_with(**changes), path="document")
     assert f"document.{path}" in {fault.path for fault in error.value.faults}
     assert not Cluster.objects.get().nodes.exists() and not Query.objects.exists()
 
@@ -126,12 +126,12 @@ def test_operators_without_a_query_need_one() -> None:
     for operator in document["operators"]:
         del operator["query"]
     with pytest.raises(Malformed, match="query is missing"):
-        services.document_import(cluster=cluster, document=document)
-    services.document_import(cluster=cluster, document=document, query="adopted")
+        document_import(cluster=cluster, document=document)
+    document_import(cluster=cluster, document=document, query="adopted")
     assert cluster.queries.get().name == "adopted"
 
 
 @pytest.mark.parametrize("document", [None, [], 3, "{}", {}])
 def test_non_document_is_refused(document: Any) -> None:
     with pytest.raises(Malformed):
-        services.document_import(cluster=make_cluster(), document=document)
+        document_import(cluster=make_cluster(), document=document)

@@ -13,12 +13,21 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, TooLarge
 from apps.fleet.services import cluster_update, node_drain
-from apps.queries import services
 from apps.queries.arrivals import series
+from apps.queries.arrivals.services import (
+    arrivals_create_from_counts,
+    arrivals_create_from_generator,
+    arrivals_create_from_upload,
+    arrivals_delete,
+    arrivals_inspect,
+)
 from apps.queries.arrivals.uploads import upload_keep, upload_open, uploads_purge
 from apps.queries.bodies import version_body
+from apps.queries.definitions import query_delete, query_update, query_version_create
+from apps.queries.lifecycle import placement_move, query_start, query_stop
 from apps.queries.models import ArrivalSeries, Placement, Query
 from apps.queries.selectors import version_numbered
+from apps.queries.statistics import statistics_of, statistics_update
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
 
 pytestmark = pytest.mark.django_db
@@ -129,14 +138,14 @@ def test_statistics_are_carried_to_a_new_version_where_asked() -> None:
     cluster = make_cluster()
     query = make_query(cluster)
     statistics = [{"operator": "parse", "selectivity": 0.5, "cycles_per_event": 7, "events": 300}]
-    services.statistics_update(version=query.versions.get(), statistics=statistics)
+    statistics_update(version=query.versions.get(), statistics=statistics)
     body = body_with(bytes_per_event=99)
     body["operators"].append({"id": "sink", "inputs": [{"from": "parse", "selectivity": 1, "cycles_per_event": 1}]})
-    plain = services.query_version_create(query=query, body=body)
-    assert services.statistics_of(plain)[0]["selectivity"] == 0.8
-    services.statistics_update(version=plain, statistics=statistics)
-    carried = services.query_version_create(query=query, body=body, carry_statistics=True)
-    found = services.statistics_of(carried)
+    plain = query_version_create(query=query, body=body)
+    assert statistics_of(plain)[0]["selectivity"] == 0.8
+    statistics_update(version=plain, statistics=statistics)
+    carried = query_version_create(query=query, body=body, carry_statistics=True)
+    found = statistics_of(carried)
     assert (carried.number, found[0]["selectivity"], found[0]["evidence"], found[0]["events"]) == (
         3,
         0.5,
@@ -148,14 +157,14 @@ def test_statistics_are_carried_to_a_new_version_where_asked() -> None:
 
 def test_an_update_changes_the_objective_and_removes_it() -> None:
     query = make_query(make_cluster())
-    services.query_update(query=query, objective={"statistic": "q0.95", "bound_s": 0.5}, team="search")
+    query_update(query=query, objective={"statistic": "q0.95", "bound_s": 0.5}, team="search")
     assert (query.objective_statistic, query.objective_bound_s, query.team) == ("q0.95", 0.5, "search")
-    services.query_update(query=query, priority=3)
+    query_update(query=query, priority=3)
     assert query.objective_bound_s == 0.5
-    services.query_update(query=query, objective=None)
+    query_update(query=query, objective=None)
     assert query.objective_bound_s is None
     with pytest.raises(Malformed) as error:
-        services.query_update(query=query, objective={"statistic": "q1.5"}, team="x" * 81)
+        query_update(query=query, objective={"statistic": "q1.5"}, team="x" * 81)
     assert paths(error) == {"objective.statistic", "objective.bound_s", "team"}
 
 
@@ -164,9 +173,9 @@ def test_an_update_changes_the_objective_and_removes_it() -> None:
 
 def test_every_fault_of_statistics_is_told_and_nothing_is_changed() -> None:
     version = make_query(make_cluster()).versions.get()
-    before = services.statistics_of(version)
+    before = statistics_of(version)
     with pytest.raises(Malformed) as error:
-        services.statistics_update(
+        statistics_update(
             version=version,
             statistics=[
                 {"operator": "parse", "selectivity": 0.1},
@@ -189,17 +198,17 @@ def test_every_fault_of_statistics_is_told_and_nothing_is_changed() -> None:
         "statistics[6].events",
         "statistics[6]",
     }
-    assert services.statistics_of(version) == before
+    assert statistics_of(version) == before
 
 
 def test_statistics_follow_from_batches() -> None:
     version = make_query(make_cluster()).versions.get()
     batches = [{"events": 100, "outputs": 40, "cycles": 1e6}, {"events": 300, "outputs": 60, "cycles": 2e6}]
     at = "2026-03-01T09:30:00+00:00"
-    services.statistics_update(
+    statistics_update(
         version=version, statistics=[{"operator": "parse", "input": "clicks", "batches": batches, "measured_at": at}]
     )
-    found = services.statistics_of(version)[0]
+    found = statistics_of(version)[0]
     assert (found["selectivity"], found["cycles_per_event"], found["events"]) == (0.25, 7500.0, 400)
     assert (found["evidence"], found["measured_at"]) == ("measured", datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
 
@@ -211,20 +220,20 @@ def test_a_query_starts_moves_and_stops() -> None:
     cluster = make_cluster()
     query = start(make_query(cluster), {"checkout/parse": "n1", "count": [{"node": "n2", "core": 1}]})
     assert (query.state, query.running_version.number) == ("running", 1)
-    services.placement_move(query=query, placement={"parse": {"node": "n2", "core": 0}})
+    placement_move(query=query, placement={"parse": {"node": "n2", "core": 0}})
     where = Placement.objects.values_list("operator__name", "node__name", "core", "fraction")
     assert sorted(where) == [("count", "n2", 1, 1.0), ("parse", "n2", 0, 1.0)]
-    stopped = services.query_stop(query=query)
+    stopped = query_stop(query=query)
     assert (stopped.state, stopped.running_version, Placement.objects.count()) == ("stopped", None, 0)
     with pytest.raises(Conflict, match="stopped"):
-        services.query_stop(query=query)
+        query_stop(query=query)
 
 
 def test_a_new_version_takes_the_place_of_the_running_one() -> None:
     cluster = make_cluster()
     query = start(make_query(cluster))
-    version = services.query_version_create(query=query, body=BODY)
-    query = services.query_start(version=version, placement={"parse": "n2", "count": "n2"})
+    version = query_version_create(query=query, body=BODY)
+    query = query_start(version=version, placement={"parse": "n2", "count": "n2"})
     assert query.running_version == version
     assert set(Placement.objects.values_list("operator__version__number", "node__name")) == {(2, "n2")}
 
@@ -263,8 +272,8 @@ def test_a_draining_node_keeps_what_it_has_and_takes_nothing_new() -> None:
     cluster = make_cluster()
     query = start(make_query(cluster), {"parse": "n1", "count": "n2"})
     node_drain(node=node_named(cluster, "n1"))
-    again = services.query_version_create(query=query, body=BODY)
-    services.query_start(version=again, placement={"parse": "n1", "count": "n2"})
+    again = query_version_create(query=query, body=BODY)
+    query_start(version=again, placement={"parse": "n1", "count": "n2"})
     with pytest.raises(Conflict, match="takes nothing new"):
         start(make_query(cluster, "second"))
 
@@ -280,11 +289,11 @@ def test_a_source_without_arrivals_stops_the_start() -> None:
 def test_a_running_query_is_neither_deleted_nor_renamed() -> None:
     query = start(make_query(make_cluster()))
     with pytest.raises(Conflict, match="Stop it first"):
-        services.query_delete(query=query)
+        query_delete(query=query)
     with pytest.raises(Conflict, match="name"):
-        services.query_update(query=query, name="other")
-    query = services.query_stop(query=query)
-    services.query_delete(query=services.query_update(query=query, name="other"))
+        query_update(query=query, name="other")
+    query = query_stop(query=query)
+    query_delete(query=query_update(query=query, name="other"))
     assert not Query.objects.exists()
 
 
@@ -299,9 +308,9 @@ def _upload(text: str | bytes = TRACE, name: str = "trace.csv") -> SimpleUploade
 
 
 def _store(cluster: Any, text: str | bytes = TRACE, **fields: Any) -> ArrivalSeries:
-    key, _ = services.arrivals_inspect(file=_upload(text))
+    key, _ = arrivals_inspect(file=_upload(text))
     chosen = {"time_column": "t", "count_column": "n", "source_id": "clicks"} | fields
-    return services.arrivals_create_from_upload(cluster=cluster, key=key, **chosen)
+    return arrivals_create_from_upload(cluster=cluster, key=key, **chosen)
 
 
 def test_the_busiest_stretch_of_an_upload_is_stored() -> None:
@@ -348,7 +357,7 @@ def test_a_source_is_replaced_only_when_told() -> None:
 def test_large_uploads_are_refused_naming_the_limit(settings: Any) -> None:
     settings.UPLOAD_MAX_BYTES = 1000
     with pytest.raises(TooLarge, match=r"0\.001 MB .*SLUICE_UPLOAD_MAX_MB"):
-        services.arrivals_inspect(file=_upload("x" * 1001))
+        arrivals_inspect(file=_upload("x" * 1001))
 
 
 def test_uploads_expire_and_keys_cannot_be_forged(settings: Any, tmp_path: Any) -> None:
@@ -377,9 +386,7 @@ def test_uploads_expire_and_keys_cannot_be_forged(settings: Any, tmp_path: Any) 
 )
 def test_generators_are_repeatable(spec: dict[str, Any]) -> None:
     cluster = make_cluster()
-    one, two = (
-        services.arrivals_create_from_generator(cluster=cluster, source_id=name, spec=spec) for name in ("a", "b")
-    )
+    one, two = (arrivals_create_from_generator(cluster=cluster, source_id=name, spec=spec) for name in ("a", "b"))
     assert one.digest == two.digest and one.evidence == "assumed" and one.spec == spec
 
 
@@ -397,7 +404,7 @@ def test_generators_are_repeatable(spec: dict[str, Any]) -> None:
 )
 def test_generators_refuse_by_name(spec: dict[str, Any], bad: set[str]) -> None:
     with pytest.raises(Malformed) as error:
-        services.arrivals_create_from_generator(cluster=make_cluster(), source_id="a", spec=spec)
+        arrivals_create_from_generator(cluster=make_cluster(), source_id="a", spec=spec)
     assert bad <= paths(error)
     assert not ArrivalSeries.objects.exists()
 
@@ -405,12 +412,12 @@ def test_generators_refuse_by_name(spec: dict[str, Any], bad: set[str]) -> None:
 def test_counts_are_resampled_or_kept_as_they_are() -> None:
     cluster = make_cluster()
     values = np.linspace(0, 7, 16)
-    kept = services.arrivals_create_from_counts(cluster=cluster, source_id="a", counts=values)
+    kept = arrivals_create_from_counts(cluster=cluster, source_id="a", counts=values)
     assert series.unpack(kept.data).tolist() == values.tolist()
-    spread = services.arrivals_create_from_counts(cluster=cluster, source_id="b", counts=[4, 8, 0, 4], step_s=1.0)
+    spread = arrivals_create_from_counts(cluster=cluster, source_id="b", counts=[4, 8, 0, 4], step_s=1.0)
     assert series.unpack(spread.data).tolist() == [1.0] * 4 + [2.0] * 4 + [0.0] * 4 + [1.0] * 4
     with pytest.raises(Malformed) as error:
-        services.arrivals_create_from_counts(cluster=cluster, source_id="x/y@z", counts=[1, -1, float("nan")], step_s=0)
+        arrivals_create_from_counts(cluster=cluster, source_id="x/y@z", counts=[1, -1, float("nan")], step_s=0)
     assert paths(error) == {"source_id", "step_s", "counts[1]", "counts[2]"}
 
 
@@ -418,14 +425,14 @@ def test_arrivals_that_a_query_reads_cannot_be_deleted() -> None:
     cluster = make_cluster()
     query = start(make_query(cluster))
     with pytest.raises(Conflict, match="checkout"):
-        services.arrivals_delete(arrivals=cluster.arrivals.get())
-    services.query_stop(query=query)
-    services.arrivals_delete(arrivals=cluster.arrivals.get())
+        arrivals_delete(arrivals=cluster.arrivals.get())
+    query_stop(query=query)
+    arrivals_delete(arrivals=cluster.arrivals.get())
     assert not ArrivalSeries.objects.exists()
 
 
 def test_an_inspection_is_plain_data() -> None:
-    key, found = services.arrivals_inspect(file=_upload(gzip_of(TRACE), "t.csv.gz"))
+    key, found = arrivals_inspect(file=_upload(gzip_of(TRACE), "t.csv.gz"))
     shown = found.as_dict()
     assert isinstance(key, str) and shown["columns"][0] == {"name": "t", "kind": "time", "time_format": "iso"}
 
@@ -445,13 +452,13 @@ def gzip_of(text: str) -> bytes:
 def test_another_number_drops_the_sample_it_was_not_taken_from() -> None:
     version = make_query(make_cluster()).versions.get()
     batches = [{"events": 100, "outputs": 40, "cycles": 1e6}, {"events": 300, "outputs": 60, "cycles": 2e6}]
-    services.statistics_update(version=version, statistics=[{"operator": "parse", "batches": batches}])
+    statistics_update(version=version, statistics=[{"operator": "parse", "batches": batches}])
     entry = version.operators.get(name="parse").inputs.get()
     same = {"operator": "parse", "selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
-    services.statistics_update(version=version, statistics=[same])
+    statistics_update(version=version, statistics=[same])
     entry.refresh_from_db()
     assert len(entry.batches) == 2
-    services.statistics_update(version=version, statistics=[{"operator": "parse", "selectivity": 0.9}])
+    statistics_update(version=version, statistics=[{"operator": "parse", "selectivity": 0.9}])
     entry.refresh_from_db()
     assert (entry.selectivity, entry.batches) == (0.9, [])
 
@@ -461,11 +468,11 @@ def test_batches_that_add_up_beyond_numbers_are_refused() -> None:
     huge = {"events": 1e308, "outputs": 1.0, "cycles": 1.0}
     told = [{"operator": "parse", "batches": [huge, huge], "measured_at": "0001-01-01T00:00:00+14:00"}]
     with pytest.raises(Malformed) as error:
-        services.statistics_update(version=query.versions.get(), statistics=told)
+        statistics_update(version=query.versions.get(), statistics=told)
     assert paths(error) == {"statistics[0].batches"}
     told[0].pop("batches")
     with pytest.raises(Malformed, match="from 1970 on"):
-        services.statistics_update(version=query.versions.get(), statistics=told)
+        statistics_update(version=query.versions.get(), statistics=told)
 
 
 def test_evidence_from_before_the_calendar_is_refused() -> None:
@@ -479,7 +486,7 @@ def test_evidence_from_before_the_calendar_is_refused() -> None:
 def test_a_description_has_a_bounded_length() -> None:
     query = make_query(make_cluster())
     with pytest.raises(Malformed, match="10000"):
-        services.query_update(query=query, description="x" * 10_001)
+        query_update(query=query, description="x" * 10_001)
 
 
 # -- at the same time
@@ -489,7 +496,7 @@ def test_a_query_admitted_meanwhile_goes_on_running() -> None:
     query = make_query(make_cluster())
     seen = Query.objects.get(pk=query.pk)
     start(query)
-    services.query_update(query=seen, description="reads clicks")
+    query_update(query=seen, description="reads clicks")
     now = Query.objects.get(pk=query.pk)
     assert (now.state, now.running_version.number, now.description) == ("running", 1, "reads clicks")
 
@@ -499,9 +506,9 @@ def test_a_query_admitted_meanwhile_is_neither_renamed_nor_deleted() -> None:
     seen, also = Query.objects.get(pk=query.pk), Query.objects.get(pk=query.pk)
     start(query)
     with pytest.raises(Conflict, match="rename it when it is stopped"):
-        services.query_update(query=also, name="other")
+        query_update(query=also, name="other")
     with pytest.raises(Conflict, match="Stop it first"):
-        services.query_delete(query=seen)
+        query_delete(query=seen)
     assert Placement.objects.count() == 2
 
 

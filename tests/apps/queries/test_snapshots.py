@@ -12,9 +12,12 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.fleet import services as fleet
 from apps.fleet.models import Cluster
-from apps.queries import services
+from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.definitions import query_update, query_version_create
+from apps.queries.lifecycle import placement_move, query_stop
 from apps.queries.models import OperatorInput
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot, snapshot_changes
+from apps.queries.statistics import statistics_update
 from engine.admission.candidate import parse_candidate
 from engine.document.deployment import Deployment
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
@@ -67,19 +70,19 @@ def test_the_same_content_has_the_same_digest(cluster: Cluster) -> None:
     assert again.digest == before.digest and snapshot_changes(before.parts, again.parts) == []
     fleet.cluster_update(cluster=cluster, name="Other name", environment="prod")
     make_query(cluster, "another-draft")
-    services.query_update(query=cluster.queries.get(name="checkout"), team="search", description="…")
-    services.query_version_create(query=cluster.queries.get(name="checkout"), body=BODY)
+    query_update(query=cluster.queries.get(name="checkout"), team="search", description="…")
+    query_version_create(query=cluster.queries.get(name="checkout"), body=BODY)
     assert cluster_snapshot(cluster).digest == before.digest
 
 
 def _replace_arrivals(cluster: Cluster) -> None:
     values = np.arange(16.0)
-    services.arrivals_create_from_counts(cluster=cluster, source_id="clicks", counts=values, replace=True)
+    arrivals_create_from_counts(cluster=cluster, source_id="clicks", counts=values, replace=True)
 
 
 def _statistics(cluster: Cluster) -> None:
     version = cluster.queries.get(name="checkout").running_version
-    services.statistics_update(version=version, statistics=[{"operator": "count", "selectivity": 0.2}])
+    statistics_update(version=version, statistics=[{"operator": "count", "selectivity": 0.2}])
 
 
 def _change_link(cluster: Cluster) -> None:
@@ -99,17 +102,15 @@ CHANGES: dict[str, tuple[Callable[[Cluster], Any], str]] = {
     "statistics": (_statistics, "query checkout: statistics changed"),
     "start": (lambda c: start(c.queries.get(name="draft")), "query draft was added"),
     "move": (
-        lambda c: services.placement_move(query=c.queries.get(name="checkout"), placement={"parse": "n2"}),
+        lambda c: placement_move(query=c.queries.get(name="checkout"), placement={"parse": "n2"}),
         "query checkout: placement changed",
     ),
     "objective": (
-        lambda c: services.query_update(
-            query=c.queries.get(name="checkout"), objective={"statistic": "mean", "bound_s": 1}
-        ),
+        lambda c: query_update(query=c.queries.get(name="checkout"), objective={"statistic": "mean", "bound_s": 1}),
         "query checkout: objective changed from worst ≤ 2 s to mean ≤ 1 s",
     ),
     "priority": (
-        lambda c: services.query_update(query=c.queries.get(name="checkout"), priority=9),
+        lambda c: query_update(query=c.queries.get(name="checkout"), priority=9),
         "query checkout: priority changed from 2 to 9",
     ),
     "policy": (
@@ -131,7 +132,7 @@ def test_snapshot_changes_describe_every_relevant_change(cluster: Cluster, name:
 
 def test_a_stopped_query_and_its_sources_leave(cluster: Cluster) -> None:
     before = cluster_snapshot(cluster)
-    services.query_stop(query=cluster.queries.get(name="checkout"))
+    query_stop(query=cluster.queries.get(name="checkout"))
     after = cluster_snapshot(cluster)
     assert snapshot_changes(before.parts, after.parts) == ["query checkout was removed", "source clicks was removed"]
     assert after.deployment.operators == ()
@@ -175,7 +176,7 @@ def test_a_candidate_joins_what_runs(cluster: Cluster) -> None:
 
 
 def test_a_candidate_brings_the_sources_that_nothing_running_reads(cluster: Cluster) -> None:
-    services.query_stop(query=cluster.queries.get(name="checkout"))
+    query_stop(query=cluster.queries.get(name="checkout"))
     running = cluster_snapshot(cluster).deployment
     version = cluster.queries.get(name="draft").versions.get()
     document = candidate_document(version)
@@ -203,12 +204,12 @@ def test_a_snapshot_costs_the_same_statements_however_much_runs(
 def test_only_changed_versions_are_rebuilt(cluster: Cluster) -> None:
     start(make_query(cluster, "basket"))
     before = cluster_snapshot(cluster)
-    services.placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n2"})
+    placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n2"})
     after = cluster_snapshot(cluster)
     was, now = before.deployment, after.deployment
     assert [now.operators[i] is was.operators[i] for i in now.operators_of("checkout")] == [True, True]
     assert [now.operators[i] is was.operators[i] for i in now.operators_of("basket")] == [False, False]
-    services.placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n1"})
+    placement_move(query=cluster.queries.get(name="basket"), placement={"parse": "n1"})
     assert cluster_snapshot(cluster).digest == before.digest
 
 

@@ -19,9 +19,10 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.services import job_fail, job_start
 from apps.pages.admission.tables import change_words, split_sentence
+from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
+from apps.queries.definitions import query_create
 from apps.queries.models import Query
-from apps.queries.services import arrivals_create_from_counts, query_create
 from tests.apps import small_cluster
 
 pytestmark = pytest.mark.django_db

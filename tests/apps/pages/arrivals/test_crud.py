@@ -6,8 +6,8 @@ from django.test import Client
 
 from apps.planning.forecasts.histories import history_create_from_generator
 from apps.planning.models import LoadHistory
+from apps.queries.arrivals.services import arrivals_create_from_generator
 from apps.queries.models import ArrivalSeries
-from apps.queries.services import arrivals_create_from_generator
 from tests.apps.pages.crud import DeleteTests
 
 

@@ -30,7 +30,7 @@ from apps.planning.backtests.services import BACKTEST_RETENTION, backtest_create
 from apps.planning.choices import RunState
 from apps.planning.models import BacktestRun, LoadHistory
 from apps.queries.arrivals import series
-from apps.queries.services import query_stop
+from apps.queries.lifecycle import query_stop
 from tests.apps import small_cluster
 
 pytestmark = pytest.mark.django_db

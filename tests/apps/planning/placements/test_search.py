@@ -26,7 +26,7 @@ from apps.planning.placements.services import (
     placement_stop,
     placements_purge,
 )
-from apps.queries.services import query_stop
+from apps.queries.lifecycle import query_stop
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
 
