@@ -109,7 +109,7 @@ def chart_key(entries: list[tuple[str, str]]) -> SafeString:
 def placeholder(
     content: str, icon: str, title: str, url: str = "", action: str = "", action_icon: str = ""
 ) -> SafeString:
-    """What stands in place of an empty list: `{% placeholder "key" "No tokens yet" %}…{% endplaceholder %}`.
+    """Text in place of an empty list: `{% placeholder "key" "No tokens yet" %}…{% endplaceholder %}`.
 
     With `url`, a button `action` that leads there.
     """
