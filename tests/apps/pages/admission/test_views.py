@@ -24,6 +24,7 @@ from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create
 from apps.queries.models import Query
 from tests.apps import small_cluster
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
@@ -94,7 +95,7 @@ def test_rejection_shows_its_reason_and_alternatives(admitter: Client, cluster: 
         "Apply is off while the verdict is reject. Pick an alternative below and preview it, or ask for a review."
         in shown
     )
-    assert 'aria-disabled="true" aria-describedby="why">Apply' in page.content.decode()
+    assert 'aria-disabled="true" aria-describedby="why">Apply' in body(page)
     refused = admitter.post(address(request, "apply/"))
     assert refused.status_code == 422
     assert "The verdict is reject. Take an alternative or override." in text(refused)

@@ -242,7 +242,7 @@ def test_uncertain_canary_shows_the_interval_of_the_change(
     row.verdict = {"health": "waiting", "figures": {"bytes": figure}, "doubtful": True}
     row.save()
     html = body(browser.get(SOURCES))
-    assert 'Bytes sent <b class="watch">+5.2 ± 6.1 %</b> <span class="muted">limit +5 %</span>' in html
+    assert 'Bytes sent <b class="watch">+5.2 ± 6.1 %</b><span class="muted">limit +5 %</span>' in html
     assert "Canary doubtful" in html
 
 
