@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["counted", "listed"]
+__all__ = ["counted", "listed", "mix_text"]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -28,3 +28,14 @@ def listed(names: Sequence[str], most: int = 3) -> str:
     """
     shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
     return " and ".join((", ".join(shown[:-1]), shown[-1]) if len(shown) > 1 else shown)
+
+
+def mix_text(counts: Mapping[str, int]) -> str:
+    """New nodes by type.
+
+    Examples
+    --------
+    >>> mix_text({"small": 2, "medium": 0, "large": 1}), mix_text({})
+    ('2 small and 1 large', 'no new node')
+    """
+    return listed([f"{count} {name}" for name, count in counts.items() if count], len(counts)) or "no new node"

@@ -12,9 +12,9 @@ from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof
 from engine.provisioning.pool.search import PoolAnswer
 from engine.provisioning.pool.solver import PoolSize
-from engine.words import listed
+from engine.words import mix_text
 
-__all__ = ["MixAnswer", "mix_text", "of_pool"]
+__all__ = ["MixAnswer", "of_pool"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +128,6 @@ class MixAnswer:
             "confirmation": self.confirmation,
             "message": self.message,
         }
-
-
-def mix_text(counts: Mapping[str, int]) -> str:
-    """New nodes by type: `2 small and 1 large`."""
-    return listed([f"{count} {name}" for name, count in counts.items() if count], len(counts)) or "no new node"
 
 
 def of_pool(answer: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:

@@ -15,8 +15,7 @@ from apps.planning.models import WhatIf
 from apps.planning.what_ifs.sweeps import BenchSweep
 from apps.ui.numbers import MISSING, factor, money, percent, seconds, seconds_range
 from apps.ui.sentences import sentence
-from engine.provisioning.mix_answer import mix_text
-from engine.words import listed
+from engine.words import listed, mix_text
 
 __all__ = [
     "RESULTS",
