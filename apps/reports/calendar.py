@@ -14,6 +14,7 @@ from dateutil import rrule as rr
 
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.rest.serializers import unknown_message
+from engine.words import listed
 
 __all__ = [
     "DAYS",
@@ -112,11 +113,12 @@ class CalendarRule:
             case "day":
                 return f"every day at {self.at}"
             case "hours":
-                often = "every hour" if self.hours == 1 else f"every {self.hours} hours"
-                return f"{often}, one of them at {self.at}"
+                if self.hours == 1:
+                    return f"every hour, one of them at {self.at}"
+                return f"every {self.hours} hours, one of them at {self.at}"
             case "week":
                 names = [_DAY_NAMES[DAYS.index(day)] for day in self.days]
-                return f"every {_listed(names)} at {self.at}"
+                return f"every {listed(names, len(names))} at {self.at}"
             case "month" if self.nth:
                 return f"every {_NTH[self.nth]} {_DAY_NAMES[DAYS.index(self.weekday)]} of a month at {self.at}"
             case "month":
@@ -152,8 +154,9 @@ def read_rule(document: Any, path: str = "rule") -> CalendarRule:
     rule = reader.rule()
     if reader.faults:
         first = f"{reader.faults[0].path}: {reader.faults[0].message}"
-        more = "" if len(reader.faults) == 1 else f" ({fault_count(reader.faults)})"
-        raise Malformed(f"{first}{more}.", reader.faults)
+        if len(reader.faults) > 1:
+            raise Malformed(f"{first} ({fault_count(reader.faults)}).", reader.faults)
+        raise Malformed(f"{first}.", reader.faults)
     return rule
 
 
@@ -271,10 +274,6 @@ def _parsed(text: str, start: datetime) -> tuple[Any, int | None]:
     parts = [part for part in text.split(";") if not part.startswith("COUNT=")]
     counts = [int(part.removeprefix("COUNT=")) for part in text.split(";") if part.startswith("COUNT=")]
     return rr.rrulestr(";".join(parts), dtstart=start), counts[0] if counts else None
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 #: How far a rule is followed: 29 February comes on every weekday within 40 years.

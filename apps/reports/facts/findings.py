@@ -12,7 +12,7 @@ from apps.estimates.models import EstimateRun
 from apps.fleet.choices import NodeState
 from apps.reports.choices import ReportKind
 from apps.ui.numbers import percent, ratio, seconds
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = ["report_finding", "risk_facts"]
 
@@ -44,24 +44,23 @@ def _risk(level: str, subject: str, text: str) -> dict[str, str]:
 def _objective_risks(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     for row in rows:
         estimate, bound = seconds(row["estimate_s"], apart_from=row["bound_s"]), seconds(row["bound_s"])
-        where = (
-            f" {row['bottleneck']} runs at {ratio(row['bottleneck_load'])} of capacity at its peak."
-            if row["bottleneck"]
-            else ""
-        )
+        cause = []
+        if row["bottleneck"]:
+            cause = [f"{row['bottleneck']} runs at {ratio(row['bottleneck_load'])} of capacity at its peak."]
         if row["state"] == ObjectiveState.BREACHED:
-            yield _risk("high", row["query"], f"The estimate is {estimate}, the objective {bound}.{where}")
+            text = f"The estimate is {estimate}, the objective {bound}."
+            yield _risk("high", row["query"], " ".join([text, *cause]))
         elif row["state"] == ObjectiveState.AT_RISK:
             high = seconds(row["high_s"], apart_from=row["bound_s"])
-            yield _risk("medium", row["query"], f"The interval reaches {high}, the objective is {bound}.{where}")
+            text = f"The interval reaches {high}, the objective is {bound}."
+            yield _risk("medium", row["query"], " ".join([text, *cause]))
 
 
 def _losses(losses: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     for loss in losses:
         if not loss["broken"]:
             continue
-        names = ", ".join(loss["broken"][:_NAMED]) + (" and more" if len(loss["broken"]) > _NAMED else "")
-        objectives = counted(len(loss["broken"]), "objective")
+        names, objectives = listed(loss["broken"], _NAMED), counted(len(loss["broken"]), "objective")
         yield _risk("high", loss["node"], f"Its loss breaks {objectives}: {names}. {loss.get('why', '')}".strip())
 
 
@@ -77,13 +76,11 @@ def _overloaded(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 def _draining(fleet: dict[str, Any]) -> Iterator[dict[str, str]]:
     names = [node["name"] for node in fleet["nodes"] if node["state"] == NodeState.DRAINING]
-    if names:
-        verb = "is" if len(names) == 1 else "are"
-        yield _risk(
-            "low",
-            ", ".join(names[:_NAMED]),
-            f"{counted(len(names), 'node')} {verb} draining: counted here, but soon gone.",
-        )
+    if len(names) == 1:
+        yield _risk("low", names[0], "1 node is draining: counted here, but soon gone.")
+    elif names:
+        text = f"{len(names)} nodes are draining: counted here, but soon gone."
+        yield _risk("low", listed(names, _NAMED), text)
 
 
 def _alarm(run: EstimateRun | None) -> Iterator[dict[str, str]]:
@@ -101,10 +98,11 @@ def _scheduling(run: EstimateRun | None) -> Iterator[dict[str, str]]:
 
 def _assumed(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     names = [row["query"] for row in rows if row["assumed"]]
-    if names:
-        shown = ", ".join(names[:_NAMED]) + (" and more" if len(names) > _NAMED else "")
-        noun = "query rests" if len(names) == 1 else "queries rest"
-        yield _risk("low", shown, f"{len(names)} {noun} on assumed costs: how wrong they may be is not known.")
+    if len(names) == 1:
+        yield _risk("low", names[0], "1 query rests on assumed costs: how wrong they may be is not known.")
+    elif names:
+        text = f"{len(names)} queries rest on assumed costs: how wrong they may be is not known."
+        yield _risk("low", listed(names, _NAMED), text)
 
 
 def report_finding(facts: dict[str, Any]) -> str:
@@ -130,19 +128,21 @@ def _objectives_sentence(rows: list[dict[str, Any]]) -> str:
     held = sum(row["state"] == ObjectiveState.HOLDS for row in rows)
     broken = [row for row in rows if row["state"] == ObjectiveState.BREACHED]
     risky = [row for row in rows if row["state"] == ObjectiveState.AT_RISK]
-    start = f"{held} of {counted(len(rows), 'objective')} hold"
+    objectives = counted(len(rows), "objective")
+    if len(broken) == 1:
+        return f"{held} of {objectives} hold; {broken[0]['query']} is over."
     if broken:
-        return f"{start}; {_named_queries(broken)} {'is' if len(broken) == 1 else 'are'} over."
+        return f"{held} of {objectives} hold; {_named_queries(broken)} are over."
     if risky:
-        return f"{start}; {_named_queries(risky)} may go over."
+        return f"{held} of {objectives} hold; {_named_queries(risky)} may go over."
     nearest = rows[0]
-    left = f"{seconds(nearest['headroom_s'])} ({percent(nearest['headroom_share'])} of its objective)"
-    return f"{start}. Least headroom: {nearest['query']}, {left}."
+    left_s, share = seconds(nearest["headroom_s"]), percent(nearest["headroom_share"])
+    return f"{held} of {objectives} hold. Least headroom: {nearest['query']}, {left_s} ({share} of its objective)."
 
 
 def _named_queries(rows: list[dict[str, Any]]) -> str:
     names = [row["query"] for row in rows]
-    return names[0] if len(names) == 1 else f"{names[0]} and {names[1]}" if len(names) == 2 else f"{len(names)} queries"
+    return listed(names) if len(names) <= 2 else f"{len(names)} queries"
 
 
 def _purchase_sentence(purchases: dict[str, Any] | None) -> str:
@@ -156,8 +156,10 @@ def _shortage_sentence(forecast: dict[str, Any] | None, zone: ZoneInfo) -> str:
         return ""
     first = forecast["shortages"][0]
     local = datetime.fromisoformat(first["first_at"]).astimezone(zone)
-    band = "at the 90% band" if first["band"] == "high" else "at the expected load"
-    return f"The objective of {first['query']} is violated from {local.day} {local:%b, %H:%M} {band}."
+    since = f"{local.day} {local:%b, %H:%M}"
+    if first["band"] == "high":
+        return f"The objective of {first['query']} is violated from {since} at the 90% band."
+    return f"The objective of {first['query']} is violated from {since} at the expected load."
 
 
 def _latency_sentence(facts: dict[str, Any]) -> list[str]:
@@ -179,16 +181,21 @@ def _latency_sentence(facts: dict[str, Any]) -> list[str]:
 
 
 def _query_sentence(row: dict[str, Any]) -> str:
-    worst = f"In the worst case an event of {row['query']} takes {seconds(row['worst_s'], under=row['resolution_s'])}"
+    query, worst = row["query"], seconds(row["worst_s"], under=row["resolution_s"])
+    first = f"In the worst case an event of {query} takes {worst}."
     if row.get("scheduling"):
-        worst += f" by stimulus time, at most {seconds(row['scheduling']['upper_s'])} as scheduled"
+        upper = seconds(row["scheduling"]["upper_s"])
+        first = f"In the worst case an event of {query} takes {worst} by stimulus time, at most {upper} as scheduled."
     if not row["bound_s"]:
-        return f"{worst}. It has no objective."
-    words = {
-        ObjectiveState.HOLDS: "it holds",
-        ObjectiveState.AT_RISK: "it may be missed",
-        ObjectiveState.BREACHED: "it is missed",
-    }
-    statistic = "" if row["statistic"] == "worst" else f", {row['statistic']} {seconds(row['estimate_s'])}"
-    state = words.get(row["state"], "it is not judged")
-    return f"{worst}{statistic}. The objective is {seconds(row['bound_s'])}: {state}."
+        return f"{first} It has no objective."
+    judged = _JUDGED.get(row["state"], "The objective is {}: it is not judged.").format(seconds(row["bound_s"]))
+    if row["statistic"] == "worst":
+        return f"{first} {judged}"
+    return f"{first} Its {row['statistic']} is {seconds(row['estimate_s'])}. {judged}"
+
+
+_JUDGED = {
+    ObjectiveState.HOLDS: "The objective is {}: it holds.",
+    ObjectiveState.AT_RISK: "The objective is {}: it may be missed.",
+    ObjectiveState.BREACHED: "The objective is {}: it is missed.",
+}

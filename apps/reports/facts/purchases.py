@@ -21,7 +21,7 @@ from engine.provisioning.pool.search import PoolAnswer
 from engine.provisioning.question import PoolQuestion
 from engine.provisioning.smallest_pool import smallest_pool
 from engine.provisioning.survival import Survival, lose_each
-from engine.words import counted
+from engine.words import counted, mix_text
 
 __all__ = ["badness", "curve_point", "extra_cost", "finding", "mix_choice", "plus", "pool_choice", "purchase_facts"]
 
@@ -95,19 +95,38 @@ def finding(facts: dict[str, Any]) -> str:
     asked, growth = plus(facts["growth"]), facts["answered_growth"]
     if growth is None:
         return f"At {asked} load no purchase keeps every objective if a node is lost."
-    best = facts["choices"][0]
-    load = f"{plus(growth)} load with any one node lost"
-    every = f"all but {best['beyond']} objectives" if best["beyond"] else "every objective"
-    said = f"The present nodes keep {every} at {load} once operators are placed anew: buy none."
-    if best["nodes"]:
-        hour = best["cost_per_hour"]
-        price = "" if hour is None else f" for {money(hour, facts['currency'])} more per hour"
-        words = " and ".join(f"{count} {name}" for name, count in best["counts"].items() if count)
-        verb = "node{} keeps" if best["nodes"] == 1 else "nodes{} keep"
-        said = f"{words} {verb.format(price)} {every} at {load}, with operators placed anew."
     if growth == facts["growth"]:
-        return said
-    return f"At {asked} load no number of nodes is enough. {said[0].upper()}{said[1:]}"
+        return _purchase(facts["choices"][0], plus(growth), facts["currency"])
+    return (
+        f"At {asked} load no number of nodes is enough. "
+        f"{_purchase(facts['choices'][0], plus(growth), facts['currency'])}"
+    )
+
+
+def _purchase(choice: dict[str, Any], growth: str, currency: str) -> str:
+    """The sentence on what to buy, or that nothing is needed."""
+    beyond = counted(choice["beyond"], "objective")
+    if not choice["nodes"] and choice["beyond"]:
+        return (
+            f"The present nodes keep all but {beyond} at {growth} load with any one node lost "
+            "once operators are placed anew: buy none."
+        )
+    if not choice["nodes"]:
+        return (
+            f"The present nodes keep every objective at {growth} load with any one node lost "
+            "once operators are placed anew: buy none."
+        )
+    nodes = mix_text(choice["counts"])
+    if choice["cost_per_hour"] is not None:
+        nodes = f"{nodes} for {money(choice['cost_per_hour'], currency)} per hour"
+    if choice["beyond"]:
+        return (
+            f"Buy {nodes}: all but {beyond} then hold at {growth} load with any one node lost, "
+            "with operators placed anew."
+        )
+    return (
+        f"Buy {nodes}: every objective then holds at {growth} load with any one node lost, with operators placed anew."
+    )
 
 
 def plus(growth: float) -> str:

@@ -19,6 +19,7 @@ from apps.reports.blocks import (
 )
 from apps.reports.drawings.charts import excess_strips
 from apps.ui.numbers import MISSING, Quantity, cps, money, percent, ratio, seconds
+from engine.words import counted
 
 __all__ = ["fleet_blocks", "summary_blocks"]
 
@@ -71,7 +72,7 @@ def summary_blocks(facts: dict[str, Any]) -> Iterator[Block]:
             ReportStat(
                 "Fleet per hour",
                 Quantity(price),
-                f"{unpriced} nodes without a price" if unpriced else f"{len(fleet['nodes'])} nodes",
+                f"{counted(unpriced, 'node')} without a price" if unpriced else counted(len(fleet["nodes"]), "node"),
             ),
         ]
     )
@@ -94,10 +95,14 @@ def fleet_blocks(facts: dict[str, Any]) -> Iterator[Block]:
     drawn = [node for node in nodes if node["excess"]][:_DRAWN]
     if drawn:
         stretch = seconds(fleet["stretch_s"])
-        more = f" The {_DRAWN} with most excess are drawn." if len(nodes) > _DRAWN else ""
-        yield ReportPicture(
+        finding = (
             f"Work waiting on each node over {stretch} of arrivals, in seconds to clear it; "
-            f"the most is {seconds(drawn[0]['excess_s'])} on {drawn[0]['name']}.{more}",
+            f"the most is {seconds(drawn[0]['excess_s'])} on {drawn[0]['name']}."
+        )
+        if len(nodes) > _DRAWN:
+            finding = f"{finding} The {_DRAWN} with most excess are drawn."
+        yield ReportPicture(
+            finding,
             partial(excess_strips, drawn),
             (*((f"h{step}", text) for step, text in enumerate(("0", "0.5", "1", "2", "4", "6 s or more"))),),
         )

@@ -14,6 +14,7 @@ from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_time
 from apps.reports.outline.objectives import statistic_text
 from apps.ui.numbers import MISSING, money, percent, scaled, seconds, significant
+from engine.words import counted
 
 __all__ = ["forecast_blocks"]
 
@@ -63,17 +64,20 @@ def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 
 
 def _sentence(forecast: dict[str, Any], zone: ZoneInfo) -> str:
+    days, later = counted(forecast["horizon_days"], "day"), forecast["later"]
     if not forecast["shortages"]:
-        later = f" {forecast['later']} are, later than that." if forecast["later"] else ""
-        days = forecast["horizon_days"]
-        return f"No objective is violated within {days} days, at the upper end of the band either.{later}"
-    first = forecast["shortages"][0]
-    band = "at the 90% band" if first["band"] == "high" else "at the expected load"
-    more = len(forecast["shortages"]) - 1
-    others = (
-        f" {more} more {'follows' if more == 1 else 'follow'} within {forecast['horizon_days']} days." if more else ""
-    )
-    return f"The objective of {first['query']} is violated from {local_time(first['first_at'], zone)} {band}.{others}"
+        sentences = [f"No objective is violated within {days}, at the upper end of the band either."]
+        if later:
+            sentences.append("1 is, later than that." if later == 1 else f"{later} are, later than that.")
+        return " ".join(sentences)
+    first, more = forecast["shortages"][0], len(forecast["shortages"]) - 1
+    query, since = first["query"], local_time(first["first_at"], zone)
+    sentences = [f"The objective of {query} is violated from {since} at the expected load."]
+    if first["band"] == "high":
+        sentences = [f"The objective of {query} is violated from {since} at the 90% band."]
+    if more:
+        sentences.append(f"1 more follows within {days}." if more == 1 else f"{more} more follow within {days}.")
+    return " ".join(sentences)
 
 
 def _cells(shortage: dict[str, Any], zone: ZoneInfo, currency: str) -> list[ReportCell]:
@@ -93,10 +97,12 @@ def _help(fix: dict[str, Any] | None, currency: str) -> str:
     if fix is None:
         return "No pool that was judged"
     added = fix.get("added")
-    price = "" if fix.get("price_per_hour") is None else f", {money(fix['price_per_hour'], currency)} per hour in all"
     if added is not None and added <= 0:
         return "Placing operators anew"
-    return f"{'+' + str(added) if added is not None else fix['size']} nodes{price}"
+    nodes = f"{fix['size']} nodes" if added is None else f"+{counted(added, 'node')}"
+    if fix.get("price_per_hour") is None:
+        return nodes
+    return f"{nodes}, {money(fix['price_per_hour'], currency)} per hour in all"
 
 
 def _test(test: dict[str, Any]) -> list[ReportCell]:
@@ -109,11 +115,11 @@ def _test(test: dict[str, Any]) -> list[ReportCell]:
 
 
 def _basis(forecast: dict[str, Any], zone: ZoneInfo) -> str:
-    moved = f" Since then: {'; '.join(forecast['changes'])}." if forecast["changes"] else ""
-    return (
-        f"Forecast of {local_time(forecast['made_at'], zone)}, to {local_time(forecast['ends_at'], zone)}.{moved} "
-        + " ".join(forecast["assumptions"])
-    )
+    begin, end = local_time(forecast["made_at"], zone), local_time(forecast["ends_at"], zone)
+    sentences = [f"Forecast of {begin}, to {end}."]
+    if forecast["changes"]:
+        sentences.append(f"Since then: {'; '.join(forecast['changes'])}.")
+    return " ".join([*sentences, *forecast["assumptions"]])
 
 
 def _latency(forecast: dict[str, Any], zone: ZoneInfo) -> ReportPicture:

@@ -14,6 +14,7 @@ from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_day
 from apps.ui.numbers import MISSING, percent, seconds, seconds_range, significant
 from apps.ui.svg.scales import nice_ticks
+from engine.words import counted
 
 __all__ = ["latency_blocks", "objective_blocks", "objective_table", "statistic_text"]
 
@@ -40,10 +41,12 @@ def objective_blocks(facts: dict[str, Any]) -> Iterator[Block]:
         return
     judged = [row for row in rows if row["bound_s"]]
     if judged:
-        finding = f"Estimates of {len(judged)} queries as a share of their objectives"
-        more = f" The {_DRAWN} with least headroom are drawn." if len(judged) > _DRAWN else ""
+        queries = counted(len(judged), "query", "queries")
+        finding = f"Estimates of {queries} against objectives; the nearest to its own is {judged[0]['query']}."
+        if len(judged) > _DRAWN:
+            finding = f"{finding} The {_DRAWN} with least headroom are drawn."
         yield ReportPicture(
-            f"{finding}; the nearest to its objective is {judged[0]['query']}.{more}",
+            finding,
             partial(headroom_bars, judged[:_DRAWN]),
             (("bar", "Estimate"), ("band", "Interval, 90%"), ("objective-line", "Objective")),
         )
@@ -83,17 +86,17 @@ def _period(facts: dict[str, Any]) -> str:
     """Which objectives were broken since the last report, and since when."""
     objectives, zone = facts["objectives"], ZoneInfo(facts["time_zone"])
     broken = [row for row in objectives["rows"] if row["period"] and row["period"]["broken"]]
-    counted = "1 estimate" if objectives["runs"] == 1 else f"{objectives['runs']} estimates"
+    estimates = counted(objectives["runs"], "estimate")
     if not objectives["runs"]:
         return "The period holds no other estimate than the one above."
     if not broken:
-        return f"In the {counted} of the period no objective was over its bound."
+        return f"In the {estimates} of the period no objective was over its bound."
     names = "; ".join(
         f"{row['query']} in {row['period']['broken']} of {row['period']['runs']}, first on "
         f"{local_day(row['period']['first_broken'], zone)}, at most {seconds(row['period']['highest_s'])}"
         for row in broken[:8]
     )
-    return f"Over their objectives in the {counted} of the period: {names}."
+    return f"Over their objectives in the {estimates} of the period: {names}."
 
 
 _MAX_CURVES = 6

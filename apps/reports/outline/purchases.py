@@ -11,6 +11,7 @@ from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import Drawing, label
 from apps.ui.numbers import MISSING, money, percent, seconds
 from apps.ui.svg.shapes import path, rect
+from engine.words import mix_text
 
 __all__ = ["purchase_blocks"]
 
@@ -62,26 +63,24 @@ def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
         yield ReportPicture(_finding(purchases), partial(_draw, purchases, drawn), key)
         yield ReportTable("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in purchases["curve"]])
     broken = [loss for loss in purchases["losses"] if loss["broken"] or loss["why"]]
-    of = f" ({purchases['losses_of']} looked at, those with most operators)" if purchases["losses_of"] else ""
+    if purchases["losses_of"]:
+        yield ReportText(f"Looked at: {purchases['losses_of']}, those with most operators.", quiet=True)
     if not broken:
-        yield ReportText(f"As operators are placed now, the loss of any one node breaks no objective that is kept{of}.")
+        yield ReportText("As operators are placed now, the loss of any one node breaks no objective that is kept.")
     else:
         yield ReportText(
-            f"As operators are placed now, the loss of one of these nodes breaks an objective that is kept{of}:"
+            "As operators are placed now, the loss of one of these nodes breaks an objective that is kept:"
         )
         yield ReportTable("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
 
 
 def _choice(choice: dict[str, Any], currency: str) -> list[ReportCell]:
-    words = (
-        " and ".join(f"{count} {name}" for name, count in choice["counts"].items() if count)
-        or "Nothing: place operators anew"
-    )
+    words = mix_text(choice["counts"]) if any(choice["counts"].values()) else "Nothing: place operators anew"
     hour = choice["cost_per_hour"]
     month = None if hour is None else hour * _HOURS_A_MONTH
-    kind = "Proven: " if choice["proven"] else ""
-    doubt = "" if choice["confirmed"] else "By Mace; Flow does not confirm it. "
-    less = f"{doubt}{kind}{choice['less']}".strip() or MISSING
+    less = f"Proven: {choice['less']}" if choice["proven"] else choice["less"] or MISSING
+    if not choice["confirmed"]:
+        less = f"By Mace; Flow does not confirm it. {less}"
     return [
         ReportCell(words, words, strong=True),
         ReportCell(str(choice["whole"]), choice["whole"]),
@@ -113,13 +112,16 @@ def _loss(loss: dict[str, Any]) -> list[ReportCell]:
 
 
 def _finding(purchases: dict[str, Any]) -> str:
-    growth = (
-        f"at +{purchases['answered_growth'] * 100:g}% load" if purchases["answered_growth"] else "at the present load"
-    )
+    load = "the present load"
+    if purchases["answered_growth"]:
+        load = f"+{purchases['answered_growth'] * 100:g}% load"
+    shown = f"Latency of the query nearest to its objective, and cost, by the number of nodes at {load}, by Mace."
     whole = _whole(purchases)
-    recommended = f" {whole} nodes are recommended: Flow, which is finer than Mace, confirms them." if whole else ""
-    shown = f"Latency of the query nearest to its objective, and cost, by the number of nodes {growth}, by Mace."
-    return f"{shown}{recommended}"
+    if not whole:
+        return shown
+    if whole == 1:
+        return f"{shown} 1 node is recommended: Flow, which is finer than Mace, confirms it."
+    return f"{shown} {whole} nodes are recommended: Flow, which is finer than Mace, confirms them."
 
 
 def _whole(purchases: dict[str, Any]) -> int | None:

@@ -156,8 +156,9 @@ def _why(facts: dict[str, Any], zone: ZoneInfo) -> str:
         return f"by {facts['requested_by']}" if facts["requested_by"] else "by hand"
     due = local_time(facts["due_at"], zone)
     if facts["trigger"] == Trigger.MADE_UP:
-        several = f", for {facts['missed']} due times that were missed" if facts["missed"] > 1 else ""
-        return f"made up for {due}{several}"
+        if facts["missed"] > 1:
+            return f"made up for {due}, for {facts['missed']} due times that were missed"
+        return f"made up for {due}"
     return f"by schedule for {due}"
 
 
@@ -165,6 +166,7 @@ def _scenario(facts: dict[str, Any]) -> str:
     if facts["kind"] == ReportKind.LATENCY:
         name = facts["subject"].get("query") or f"team {facts['subject'].get('team')}"
         return f"What runs now, for the users of {name}"
+    if "purchases" not in facts:
+        return "What runs now"
     growth = facts["parameters"]["growth"]
-    extra = f"; purchases at +{growth * 100:g}% load with any one node lost" if "purchases" in facts else ""
-    return f"What runs now{extra}"
+    return f"What runs now; purchases at +{growth * 100:g}% load with any one node lost"
