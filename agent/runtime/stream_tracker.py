@@ -121,5 +121,8 @@ class StreamTracker:
         if silent_s > LATE_S and now_us / 1e3 > forecast.most_ms:
             return f"no watermark for {silent_s:,.0f} s"
         if skew_us := self.skew_us:
-            return f"event time is {abs(skew_us) / 1e6:,.0f} s {'behind' if skew_us > 0 else 'ahead of'} the clock"
+            skew_s = f"{abs(skew_us) / 1e6:,.0f} s"
+            if skew_us > 0:
+                return f"event time is {skew_s} behind the clock"
+            return f"event time is {skew_s} ahead of the clock"
         return ""

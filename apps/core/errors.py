@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 
 from engine.errors import DocumentError, EngineError, Fault, OptionError
+from engine.words import counted
 
 __all__ = [
     "Conflict",
@@ -162,7 +163,7 @@ def field_faults(errors: Any, prefix: str = "") -> tuple[Fault, ...]:
 
 def fault_count(faults: Sized) -> str:
     """`1 fault` or `7 faults`."""
-    return "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    return counted(len(faults), "fault")
 
 
 def _under(prefix: str, key: Any) -> str:

@@ -23,6 +23,7 @@ from apps.queries.models import Query
 from apps.queries.snapshots.cluster import Snapshot
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
+from engine.words import counted
 
 if TYPE_CHECKING:
     from engine.estimation.estimate import Estimate
@@ -225,8 +226,7 @@ def document_estimate_request(*, document: dict[str, Any], flow_slices: int = 1,
 
 
 def _title(deployment: Deployment) -> str:
-    count = len(deployment.operators)
-    return f"Estimate a document of {count} operator{'' if count == 1 else 's'}"
+    return f"Estimate a document of {counted(len(deployment.operators), 'operator')}"
 
 
 def _check_size(deployment: Deployment, flow_slices: int) -> None:

@@ -16,6 +16,7 @@ from apps.fleet.choices import ABSENT, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import cores_in_use, operators_on, queries_running
 from apps.fleet.validation import check_free, check_row, cluster_faults, label_faults
+from engine.words import listed
 
 __all__ = [
     "MAX_PLANNED_NODES",
@@ -102,7 +103,7 @@ def cluster_delete(*, cluster: Cluster) -> None:
     cluster_locked(cluster).get()
     running = queries_running(cluster)
     if running:
-        raise Conflict(f"Cluster {cluster.slug!r} runs {_listed(running)}. Stop them first.")
+        raise Conflict(f"Cluster {cluster.slug!r} runs {listed(running, _NAMED)}. Stop them first.")
     cluster_announce(cluster)
     announce("clusters")
     # In this order, since nodes protect their pools and placements their nodes.
@@ -139,7 +140,7 @@ def pool_delete(*, pool: NodePool) -> None:
     """Delete a pool that has no nodes."""
     nodes = list(pool.nodes.values_list("name", flat=True))
     if nodes:
-        raise Conflict(f"Pool {pool.name!r} has the nodes {_listed(nodes)}. Delete or move them first.")
+        raise Conflict(f"Pool {pool.name!r} has the nodes {listed(nodes, _NAMED)}. Delete or move them first.")
     cluster_announce(pool.cluster)
     pool.delete()
 
@@ -179,7 +180,9 @@ def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
         _refuse_used(node, "be taken offline" if node.state == NodeState.OFFLINE else "be planned")
     used = cores_in_use(node) if node.pk else 0
     if used > node.cores:
-        message = f"operators use {used} cores of node {node.name!r} ({_listed(operators_on(node))}); move them first"
+        message = (
+            f"operators use {used} cores of node {node.name!r} ({listed(operators_on(node), _NAMED)}); move them first"
+        )
         raise Conflict(f"cores: {message}.", [("cores", message)])
     _save(node, changed)
     cluster_announce(node.cluster)
@@ -222,9 +225,9 @@ def node_delete(*, node: Node) -> None:
 def _refuse_used(node: Node, what: str) -> None:
     operators = operators_on(node)
     if operators:
-        advice = "Move them to other nodes or stop their queries"
         raise Conflict(
-            f"Node {node.name!r} cannot {what}: it runs {_listed(operators)}. {advice}.",
+            f"Node {node.name!r} cannot {what}: it runs {listed(operators, _NAMED)}. "
+            "Move them to other nodes or stop their queries.",
             [("", f"{operator} is placed on it") for operator in operators],
         )
 
@@ -279,11 +282,7 @@ def _save(row: models.Model, changed: Iterable[str] | None) -> None:
     row.save(update_fields=None if changed is None else [*changed, "updated_at"])
 
 
-def _listed(names: list[str], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
+_NAMED = 9  # names in a refusal, the last of more being the number of those left out
 MAX_PLANNED_NODES = 1000  # at once
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 

@@ -76,7 +76,9 @@ def readiness_text(row: OperatorStatistic | None) -> str:
         return f"no event yet; {MIN_EVENTS} are the least"
     if row.ready:
         return "ready"
-    events = f"{row.more_events:,} more event{'s' if row.more_events != 1 else ''}".replace(",", "\u202f")
+    events = "1 more event"
+    if row.more_events != 1:
+        events = f"{row.more_events:,} more events".replace(",", "\u202f")
     if row.more_s is None or timezone.now() - row.last_at > _SILENT:
         return f"{events}; nothing arrives at present"  # the rate of the sample promises nothing any more
     return f"{events}, {_about(row.more_s)}"

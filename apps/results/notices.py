@@ -111,10 +111,14 @@ def _mail(delivery: AlertDelivery, connection: Any) -> EmailMultiAlternatives:
 def _subject(notice: AlertNotice, alerts: Sequence[Alert]) -> str:
     """`Critical: Slow links fires for src = a, dst = b (lab/probes)`, on one line whatever the names hold."""
     rule = notice.rule
-    groups = (alerts[0].group_text or "all rows") if len(alerts) == 1 else f"{len(alerts)} groups"
-    does = "fires" if notice.event == AlertEvent.FIRING else "is over"
+    groups = f"{len(alerts)} groups"
+    if len(alerts) == 1:
+        groups = alerts[0].group_text or "all rows"
     severity, query = rule.get_severity_display(), f"{rule.query.cluster.slug}/{rule.query.name}"
-    return " ".join(f"{severity}: {rule.name} {does} for {groups} ({query})".split())
+    text = f"{severity}: {rule.name} is over for {groups} ({query})"
+    if notice.event == AlertEvent.FIRING:
+        text = f"{severity}: {rule.name} fires for {groups} ({query})"
+    return " ".join(text.split())
 
 
 def _page(notice: AlertNotice) -> str:

@@ -37,7 +37,9 @@ def find_move(search: AdmissionSearch, *, neighbours: bool) -> Settled | None:
     """The best move of one operator, of the candidate's or of a running query's."""
     if search.base is None or search.after is None or search.screen is None:
         return None
-    search.tell(f"Searching a move of one of {'the running' if neighbours else 'its'} operators")
+    search.tell(
+        "Searching a move of one of the running operators" if neighbours else "Searching a move of one of its operators"
+    )
     ranked = _rank_moves(search, search.base, neighbours)[: 2 * search.budget]
     by_mace = [more for more in ranked if search.mace_passes(more)][: search.budget]
     return search.first_settled(more for more in by_mace if search.flow_passes(more))

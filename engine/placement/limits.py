@@ -10,9 +10,11 @@ from typing import Any
 
 from engine.document.deployment import Deployment, Operator
 from engine.errors import Fault, InfeasibleError, OptionError, suggestion
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = ["PlacementLimits", "limits_of", "refuse_impossible_limits"]
+
+_NAMED = 6  # names in a list, the last of a longer one being the number of those left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,9 +156,10 @@ def _crowded(limits: PlacementLimits) -> Iterator[Fault]:
             continue  # said already
         if not _each_has_one(left):
             between = sorted({name for names in left for name in names})
-            where = f"only {', '.join(between[:5])}{' and more' if len(between) > 5 else ''} between them"
             yield Fault(
-                f"constraints.apart[{i}]", f"operators {', '.join(group)} must be on different nodes, but have {where}"
+                f"constraints.apart[{i}]",
+                f"operators {', '.join(group)} must be on different nodes, "
+                f"but have only {listed(between, _NAMED)} between them",
             )
 
 
@@ -190,7 +193,7 @@ def _stuck(limits: PlacementLimits) -> Iterator[Fault]:
     for counts in sorted((_must_part(deployment, group, forced) for group in limits.apart), key=len)[-1:]:
         forced |= counts
     if forced.total() > limits.max_moves:
-        names = ", ".join(list(forced)[:5]) + (" and more" if len(forced) > 5 else "")
+        names = listed(list(forced), _NAMED)
         yield Fault(
             "constraints.max_moves",
             f"max_moves is {limits.max_moves}; the other constraints make at least {forced.total()} move: {names}",

@@ -26,6 +26,7 @@ from engine.plans.rules import (
     local_name,
     shape_of,
 )
+from engine.words import listed
 
 __all__ = ["Rewrite", "RewriteSearch", "Rewriting", "rewrite"]
 
@@ -215,7 +216,7 @@ def _behind(flow: Dataflow, above: Operator) -> str:
     if why and above.kind != "join":
         return why
     others = [local_name(flow.by_id[name]) for name in dict.fromkeys(flow.readers[above.id])]
-    return f"{' and '.join(others)} read {local_name(above)}, and all of them would get less"
+    return f"{listed(others)} read {local_name(above)}, and all of them would get less"
 
 
 def _cheapest_variants(plans: Sequence[Rewrite], keep: int) -> tuple[Rewrite, ...]:

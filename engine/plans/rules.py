@@ -144,10 +144,15 @@ class RewriteRefusal:
     @property
     def words(self) -> str:
         """filter `rules` is not moved below `parse`: what parse writes is not stated."""
+        if not self.operator and self.rule == "fuse":
+            return f"nothing is fused: {self.why}"
         if not self.operator:
-            return f"nothing is {'fused' if self.rule == 'fuse' else 'rewritten'}: {self.why}"
-        verb = {"fuse": "is not fused with", "join order": "does not change places with"}.get(self.rule)
-        return f"`{self.operator}` {verb or 'is not moved below'} `{self.over}`: {self.why}"
+            return f"nothing is rewritten: {self.why}"
+        if self.rule == "fuse":
+            return f"`{self.operator}` is not fused with `{self.over}`: {self.why}"
+        if self.rule == "join order":
+            return f"`{self.operator}` does not change places with `{self.over}`: {self.why}"
+        return f"`{self.operator}` is not moved below `{self.over}`: {self.why}"
 
 
 def free(operator: Operator) -> bool:

@@ -13,6 +13,7 @@ from engine.document.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE, 
 from engine.errors import DocumentError, Fault, suggestion, value_words
 from engine.fields import BAD, Anything, Field, FieldTable, Number, NumberSeries, String
 from engine.provisioning import nodes
+from engine.words import listed
 
 __all__ = [
     "FORMS",
@@ -110,7 +111,7 @@ def read_change(item: Any, parent: str, index: int, faults: list[Fault]) -> Chan
     choices = _ONE_OF.get(named[0], ())
     given = [name for name in choices if name in item]
     if choices and len(given) != 1:
-        faults.append(Fault(path, f"{' and '.join(given) or 'neither'} is given; allowed: one of {', '.join(choices)}"))
+        faults.append(Fault(path, f"{listed(given) or 'neither'} is given; allowed: one of {', '.join(choices)}"))
     if named[0] == "add_nodes" and "like" not in item and "capacity_cps" not in item:
         faults.append(Fault(f"{path}.like", "like is missing; new nodes need a node to be like, or capacity_cps"))
     return None if record is BAD or len(faults) > count else record
@@ -242,7 +243,8 @@ class _Application:
             return
         for source in self._source_ids() if name == "*" else [name]:
             self._grow(self.factors, source, by, f"{path}.by")
-        self.words.append(f"{'every source' if name == '*' else f'source {name}'} at {by:g} times its load")
+        every = f"every source at {by:g} times its load"
+        self.words.append(every if name == "*" else f"source {name} at {by:g} times its load")
 
     def _scale_query(self, change: Change, path: str) -> None:
         query, by = change["scale_query"], change["by"]

@@ -21,6 +21,7 @@ from apps.core import errors
 from apps.core.errors import Fault, SluiceError, field_faults
 from apps.core.rest.idempotency import ReplayedResponse
 from engine.errors import EngineError
+from engine.words import listed
 
 __all__ = ["MISSING", "as_sluice_error", "exception_handler", "reword_message", "value_at"]
 
@@ -164,8 +165,7 @@ def _database(error: Exception) -> SluiceError | None:
 
 def _protected(error: ProtectedError) -> SluiceError:
     users = sorted({f"{held._meta.verbose_name} {held}" for held in error.protected_objects})
-    shown = ", ".join(users[:5]) + (" and more" if len(users) > 5 else "")
-    return errors.Conflict(f"It is still used by {shown}.")
+    return errors.Conflict(f"It is still used by {listed(users, 6)}.")
 
 
 def _integrity_message(error: IntegrityError) -> str:

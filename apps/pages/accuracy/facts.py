@@ -43,7 +43,7 @@ def bias_text(bias: float | None) -> str:
         return MISSING
     if abs(bias) < 0.005:
         return "right on average"
-    return f"{percent(abs(bias))} too {'high' if bias > 0 else 'low'}"
+    return f"{percent(bias)} too high" if bias > 0 else f"{percent(-bias)} too low"
 
 
 class AccuracyFacts:

@@ -14,6 +14,7 @@ from apps.fleet.serializers import ClusterField, InClusterSerializer
 from apps.planning.choices import BUCKETS, HistoryOrigin
 from apps.planning.forecasts.services import DEFAULT_DAYS, HORIZON_DAYS
 from apps.planning.models import Forecast
+from engine.words import listed
 
 __all__ = [
     "ForecastCreateSerializer",
@@ -82,7 +83,7 @@ class HistoryCreateSerializer(_FromFileSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in ("file", "key", "generator") if kind in values]
         if len(kinds) != 1:
-            names = " and ".join(kinds) or "none of them"
+            names = listed(kinds) or "none of them"
             raise serializers.ValidationError(f"give exactly one of file, key, generator; {names} is given")
         others = sorted(_READING & set(values)) if kinds[0] == "generator" else []
         if others:

@@ -23,6 +23,7 @@ from apps.planning.placements.services import placement_announce
 from apps.queries.lifecycle import placement_move
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
+from engine.words import counted, listed
 
 __all__ = [
     "BATCH_SIZE",
@@ -237,11 +238,13 @@ def _apply_moves(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
 
 def _stop_as_stale(run: PlacementRun, present: Snapshot) -> list[str]:
     changed = changes_since(run.expected, run.expected_parts, present)
-    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-    done = "moved back" if run.state == RunState.UNDOING else "moved"
-    count = run.moves.filter(state=MoveState.UNDONE if run.state == RunState.UNDOING else MoveState.DONE).count()
-    message = f"The cluster has changed meanwhile: {', '.join(changed[:_SHOWN])}{more}. {count} of {run.moves.count()}"
-    moves_finish(run=run, state=RunState.STALE, message=f"{message} moves were {done}; the others were not begun.")
+    is_back, total = run.state == RunState.UNDOING, counted(run.moves.count(), "move")
+    count = run.moves.filter(state=MoveState.UNDONE if is_back else MoveState.DONE).count()
+    made = f"{count} of {total} made; the others were not begun."
+    if is_back:
+        made = f"{count} of {total} taken back; the others were not begun."
+    message = f"The cluster has changed meanwhile: {listed(changed, _SHOWN + 1)}. {made}"
+    moves_finish(run=run, state=RunState.STALE, message=message)
     return changed
 
 

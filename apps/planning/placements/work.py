@@ -94,7 +94,9 @@ def _pause(run: PlacementRun, report: JobReporter, is_back: bool) -> None:
     moves = list(run.moves.values_list("state", "batch"))
     done = {batch for state, batch in moves if state == MoveState.DONE}
     count = run.batches - len(done) if is_back else len(done)
-    words = f"Batch {count} of {run.batches} is {'moved back' if is_back else 'made'}" if count else "Begins to move"
+    words = f"Batch {count} of {run.batches} is moved back" if is_back else f"Batch {count} of {run.batches} is made"
+    if not count:
+        words = "Begins to move"
     while True:
         report(count / max(run.batches, 1), words)
         left_s = (run.resume_at - timezone.now()).total_seconds() if run.resume_at else 0.0

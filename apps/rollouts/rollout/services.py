@@ -247,7 +247,8 @@ def _begin_rollback(row: Rollout, now: datetime, reasons: Sequence[str], user: U
     agents = rollback_create(row, now, reasons, user)
     row.config.state, row.reasons = ConfigState.ROLLED_BACK, list(reasons)
     row.config.save(update_fields=["state", "updated_at"])
-    words = f"rolled back{' by its guard' if user is None else ''}: {'; '.join(reasons) or 'no reason given'}"
+    why = "; ".join(reasons) or "no reason given"
+    words = f"rolled back by its guard: {why}" if user is None else f"rolled back: {why}"
     rollout_transition(row, RolloutState.ROLLING_BACK, now, words, user)
     configs_renew(agents)
     return row

@@ -123,7 +123,7 @@ def rollback_create(row: Rollout, now: datetime, reasons: Sequence[str], user: U
     holders, scheduling = assignments_holding(bad), agents_holding(bad)
     if not holders and not scheduling and row.state == RolloutState.DONE:
         raise Conflict(f"{bad.name} is in force nowhere any more; there is nothing to roll back.")
-    words = f"Rolls back {bad.name}{': ' if reasons else ''}{'; '.join(reasons)}"[:200]
+    words = f"Rolls back {bad.name}: {'; '.join(reasons)}"[:200] if reasons else f"Rolls back {bad.name}"
     row.back = config_store(
         cluster=bad.cluster, origin=ConfigOrigin.ROLLBACK, drafts=(), now=now, words=words, author=user
     )

@@ -57,16 +57,20 @@ def moves_in_words(names: Sequence[str], old: Sequence[float], new: Sequence[flo
     'load factor of a raised from 0 to 1, of b raised from 0 to 1 and 2 more'
     """
     words = [
-        f"of {name} {'raised' if after > before else 'lowered'} from {before:.3g} to {after:.3g}"
-        if min(before, after) < 0.1
-        else f"of {name} {'raised' if after > before else 'lowered'} from {before:.2f} to {after:.2f}"
-        for name, before, after in zip(names, old, new, strict=True)
-        if before != after
+        _move_words(name, before, after) for name, before, after in zip(names, old, new, strict=True) if before != after
     ]
     if not words:
         return "load factors stay"
-    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
-    return f"load factor {', '.join(words[:_NAMED])}{more}"
+    if len(words) > _NAMED:
+        return f"load factor {', '.join(words[:_NAMED])} and {len(words) - _NAMED} more"
+    return f"load factor {', '.join(words)}"
+
+
+def _move_words(name: str, before: float, after: float) -> str:
+    precision = ".3g" if min(before, after) < 0.1 else ".2f"
+    if after > before:
+        return f"of {name} raised from {before:{precision}} to {after:{precision}}"
+    return f"of {name} lowered from {before:{precision}} to {after:{precision}}"
 
 
 def use_in_words(observation: EpochObservation) -> str:

@@ -165,7 +165,7 @@ def test_a_node_with_operators_is_neither_deleted_nor_taken_offline_nor_shrunk()
 
 def test_pool_with_nodes_is_not_deleted() -> None:
     cluster = make_cluster()
-    with pytest.raises(Conflict, match="n1, n2"):
+    with pytest.raises(Conflict, match="n1 and n2"):
         services.pool_delete(pool=cluster.pools.get())
 
 

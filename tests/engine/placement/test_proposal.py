@@ -250,14 +250,16 @@ class TestRefusals:
                 "operator 'p/3' fits no node: n is forbidden to it; m is forbidden to it; closed takes nothing new"
             ),
             "constraints.apart[0]": "operators p/1, p/2 must be on different nodes, but have only m between them",
-            "constraints.max_moves": ("max_moves is 1; the other constraints make at least 4 move: p/0, p/1, p/2, p/3"),
+            "constraints.max_moves": (
+                "max_moves is 1; the other constraints make at least 4 move: p/0, p/1, p/2 and p/3"
+            ),
             "constraints.may_split[0]": "may_split names 'p/4', which has state; allowed: stateless operators",
         }
 
     def test_anti_affinity_over_too_few_nodes_is_infeasible(self) -> None:
         operators = [operator(f"p/{k}", 1.0) for k in range(3)]
         deployment = fleet(operators, [node("n"), node("m")], constraints={"apart": [["p/0", "p/1", "p/2"]]})
-        assert "have only m, n between them" in self.faults(deployment)["constraints.apart[0]"]
+        assert "have only m and n between them" in self.faults(deployment)["constraints.apart[0]"]
 
     def test_conflict_of_constraints_found_by_search_is_reported(self) -> None:
         """Each pair has room, all four together have not: a ring of three on two nodes."""
