@@ -68,6 +68,13 @@ def _announce_lacking(console: Terminal, postgres: bool) -> None:
         )
 
 
+def _environment() -> dict[str, str]:
+    """The environment of the tests. They start many processes, which are not to compile every module anew."""
+    env = child_environment()
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    return env
+
+
 def _pytest(arguments: list[str], env: dict[str, str]) -> int:
     process = subprocess.Popen([sys.executable, "-P", "-m", "pytest", *arguments], cwd=ROOT, env=env)
 
@@ -86,7 +93,7 @@ def run_tests(arguments: list[str]) -> int:
     `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own.
     """
     console = Terminal(sys.stderr)
-    env = child_environment()
+    env = _environment()
     server = None
     is_quick = _QUICK in arguments
     if not is_quick:
