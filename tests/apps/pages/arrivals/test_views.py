@@ -47,7 +47,7 @@ def test_source_with_readers_is_not_deleted(browser: Client, cluster: Cluster) -
     row = ArrivalSeries.objects.get()
     html = body(browser.get(f"{ROOT}{row.pk}/"))
     assert 'data-chart="rate"' in html
-    assert "It cannot be deleted while calm, late read it." in html
+    assert "It cannot be deleted while calm and late read it." in html
     assert "delete-dialog" not in html
     refused = browser.post(f"{ROOT}{row.pk}/delete/")
     assert refused.status_code == 409
