@@ -106,7 +106,7 @@ class ReferenceProcessor:
         if frame.extra["final"]:
             self.finals.append((frame.query, frame.plan))
             self.checkpoints.pop(key, None)
-            self.queued = {one: left for one, left in self.queued.items() if one[:3] != key}
+            self.queued = {key_: left for key_, left in self.queued.items() if key_[:3] != key}
 
     def _take_sweeps(self, frame: Frame) -> None:
         table = table_of(frame.body)

@@ -124,12 +124,12 @@ def look_at_every_page(page: Page) -> None:
     root = f"/c/{SLUG}/"
     parts = ["", "fleet/", "arrivals/", "queries/", f"queries/{FIRST[0]}/", "admission/", "admission/new/"]
     requests = page.request.get(f"/api/v1/admissions?cluster={SLUG}").json()["results"]
-    addresses = [f"{root}{part}" for part in parts] + [f"{root}admission/{one['id']}/" for one in requests]
+    addresses = [f"{root}{part}" for part in parts] + [f"{root}admission/{request['id']}/" for request in requests]
     for address in [*addresses, "/jobs/", "/settings/", "/help/"]:
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(address)
         found = axe.run(page).response["violations"]
-        assert [one["id"] for one in found if one["impact"] in _SERIOUS] == [], address
+        assert [violation["id"] for violation in found if violation["impact"] in _SERIOUS] == [], address
         page.set_viewport_size({"width": 390, "height": 844})
         # charts draw themselves again for the new width
         wait_until(lambda: page.evaluate(_TOO_WIDE_PX) <= 0, what=f"{address} without scrolling sideways on a phone")

@@ -49,7 +49,7 @@ def send(console: Installation, path: str, body: bytes, kind: str, token: str = 
 def planned(console: Installation, token: str) -> dict[str, Any]:
     """Entry of the query in the stream processor's plan."""
     found = Api(console.url, token).get("stream-processor/plan")["queries"]
-    return next(one for one in found if one["query"] == f"{SLUG}/{QUERY}")
+    return next(row for row in found if row["query"] == f"{SLUG}/{QUERY}")
 
 
 def enrol(page: Page, console: Installation) -> dict[str, str]:
@@ -251,7 +251,11 @@ def look_at_every_page(page: Page) -> None:
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(address)
         found = axe.run(page).response["violations"]
-        serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}]
+        serious = [
+            (violation["id"], violation["nodes"][0]["html"])
+            for violation in found
+            if violation["impact"] in {"serious", "critical"}
+        ]
         assert serious == [], address
         page.set_viewport_size({"width": 390, "height": 844})
         wait_until(lambda: page.evaluate(_TOO_WIDE_PX) <= 0, what=f"{address} without scrolling sideways on a phone")

@@ -37,18 +37,18 @@ def cluster(api: Api) -> str:
 @pytest.fixture
 def page(browser: Any, console: Installation, cluster: str) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    one = context.new_page()
-    one.set_default_timeout(PATIENCE_S * 1000)
+    tab = context.new_page()
+    tab.set_default_timeout(PATIENCE_S * 1000)
     problems: list[str] = []
-    one.on("pageerror", lambda error: problems.append(str(error)))
-    one.goto(f"{console.url}/login/")
-    one.fill("[name=username]", "admin")
-    one.fill("[name=password]", PASSWORD)
-    one.press("[name=password]", "Enter")
-    one.wait_for_load_state("networkidle")
-    one.goto(f"{console.url}/c/{cluster}/provisioning/")
-    one.wait_for_selector("svg.wide a.hit", state="attached")
-    yield one
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.goto(f"{console.url}/login/")
+    tab.fill("[name=username]", "admin")
+    tab.fill("[name=password]", PASSWORD)
+    tab.press("[name=password]", "Enter")
+    tab.wait_for_load_state("networkidle")
+    tab.goto(f"{console.url}/c/{cluster}/provisioning/")
+    tab.wait_for_selector("svg.wide a.hit", state="attached")
+    yield tab
     context.close()
     assert not problems
 

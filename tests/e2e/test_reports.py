@@ -74,5 +74,5 @@ def test_a_report_scheduled_for_the_next_minute_arrives(
     assert download.value.suggested_filename.startswith("each-day-")
     assert file.read_bytes().startswith(b"%PDF-")
     reports = api.get(f"reports?cluster={SLUG}")["results"]
-    assert [(one["trigger"], one["missed"]) for one in reports] == [("scheduled", 0)]
+    assert [(report["trigger"], report["missed"]) for report in reports] == [("scheduled", 0)]
     assert reports[0]["due_at"].startswith(f"{due:%Y-%m-%dT%H:%M}:00")

@@ -70,4 +70,4 @@ def test_register_estimate_decide(api: Api) -> None:
     assert (chosen["parent"], chosen["verdict"]) == (refused["id"], "admit_with_changes")
     assert api.post(f"admissions/{chosen['id']}/apply")["state"] == "applied"
     running = api.get(f"queries?cluster={SLUG}")["results"]
-    assert {one["name"]: one["state"] for one in running} == {FIRST[0]: "running", SECOND[0]: "running"}
+    assert {query["name"]: query["state"] for query in running} == {FIRST[0]: "running", SECOND[0]: "running"}

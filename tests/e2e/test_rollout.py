@@ -66,7 +66,7 @@ def a_good_configuration_reaches_all(world: RolloutWorld) -> int:
     seen = _led_to(world, number, "done")
     assert seen == ["canary", "wave", "done"]
     rollout = world.rollout(number)
-    assert {one["agent"]: (one["stage"], one["state"]) for one in rollout["members"]} == {
+    assert {member["agent"]: (member["stage"], member["state"]) for member in rollout["members"]} == {
         name: (0 if name == AGENTS[1] else 1, "applied") for name in AGENTS
     }
     assert [_version(world, name) for name in AGENTS] == [number] * len(AGENTS)
@@ -82,12 +82,12 @@ def windows_are_swept(world: RolloutWorld) -> None:
 
     def told() -> bool:
         agents = world.api.get(f"clusters/{CLUSTER}/schedule?last_s=120")["agents"]
-        return len(agents) == len(AGENTS) and all(one["windows"] > 0 for one in agents)
+        return len(agents) == len(AGENTS) and all(agent["windows"] > 0 for agent in agents)
 
     world.wait(told, "swept windows of all agents")
-    for one in world.api.get(f"clusters/{CLUSTER}/schedule?last_s=120")["agents"]:
-        assert (one["policy"], one["config"]) == ("klink", None)
-        query = one["queries"][0]
+    for agent in world.api.get(f"clusters/{CLUSTER}/schedule?last_s=120")["agents"]:
+        assert (agent["policy"], agent["config"]) == ("klink", None)
+        query = agent["queries"][0]
         assert (query["query"], query["period_s"]) == (QUERY, WINDOW_S)
         assert 0 < query["latency_mean_s"] <= query["latency_p99_s"]
     shown = world.api.get(f"agents/{world.agent(AGENTS[0])['id']}/schedule")["timeline"][0]
@@ -122,7 +122,7 @@ def a_bad_one_is_taken_back_from_the_canary(world: RolloutWorld, good: int) -> N
     assert seen == ["canary", "rolling-back", "rolled-back"]
     rollout = world.rollout(number)
     assert "bytes sent per record" in " ".join(rollout["reasons"])
-    assert {one["agent"]: one["state"] for one in rollout["members"] if one["agent"] != AGENTS[2]} == {
+    assert {member["agent"]: member["state"] for member in rollout["members"] if member["agent"] != AGENTS[2]} == {
         AGENTS[0]: "pending",
         AGENTS[1]: "pending",
     }
@@ -175,7 +175,9 @@ def what_spark_learns_reaches_all(world: RolloutWorld) -> None:
     found: list[dict[str, Any]] = []
 
     def proposed() -> bool:
-        found[:] = [one for one in world.api.get(f"clusters/{CLUSTER}/configs")["results"] if one["origin"] == "spark"]
+        found[:] = [
+            config for config in world.api.get(f"clusters/{CLUSTER}/configs")["results"] if config["origin"] == "spark"
+        ]
         return bool(found)
 
     world.wait(proposed, "a proposal of Spark's", ROLLOUT_S)
@@ -184,7 +186,7 @@ def what_spark_learns_reaches_all(world: RolloutWorld) -> None:
         assert _version(world, name) == found[0]["number"]
     part = world.api.get(f"clusters/{CLUSTER}/configs/{found[0]['number']}")["parts"][0]["document"]
     assert len(part["operators"]) == OPERATORS
-    assert all(one["cost_s"] > 0 and one["records"] > 0 for one in part["operators"])
+    assert all(operator["cost_s"] > 0 and operator["records"] > 0 for operator in part["operators"])
 
 
 def what_spark_knows_of_watermarks_is_given(world: RolloutWorld) -> None:
@@ -192,11 +194,13 @@ def what_spark_knows_of_watermarks_is_given(world: RolloutWorld) -> None:
     world.wait(world.knows_watermarks, "delays of watermarks from Spark", ROLLOUT_S)
     made = world.api.post(f"clusters/{CLUSTER}/configs", {"settings": {}, "learned": True, "words": "What is known"})
     parts = world.api.get(f"clusters/{CLUSTER}/configs/{made['number']}")["parts"]
-    given = [one for part in parts for one in part["document"].get("watermarks", [])]
-    assert {(one["stream"], one["period_s"]) for one in given} == {("numbers", WINDOW_S)}
-    known = [one for one in given if one["mean_s"] is not None]
+    given = [watermark for part in parts for watermark in part["document"].get("watermarks", [])]
+    assert {(watermark["stream"], watermark["period_s"]) for watermark in given} == {("numbers", WINDOW_S)}
+    known = [watermark for watermark in given if watermark["mean_s"] is not None]
     assert known
-    assert all(one["epochs"] >= 3 and one["mean_s"] >= 0 and one["variance_s2"] >= 0 for one in known)
+    assert all(
+        watermark["epochs"] >= 3 and watermark["mean_s"] >= 0 and watermark["variance_s2"] >= 0 for watermark in known
+    )
 
 
 def _led_to(world: RolloutWorld, number: int, end: str) -> list[str]:

@@ -182,9 +182,9 @@ def differences(expected: pa.Table, found: pa.Table, keys: Sequence[str], shown:
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
     """Rows with instants as numbers: Python's own end with the year 9999."""
-    for i, one in enumerate(table.schema):
-        if pa.types.is_timestamp(one.type):
-            table = table.set_column(i, one.name, table.column(i).cast(pa.int64()))
+    for i, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
     return table.to_pylist()
 
 

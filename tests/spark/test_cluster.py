@@ -26,8 +26,8 @@ def totals(folder: Path) -> dict[str, list[int]]:
     frames: Counter[str] = Counter()
     records: Counter[str] = Counter()
     for batch in counted:
-        frames.update({agent: one[0] for agent, one in batch.items()})
-        records.update({agent: one[1] for agent, one in batch.items()})
+        frames.update({agent: part[0] for agent, part in batch.items()})
+        records.update({agent: part[1] for agent, part in batch.items()})
     return {agent: [frames[agent], records[agent]] for agent in frames}
 
 

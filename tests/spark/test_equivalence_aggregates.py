@@ -112,7 +112,7 @@ def test_templates_give_the_same_on_both(spark: Any, name: str) -> None:
     if document.get("tables"):
         document["tables"]["tor_of"]["rows"] = [[address, f"tor-{i % 2}"] for i, address in enumerate(addresses[:4])]
     pipeline = Pipeline.parse(document)
-    columns = {one: Type(kind) for one, kind in pipeline.source.columns.items()}
+    columns = {name: Type(kind) for name, kind in pipeline.source.columns.items()}
     texts = LOG_LINES if "line" in columns else addresses
     records = batch(11, 600, columns, texts, huge=False)
     begin_us = 1_700_000_000_000_000

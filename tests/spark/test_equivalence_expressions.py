@@ -215,7 +215,7 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize("group", EXPRESSIONS)
 def test_expressions_mean_the_same(spark: Any, group: str) -> None:
-    named = {f"c{k:02}": one for k, one in enumerate(EXPRESSIONS[group])}
+    named = {f"c{k:02}": expression for k, expression in enumerate(EXPRESSIONS[group])}
     pipeline = Pipeline.parse(pipeline_of({"op": "project", "columns": {"n": "n"} | named}))
     for seed, rows in ((1, 600), (2, 0)):
         records = batch(seed, rows)
@@ -233,7 +233,10 @@ def _told(line: str, named: dict[str, str], records: Any) -> str:
 
 
 def test_every_function_and_operator_is_among_them() -> None:
-    names = {f"c{k}": one for k, one in enumerate(one for group in EXPRESSIONS.values() for one in group)}
+    names = {
+        f"c{k}": expression
+        for k, expression in enumerate(expression for group in EXPRESSIONS.values() for expression in group)
+    }
     pipeline = Pipeline.parse(pipeline_of({"op": "project", "columns": names}))
     used = set(re.findall(r"'function': '(\w+)'|function='(\w+)'", repr(pipeline.operators[0].spec)))
     called = {name for pair in used for name in pair if name}

@@ -136,7 +136,7 @@ def by_spark(spark: Any, pipeline: Pipeline, records: pa.Table) -> pa.Table:
 def test_operations_mean_the_same(spark: Any, name: str) -> None:
     tables = {"hosts": HOSTS, "unique": UNIQUE}
     pipeline = Pipeline.parse(pipeline_of(OPERATIONS[name], tables=tables))
-    keys = [one for one in ("n", "window_start") if one in pipeline.operators[0].output_schema.names]
+    keys = [name for name in ("n", "window_start") if name in pipeline.operators[0].output_schema.names]
     for seed, rows in SIZES:
         records = batch(seed, rows)
         wrong = differences(row_kernel(pipeline, 0).run(records), by_spark(spark, pipeline, records), keys)

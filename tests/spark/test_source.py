@@ -182,5 +182,5 @@ def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None
         for seq, entry_id in enumerate(ids, 1):
             put(client, "a1", "l1", seq, encode_frame(records_frame("a1", seq)), entry_id)
     partition, reading = broker.partition_of("a1"), EntryReader(redis_server.url)
-    spans = [pa.RecordBatch.from_pylist([single_span(partition, one)]) for one in ids]
-    assert [batch["id"].to_pylist() for batch in reading.frames(spans)] == [[one] for one in ids]
+    spans = [pa.RecordBatch.from_pylist([single_span(partition, identity)]) for identity in ids]
+    assert [batch["id"].to_pylist() for batch in reading.frames(spans)] == [[identity] for identity in ids]

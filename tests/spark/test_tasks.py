@@ -49,13 +49,13 @@ def row(seq: int, **more: Any) -> dict[str, Any]:
 
 
 def merged(results: list[TaskResult]) -> pa.Table:
-    return aggregate_kernel(PIPELINE).merge([one.partial for one in results])
+    return aggregate_kernel(PIPELINE).merge([result.partial for result in results])
 
 
 def counts(results: list[TaskResult]) -> dict[int, list[int]]:
     work = OperatorWork()
-    for one in results:
-        for index, records_in, records_out in one.counts:
+    for result in results:
+        for index, records_in, records_out in result.counts:
             work.add(index, records_in, records_out)
     return work.counts
 
@@ -117,9 +117,9 @@ def test_a_frame_that_is_due_in_a_task_is_due_in_the_driver_and_counts_once() ->
             ]
             in_task = [seq for seq, due in zip(numbers, dues, strict=True) if due]
             ordered = order_frames([*waiting, *arrivals], {("a", "l"): position} if position else {}, step)
-            in_driver = [one.seq for one in ordered.due if one.body is not None]
-            assert sorted([*in_task, *in_driver]) == sorted(one.seq for one in ordered.due)
-            assert all(one.body is not None for one in ordered.early)
+            in_driver = [frame.seq for frame in ordered.due if frame.body is not None]
+            assert sorted([*in_task, *in_driver]) == sorted(frame.seq for frame in ordered.due)
+            assert all(frame.body is not None for frame in ordered.early)
             counted += [*in_task, *in_driver]
             position, waiting = ordered.positions.get(("a", "l"), 0), ordered.early
         assert len(counted) == len(set(counted))

@@ -106,10 +106,10 @@ def test_agent_and_relay_exchange_the_messages_of_the_model_only(pair: Pair) -> 
     assert said - FRAME_SAYS == set(to_relay[2])
     answered = {name for answer in pair.heard.answers for name in answer}
     assert answered - ANSWER_SAYS == {FORWARDED}
-    told = [one for answer in pair.heard.answers for one in answer.get(FORWARDED, ())]
-    assert {name for one in told for name in one} == {"query", "plan", *to_agent[2]}
-    assert {(one["query"], one["plan"]) for one in told} == {(QUERY, PIPELINE.digest)}
-    assert pair.downstream_cost_s in {one[f"{COST}{names[-1]}"] for one in told}
+    told = [message for answer in pair.heard.answers for message in answer.get(FORWARDED, ())]
+    assert {name for message in told for name in message} == {"query", "plan", *to_agent[2]}
+    assert {(message["query"], message["plan"]) for message in told} == {(QUERY, PIPELINE.digest)}
+    assert pair.downstream_cost_s in {message[f"{COST}{names[-1]}"] for message in told}
     (stream,) = {stream for mark in pair.heard.marks for stream in mark.get(DELAY, ())}
     assert stream == PIPELINE.source.id
     assert {mark[DELAY][stream]["period_s"] for mark in pair.heard.marks if DELAY in mark} == {1.0}

@@ -301,7 +301,7 @@ def test_a_silent_child_is_left_out_and_named(tmp_path: Path) -> None:
 
         def only_b_is_silent() -> bool:
             goes_on()
-            states = {one["agent"]: one["state"] for one in site.relay.report()["relay"]["children"]}
+            states = {child["agent"]: child["state"] for child in site.relay.report()["relay"]["children"]}
             return states == {"child-a": "connected", "child-b": "silent"}
 
         wait_until(goes_on, what="a watermark without child-b")

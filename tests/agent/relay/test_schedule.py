@@ -85,7 +85,7 @@ class Site:
         return [frame.query for frame in self.sent() if frame.kind == FrameKind.MARK]
 
     def session(self, query: str) -> dict[str, Any]:
-        (found,) = [one for one in self.merging()["queries"] if one["query"] == query]
+        (found,) = [report for report in self.merging()["queries"] if report["query"] == query]
         return dict(found)
 
     def merging(self) -> dict[str, Any]:

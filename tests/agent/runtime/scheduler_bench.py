@@ -33,7 +33,9 @@ def counting(window_s: int | None) -> Pipeline:
     return Pipeline.parse(
         {
             "source": {"id": "probes", "time": "ts", "columns": COLUMNS},
-            "operators": [{"id": name, "kind": one["op"], "expression": one} for name, one in says.items()],
+            "operators": [
+                {"id": name, "kind": expression["op"], "expression": expression} for name, expression in says.items()
+            ],
         }
     )
 

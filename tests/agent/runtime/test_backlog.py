@@ -216,14 +216,14 @@ def test_sweeps_have_arrival_and_end_of_a_watermark(tmp_path, monkeypatch):
 
     monkeypatch.setattr(chain, "take_sweeps", seen)
     host.epochs(25)
-    deadlines = [one.deadline_us for one in found]
+    deadlines = [row.deadline_us for row in found]
     assert 2 <= len(found) <= 3
     assert deadlines == list(range(deadlines[0], deadlines[-1] + 1, 10 * SECOND_US))
-    for one in found:
-        assert one.deadline_us <= one.arrived_us <= one.deadline_us + SECOND_US / 5
-        assert one.arrived_us <= one.swept_us <= one.emitted_us
-        assert one.period_us == 10 * SECOND_US
-    assert any(one.queued and one.work_s > 0 for one in found)
+    for row in found:
+        assert row.deadline_us <= row.arrived_us <= row.deadline_us + SECOND_US / 5
+        assert row.arrived_us <= row.swept_us <= row.emitted_us
+        assert row.period_us == 10 * SECOND_US
+    assert any(row.queued and row.work_s > 0 for row in found)
 
 
 def test_burst_is_processed_in_quieter_epochs(tmp_path):

@@ -81,7 +81,7 @@ def test_overused_cpu_time_is_repaid_in_parts():
         left.append(budget.left_ns(1.0, 0))
         clock.cpu_ns += int(left[-1])
     assert left[:3] == [90, 90, 90] and left == sorted(left) and left[-1] > 99
-    assert 90 <= sum(100 - one for one in left) <= 100, "all of it, but for parts of a nanosecond"
+    assert 90 <= sum(100 - remainder for remainder in left) <= 100, "all of it, but for parts of a nanosecond"
 
 
 def test_operators_are_granted_what_the_rest_of_the_process_usually_leaves():
@@ -94,7 +94,7 @@ def test_operators_are_granted_what_the_rest_of_the_process_usually_leaves():
         clock.cpu_ns += overhead_ns + 40
         free.append(budget.close(operators_ns=40, epoch_ns=1000))
     assert free[:2] == [80, 80]
-    assert all(76 <= one <= 84 for one in free[2:7]), "it comes and goes"
+    assert all(76 <= share <= 84 for share in free[2:7]), "it comes and goes"
     assert free[7] == pytest.approx(30, abs=2), "more than twice as much counts at once"
 
 

@@ -21,7 +21,7 @@ def key(desk: SchedulerBench, name: str) -> tuple[str, str]:
 
 def watched(desk: SchedulerBench, delays_s: dict[str, float], windows: int = 4) -> None:
     for number in range(windows + 1):
-        for name, delay_s in sorted(delays_s.items(), key=lambda one: one[1]):
+        for name, delay_s in sorted(delays_s.items(), key=lambda item: item[1]):
             desk.at(number * 10 + 0.5 + delay_s)
             desk.mark(name, number * 10 + 0.5)
 
@@ -65,13 +65,13 @@ def test_delays_are_sent_to_a_relay_after_a_window_was_passed() -> None:
 
 
 def test_only_the_period_is_sent_until_three_windows_were_seen() -> None:
-    one = tracker()
-    assert one.take_delay() is None
-    last = swept(one, 1.0, 3.0)
-    first = one.take_delay()
+    stream = tracker()
+    assert stream.take_delay() is None
+    last = swept(stream, 1.0, 3.0)
+    first = stream.take_delay()
     assert first is not None and first.note() == {"period_s": 10.0, "epochs": 2}
-    swept(one, 2.0, first=last + 1)
-    then = one.take_delay()
+    swept(stream, 2.0, first=last + 1)
+    then = stream.take_delay()
     assert then is not None
     assert (then.epochs, then.mean_s, then.variance_s2) == (3, pytest.approx(2.0), pytest.approx(2.0 / 3.0))
-    assert one.take_delay() is None
+    assert stream.take_delay() is None

@@ -15,7 +15,7 @@ PERIOD_ALONE = Delay(period_s=5.0, epochs=2)
 
 def test_delays_are_read_as_they_were_sent() -> None:
     says = {"probes": FULL, "acks": PERIOD_ALONE}
-    assert read_delays({DELAY: {stream: one.note() for stream, one in says.items()}}) == (says, 0)
+    assert read_delays({DELAY: {stream: delay.note() for stream, delay in says.items()}}) == (says, 0)
     assert read_delays({"watermarks": {"0": 1}}) == ({}, 0), "an agent that tells nothing"
     assert PERIOD_ALONE.note() == {"period_s": 5.0, "epochs": 2}
 

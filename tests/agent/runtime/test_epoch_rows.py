@@ -58,11 +58,11 @@ def test_rows_are_the_epochs_of_the_query(tmp_path):
     rows = host.epochs(12)
     for row in rows:
         counted = [counter for counter in host.reference.counters if counter["epoch_us"] == row["e"]]
-        assert row["p"] == [one["load_factor"] for one in counted] == [0.5, 1.0, 1.0, 1.0]
+        assert row["p"] == [counter["load_factor"] for counter in counted] == [0.5, 1.0, 1.0, 1.0]
         assert (row["n"], row["bi"]) == (counted[0]["records_in"], counted[0]["bytes_in"])
-        assert row["bs"] == sum(one["bytes_drained"] for one in counted) + counted[-1]["bytes_out"]
-        assert row["o"] == sum(one["records_overflow"] for one in counted)
-        assert row["u"] == pytest.approx(sum(one["cpu_ns"] for one in counted) / 1e9)
+        assert row["bs"] == sum(counter["bytes_drained"] for counter in counted) + counted[-1]["bytes_out"]
+        assert row["o"] == sum(counter["records_overflow"] for counter in counted)
+        assert row["u"] == pytest.approx(sum(counter["cpu_ns"] for counter in counted) / 1e9)
         assert (round(row["b"] - row["u"], 6), row["v"]) == (row["i"], None)
     assert any(row["bs"] > 20_000 for row in rows), "windows closed"
     assert all(0 <= row["d"] <= 0.2 for row in rows), "frames are taken when an epoch is over"

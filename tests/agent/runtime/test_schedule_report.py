@@ -73,7 +73,7 @@ def test_rows_report_backlog_forecast_sweeps_and_spans(tmp_path):
     rows = host.epochs(45)
     assert all(row["q"] == row["qb"] == 0 for row in rows), "there is time for everything"
     assert all(row["t"] and 0 <= begin <= 1000 and length > 0 for row in rows for begin, length in row["t"])
-    swept = [one for row in rows for one in row["w"]]
+    swept = [sweep for row in rows for sweep in row["w"]]
     deadlines = [deadline for deadline, *_ in swept]
     assert deadlines == [NOW_US + k * 10 * SECOND_US for k in range(1, 5)]
     assert [least is None for _, least, *_ in swept] == [True, True, True, False], "from three windows on"
@@ -84,7 +84,7 @@ def test_rows_report_backlog_forecast_sweeps_and_spans(tmp_path):
     assert mean_us >= NOW_US + 50 * SECOND_US
     assert 3 < rows[-1]["l"] < 6
     other = host.runtime.unreported()[f"{QUERY}-1"]
-    assert len([one for row in other for one in row["w"]]) == 9 - 1
+    assert len([sweep for row in other for sweep in row["w"]]) == 9 - 1
 
 
 def test_swept_windows_go_to_the_stream_processor(tmp_path):
@@ -92,14 +92,14 @@ def test_swept_windows_go_to_the_stream_processor(tmp_path):
     rows = host.epochs(45)
     sent = host.reference.sweeps
     names = ("deadline_us", "least_us", "most_us", "arrived_us", "swept_us", "emitted_us")
-    assert [[one[name] for name in names] for one in sent] == [one for row in rows for one in row["w"]]
+    assert [[sweep[name] for name in names] for sweep in sent] == [sweep for row in rows for sweep in row["w"]]
     first, *_, last = sent
     assert (first["query"], first["plan"], first["stream"]) == (QUERY, PIPELINE.digest, "probes")
     assert first["period_us"] == 10 * SECOND_US
     assert first["mean_us"] is None
     assert last["least_us"] <= last["mean_us"] <= last["most_us"]
-    assert all(one["delay_s"] == (one["arrived_us"] - one["deadline_us"]) / 1e6 for one in sent)
-    assert not any(one["clamped"] for one in sent)
+    assert all(sweep["delay_s"] == (sweep["arrived_us"] - sweep["deadline_us"]) / 1e6 for sweep in sent)
+    assert not any(sweep["clamped"] for sweep in sent)
 
 
 def test_clock_that_is_ahead_is_clamped_and_reported(tmp_path):
@@ -142,7 +142,7 @@ def test_a_query_whose_cost_explodes_takes_nothing_from_the_others_windows(tmp_p
     host.epochs(30)
     other = host.runtime.unreported()[f"{QUERY}-1"][-20:]
     assert all(row["t"] for row in other), "no epoch without a turn"
-    assert len([one for row in other for one in row["w"]]) == 4
+    assert len([sweep for row in other for sweep in row["w"]]) == 4
 
 
 class _DearHost:

@@ -143,8 +143,8 @@ def test_interval_while_the_stream_processor_warms_up_is_disturbed(live: LiveQue
     window(live.query, begin + timedelta(seconds=112), 20.0)
     accuracy_observe_all(NOW)
     rows = list(AccuracyObservation.objects.order_by("starts_at"))
-    assert [one.disturbed for one in rows] == ["warming", "warming", "", "away"]
-    assert [one.covered for one in rows if one.disturbed] == [None] * 3 and rows[0].observed_s == 27.0
+    assert [row.disturbed for row in rows] == ["warming", "warming", "", "away"]
+    assert [row.covered for row in rows if row.disturbed] == [None] * 3 and rows[0].observed_s == 27.0
     found = accuracy_summary(AccuracyObservation.objects.all())
     assert found.disturbed == {"warming": 2, "away": 1} and found.judged.outcomes == len(found.rows) == 1
     assert found.judged.bias == pytest.approx((row.estimate_s - 3.1) / 3.1)
@@ -196,7 +196,7 @@ def test_interval_is_widened_by_past_errors(live: LiveQuery) -> None:
     assert said["factor"] == trusted.factor and said["score"] == pytest.approx(1 / trusted.factor)
     # no input has a sample: the interval is that of the past errors
     assert stated.high_s is None and row.high_s - row.estimate_s == pytest.approx(1.645 * 1.6, rel=0.25)
-    accepted = [abs(one.error_s) <= trusted.half_s for one in AccuracyObservation.objects.all()]
+    accepted = [abs(row.error_s) <= trusted.half_s for row in AccuracyObservation.objects.all()]
     assert 0.88 <= np.mean(accepted) <= 0.95
     curve = row.result["trust"]["stated"]
     assert curve is None

@@ -31,7 +31,7 @@ def query() -> Query:
     """Live, its first operator on agent-1, the others on the stream processor."""
     cluster = make_live_cluster()
     query = query_create(cluster=cluster, name="errors", body=body(), objective={"statistic": "worst", "bound_s": 10.0})
-    first, *others = (one["id"] for one in OPERATORS)
+    first, *others = (operator["id"] for operator in OPERATORS)
     version = query.versions.get()
     query_start(version=version, placement={first: "agent-1", **dict.fromkeys(others, "stream")})
     go_live(query, version)
@@ -69,7 +69,9 @@ def test_another_policy_shows_the_looser_bound_everywhere(query: Query) -> None:
     assert row.result["scheduling"]["words"].startswith("agent-1 runs klink, not stimulus time")
     assert "late, as agent-1 runs klink" in QueryDetail(query)._mace().note
     assert "events of a subinterval in any order, as agent-1 runs klink" in LatencyParts(row).sentence
-    (risk,) = [one for one in risk_facts(run, {"nodes": []}, [], {}) if one["subject"] == "Scheduling"]
+    (risk,) = [
+        risk_fact for risk_fact in risk_facts(run, {"nodes": []}, [], {}) if risk_fact["subject"] == "Scheduling"
+    ]
     assert risk["text"].startswith("agent-1 runs klink") and risk["text"].endswith("are those of stimulus time.")
 
 

@@ -46,11 +46,11 @@ def make_live_cluster(slug: str = "this-host", agents: int = 2) -> Cluster:
 def body(operators: list[dict[str, Any]] = OPERATORS) -> dict[str, Any]:
     """The chain as a deployment document's operators."""
     made, above = [], "probes"
-    for one in operators:
-        stateless = one["kind"] != "aggregate"
+    for operator in operators:
+        stateless = operator["kind"] != "aggregate"
         inputs = [{"from": above, "selectivity": 1.0, "cycles_per_event": 1000.0}]
-        made.append({**one, "stateless": stateless, "inputs": inputs})
-        above = one["id"]
+        made.append({**operator, "stateless": stateless, "inputs": inputs})
+        above = operator["id"]
     return {"operators": made}
 
 
@@ -61,7 +61,7 @@ def live_query(
     objective = {"statistic": "worst", "bound_s": bound_s}
     query = query_create(cluster=cluster, name=name, body=body(), objective=objective)
     version = query.versions.get()
-    query_start(version=version, placement={one["id"]: "stream" for one in OPERATORS})
+    query_start(version=version, placement={operator["id"]: "stream" for operator in OPERATORS})
     live = go_live(query, version)
     for agent in Agent.objects.filter(cluster=cluster):
         Assignment.objects.create(live=live, agent=agent, settings=fixed_settings(factors))
@@ -78,7 +78,7 @@ def go_live(query: Query, version: QueryVersion, operators: list[dict[str, Any]]
 
 
 def fingerprints(live: LiveQuery) -> dict[str, str]:
-    return {one.id: one.fingerprint for one in Pipeline.parse(live.pipeline).operators}
+    return {operator.id: operator.fingerprint for operator in Pipeline.parse(live.pipeline).operators}
 
 
 def agent_ids(cluster: Cluster) -> list[str]:

@@ -45,7 +45,7 @@ def test_later_batch_replaces_an_earlier_one_only(query: Query) -> None:
 
 def test_latest_batch_of_a_post_counts(query: Query) -> None:
     rows = [row(records_out=1, batch=2), row(records_out=9, batch=3), row(records_out=1, batch=1)]
-    assert statistics_receive([statistics_frame(one, seq=i + 1) for i, one in enumerate(rows)]) == 1
+    assert statistics_receive([statistics_frame(row, seq=i + 1) for i, row in enumerate(rows)]) == 1
     assert StatisticsWindow.objects.get().outputs == 9
 
 
@@ -109,9 +109,9 @@ def test_old_subintervals_are_rolled_up_once(query: Query, monkeypatch: pytest.M
     kept = StatisticsWindow.objects.count()
     assert rolled + kept == 12 and rolled >= 7
     assert sum(hour.windows for hour in StatisticsHour.objects.all()) == rolled
-    total = sum(one.outputs for one in [*StatisticsHour.objects.all(), *StatisticsWindow.objects.all()])
+    total = sum(row.outputs for row in [*StatisticsHour.objects.all(), *StatisticsWindow.objects.all()])
     assert total == sum(range(1, 13))
-    assert {one.starts_at.minute for one in StatisticsHour.objects.all()} == {0}
+    assert {row.starts_at.minute for row in StatisticsHour.objects.all()} == {0}
     assert statistics_purge(later) == 0
     assert statistics_purge(later + KEEP_HOURS + timedelta(days=2)) > 0
     assert not StatisticsHour.objects.exists() and not StatisticsWindow.objects.exists()

@@ -81,7 +81,7 @@ def tell(
 
 def inputs(live: LiveQuery) -> dict[str, OperatorInput]:
     rows = OperatorInput.objects.filter(operator__version__query=live.query).select_related("operator")
-    return {one.operator.name: one for one in rows}
+    return {statistic.operator.name: statistic for statistic in rows}
 
 
 def test_assumed_statistics_become_measured(live: LiveQuery) -> None:
@@ -89,7 +89,7 @@ def test_assumed_statistics_become_measured(live: LiveQuery) -> None:
     found = refine_cluster(live.query.cluster, NOW)
     assert (found.inputs, found.sources) == (3, 1)
     known = inputs(live)
-    assert {one.evidence for one in known.values()} == {Evidence.MEASURED}
+    assert {statistic.evidence for statistic in known.values()} == {Evidence.MEASURED}
     assert known["good"].selectivity == pytest.approx(0.5, abs=0.001)
     assert known["good"].cycles_per_event == pytest.approx(500.0)
     assert known["good"].events == 12 * 2000
@@ -135,7 +135,9 @@ def test_update_requests_one_estimate() -> None:
     assert Job.objects.count() == 1
     run_jobs()
     result = EstimateRun.objects.first().queries.get().result
-    assert {one["evidence"] for one in result["uncovered"]} == set()  # every input has a sample: the interval is whole
+    assert {
+        entry["evidence"] for entry in result["uncovered"]
+    } == set()  # every input has a sample: the interval is whole
 
 
 def test_placement_follows_the_measured_shares(live: LiveQuery) -> None:
@@ -225,12 +227,12 @@ def test_new_version_inherits_statistics_of_kept_operators(live: LiveQuery) -> N
     refine_cluster(live.query.cluster, NOW)
     changed = [*OPERATORS[:2], {**OPERATORS[2], "expression": {**OPERATORS[2]["expression"], "by": ["src", "err"]}}]
     version = query_version_create(query=live.query, body=body(changed))
-    query_start(version=version, placement={one["id"]: "stream" for one in changed})
+    query_start(version=version, placement={operator["id"]: "stream" for operator in changed})
     live.query.refresh_from_db()
     go_live(live.query, version, changed)
     rows = OperatorInput.objects.filter(operator__version=version).select_related("operator")
-    known = {one.operator.name: one for one in rows}
-    assert {name: one.evidence for name, one in known.items()} == {
+    known = {statistic.operator.name: statistic for statistic in rows}
+    assert {name: statistic.evidence for name, statistic in known.items()} == {
         "window": "measured",
         "good": "measured",
         "count": "assumed",
@@ -268,7 +270,7 @@ def test_stopped_query_is_not_updated(live: LiveQuery) -> None:
 def test_rest_shows_the_statistics_of_each_operator(live: LiveQuery, api: APIClient) -> None:
     address = f"/api/v1/queries/{live.query_id}/measurements"
     before = api.get(address).json()
-    assert [one["operator"] for one in before] == ["window", "good", "count"]
+    assert [entry["operator"] for entry in before] == ["window", "good", "count"]
     assert before[0]["statistic"] is None and not before[0]["ready"]
     tell(live)
     refine_cluster(live.query.cluster, NOW)
@@ -302,7 +304,7 @@ def test_windowed_aggregate_is_measured_by_whole_slides(live: LiveQuery) -> None
     """Its output comes every 10 s, its subintervals are of 4 s; within two minutes it is ready."""
     tell_steady(live, 30, last_ago_s=16)
     refine_cluster(live.query.cluster, NOW)
-    found = {one.operator: one for one in OperatorStatistic.objects.all()}
+    found = {statistic.operator: statistic for statistic in OperatorStatistic.objects.all()}
     assert found["count"].ready and 4 <= found["count"].units <= 6
     assert (
         found["count"].selectivity == pytest.approx(12 / 1600) and len(found["count"].batches) == found["count"].units

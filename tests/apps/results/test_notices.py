@@ -88,7 +88,11 @@ def test_end_of_a_query_or_rule_is_notified(live: LiveQuery, hook: Any) -> None:
     live_stop(live=live)
     alert_deliveries_send_due()
     told = [json.loads(body) for _, body in hook.requests]
-    ended = {one["rule"]["name"]: one["alerts"][0]["resolved_by"] for one in told if one["event"] == "alert.resolved"}
+    ended = {
+        notice["rule"]["name"]: notice["alerts"][0]["resolved_by"]
+        for notice in told
+        if notice["event"] == "alert.resolved"
+    }
     assert ended == {"changed": "changed", "stopped": "stopped"}
     assert len(told) == 4
 
@@ -101,9 +105,14 @@ def test_unreachable_server_is_retried_and_the_outcome_shown(
     arrive(live, 0, {AB: 30.0})
     assert alert_deliveries_send_due() == 0
     (shown,) = api.get("/api/v1/alerts").json()["results"]
-    states = {one["channel"]: (one["event"], one["target"], one["state"]) for one in shown["deliveries"]}
+    states = {
+        delivery["channel"]: (delivery["event"], delivery["target"], delivery["state"])
+        for delivery in shown["deliveries"]
+    }
     assert states == {"email": ("firing", OPS, "failed"), "webhook": ("firing", "127.0.0.1", "waiting")}
-    assert "answered 503" in next(one["last_error"] for one in shown["deliveries"] if one["channel"] == "webhook")
+    assert "answered 503" in next(
+        delivery["last_error"] for delivery in shown["deliveries"] if delivery["channel"] == "webhook"
+    )
     hook.status = 200
     assert alert_deliveries_send_due() == 0, "its time has not come"
     row = AlertDelivery.objects.get(channel="webhook")

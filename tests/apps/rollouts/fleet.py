@@ -227,7 +227,7 @@ class Fleet:
 def fleet_of(*names: str, slug: str = "eu-1", expressions: Mapping[str, Any] = EXPRESSIONS) -> Fleet:
     """Agents that watch round trips in windows of ten seconds."""
     live, joined = live_at(probing(slug, dict(expressions)), *(names or ("a1", "a2", "a3")))
-    return Fleet(live, [one.agent for one in joined])
+    return Fleet(live, [enrolment.agent for enrolment in joined])
 
 
 def join(fleet: Fleet, name: str) -> Agent:

@@ -79,7 +79,7 @@ def _switched(fleet: Fleet) -> None:
     config = RefinedConfig.objects.get()
     fleet.until(lambda: fleet.state(config)[0] == "done", most=200)
     assert set(policy_in_force(fleet.cluster).values()) == {"fcfs"}
-    assert {one.settings.policy for one in schedules_of(fleet.cluster).values()} == {"fcfs"}
+    assert {schedule.settings.policy for schedule in schedules_of(fleet.cluster).values()} == {"fcfs"}
     tell = partial(watermarks_receive, [watermarks_of(fleet, sweeping("*"))], fleet.now)
     assert run_concurrently([tell] * 3) == {"done": 3}
     assert RefinedConfig.objects.filter(origin="spark").count() == 1

@@ -27,7 +27,7 @@ class TestConfig:
         read = AgentConfig.parse(answer.json())
         assert (read.agent, read.cluster) == (str(joined.agent.pk), "eu-1")
         assert read.sources["probes"].kind == "tcp_probe"
-        assert [(one.query, one.plan, one.settings.load_factors) for one in read.queries] == [
+        assert [(query.query, query.plan, query.settings.load_factors) for query in read.queries] == [
             ("eu-1/s2s", live.plan, (1.0, 0.5, 0.0))
         ]
         again = client_of(joined).get(

@@ -85,7 +85,7 @@ def enrolled(cluster: Cluster, name: str = "a1", **facts: Any) -> Enrolled:
 def live_at(query: Query, *names: str, **fields: Any) -> tuple[LiveQuery, list[Enrolled]]:
     """The query live on newly enrolled agents."""
     joined = [enrolled(query.cluster, name) for name in names or ("a1",)]
-    return live_start(query=query, agents=[one.agent for one in joined], **fields), joined
+    return live_start(query=query, agents=[enrolment.agent for enrolment in joined], **fields), joined
 
 
 def client_of(joined: Enrolled) -> APIClient:
@@ -146,7 +146,7 @@ def mark(live: LiveQuery, joined: Enrolled, seq: int) -> Frame:
 
 def post(client: APIClient, *frames: Frame | bytes) -> Any:
     """Frames as a post to the console."""
-    data = b"".join(one if isinstance(one, bytes) else encode_frame(one) for one in frames)
+    data = b"".join(item if isinstance(item, bytes) else encode_frame(item) for item in frames)
     return client.post("/api/v1/telemetry/batches", data, content_type="application/vnd.sluice.frames")
 
 

@@ -266,7 +266,7 @@ def test_selectivity_and_cost_are_ratios_of_sums_under_moving_load_factors(facto
     windows = filtered(120, factor)
     result = learned(windows)
     near = [window.sums for window in windows if window.place == "a"]
-    spent, worked = (math.fsum(getattr(one, name) for one in near) for name in ("cpu_s", "events"))
+    spent, worked = (math.fsum(getattr(window, name) for window in near) for name in ("cpu_s", "events"))
     assert result.cycles_per_event.value == pytest.approx(1e9 * spent / worked)
     assert result.selectivity.value == pytest.approx(SELECTIVITY, rel=0.01)
     assert result.events == 120 * N

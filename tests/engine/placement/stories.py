@@ -40,12 +40,12 @@ def drawn(seed: int, *, links: bool = False, constraints: bool = False, placed: 
     before = {"p": "s", "q": "t"}
     for k in range(draw.randint(3, 5)):
         query = draw.choice("pq")
-        one = operator(f"{query}/{k}", draw.choice([1.0, 2.0, 4.0, 7.0]), before[query], selectivity=0.9)
-        one |= {"bytes_per_event": draw.choice([10.0, 40.0]), "stateless": True}
+        entry = operator(f"{query}/{k}", draw.choice([1.0, 2.0, 4.0, 7.0]), before[query], selectivity=0.9)
+        entry |= {"bytes_per_event": draw.choice([10.0, 40.0]), "stateless": True}
         if placed or draw.random() < 0.5:
-            one["node"] = draw.choice(names)
-        operators.append(one)
-        before[query] = one["id"]
+            entry["node"] = draw.choice(names)
+        operators.append(entry)
+        before[query] = entry["id"]
     more: dict[str, Any] = {
         "sources": [
             {"id": name, "arrivals": [draw.choice([2.0, 5.0, 9.0, 30.0]) for _ in range(12)]} for name in ("s", "t")
@@ -64,7 +64,7 @@ def drawn(seed: int, *, links: bool = False, constraints: bool = False, placed: 
             if x != y
         ]
     if constraints:
-        ids = [one["id"] for one in operators]
+        ids = [entry["id"] for entry in operators]
         limits: dict[str, Any] = {}
         if draw.random() < 0.5:
             limits["pin"] = {draw.choice(ids): draw.choice(names)}
@@ -77,7 +77,7 @@ def drawn(seed: int, *, links: bool = False, constraints: bool = False, placed: 
         more["constraints"] = limits
         if set(limits.get("pin", {})) & set(limits.get("forbid", {})):
             del limits["forbid"]
-    queries = sorted({one["query"] for one in operators})
+    queries = sorted({entry["query"] for entry in operators})
     more["objectives"] = [{"query": name, "statistic": "worst", "bound_s": draw.choice([0.5, 4.0])} for name in queries]
     return fleet(operators, nodes, **more)
 
@@ -148,13 +148,13 @@ def goal(deployment: Deployment, places: Places, objective: str = "worst") -> fl
         )
 
     largest = 0.0
-    for query in {one.query for one in whole.operators}:
+    for query in {op.query for op in whole.operators}:
         servers, way = set(), 0.0
-        for one in (one for one in whole.operators if one.query == query):
-            for part in one.replicas:
+        for op in (op for op in whole.operators if op.query == query):
+            for part in op.replicas:
                 cores = whole.nodes[whole.node_index[part.node]].cores
                 servers.add(part.node if cores == 1 else f"{part.node}#{part.core}")
-                for entry in one.inputs:
+                for entry in op.inputs:
                     way = max(way, longest(entry.source, part.node))
                     above = whole.operator_index.get(entry.source)
                     origins = whole.operators[above].replicas if above is not None else ()

@@ -74,8 +74,8 @@ def test_moves_in_order_end_in_the_proposed_placement(seed: int) -> None:
 class TestDurations:
     def moved(self, state_bytes: float | None, **link: Any) -> float:
         links = [{"from": "n", "to": "m"} | link] if link else []
-        one = operator("p/a", 1.0, node="n", **({} if state_bytes is None else {"state_bytes": state_bytes}))
-        deployment = fleet([one], [node("n", cores=2), node("m")], links=links)
+        op = operator("p/a", 1.0, node="n", **({} if state_bytes is None else {"state_bytes": state_bytes}))
+        deployment = fleet([op], [node("n", cores=2), node("m")], links=links)
         step = MigrationStep(deployment.operators[0], (Replica("n"),), (Replica("m"),), 0.0, "")
         return duration_s(deployment, step)
 
@@ -105,8 +105,8 @@ class TestMigrationPauses:
         return fleet(crowd, [node("n"), node("m")], sources=sources, **more)
 
     def bump(self, deployment: Deployment, lasts_s: float) -> tuple[float, str | None]:
-        one = deployment.operators[0]
-        return MigrationPauses(deployment)(1, MigrationStep(one, one.replicas, (Replica("m"),), 0.0, ""), lasts_s)
+        op = deployment.operators[0]
+        return MigrationPauses(deployment)(1, MigrationStep(op, op.replicas, (Replica("m"),), 0.0, ""), lasts_s)
 
     def test_first_event_of_a_pause_waits_for_all_of_it(self) -> None:
         extra, query = self.bump(self.steady(), 3.0)
@@ -122,8 +122,8 @@ class TestMigrationPauses:
         sources = [{"id": name, "arrivals": [10.0] * 40} for name in ("s", "t")]
         crowd = [operator("p/a", 5.0, node="n", state_bytes=1e9), operator("q/b", 4.0, "t", node="m")]
         bumps = MigrationPauses(fleet(crowd, [node("n"), node("m")], sources=sources))
-        one = bumps.deployment.operators[0]
-        extra, _ = bumps(1, MigrationStep(one, one.replicas, (Replica("m"),), 0.0, ""), 4.0)
+        op = bumps.deployment.operators[0]
+        extra, _ = bumps(1, MigrationStep(op, op.replicas, (Replica("m"),), 0.0, ""), 4.0)
         # Both queries are late until 200 cycles of backlog are worked off at 10 a second.
         assert extra >= 3.5
 
@@ -134,8 +134,8 @@ class TestMigrationPauses:
     def test_proposal_states_durations_and_pause_latencies(self, seed: int) -> None:
         deployment = drawn(seed + 400, links=seed % 2 == 0)
         document = deployment.to_document()
-        for one in document["operators"]:
-            one |= {"state_bytes": 300.0, "stateless": False}
+        for op in document["operators"]:
+            op |= {"state_bytes": 300.0, "stateless": False}
         report = place(Deployment.parse(document), budget_s=None, rounds=5).to_dict()
         for number, move in enumerate(report["moves"], 1):
             assert move["n"] == number

@@ -99,9 +99,9 @@ def test_climb_never_worsens_and_mostly_reaches_the_optimum(monkeypatch: pytest.
 class TestSplitting:
     def large(self, **more: Any) -> Deployment:
         """One operator needs 240 of 100 cycles in a burst; two nodes have nothing else to do."""
-        one = operator("p/a", 24.0, node="n", **more)
+        op = operator("p/a", 24.0, node="n", **more)
         return fleet(
-            [one], [node("n"), node("m"), node("k")], **({"constraints": {"may_split": ["p/a"]}} if more else {})
+            [op], [node("n"), node("m"), node("k")], **({"constraints": {"may_split": ["p/a"]}} if more else {})
         )
 
     def test_stateless_bottleneck_operator_is_split(self) -> None:

@@ -84,8 +84,8 @@ def check(
     rates, hop = more.get("rates", {}), more.get("hop_cycles", 0.0)
     expected = results(operators, make, events)
     sources = {e.source: 1.0 for operator in operators for e in operator.inputs}
-    for one in RewriteSearch(sources | rates, hop, 500).run(Dataflow(operators)):
-        assert results(one.operators, make, events) == expected, [step.words for step in one.steps]
+    for variant in RewriteSearch(sources | rates, hop, 500).run(Dataflow(operators)):
+        assert results(variant.operators, make, events) == expected, [step.words for step in variant.steps]
     return rewrite(operators, **more)
 
 
@@ -142,7 +142,7 @@ def test_filter_below_a_join_gives_the_same_results(drawn: list[tuple[int, int, 
 
     events = [("lr"[side], {"t": i // 3, "k": key, "xy"[side]: value}) for i, (side, key, value) in enumerate(drawn)]
     result = check(operators, functions, events)
-    below = {step.words for one in result.plans for step in one.steps if "below join" in step.words}
+    below = {step.words for variant in result.plans for step in variant.steps if "below join" in step.words}
     assert {"filter `on-x` moved below join `match`", "filter `on-y` moved below join `match`"} <= below
     assert any("may come from either side" in refusal.why for refusal in result.refused)
 
@@ -175,8 +175,8 @@ def test_exchanged_joins_give_the_same_results(drawn: list[tuple[int, int, int]]
         return {**names, "ab": joining("k", 4), "abc": joining([second], 4)}
 
     result = check(operators, functions, events, rates={"sa": 2.0, "sb": 5.0, "sc": 1.0})
-    assert [step.rule for one in result.plans for step in one.steps]
-    assert all("independence" in words for one in result.plans for words in one.assumed)
+    assert [step.rule for variant in result.plans for step in variant.steps]
+    assert all("independence" in words for variant in result.plans for words in variant.assumed)
     assert all(operator.evidence and operator.evidence.kind == "assumed" for operator in result.plans[0].operators[-2:])
 
 
@@ -218,7 +218,7 @@ def test_order_of_a_chain_is_optimal(drawn: list[tuple[str, float, float]]) -> N
         if all(o.index(i) < o.index(j) for j in range(len(chain)) for i in after[j])
     ]
     result = find_cheapest_order(chain)
-    order = tuple(next(i for i, one in enumerate(chain) if one is operator) for operator in result.operators)
+    order = tuple(next(i for i, op in enumerate(chain) if op is operator) for operator in result.operators)
     assert cost(order) == pytest.approx(min(map(cost, legal)))
     assert not result.capped
 

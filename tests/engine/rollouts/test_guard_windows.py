@@ -77,7 +77,7 @@ def test_few_windows_are_awaited_for_a_limited_time() -> None:
 
 
 def test_growing_queue_is_worse() -> None:
-    waiting = [replace(one, queued=150 if one.schedule_version else 10) for one in rows()]
+    waiting = [replace(row, queued=150 if row.schedule_version else 10) for row in rows()]
     result = judge_case(case({"a": waiting}, {"b": rows(has=False, queued=10)}))
     assert result.health == GuardHealth.WORSE
     assert "time in queue 0.1 → 1.5 s" in result.reasons[0]
@@ -109,7 +109,7 @@ def test_queries_of_an_agent_are_summed() -> None:
 
 
 def test_no_latency_without_windows() -> None:
-    silent = [replace(one, sweeps=()) for one in rows()]
+    silent = [replace(row, sweeps=()) for row in rows()]
     span = (APPLIED, APPLIED + 40 * SECOND)
     result = measure_windows({"a": silent}, {}, before=(BEGIN, APPLIED), after=span, window_us=SECOND, limits=LIMITS)
     assert set(result) == {"overflow", "queue"}

@@ -93,7 +93,7 @@ class SmallAgent:
 
     def counters(self, rows: list[dict[str, Any]]) -> Frame:
         """A COUNTERS frame; what a row leaves out is 0."""
-        empty = {one.name: "" if one.type == pa.string() else 0 for one in COUNTERS}
+        empty = {column.name: "" if column.type == pa.string() else 0 for column in COUNTERS}
         table = pa.Table.from_pylist([empty | row for row in rows], schema=COUNTERS)
         frame = self._frame(FrameKind.COUNTERS, 0, 0, body=batch_bytes(table))
         self.sent.append(frame)

@@ -103,7 +103,9 @@ def test_a_window_that_only_a_silent_agent_had_records_of_has_a_result(world: Wo
 def test_checkpoints_of_ended_agents_and_unreadable_ones_are_dropped(world: World, pairs: Pipeline) -> None:
     ended, wrong = two_agents(world, pairs)
     frames = ended.run(2, factor=1.0, final=True)
-    broken = [replace(one, extra={}) if one.kind == FrameKind.CHECKPOINT else one for one in wrong.run(1, factor=1.0)]
+    broken = [
+        replace(frame, extra={}) if frame.kind == FrameKind.CHECKPOINT else frame for frame in wrong.run(1, factor=1.0)
+    ]
     world.send(frames, broken)
     flow = world.process().state.flows[QUERY, pairs.digest]
     assert (flow.checkpoints, flow.arriving) == ({}, {})

@@ -34,7 +34,7 @@ def test_results_do_not_depend_on_load_factors_in_spark(
     agents = three_agents(world, pairs)
     other = SmallAgent("b0", "here/sliding", sliding)
     world.console.add("here/sliding", sliding, [other.name])
-    world.send(*(one.run(11) for one in [*agents, other]))
+    world.send(*(agent.run(11) for agent in [*agents, other]))
     world.drain()
     until = START_US + 11 * SECOND
     assert world.console.rows(QUERY) == expected(pairs, agents, until) != []
@@ -142,17 +142,17 @@ def test_expired_generation_is_dropped_everywhere_and_nothing_counts_twice(world
         found = [
             generation for generation in generations.known_generations(client, 2**52) if generation.agent == gone.name
         ]
-        assert [one.settled for one in found] == [True]
+        assert [result.settled for result in found] == [True]
         generations.mark_expired(client, found)
-        world.send(*(one.run(7) for one in rest))
+        world.send(*(agent.run(7) for agent in rest))
         assert (gone.name, gone.life) not in world.drain().state.positions
         shutil.rmtree(world.folder / "checkpoint-0")
-        world.send(*(one.run(4) for one in rest))
+        world.send(*(agent.run(4) for agent in rest))
         loop = world.drain()
         loop.publish()
-        assert loop.state.positions == {(one.name, "l1"): one.seq for one in rest}
+        assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in rest}
         assert {generation.agent for generation in generations.known_generations(client, 2**52)} == {
-            one.name for one in rest
+            agent.name for agent in rest
         }
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
 

@@ -46,7 +46,7 @@ DOCUMENT: dict[str, Any] = {
 
 
 def joining(window: dict[str, Any] | None = None, **more: Any) -> Pipeline:
-    operators = [dict(one) for one in DOCUMENT["operators"]]
+    operators = [dict(operator) for operator in DOCUMENT["operators"]]
     operators[0] = {"id": "window", "expression": {**operators[0]["expression"], **(window or {})}}
     operators[2] = {"id": "answer", "expression": {**operators[2]["expression"], **more}}
     return Pipeline.parse({**DOCUMENT, "operators": operators})

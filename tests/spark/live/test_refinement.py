@@ -28,7 +28,7 @@ QUERY, PLAN, FLOW = "here/q", "p1", ("here/q", "p1")
 NAMES, COSTS = ["window", "good", "pairs"], [1e-6, 4e-6, 20e-6]
 GROUP_COST_S, KEYS, RELAY, WINDOW_S = 50e-6, 300.0, 0.5, 10
 BYTES = [86, 94, 94, 40]  # before the first operator and after each
-ROW: dict[str, Any] = {one.name: "x" if one.type == pa.string() else 0 for one in COUNTERS} | {
+ROW: dict[str, Any] = {column.name: "x" if column.type == pa.string() else 0 for column in COUNTERS} | {
     "query": QUERY,
     "plan": PLAN,
 }
@@ -171,7 +171,7 @@ def test_versions_and_plans_never_mix() -> None:
     new = chain(20, moving(), first=60, config_version=2, granted_cpu_ns=90_000_000)
     twice = new.set_column(new.schema.get_field_index("cpu_ns"), "cpu_ns", pa.compute.multiply(new["cpu_ns"], 2))
     other = chain(60, moving(), n=40, plan="p2")
-    found = learned(*(told_by("a1", one) for one in (old, twice, other)), last=79)
+    found = learned(*(told_by("a1", row) for row in (old, twice, other)), last=79)
     rows = rows_of(found)
     assert rows["good"]["config_version"] == 1
     assert rows["good"]["cost_s"] == pytest.approx(COSTS[1], rel=1e-3)

@@ -46,8 +46,8 @@ def test_checkpoints_of_agents_lie_in_the_file_of_the_step_that_changed_them(tmp
 
 def test_counters_of_before_queues_are_read(tmp_path: Path) -> None:
     made = state_with({10: 1})
-    older = pa.schema([one for one in EPOCHS if one.name != "records_queued"])
-    row = {one.name: "x" if one.type == pa.string() else one.type == pa.bool_() or 7 for one in older}
+    older = pa.schema([column for column in EPOCHS if column.name != "records_queued"])
+    row = {column.name: "x" if column.type == pa.string() else column.type == pa.bool_() or 7 for column in older}
     made.counters = pa.Table.from_pylist([row], schema=older)
     StateStore(tmp_path).save(made)
     loaded = StateStore(tmp_path).load()

@@ -23,7 +23,9 @@ from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
 
 MINUTE = 60 * SECOND
-ROW: dict[str, Any] = {one.name: "x" if one.type == pa.string() else 0 for one in COUNTERS} | {"load_factor": 1.0}
+ROW: dict[str, Any] = {column.name: "x" if column.type == pa.string() else 0 for column in COUNTERS} | {
+    "load_factor": 1.0
+}
 
 
 def row(epoch_s: int, n: int, **more: Any) -> dict[str, Any]:
@@ -180,8 +182,8 @@ def test_queued_records_balance_the_counters_and_are_not_summed() -> None:
 def test_counters_of_agents_without_queues_are_taken(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
     world.console.add("here/pairs", pairs, ["a0"])
-    agent, one = SmallAgent("a0", "here/pairs", pairs), pairs.operators[0]
-    told = {"query": "here/pairs", "plan": pairs.digest, "operator": one.id, "fingerprint": one.fingerprint}
+    agent, operator = SmallAgent("a0", "here/pairs", pairs), pairs.operators[0]
+    told = {"query": "here/pairs", "plan": pairs.digest, "operator": operator.id, "fingerprint": operator.fingerprint}
     now = agent.counters([row(START_US // SECOND, 100, **told)])
     before = agent.counters([row(START_US // SECOND + 1, 100, **told)])
     older = table_of(before.body).select(OLDER_COUNTERS.names)
@@ -196,8 +198,8 @@ def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: Wo
     agent = SmallAgent("a0", "here/pairs", pairs)
     world.console.add("here/pairs", pairs, ["a0"])
     frames = agent.run(6, factor=0.5)
-    one = pairs.operators[1]
-    told = {"query": "here/pairs", "plan": pairs.digest, "operator": one.id, "fingerprint": one.fingerprint}
+    operator = pairs.operators[1]
+    told = {"query": "here/pairs", "plan": pairs.digest, "operator": operator.id, "fingerprint": operator.fingerprint}
     frames.append(agent.counters([row(START_US // SECOND, 100, cpu_ns=5, **told)]))
     world.send(frames)
     world.drain()

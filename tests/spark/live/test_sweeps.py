@@ -143,7 +143,7 @@ def test_plans_queries_and_streams_never_mix() -> None:
     )
     found = watermark_rows(rings, {})
     assert {flow: {(row["agent"], row["stream"], row["mean_s"]) for row in rows} for flow, rows in found.items()} == {
-        FLOW: {(agent, *one) for agent in ("a1", ALL) for one in (("probes", 1.0), ("acks", 4.0))},
+        FLOW: {(agent, *figure) for agent in ("a1", ALL) for figure in (("probes", 1.0), ("acks", 4.0))},
         (QUERY, "p2"): {("a1", "probes", 2.0), (ALL, "probes", 2.0)},
         ("here/r", PLAN): {("a1", "probes", 3.0), (ALL, "probes", 3.0)},
     }

@@ -50,10 +50,10 @@ class World:
     def put(self, frames: Sequence[Frame | bytes], like: Frame | None = None) -> None:
         """Frames straight into the streams: in any order, or bytes that are none in place of `like`."""
         with redis.Redis.from_url(self.url) as client:
-            for one in frames:
-                frame = one if isinstance(one, Frame) else like
+            for item in frames:
+                frame = item if isinstance(item, Frame) else like
                 assert frame is not None
-                data = encode_frame(one) if isinstance(one, Frame) else one
+                data = encode_frame(item) if isinstance(item, Frame) else item
                 names = {"a": frame.agent, "l": frame.life, "s": frame.seq, "k": frame.kind.value}
                 fields = {"f": data, **names, "q": frame.query, "p": frame.plan, "e": frame.entry}
                 number = broker.partition_of(frame.agent)

@@ -28,10 +28,10 @@ def record(number: int, frames: int = 1, size: int = 0, writer: str = "w") -> Wa
 def sent(spool: Spool, most_bytes: int = 2**30) -> list[tuple[int, str, str]]:
     found = []
     for seq, data in spool.unsent(most_bytes):
-        (one, _), *others = decode_frames(data)
+        (first, _), *others = decode_frames(data)
         assert not others
-        assert one.seq == seq
-        found.append((seq, one.query, one.life))
+        assert first.seq == seq
+        found.append((seq, first.query, first.life))
     return found
 
 

@@ -28,9 +28,11 @@ def values(tables: list[pa.Table]) -> list[int]:
 def told(items) -> list:
     """Numbers of records and watermarks, in order."""
     return [
-        one
+        record
         for item in items
-        for one in (item.table["n"].to_pylist() if isinstance(item, QueuedRecords) else [f"mark {item.watermark_us}"])
+        for record in (
+            item.table["n"].to_pylist() if isinstance(item, QueuedRecords) else [f"mark {item.watermark_us}"]
+        )
     ]
 
 
@@ -125,10 +127,10 @@ def test_changes_of_epochs_rebuild_the_queue_and_marks_are_never_early(script, p
         assert queue.records == came - taken
         if out:
             assert out[-1] == max(mark for mark, before in due if before <= taken)
-        assert told(queue.items()) == [one for one in told(queue.items()) if isinstance(one, str) or one >= taken], (
-            "nothing comes back"
-        )
-    assert len(told(queue.items())) - sum(isinstance(one, QueuedMark) for one in queue.items()) == came - taken
+        assert told(queue.items()) == [
+            entry for entry in told(queue.items()) if isinstance(entry, str) or entry >= taken
+        ], "nothing comes back"
+    assert len(told(queue.items())) - sum(isinstance(item, QueuedMark) for item in queue.items()) == came - taken
 
 
 def deadlines(watermark_us: int, before_us: int, arrived_us: int) -> list[int]:
@@ -141,8 +143,8 @@ def test_sweeps_are_the_deadlines_that_a_mark_passed():
     assert deadlines(19, 11, arrived_us=19) == []
     assert deadlines(20, 11, arrived_us=23) == [20]
     assert deadlines(45, 20, arrived_us=47) == [30, 40]
-    (one,) = swept_windows(QueuedMark(20, 23, 7, 0.5), 19, 10, 99)
-    assert (one.period_us, one.arrived_us, one.swept_us, one.queued, one.work_s, one.emitted_us) == (
+    (window,) = swept_windows(QueuedMark(20, 23, 7, 0.5), 19, 10, 99)
+    assert (window.period_us, window.arrived_us, window.swept_us, window.queued, window.work_s, window.emitted_us) == (
         10,
         23,
         99,

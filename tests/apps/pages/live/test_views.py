@@ -57,7 +57,7 @@ def admitted(cluster: Cluster) -> Query:
 
     query = cluster.queries.get(name="latency")
     version = query.versions.get()
-    query_start(version=version, placement={one.name: [{"node": "a"}] for one in version.operators.all()})
+    query_start(version=version, placement={operator.name: [{"node": "a"}] for operator in version.operators.all()})
     query.refresh_from_db()
     return query
 
@@ -71,7 +71,7 @@ def test_query_without_expressions_names_what_is_missing(browser: Client, cluste
 
 def test_template_becomes_a_live_query(browser: Client, cluster: Cluster) -> None:
     chosen = body(browser.get("/c/little/queries/-/live/"))
-    assert all(one.title.replace("'", "&#x27;") in chosen for one in TEMPLATES.values())
+    assert all(template.title.replace("'", "&#x27;") in chosen for template in TEMPLATES.values())
     html = body(browser.get("/c/little/queries/-/live/?template=s2s-probe"))
     assert html.count("may run at the source") == 3
     response = described(browser)
@@ -124,7 +124,7 @@ def test_results_count_dropped_records_since_the_query_started(browser: Client, 
 def test_every_template_is_executable(browser: Client, cluster: Cluster, name: str) -> None:
     template = TEMPLATES[name]
     options = '{"path": "/var/log/x.log"}' if template.collector == "log_file" else ""
-    given = {f"p_{one.name}": f"{one.default:g}" for one in template.parameters}
+    given = {f"p_{parameter.name}": f"{parameter.default:g}" for parameter in template.parameters}
     response = described(browser, name, source="from-template", options=options, **given)
     assert response.status_code == 302, body(response)
     query = cluster.queries.get(name="latency")
@@ -203,20 +203,20 @@ def test_alert_rule_is_added_fires_and_is_acknowledged(
     frames_receive([result(live.query, {AB: 5.0}, 2)])
     assert "the value is back, 5 after 30 at worst" in body(browser.get(LIVE))
     rule = AlertRule.objects.get()
-    one = f"{LIVE}rules/{rule.pk}/"
-    assert 'value="Slow links"' in body(browser.get(one))
+    address = f"{LIVE}rules/{rule.pk}/"
+    assert 'value="Slow links"' in body(browser.get(address))
     told = {"emails": "ops@example.org\nnobody", "webhooks": "ftp://x"}
-    refused = body(browser.post(one, {**RULE, **told}))
+    refused = body(browser.post(address, {**RULE, **told}))
     assert "&#x27;nobody&#x27; is not a mail address" in refused and "allowed is an address that begins" in refused
-    browser.post(one, {**RULE, "threshold": "50", "enabled": "", "emails": "ops@example.org, b@example.org"})
-    assert "ops@example.org\nb@example.org" in body(browser.get(one))
+    browser.post(address, {**RULE, "threshold": "50", "enabled": "", "emails": "ops@example.org, b@example.org"})
+    assert "ops@example.org\nb@example.org" in body(browser.get(address))
     rule.refresh_from_db()
     assert rule.emails == ["ops@example.org", "b@example.org"]
     assert (rule.threshold, rule.enabled) == (50.0, False)
     assert "Switched off" in body(browser.get(LIVE))
-    browser.post(f"{one}delete/")
+    browser.post(f"{address}delete/")
     assert not AlertRule.objects.exists()
-    assert browser.get(one).status_code == 404
+    assert browser.get(address).status_code == 404
 
 
 def test_notices_of_an_alert_are_listed(browser: Client, live: LiveQuery) -> None:

@@ -46,8 +46,8 @@ def test_agent_gets_its_own_watermarks_else_those_of_all() -> None:
     assert (config.origin, config.state) == ("spark", "rolling")
     assert config.words.startswith("Figures learned at 2 agents: watermarks of probes come after 0.6 ± 0.2 s")
     found = documents(config)
-    assert {name: one.watermarks[0].mean_s for name, one in found.items()} == {"a1": 0.6, "a2": 1.2}
-    assert {name: one.event_cost_s for name, one in found.items()} == {"a1": 80e-6, "a2": 95e-6}
+    assert {name: document.watermarks[0].mean_s for name, document in found.items()} == {"a1": 0.6, "a2": 1.2}
+    assert {name: document.event_cost_s for name, document in found.items()} == {"a1": 80e-6, "a2": 95e-6}
     assert found["a1"].operators == ()
     fleet.until(lambda: fleet.state(config)[0] == "done")
     assert fleet.holders(1) == {"a1", "a2"}
@@ -94,7 +94,7 @@ def test_proposal_keeps_operator_figures_in_force() -> None:
     fleet = fleet_of("a1").start()
     learned_receive([frame_of(fleet, rows_of(fleet.agents[0]))], fleet.now)
     config = told(fleet, sweeping("*"))
-    assert [one.id for one in documents(config)["a1"].operators] == ["window", "good", "rtt"]
+    assert [operator.id for operator in documents(config)["a1"].operators] == ["window", "good", "rtt"]
     assert documents(config)["a1"].watermarks[0].stream == "probes"
     assert ("delay of watermarks of probes", "–", "1.2 s") in config_detail(RefinedConfig.objects.get(number=2)).parts[
         0
@@ -106,9 +106,12 @@ def test_config_by_hand_includes_watermarks_on_request() -> None:
     policy_update(cluster=fleet.cluster, automatic=False)
     told(fleet, sweeping(fleet.agents[0], mean_s=0.6), sweeping("*"))
     with_it = config_create(cluster=fleet.cluster, wish=ConfigRequest({"margin": 0.96}), now=fleet.now)
-    assert {name: one.watermarks[0].mean_s for name, one in documents(with_it).items()} == {"*": 1.2, "a1": 0.6}
+    assert {name: document.watermarks[0].mean_s for name, document in documents(with_it).items()} == {
+        "*": 1.2,
+        "a1": 0.6,
+    }
     without = config_create(cluster=fleet.cluster, wish=ConfigRequest({"margin": 0.96}, learned=False), now=fleet.now)
-    assert {name: one.watermarks for name, one in documents(without).items()} == {"*": ()}
+    assert {name: document.watermarks for name, document in documents(without).items()} == {"*": ()}
 
 
 def test_invalid_watermarks_are_ignored() -> None:

@@ -178,7 +178,7 @@ class TestAgents:
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back")
         assert len(fleet.holders(2)) == 1
         assert gone not in fleet.holders(2)
-        assert any(one.startswith("canaries that left or are silent are replaced by ") for one in words(rollout))
+        assert any(word.startswith("canaries that left or are silent are replaced by ") for word in words(rollout))
 
     def test_canaries_that_never_answered_are_replaced(self) -> None:
         fleet = fleet_of().start()

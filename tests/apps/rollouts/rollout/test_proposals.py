@@ -47,11 +47,11 @@ def test_first_figures_are_proposed_and_rolled_out_automatically() -> None:
     assert config.words.startswith("Figures learned at 3 agents: ")
     assert (config.checked["health"], config.checked["parts"]) == ("good", 3)
     documents = [RefinedAdaptation.parse(part.document) for part in config.parts.all()]
-    assert {one.agent for one in documents} == {str(agent.pk) for agent in fleet.agents}
-    one = documents[0]
-    assert [operator.id for operator in one.operators] == ["window", "good", "rtt"]
-    assert (one.operators[2].cost_s, one.record_bytes) == (90e-6, (86.0, 90.0, 90.0, 60.0))
-    assert (one.fitted_records, one.fitted_cores) == ((90.0, 110.0), (0.1, 0.2))
+    assert {document.agent for document in documents} == {str(agent.pk) for agent in fleet.agents}
+    document = documents[0]
+    assert [operator.id for operator in document.operators] == ["window", "good", "rtt"]
+    assert (document.operators[2].cost_s, document.record_bytes) == (90e-6, (86.0, 90.0, 90.0, 60.0))
+    assert (document.fitted_records, document.fitted_cores) == ((90.0, 110.0), (0.1, 0.2))
     fleet.until(lambda: fleet.state(config)[0] == "done")
     assert fleet.holders(1) == {"a1", "a2", "a3"}
 
@@ -136,7 +136,7 @@ def test_newer_proposal_replaces_a_waiting_one() -> None:
     second = told(fleet, DEARER, measured_us=1_700_000_000_000_001)
     later(fleet)
     third = told(fleet, {**FIGURES, "rtt": (30e-6, 0.1, 90.0, 60.0)}, measured_us=1_700_000_000_000_002)
-    assert [fleet.state(one)[0] for one in (first, second, third) if one] == ["canary", "stopped", "waiting"]
+    assert [fleet.state(config)[0] for config in (first, second, third) if config] == ["canary", "stopped", "waiting"]
     assert Rollout.objects.get(config=second).reasons == ["c-3 replaces it"]
 
 

@@ -83,7 +83,7 @@ def test_configs_by_agent() -> None:
     assignment_set(live=fleet.live, agent=fleet.agents[2], settings=fixed_settings([1.0, 1.0, 1.0]))
     second = started(fleet)
     fleet.behaviours[2] = Behaviour(bytes_per_record=80.0)
-    waiting = {name: one for name, one in _held(fleet).items() if one.behind}
+    waiting = {name: state for name, state in _held(fleet).items() if state.behind}
     (canary,) = waiting  # sent, and not yet taken
     fleet.step()
     held = _held(fleet)
@@ -114,10 +114,10 @@ def test_saved_bytes_against_the_baselines() -> None:
     learned_receive([frame_of(fleet, [row for agent in fleet.agents for row in rows_of(agent)])])
     found = saved_bytes(fleet.cluster, [fleet.agents[0].pk])
     assert set(found) == {str(fleet.agents[0].pk)}
-    one = found[str(fleet.agents[0].pk)]
-    assert one.saved(one.all_sp) == pytest.approx(1 - 40 / 86, abs=0.1)
-    assert one.filter_src == pytest.approx(0.86 * 90.0 * one.records)
-    assert one.all_src == one.best_op == pytest.approx(0.86 * 0.1 * 60.0 * one.records)
+    state = found[str(fleet.agents[0].pk)]
+    assert state.saved(state.all_sp) == pytest.approx(1 - 40 / 86, abs=0.1)
+    assert state.filter_src == pytest.approx(0.86 * 90.0 * state.records)
+    assert state.all_src == state.best_op == pytest.approx(0.86 * 0.1 * 60.0 * state.records)
 
 
 def _held(fleet: Fleet) -> dict[str, object]:

@@ -142,7 +142,11 @@ class TestTwo:
     def test_second_rollout_waits_for_the_first(self) -> None:
         fleet = fleet_of().start()
         first, second, third = started(fleet), started(fleet), started(fleet)
-        assert [fleet.state(one.config)[0] for one in (first, second, third)] == ["canary", "waiting", "waiting"]
+        assert [fleet.state(rollout.config)[0] for rollout in (first, second, third)] == [
+            "canary",
+            "waiting",
+            "waiting",
+        ]
         fleet.until(lambda: fleet.state(second.config)[0] == "canary")
         assert (fleet.state(first.config)[0], fleet.state(third.config)[0]) == ("done", "waiting")
         rollout_roll_back(rollout=third, reason="not needed", now=fleet.now)

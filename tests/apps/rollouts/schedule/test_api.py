@@ -77,7 +77,7 @@ def test_schedule_of_an_agent_is_shown_by_epoch(api: APIClient) -> None:
     rows = epochs(agent, live, seconds=30)
     found = api.get(f"/api/v1/agents/{agent.pk}/schedule").json()
     assert (found["agent"], found["policy"], found["last_s"]) == ("a1", None, 300.0)
-    track = next(one for one in found["timeline"] if one["query"] == "s2s")
+    track = next(lane for lane in found["timeline"] if lane["query"] == "s2s")
     assert track["epochs"][0] == [rows[0].epoch_us, [[0.0, 20.0]], 0.8, 7]
     assert track["sweeps"][0] == list(next(row.sweeps[0] for row in rows if row.sweeps))
     assert found["memory"][0] == [rows[0].epoch_us, 602]

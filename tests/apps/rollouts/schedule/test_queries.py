@@ -43,7 +43,7 @@ def test_query_without_reports_has_no_figures() -> None:
 
 def test_agents_sharing_a_core_are_listed() -> None:
     agent, lives = agent_with_two()
-    assert [one.name for one in agents_scheduling(agent.cluster)] == ["a1"]
+    assert [agent.name for agent in agents_scheduling(agent.cluster)] == ["a1"]
     for live in lives:
         assignment_set(live=live, agent=agent, enabled=False)
     assert not agents_scheduling(agent.cluster)

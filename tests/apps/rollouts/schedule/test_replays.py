@@ -91,12 +91,12 @@ def test_far_windows_are_ignored_and_generations_may_begin_between_epochs() -> N
     epochs(agent, slow)
     epochs(agent, quick)
     lines = scheduled_queries([agent], {str(agent.pk): 0})[str(agent.pk)]
-    line = next(one for one in lines if one.name == "quick")
+    line = next(line for line in lines if line.name == "quick")
     rows, (sweep,) = list(line.rows), next(row.sweeps for row in line.rows if row.sweeps)
     rows[-1] = replace(rows[-1], sweeps=(sweep._replace(deadline_us=sweep.deadline_us + 10 * 365 * 86_400 * S),))
     rows[-2] = replace(rows[-2], epoch_us=rows[-3].epoch_us + S // 2)
-    found = recording_of("a1", [replace(line, rows=rows), *(one for one in lines if one.name != "quick")])
-    query = next(one for one in found.queries if one["id"] == "quick")
+    found = recording_of("a1", [replace(line, rows=rows), *(line for line in lines if line.name != "quick")])
+    query = next(query for query in found.queries if query["id"] == "quick")
     assert len(query["delays_ms"]) <= 30
     assert sum(query["arrivals"]) == 6_000
 

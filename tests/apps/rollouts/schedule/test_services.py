@@ -93,11 +93,11 @@ class TestRollout:
         assert holders(fleet, 1) == {"a1", "a2", "a3"}
         assert not fleet.versions  # nothing was said of load factors
         states = schedules_of(fleet.cluster)
-        assert {(one.config, one.wanted, one.policy, one.behind) for one in states.values()} == {
+        assert {(state.config, state.wanted, state.policy, state.behind) for state in states.values()} == {
             ("c-1", "c-1", "round-robin", False)
         }
-        assert {one.settings.policy for one in states.values()} == {"round-robin"}
-        assert {(one.config, one.behind) for one in configs_by_agent(fleet.cluster).values()} == {("c-1", False)}
+        assert {state.settings.policy for state in states.values()} == {"round-robin"}
+        assert {(state.config, state.behind) for state in configs_by_agent(fleet.cluster).values()} == {("c-1", False)}
         assert RefinedConfig.objects.get().state == "current"
 
     def test_late_windows_at_the_canary_cause_a_rollback(self) -> None:
@@ -202,7 +202,7 @@ class TestSwitch:
         fleet = fleet_of().start()
         first = schedule_switch(cluster=fleet.cluster, settings=IN_TURN, canaries=("a2",), now=fleet.now)
         assert (first.made, first.config.name, first.rollout.state) == (True, "c-1", "canary")
-        assert [one.agent.name for one in first.rollout.members.filter(stage=0)] == ["a2"]
+        assert [member.agent.name for member in first.rollout.members.filter(stage=0)] == ["a2"]
         again = schedule_switch(cluster=fleet.cluster, settings=IN_TURN, now=fleet.now)
         assert (again.made, again.config) == (False, first.config)
         other = schedule_switch(cluster=fleet.cluster, settings={"policy": "fcfs"}, now=fleet.now)

@@ -81,7 +81,9 @@ class TestHeartbeat:
         with CaptureQueriesContext(connection) as queries:
             for _ in range(5):
                 assert heartbeat(client, joined, cpu_cores=0.02).status_code == 200
-        assert not [one for one in queries.captured_queries if one["sql"].startswith("UPDATE")]
+        assert not [
+            captured_query for captured_query in queries.captured_queries if captured_query["sql"].startswith("UPDATE")
+        ]
         assert len(queries.captured_queries) == 5  # one read each
         heartbeat(client, joined, cpu_cores=0.19)
         joined.agent.refresh_from_db()
@@ -198,7 +200,7 @@ class TestHeartbeat:
         assert kept["reason"] == "y" * 400
         found = epochs_of([joined.agent.pk])[str(joined.agent.pk)]
         assert set(found) == {live.key}, "none of a query that it has no part in"
-        assert [one.epoch_us for one in found[live.key]] == [epoch(number)["e"] for number in range(1, 4)]
+        assert [row.epoch_us for row in found[live.key]] == [epoch(number)["e"] for number in range(1, 4)]
 
     def test_schedule_report_is_kept(self) -> None:
         live, (joined,) = live_at(probing(), "a1")
@@ -252,7 +254,7 @@ class TestHeartbeat:
         finally:
             config_acknowledged.disconnect(fail)
             config_acknowledged.disconnect(hear)
-        assert [(one["refined"] and 7, one["refused"] and 8) for one in told] == [
+        assert [(row["refined"] and 7, row["refused"] and 8) for row in told] == [
             (None, None),
             (7, None),
             (7, 8),

@@ -28,7 +28,7 @@ def rows(since: int, until: int) -> list[EpochRow]:
 
 
 def numbers(found: list[EpochRow]) -> list[int]:
-    return [(one.epoch_us - BEGIN) // S for one in found]
+    return [(stored.epoch_us - BEGIN) // S for stored in found]
 
 
 def test_rows_are_read_back_unchanged() -> None:

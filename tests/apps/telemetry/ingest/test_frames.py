@@ -340,7 +340,7 @@ def test_only_a_relay_is_authorised_for_agents_of_its_cluster(live: Given) -> No
     assert post(its, counted(relay, 1, of, extra={"origin": child})).status_code == 200
     with CaptureQueriesContext(connection) as queries:
         assert post(its, counted(relay, 2, of, extra={"origin": child})).status_code == 200
-    assert [one["sql"] for one in queries.captured_queries] == []
+    assert [captured_query["sql"] for captured_query in queries.captured_queries] == []
     agent.agent.delete()
     directory.forget_facts()
     assert post(its, counted(relay, 3, of, extra={"origin": child})).status_code == 200

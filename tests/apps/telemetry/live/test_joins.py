@@ -37,7 +37,7 @@ def body(join: dict[str, Any] = JOIN, *, reads: tuple[str, ...] = ("window", "re
 
     def operator(name: str, expression: dict[str, Any], *inputs: str) -> dict[str, Any]:
         statistics = {"selectivity": 0.5, "cycles_per_event": 1_000}
-        entries = [{"from": one, **statistics} for one in inputs]
+        entries = [{"from": source, **statistics} for source in inputs]
         return {"id": name, "kind": expression["op"], "expression": expression, "inputs": entries}
 
     window = operator("window", {"op": "window", "size_s": 10}, "probes")
@@ -173,7 +173,7 @@ def test_rest_shows_the_joined_stream_and_where_the_join_runs(api: APIClient) ->
 
 def test_statistics_of_a_join_cover_both_inputs() -> None:
     live, _ = live_at(joining())
-    (operator,) = [one for one in plan_operators(live) if one.name == "match"]
+    (operator,) = [plan_operator for plan_operator in plan_operators(live) if plan_operator.name == "match"]
     batches = [{"events": 100, "outputs": 40, "cycles": 5e5}] * 12
     facts = {"selectivity": 0.4, "cycles_per_event": 5e3, "whole": 12, "extrapolated": 0, "missing": 0, "ready": True}
     OperatorStatistic.objects.create(
@@ -182,4 +182,4 @@ def test_statistics_of_a_join_cover_both_inputs() -> None:
     )  # fmt: skip
     assert statistics_inherit(version=live.version, operators=[operator]) == 2
     found = OperatorInput.objects.filter(operator__name="match")
-    assert [(one.selectivity, one.events) for one in found] == [(0.4, 1200)] * 2
+    assert [(statistic.selectivity, statistic.events) for statistic in found] == [(0.4, 1200)] * 2

@@ -54,7 +54,7 @@ class TestStart:
         live, _ = live_at(probing(), "a1", retain_s=60.0)
         pipeline = Pipeline.parse(live.pipeline)
         assert (live.plan, live.source_operators) == (pipeline.digest, 3)
-        assert [one.id for one in pipeline.operators] == ["window", "good", "rtt"]
+        assert [operator.id for operator in pipeline.operators] == ["window", "good", "rtt"]
         assert live.assignments.get().settings == {}
         assert KnownPlan.objects.get().digest == live.plan
 
@@ -338,7 +338,10 @@ class TestRest:
         change = {"retain_s": 60, "assignments": [{"agent": "a2", "settings": {"method": "all-sp"}, "weight": 2}]}
         changed = api.patch(path, change, format="json", headers={"If-Match": seen["ETag"]})
         assert changed.status_code == 200, changed.json()
-        assert [(one["agent"], one["settings"], one["weight"]) for one in changed.json()["assignments"]] == [
+        assert [
+            (assignment["agent"], assignment["settings"], assignment["weight"])
+            for assignment in changed.json()["assignments"]
+        ] == [
             ("a1", fixed_settings([1.0, 1.0, 0.5]), 1.0),
             ("a2", {"method": "all-sp"}, 2.0),
         ]
@@ -370,7 +373,7 @@ class TestRest:
         probing(expressions={**EXPRESSIONS, "rtt": exact})
         says = api.get("/api/v1/live-queries/check?cluster=eu-1&query=s2s").json()
         assert (says["source"], says["source_operators"]) == ("probes", 2)
-        assert [(one["id"], one["allowed"], one["rule"]) for one in says["operators"]] == [
+        assert [(operator["id"], operator["allowed"], operator["rule"]) for operator in says["operators"]] == [
             ("window", True, None),
             ("good", True, None),
             ("rtt", False, 1),
