@@ -116,9 +116,10 @@ def _purchase(choice: dict[str, Any], growth: str, currency: str) -> str:
             f"The present nodes keep every objective at {growth} load with any one node lost "
             "once operators are placed anew: buy none."
         )
-    nodes = mix_text(choice["counts"])
+    mix = mix_text(choice["counts"])
+    nodes = f"{mix} node" if choice["nodes"] == 1 else f"{mix} nodes"
     if choice["cost_per_hour"] is not None:
-        nodes = f"{nodes} for {money(choice['cost_per_hour'], currency)} per hour"
+        nodes = f"{nodes} for {money(choice['cost_per_hour'], currency)} more per hour"
     if choice["beyond"]:
         return (
             f"Buy {nodes}: all but {beyond} then hold at {growth} load with any one node lost, "

@@ -182,7 +182,7 @@ def test_silent_agent_shows_its_last_state(browser: Client, core: tuple[Agent, l
     epochs_with(agent, lives[0])
     Agent.objects.filter(pk=agent.pk).update(last_seen=timezone.now() - timedelta(minutes=3))
     html = body(browser.get(SCHEDULE))
-    assert "edge-1 does not report since" in html
+    assert "edge-1 has not reported since" in html
     assert "probes: had the core" in html
 
 
