@@ -320,10 +320,14 @@ def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
     least, moves = min(candidate.whole for candidate in search.candidates)
     if least >= value * (1.0 - _TIE):
         return None
-    unit = " s" if search.goal.kind == "worst" else " of its objective"
+    if search.goal.kind == "worst":
+        return (
+            f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
+            f"{value:.4g} s: for less than {100 * share:g} % no more are made."
+        )
     return (
         f"With {moves} moves instead of {best.candidate.moves} the worst would be {least:.4g} instead of "
-        f"{value:.4g}{unit}: for less than {100 * share:g} % no more are made."
+        f"{value:.4g} of its objective: for less than {100 * share:g} % no more are made."
     )
 
 
@@ -346,18 +350,22 @@ def _few_words(search: PlacementSearch, moves: list[dict[str, Any]]) -> str | No
 
 
 def _alone_words(bottleneck: dict[str, Any], kind: str) -> str:
-    words = (
+    sentences = [
         f"Operator {bottleneck['operator']} alone on the best core it may use takes {bottleneck['own_s']:.3g} s: "
         "no placement of it in one piece is faster."
-    )
+    ]
     if bottleneck["load_share"] > 1.0:
-        words += f" Its mean load is {bottleneck['load_share']:.2f} of that core's capacity, so it never catches up."
-    if bottleneck["split_value"] is not None:
-        unit = " s" if kind == "worst" else " of its objective"
-        parts, value = bottleneck["parts"], bottleneck["split_value"]
-        words += f" Split into {parts} parts it would be {value:.3g}{unit}; may_split does not list it."
+        share = f"{bottleneck['load_share']:.2f}"
+        sentences.append(f"Its mean load is {share} of that core's capacity, so it never catches up.")
+    parts, value = bottleneck["parts"], bottleneck["split_value"]
+    if value is not None and kind == "worst":
+        sentences.append(f"Split into {parts} parts it would be {value:.3g} s; may_split does not list it.")
+    elif value is not None:
+        sentences.append(
+            f"Split into {parts} parts it would be {value:.3g} of its objective; may_split does not list it."
+        )
     elif bottleneck["stateless"] is False:
-        words += " It has state and cannot be split."
+        sentences.append("It has state and cannot be split.")
     elif bottleneck["stateless"] is None:
-        words += " Whether it has state is not known; a stateless operator could be split."
-    return words
+        sentences.append("Whether it has state is not known; a stateless operator could be split.")
+    return " ".join(sentences)

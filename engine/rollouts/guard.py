@@ -177,8 +177,9 @@ def judge_case(case: GuardCase) -> CaseVerdict:
 
 
 def _epochs_needed_text(case: GuardCase, epochs: int) -> str:
-    whole = f", in whole windows of {case.window_us / 1e6:g} s" if case.window_us > EPOCH_US else ""
-    return f"{case.query}: {epochs} more epochs are needed{whole}"
+    if case.window_us > EPOCH_US:
+        return f"{case.query}: {epochs} more epochs are needed, in whole windows of {case.window_us / 1e6:g} s"
+    return f"{case.query}: {epochs} more epochs are needed"
 
 
 def _is_over(case: GuardCase, epochs: int) -> bool:
@@ -200,11 +201,10 @@ def _verdict(
         return GuardHealth.WORSE, tuple(_measure_text(case, sides, measure) for measure in worse)
     unsure = [measure for measure in measures.values() if measure.is_doubtful]
     if unsure:
-        ending = f", and passes after {epochs} epochs" if _is_over(case, epochs) else ""
-        texts = tuple(
-            f"{_measure_text(case, sides, measure)}; possibly {_chance_text(measure)}{ending}" for measure in unsure
-        )
-        return (GuardHealth.HEALTHY if _is_over(case, epochs) else GuardHealth.WAITING), texts
+        texts = tuple(f"{_measure_text(case, sides, measure)}; possibly {_chance_text(measure)}" for measure in unsure)
+        if _is_over(case, epochs):
+            return GuardHealth.HEALTHY, tuple(f"{text}, and passes after {epochs} epochs" for text in texts)
+        return GuardHealth.WAITING, texts
     if len(measures) == 1 and case.control and not _is_over(case, epochs):
         return GuardHealth.WAITING, (f"{case.query}: no agent of the control can be compared yet",)
     if len(measures) == 1:

@@ -175,8 +175,9 @@ def trust_note(accuracy: QueryAccuracy) -> str:
         return f"{accuracy.query.name}: too few intervals to say"
     if accuracy.trust.factor <= 1.0:
         return f"{accuracy.query.name}: intervals as stated"
-    borrowed = ", by the cluster's past" if accuracy.trust_of == "cluster" else ""
-    return f"{accuracy.query.name}: intervals {factor(accuracy.trust.factor)} as wide{borrowed}"
+    if accuracy.trust_of == "cluster":
+        return f"{accuracy.query.name}: intervals {factor(accuracy.trust.factor)} as wide, by the cluster's past"
+    return f"{accuracy.query.name}: intervals {factor(accuracy.trust.factor)} as wide"
 
 
 def _signed(bias: float | None) -> Quantity:

@@ -196,9 +196,10 @@ class FleetImport(ClusterPage):
 
 
 def _summary(result: ImportResult) -> str:
-    verb = "would be " if result.dry_run else ""
-    parts = [f"{len(result.created)} {verb}created", f"{len(result.updated)} {verb}changed"]
-    return f"{', '.join(parts)}, {len(result.unchanged)} unchanged."
+    created, updated, unchanged = len(result.created), len(result.updated), len(result.unchanged)
+    if result.dry_run:
+        return f"{created} would be created, {updated} would be changed, {unchanged} unchanged."
+    return f"{created} created, {updated} changed, {unchanged} unchanged."
 
 
 class PoolCrud(Crud):

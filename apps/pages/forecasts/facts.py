@@ -100,11 +100,12 @@ def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[flo
         Series("alt", "At the 90% band", y=_daily(curves["high"], per_day, top)),
         Series("estimate", "At the expected load", y=_daily(curves["mean"], per_day, top)),
     ]
-    cut = f"; drawn up to {seconds(top)}" if facts["worst_high_s"] > top else ""
     finding = (
         f"{facts['query']}: at most {seconds(facts['worst_mean_s'])} at the expected load and "
-        f"{seconds(facts['worst_high_s'])} at the band, against {seconds(bound_s)}{cut}."
+        f"{seconds(facts['worst_high_s'])} at the band, against {seconds(bound_s)}."
     )
+    if facts["worst_high_s"] > top:
+        finding = f"{finding} Drawn up to {seconds(top)}."
     marks = []
     first = facts["first_high"] or facts["first_mean"]
     if first:
@@ -139,10 +140,13 @@ def history_chart(history: LoadHistory) -> Chart:
     sums = np.where(measured, padded, 0.0).sum(axis=1)
     counts = measured.sum(axis=1)
     means = [float(s / n) if n else None for s, n in zip(sums, counts, strict=True)]
-    shown = "" if not history.missing else f", {percent(history.missing / history.buckets)} of it unknown"
+    finding = f"Load of {history.source_id}: {rate(history.mean_eps)} on average."
+    if history.missing:
+        unknown = percent(history.missing / history.buckets)
+        finding = f"Load of {history.source_id}: {rate(history.mean_eps)} on average, {unknown} of it unknown."
     return Chart(
         id="history",
-        finding=f"Load of {history.source_id}: {rate(history.mean_eps)} on average{shown}.",
+        finding=finding,
         unit="/s",
         x=time_axis(history.starts_at, float(history.bucket_s * size), len(means)),
         series=[Series("load", "Events per second", y=means, ink="c-estimate")],

@@ -41,10 +41,15 @@ def latency_chart(row: QueryEstimate) -> Chart | None:
         level = percent((row.result or {}).get("level", 0.9))
         series.append(Series("band", f"{level} interval", low=curves["low_s"], high=curves["high_s"]))
     series.append(Series("estimate", "Estimate", y=estimate))
-    against = f" against an objective of {seconds(row.bound_s)}" if row.bound_s else ""
+    highest = seconds(max(estimate, default=0.0))
+    finding = f"Latency over the estimated horizon: at most {highest}."
+    if row.bound_s:
+        finding = (
+            f"Latency over the estimated horizon: at most {highest} against an objective of {seconds(row.bound_s)}."
+        )
     return Chart(
         id="latency",
-        finding=f"Latency over the estimated horizon: at most {seconds(max(estimate, default=0.0))}{against}.",
+        finding=finding,
         unit="s",
         x=elapsed_axis(step_s),
         series=series,
@@ -164,12 +169,12 @@ class PlanPicture:
         return dag_picture([*self._sources(), *map(self._node, self.operators)], self._edges(), self._label())
 
     def _label(self) -> str:
-        words = f"Operators of {self.detail.query.name}, from its sources to its results."
+        sentences = [f"Operators of {self.detail.query.name}, from its sources to its results."]
         if self.hops:
-            words += f" The worst path takes {seconds(self.detail.result.get('worst_s'))}."
+            sentences.append(f"The worst path takes {seconds(self.detail.result.get('worst_s'))}.")
         if self.detail.bottleneck_operator:
-            words += f" {self.detail.bottleneck_operator} is the bottleneck."
-        return words
+            sentences.append(f"{self.detail.bottleneck_operator} is the bottleneck.")
+        return " ".join(sentences)
 
     def _sources(self) -> list[DagNode]:
         names = dict.fromkeys(

@@ -137,8 +137,9 @@ class StreamCard:
         if number is None:
             return "none yet"
         took_s = self.said.get("batch_s")
-        took = f", took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}" if took_s is not None else ""
-        return f"{count(number)}{took}"
+        if took_s is None:
+            return count(number)
+        return f"{count(number)}, took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}"
 
     @property
     def engine(self) -> str:

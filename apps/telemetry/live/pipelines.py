@@ -18,6 +18,7 @@ from apps.telemetry.models import KnownPlan, TelemetrySource
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import partial_schema
 from engine.errors import DocumentError
+from engine.words import counted
 
 __all__ = ["Executable", "executable_of", "partials_schema", "pipeline_by_digest", "records_schema"]
 
@@ -88,13 +89,16 @@ def _read(operator: Operator, faults: list[Fault]) -> int | None:
         other = next((row for row in reversed(inputs) if row.upstream_id is None and row.source_id == stream), None)
         main = [row for row in inputs if row is not other]
         if other is None:
-            said = f"operator {operator.name!r} joins the stream {stream!r} and does not read it"
-            faults.append(Fault(operator.name, f"{said}; allowed: a second input from {stream!r}"))
+            message = (
+                f"operator {operator.name!r} joins the stream {stream!r} and does not read it; "
+                f"allowed: a second input from {stream!r}"
+            )
+            faults.append(Fault(operator.name, message))
     if len(main) != 1:
-        beside = f", and one from {stream!r}" if stream is not None else ""
-        faults.append(
-            Fault(operator.name, f"operator {operator.name!r} has {len(inputs)} inputs; allowed: one{beside}")
-        )
+        message = f"operator {operator.name!r} has {counted(len(inputs), 'input')}; allowed: one"
+        if stream is not None:
+            message = f"{message}, and one from {stream!r}"
+        faults.append(Fault(operator.name, message))
         return None
     return main[0].upstream_id
 

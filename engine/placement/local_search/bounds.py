@@ -13,6 +13,7 @@ from engine.compiler import compiled
 from engine.errors import Fault, InfeasibleError
 from engine.placement.local_search.state import BoolArray, SearchArrays, scan
 from engine.placement.problem import PlacementProblem
+from engine.words import counted
 
 __all__ = ["Bound", "feasible_cores", "lower_bound", "refuse_impossible"]
 
@@ -278,9 +279,10 @@ class _Component:
         names = _listed(self.items)
         if self.steps > _STEPS:
             message = f"no placement was found that keeps apart the items {names}"
-        else:
+        elif self.problem.max_moves is None:
             message = f"items {names} cannot be kept apart as demanded"
-            message += f" with {most} moves" if self.problem.max_moves is not None else ""
+        else:
+            message = f"items {names} cannot be kept apart as demanded with {counted(most, 'move')}"
         raise InfeasibleError(message, [Fault("apart", message)])
 
     def _place(self, nodes: dict[int, int], moves: int) -> dict[int, int] | None:
