@@ -1,0 +1,128 @@
+"""Findings of what-ifs: each case is a sentence that agrees with its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.fleet.models import Cluster
+from apps.pages.provisioning.results import (
+    CheapestMixAnswer,
+    FrontAnswer,
+    PoolSizeAnswer,
+    ScenariosAnswer,
+    SurvivalAnswer,
+)
+from apps.planning.models import WhatIf
+
+
+def text(kind: Any, answer: dict[str, Any], **options: Any) -> str:
+    found = kind(WhatIf(cluster=Cluster(currency="EUR"), options=options), answer).sentence
+    return found.replace("\u00a0", " ").replace("<b>", "").replace("</b>", "")
+
+
+_POOL = {"most": 8, "added": 1, "cost_per_hour": 2.82, "complete": True, "least": 2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"nodes": 3}, "3 nodes keep every objective with any one lost, for € 2.82 per hour; 1 more than now."),
+        (
+            {"nodes": 1, "added": -2, "cost_per_hour": None},
+            "1 node keeps every objective with any one lost; 2 fewer than now.",
+        ),
+        (
+            {"nodes": 3, "added": 0, "beyond": [{"message": "q is too slow"}]},
+            "3 nodes keep all but 1 objective with any one lost, for € 2.82 per hour; they are there already. "
+            "It cannot be kept: q is too slow.",
+        ),
+        ({"nodes": None}, "No pool of up to 8 nodes keeps every objective."),
+        (
+            {"nodes": 3, "splits": {"a": 2, "b": 3}, "complete": False},
+            "3 nodes keep every objective with any one lost, for € 2.82 per hour; 1 more than now. "
+            "Split: a in 2 parts and b in 3 parts. "
+            "The time was over before smaller numbers had all been tried; at least 2 by bound.",
+        ),
+    ],
+)
+def test_smallest_pool_says_what_it_keeps(answer: dict[str, Any], expected: str) -> None:
+    assert text(PoolSizeAnswer, {**_POOL, **answer}) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            {"counts": {"small": 2, "large": 1}, "cost_per_hour": 1.5, "proven": True},
+            "With 2 small and 1 large for € 1.50 per hour every objective holds; "
+            "every cheaper mix is proven too small.",
+        ),
+        (
+            {"counts": {"small": 0}, "cost_per_hour": 0.0, "proven": True},
+            "No new node is needed to keep every objective.",
+        ),
+        ({"counts": None, "message": "no mix within the limits keeps it"}, "No mix within the limits keeps it."),
+    ],
+)
+def test_cheapest_mix_says_what_to_buy(answer: dict[str, Any], expected: str) -> None:
+    assert text(CheapestMixAnswer, answer) == expected
+
+
+def scenario(name: str, *, holds: bool, price: float | None = None) -> dict[str, Any]:
+    kept = {"kept": ["q"]} if holds else {"broken": ["q"]}
+    return {"name": name, "node_count": 2, "cost_per_hour": price, **kept}
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "expected"),
+    [
+        ([scenario("a", holds=False)], "The scenario does not keep every objective."),
+        ([scenario("a", holds=False), scenario("b", holds=False)], "None of 2 scenarios keeps every objective."),
+        ([scenario("a", holds=True)], "a keeps every objective."),
+        ([scenario("a", holds=True), scenario("b", holds=True)], "a and b keep every objective."),
+        (
+            [scenario("a", holds=True, price=2.0), scenario("b", holds=False)],
+            "Only a keeps every objective, for € 2.00 per hour.",
+        ),
+        (
+            [scenario("a", holds=True, price=2.0), scenario("b", holds=True, price=1.0)],
+            "2 of 2 keep every objective; b is the cheapest of them, at € 1.00 per hour.",
+        ),
+    ],
+)
+def test_scenarios_say_which_of_them_hold(scenarios: list[dict[str, Any]], expected: str) -> None:
+    assert text(ScenariosAnswer, {"scenarios": scenarios}) == expected
+
+
+def loss(node: str, *breaks: str, infeasible: bool = False) -> dict[str, Any]:
+    return {"node": node, "breaks": list(breaks), "infeasible": {"message": "no place"} if infeasible else None}
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([loss("a"), loss("b")], "The loss of any one of 2 nodes breaks no objective."),
+        ([loss("a", "q"), loss("b")], "1 of 2 nodes breaks an objective when lost: a, and with it q."),
+        (
+            [loss("a", "q"), loss("b", "q", "r")],
+            "2 of 2 nodes break an objective when lost; b does most harm, to q and r.",
+        ),
+        ([loss("a", infeasible=True)], "1 of 1 node cannot be lost: what runs on a would have no place."),
+    ],
+)
+def test_survival_names_the_loss_that_does_most_harm(losses: list[dict[str, Any]], expected: str) -> None:
+    assert text(SurvivalAnswer, {"now": {"queries": {}}, "losses": losses}) == expected
+
+
+def test_front_names_its_two_ends() -> None:
+    points = [
+        {"worst_s": 4.0, "lost": None, "cost_per_hour": 1.0, "counts": {"small": 1}},
+        {"worst_s": 2.0, "lost": None, "cost_per_hour": 3.0, "counts": {"small": 3}},
+    ]
+    assert text(FrontAnswer, {"points": []}) == "No mix of these types can be placed."
+    assert text(FrontAnswer, {"points": points[:1]}).startswith("One mix is worth having: 4 s for € 1.00 of new nodes")
+    assert text(FrontAnswer, {"points": points}) == (
+        "From 4 s for € 1.00 of new nodes per hour to 2 s for € 3.00: 2 mixes worth having."
+    )

@@ -1,0 +1,54 @@
+"""Sentences made of templates: one line, names escaped; and the filters that write numbers and names."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from django.template import engines
+
+from apps.ui.sentences import sentence
+
+
+def finding(**facts: object) -> str:
+    defaults = {"cluster": None, "running": [1], "rows": [1], "judged": [], "held": 0, "breached": [], "risky": []}
+    return sentence("pages/overview/sentences/finding.html", findings=SimpleNamespace(**{**defaults, **facts}))
+
+
+def row(name: str) -> SimpleNamespace:
+    return SimpleNamespace(query=SimpleNamespace(name=name), bound_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"running": []}, "No query runs here yet."),
+        ({"running": [1, 2], "rows": []}, "2 queries have not been estimated yet."),
+        (
+            {"judged": [1, 2], "held": 1, "breached": [row("a")]},
+            "1 of 2 objectives hold. <b>a</b> is over its objective.",
+        ),
+        (
+            {"judged": [1, 2], "breached": [row("a"), row("b")]},
+            "0 of 2 objectives hold. <b>a</b> and <b>b</b> are over their objectives.",
+        ),
+        (
+            {"judged": [1], "risky": [row("a<b")], "risky_high": "10.4 s"},
+            "<b>a&lt;b</b> may go over, up to 10.4 s of 10\u00a0s.",
+        ),
+        (
+            {"judged": [row("a")], "held": 1, "least_headroom": (5.0, 0.5)},
+            "The objective holds. Least headroom: <b>5\u00a0s</b>, a (50% of its objective).",
+        ),
+    ],
+)
+def test_finding_is_one_line_that_agrees_with_its_numbers(facts: dict[str, object], expected: str) -> None:
+    assert finding(**facts) == expected
+
+
+def test_filters_write_numbers_with_nouns_and_names_in_a_row() -> None:
+    template = engines["django"].from_string(
+        '{% load ui %}{{ n|counted:"node" }}, {{ n|counted:"query,queries" }}; {{ names|listed }}; {{ names|listed:9 }}'
+    )
+    assert template.render({"n": 1, "names": ["a"]}) == "1 node, 1 query; a; a"
+    assert template.render({"n": 2, "names": list("abcd")}) == "2 nodes, 2 queries; a, b and 2 more; a, b, c and d"
