@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,11 +177,11 @@ def order_moves(coarse: Deployment, goal: Goal, changes: dict[str, tuple[Replica
         name = min(_next(cores, left), key=lambda name: cores.after(name, *left[name]))
         old, new = left.pop(name)
         before = cores.worst_s.copy()
-        why = _why(cores, name, old, new)
+        relief = _relief(cores, name, old, new)
         cores.apply(name, old, new)
         operator = coarse.operators[coarse.operator_index[name]]
-        tail = _effect(cores, before, name, old, new)
-        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), f"{why}{tail}"))
+        why = "; ".join(_effects(cores, before, relief, cores.delta(name, old, new)))
+        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), why))
     return steps
 
 
@@ -194,8 +194,8 @@ def _next(cores: _Cores, left: dict[str, tuple[Replicas, Replicas]]) -> list[str
     return list(dict.fromkeys([*relieving[:_LOOKED_AT], *list(left)[:_LOOKED_AT]]))[:_LOOKED_AT]
 
 
-def _why(cores: _Cores, name: str, old: Replicas, new: Replicas) -> str:
-    """Relief of the core that gains most; empty for an operator that had no place."""
+def _relief(cores: _Cores, name: str, old: Replicas, new: Replicas) -> tuple[int, float] | None:
+    """The core that gains most, and the share of its load that goes; None for an operator that had no place."""
     gone = {core: -share for core, share in cores.delta(name, old, new).items() if share < 0.0}
     row = cores.row(name)
     shares = {
@@ -203,28 +203,34 @@ def _why(cores: _Cores, name: str, old: Replicas, new: Replicas) -> str:
         for core, share in gone.items()
         if cores.load[core].sum() > 0.0
     }
-    if not shares:
-        return ""
-    core = max(shares, key=lambda c: (cores.worst_s[c], shares[c]))
-    return f"takes {shares[core]:.2f} of {cores.names[core]}'s load away"
+    return max(shares.items(), key=lambda item: (cores.worst_s[item[0]], item[1]), default=None)
 
 
-def _effect(cores: _Cores, before: FloatArray, name: str, old: Replicas, new: Replicas) -> str:
-    """Effect on the Mace of the core relieved most, and on the load of the core joined."""
-    delta = cores.delta(name, old, new)
-    words = []
+def _effects(
+    cores: _Cores, before: FloatArray, relief: tuple[int, float] | None, delta: Mapping[int, float]
+) -> Iterator[str]:
+    """Clauses on the load taken away, the Mace of the core relieved most, and the load of the core joined."""
     gone = [core for core, share in delta.items() if share < 0.0]
-    if gone:
-        core = max(gone, key=lambda c: before[c] - cores.worst_s[c])
-        if before[core] - cores.worst_s[core] > 1e-6:
-            words.append(f", whose longest delay falls from {before[core]:.3g} s to {cores.worst_s[core]:.3g} s")
+    fallen = max(gone, key=lambda core: before[core] - cores.worst_s[core], default=None)
+    if fallen is not None and before[fallen] - cores.worst_s[fallen] <= 1e-6:
+        fallen = None
+    if relief is not None:
+        core, share = relief
+        if core == fallen:
+            yield (
+                f"takes {share:.2f} of {cores.names[core]}'s load away, "
+                f"whose longest delay falls from {before[core]:.3g} s to {cores.worst_s[core]:.3g} s"
+            )
+        else:
+            yield f"takes {share:.2f} of {cores.names[core]}'s load away"
+    if fallen is not None and (relief is None or relief[0] != fallen):
+        name = cores.names[fallen]
+        yield f"the longest delay of {name} falls from {before[fallen]:.3g} s to {cores.worst_s[fallen]:.3g} s"
     joined = [core for core, share in delta.items() if share > 0.0]
     if joined:
         peaks = {core: float((cores.load[core] / cores.budget[core].mean()).max()) for core in joined}
         core = max(joined, key=lambda c: peaks[c])
-        lead = "; " if old else ""
-        words.append(f"{lead}{cores.names[core]} goes to {peaks[core]:.2f} of its capacity at peak")
-    return "".join(words)
+        yield f"{cores.names[core]} goes to {peaks[core]:.2f} of its capacity at peak"
 
 
 def move_rows(

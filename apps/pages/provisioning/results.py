@@ -49,12 +49,6 @@ class WhatIfAnswer:
         """Operators that are to be split, in how many parts."""
         return listed([f"{name} in {parts} parts" for name, parts in self.answer.get("splits", {}).items()], 4)
 
-    @property
-    def message(self) -> str:
-        """The engine's own words, as a sentence."""
-        text = str(self.answer.get("message", "")).strip()
-        return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
-
 
 def first_known(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)

@@ -63,7 +63,11 @@ def test_smallest_pool_says_what_it_keeps(answer: dict[str, Any], expected: str)
             {"counts": {"small": 0}, "cost_per_hour": 0.0, "proven": True},
             "No new node is needed to keep every objective.",
         ),
-        ({"counts": None, "message": "no mix within the limits keeps it"}, "No mix within the limits keeps it."),
+        (
+            {"counts": None, "complete": True, "proofs": [{"message": "q is late"}]},
+            "No mix within the limits keeps every objective. The nearest does not do: q is late.",
+        ),
+        ({"counts": None, "complete": False}, "No mix among those looked at keeps every objective."),
     ],
 )
 def test_cheapest_mix_says_what_to_buy(answer: dict[str, Any], expected: str) -> None:
