@@ -16,6 +16,7 @@ from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
 from engine.errors import Fault
 from engine.fields import NumberSeries
+from engine.words import listed
 
 __all__ = [
     "ArrivalCreateSerializer",
@@ -169,7 +170,7 @@ class ArrivalCreateSerializer(StrictSerializer):
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in self._OF_KIND if kind in values]
         if len(kinds) != 1:
-            named = " and ".join(kinds) or "none of them"
+            named = listed(kinds) or "none of them"
             raise serializers.ValidationError(f"give exactly one of file, key, generator, counts; {named} is given")
         others = set(values) - self._COMMON - self._OF_KIND[kinds[0]] - {kinds[0]}
         if others:

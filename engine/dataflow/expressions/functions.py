@@ -11,6 +11,7 @@ from engine.dataflow.expressions.nodes import Call, CaseWhen, Cast, Literal, Nod
 from engine.dataflow.expressions.patterns import PatternError, fits_nothing, portable_pattern
 from engine.dataflow.types import NUMERIC, Type, timestamp_us
 from engine.errors import value_words
+from engine.words import listed
 
 __all__ = [
     "AGGREGATES",
@@ -194,7 +195,7 @@ def common_type(nodes: list[Node], by: str) -> Type:
         return Type.FLOAT64
     if not kinds:
         raise ExpressionError(f"{by} has null alone; allowed: at least one typed value")
-    raise ExpressionError(f"{by} is given {' and '.join(sorted(kinds))}; allowed: values of one type")
+    raise ExpressionError(f"{by} is given {listed(sorted(kinds))}; allowed: values of one type")
 
 
 def convert_node(node: Node, kind: Type, by: str) -> Node:
