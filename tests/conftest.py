@@ -92,6 +92,14 @@ def _redis_beside_database(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
+def _redis_client(_redis_server: str) -> Iterator[Any]:
+    import redis
+
+    with redis.Redis.from_url(_redis_server) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
 def _redis_server() -> Iterator[str]:
     url = os.environ["REDIS_URL"]
     if os.environ.get("SLUICE_TEST_REDIS_URL"):
@@ -108,12 +116,9 @@ def _redis_server() -> Iterator[str]:
 
 
 @pytest.fixture
-def redis_url(_redis_server: str) -> str:
+def redis_url(_redis_server: str, _redis_client: Any) -> str:
     """URL of an empty Redis database that belongs to this process; it is the one `settings.REDIS_URL` names."""
-    import redis as client
-
-    with client.Redis.from_url(_redis_server) as connection:
-        connection.flushdb()
+    _redis_client.flushdb()
     return _redis_server
 
 

@@ -47,6 +47,14 @@ def api(api_of: Callable[..., APIClient]) -> APIClient:
     return api_of()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_on_demand() -> None:
+    """Each test client makes a new handler, which would look through the folders of all static files."""
+    from django.conf import settings
+
+    settings.WHITENOISE_AUTOREFRESH = True
+
+
 @pytest.fixture(autouse=True)
 def _quick_passwords(settings: Any) -> None:
     """The real hash takes a tenth of a second by intention."""

@@ -9,8 +9,10 @@ import pytest
 from django.utils import timezone
 
 from apps.admission.models import AdmissionRequest
+from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.queries.models import Query
+from tests.apps.recorded import recorded
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +21,11 @@ URL = "/api/v1/admissions"
 
 
 @pytest.fixture
-def cluster() -> Any:
+def cluster() -> Cluster:
+    return recorded(_busy_cluster)
+
+
+def _busy_cluster() -> Cluster:
     cluster = small_cluster()
     start_query(cluster, "first", 0.6, "a")
     start_query(cluster, "second", 0.4, "b")

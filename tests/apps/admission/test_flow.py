@@ -22,6 +22,7 @@ from apps.admission.services import (
     admission_withdraw,
 )
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
+from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_update, node_drain, node_update
 from apps.jobs.models import JobState
 from apps.jobs.services import job_cancel
@@ -32,14 +33,19 @@ from apps.queries.models import ArrivalSeries, Query
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from engine.estimation.estimate import estimate
+from tests.apps.recorded import recorded
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def cluster() -> Any:
+def cluster() -> Cluster:
     """Node a is at 0.6, node b at 0.4."""
+    return recorded(_busy_cluster)
+
+
+def _busy_cluster() -> Cluster:
     cluster = small_cluster()
     start_query(cluster, "first", 0.6, "a")
     start_query(cluster, "second", 0.4, "b")

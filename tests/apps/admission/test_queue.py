@@ -15,6 +15,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import queue_of
 from apps.admission.services import admission_preview, admission_preview_alternative, admission_withdraw, queue_review
 from apps.estimates.refresh import refresh_paused
+from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job
 from apps.queries.arrivals.services import arrivals_create_from_counts
@@ -24,14 +25,19 @@ from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.estimation.estimate import estimate
+from tests.apps.recorded import recorded
 from tests.apps.small_cluster import body, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def cluster() -> Any:
+def cluster() -> Cluster:
     """One node at 0.6 for ever. `batch` brings 100 events/s for 20 s and half of it afterwards."""
+    return recorded(_busy_node)
+
+
+def _busy_node() -> Cluster:
     cluster = small_cluster(nodes=("a",))
     start_query(cluster, "first", 0.6, "a")
     counts = [100.0] * 20 + [30.0] * 40

@@ -11,6 +11,7 @@ from apps.accounts.models import User
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
 from tests.apps import small_cluster
+from tests.apps.recorded import recorded
 
 
 @pytest.fixture
@@ -33,6 +34,10 @@ def browser(browser_of: Callable[..., Client]) -> Client:
 @pytest.fixture
 def cluster(db: None) -> Cluster:
     """Two nodes; `calm` holds its objective, `late` misses it; estimated."""
+    return recorded(_estimated_cluster)
+
+
+def _estimated_cluster() -> Cluster:
     cluster = small_cluster.small_cluster()
     small_cluster.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
     small_cluster.start_query(cluster, "late", 1.2, "b", bound_s=2.0)

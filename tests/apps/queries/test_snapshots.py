@@ -21,6 +21,7 @@ from apps.queries.statistics import statistics_update
 from engine.admission.candidate import parse_candidate
 from engine.document.deployment import Deployment
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
+from tests.apps.recorded import recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -28,6 +29,10 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def cluster() -> Cluster:
     """Two nodes with a link, a running query, a draft, and a source nobody reads."""
+    return recorded(_linked_cluster)
+
+
+def _linked_cluster() -> Cluster:
     cluster = make_cluster()
     fleet.link_create(source=node_named(cluster, "n1"), target=node_named(cluster, "n2"), bandwidth_bytes_s=1e6)
     start(make_query(cluster, priority=2), {"parse": "n1", "count": {"node": "n2", "core": 1}})

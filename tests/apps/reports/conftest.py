@@ -14,6 +14,7 @@ from apps.reports.services import definition_create
 from apps.reports.work import write_report
 from tests.apps import small_cluster
 from tests.apps.receivers import closed_port, hook, mailbox
+from tests.apps.recorded import recorded
 
 __all__ = ["closed_port", "hook", "mailbox"]
 
@@ -21,6 +22,10 @@ __all__ = ["closed_port", "hook", "mailbox"]
 @pytest.fixture
 def cluster(db: None) -> Cluster:
     """Two nodes; `calm` holds its objective, `late` misses it."""
+    return recorded(_cluster_in_berlin)
+
+
+def _cluster_in_berlin() -> Cluster:
     cluster = small_cluster.small_cluster(time_zone="Europe/Berlin")
     small_cluster.start_query(cluster, "calm", 0.5, "a", bound_s=20.0)
     small_cluster.start_query(cluster, "late", 1.2, "b", bound_s=2.0)

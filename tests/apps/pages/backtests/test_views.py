@@ -19,6 +19,7 @@ from apps.planning.models import BacktestRun
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.planning.backtests.test_backtests import DAY, NOW, asked, history
+from tests.apps.recorded import recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +38,10 @@ FORM = {
 @pytest.fixture
 def told() -> Cluster:
     """`first` on node a; a day of records; `more` was refused at noon."""
+    return recorded(_told_cluster)
+
+
+def _told_cluster() -> Cluster:
     cluster = small_cluster.small_cluster()
     small_cluster.start_query(cluster, "first", 0.6, "a")
     history(cluster, [100.0] * 24)

@@ -17,6 +17,7 @@ from apps.planning.models import Forecast, LoadHistory
 from apps.reports.facts.forecast import forecast_facts
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
+from tests.apps.recorded import recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -26,6 +27,10 @@ SPEC = {"peak_rate_eps": 82.0, "weeks": 3, "growth_per_week": 0.06, "noise": 0.0
 
 @pytest.fixture
 def forecast(db: None) -> Cluster:
+    return recorded(_forecast_cluster)
+
+
+def _forecast_cluster() -> Cluster:
     cluster = small_cluster.small_cluster(time_zone="Europe/Berlin")
     cluster.pools.update(price_per_hour="2.0")
     small_cluster.start_query(cluster, "grows", 1.1, "a", bound_s=1.0)

@@ -19,6 +19,7 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.services import placement_live, placement_stop
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
+from tests.apps.recorded import recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -28,6 +29,10 @@ PAGE = "/c/little/placement/"
 @pytest.fixture
 def cluster(db: None) -> Cluster:
     """`first` and `second` overload node a together; b and c stand empty."""
+    return recorded(_crowded_cluster)
+
+
+def _crowded_cluster() -> Cluster:
     cluster = small_cluster.small_cluster(nodes=("a", "b", "c"))
     small_cluster.start_query(cluster, "first", 0.7, "a")
     small_cluster.start_query(cluster, "second", 0.6, "a")

@@ -26,6 +26,7 @@ from apps.queries.models import Query
 from engine.document.elements import Objective
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
+from tests.apps.recorded import recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +42,10 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fleet(db: None) -> Cluster:
     """Two nodes with a price; both queries hold, and would not on one node."""
+    return recorded(_priced_cluster)
+
+
+def _priced_cluster() -> Cluster:
     cluster = small_cluster.small_cluster()
     NodePool.objects.update(price_per_hour="0.9400")
     small_cluster.start_query(cluster, "one", 0.6, "a")

@@ -12,11 +12,16 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.services import placement_request
 from apps.queries.models import Query
 from tests.apps import small_cluster
+from tests.apps.recorded import recorded
 
 
 @pytest.fixture
 def cluster(db: None) -> Cluster:
     """Nodes a, b and c; `first` and `second` are both on a, which they overload; `third` is on b."""
+    return recorded(_crowded_cluster)
+
+
+def _crowded_cluster() -> Cluster:
     cluster = small_cluster.small_cluster(nodes=("a", "b", "c"))
     small_cluster.start_query(cluster, "first", 0.7, "a")
     small_cluster.start_query(cluster, "second", 0.6, "a")

@@ -1,0 +1,64 @@
+"""Rows that many tests begin with: the services write them once, and later tests repeat the statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from django.db import connection
+from django.db.models import Model
+
+__all__ = ["recorded"]
+
+Row = TypeVar("Row", bound=Model)
+
+
+@dataclass
+class _Recording:
+    """Statements that write, and the primary keys given out before and after them."""
+
+    sequences: dict[str, int]
+    statements: list[tuple[str, Any, bool]] = field(default_factory=list)
+    written: set[str] = field(default_factory=set)
+    row: Model | None = None
+
+    def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith(("INSERT", "UPDATE", "DELETE")):
+            self.statements.append((sql, params, many))
+        return execute(sql, params, many, context)
+
+    def fits(self) -> bool:
+        """Whether rows written now would get the primary keys that the statements name."""
+        now = _sequences()
+        return all(now.get(table) == self.sequences.get(table) for table in self.written)
+
+    def repeat(self) -> None:
+        for sql, params, many in self.statements:
+            with connection.cursor() as cursor:
+                (cursor.executemany if many else cursor.execute)(sql, params)
+
+
+_recordings: dict[Callable[[], Model], _Recording] = {}
+
+
+def recorded(build: Callable[[], Row]) -> Row:
+    """The row that `build()` returns, with all rows that it writes; they keep the times of the first call."""
+    recording = _recordings.get(build)
+    if recording is not None and recording.fits():
+        recording.repeat()
+        assert recording.row is not None
+        return type(recording.row).objects.get(pk=recording.row.pk)  # type: ignore[attr-defined,no-any-return]
+    recording = _Recording(_sequences())
+    with connection.execute_wrapper(recording):
+        row = recording.row = build()
+    recording.written = {name for name, last in _sequences().items() if recording.sequences.get(name) != last}
+    _recordings[build] = recording
+    return row
+
+
+def _sequences() -> dict[str, int]:
+    """The last primary key given out in each table."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, seq FROM sqlite_sequence")
+        return dict(cursor.fetchall())
