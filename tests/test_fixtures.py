@@ -62,3 +62,10 @@ def test_chromium_opens_a_page(browser: Any) -> None:
     page.goto("data:text/html,<h1>Sluice</h1>")
     assert page.inner_text("h1") == "Sluice"
     page.close()
+
+
+def test_group_of_a_test_reaches_the_processes(request: pytest.FixtureRequest) -> None:
+    """Else each test goes to any process, and what the tests of a file share is made in each."""
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("one process, or a choice of the caller's")
+    assert request.node.nodeid.endswith("@test_fixtures")
