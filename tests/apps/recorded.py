@@ -39,21 +39,23 @@ class _Recording:
                 (cursor.executemany if many else cursor.execute)(sql, params)
 
 
-_recordings: dict[Callable[[], Model], _Recording] = {}
+_recordings: dict[tuple[Callable[..., Model], tuple[str, ...]], _Recording] = {}
 
 
-def recorded(build: Callable[[], Row]) -> Row:
-    """The row that `build()` returns, with all rows that it writes; they keep the times of the first call."""
-    recording = _recordings.get(build)
+def recorded(build: Callable[..., Row], *arguments: str) -> Row:
+    """The row that `build(*arguments)` returns, with all rows that it writes; they keep the times of the first call."""
+    if connection.vendor != "sqlite":
+        return build(*arguments)
+    recording = _recordings.get((build, arguments))
     if recording is not None and recording.fits():
         recording.repeat()
         assert recording.row is not None
         return type(recording.row).objects.get(pk=recording.row.pk)  # type: ignore[attr-defined,no-any-return]
     recording = _Recording(_sequences())
     with connection.execute_wrapper(recording):
-        row = recording.row = build()
+        row = recording.row = build(*arguments)
     recording.written = {name for name, last in _sequences().items() if recording.sequences.get(name) != last}
-    _recordings[build] = recording
+    _recordings[build, arguments] = recording
     return row
 
 

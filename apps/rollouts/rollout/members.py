@@ -59,7 +59,7 @@ def assignments_of(config: RefinedConfig) -> list[Assignment]:
     """Assignments with a part in a configuration, at agents that adapt."""
     parts = {(part.live_id, part.agent_id): part.plan for part in config.parts.all()}
     assignments = []
-    for assignment in assignments_adapting(config.cluster_id):
+    for assignment in assignments_adapting(config.cluster_id) if parts else ():
         plan = parts.get((assignment.live_id, assignment.agent_id), parts.get((assignment.live_id, None)))
         if plan == assignment.live.plan:
             assignments.append(assignment)
@@ -147,10 +147,13 @@ def canaries_replace(rollout: Rollout, present: Collection[Any], now: datetime) 
 _NO_SCHEDULE_REPORT = ["it reports no schedule; agents of older versions do not support schedules"]
 
 
-def acknowledgements_note(row: Rollout, now: datetime) -> bool:
+def acknowledgements_note(row: Rollout, recipients: Mapping[Any, Recipient], now: datetime) -> bool:
     """Note which members applied, refused or are silent; returns whether every member that was sent the configuration
-    has acknowledged it, or was waited for long enough."""
-    reports, unable = _reports(row)
+    has acknowledged it, or was waited for long enough.
+
+    `recipients` are those of the configuration that members are given now, by agent's id.
+    """
+    reports, unable = _reports(recipients)
     members = list(row.members.filter(state__in=GIVEN, agent__in=reports).select_related("agent"))
     if not any(is_reporting(agent, now) for agent in row.config.cluster.agents.filter(enabled=True)):
         row.heard_at = now  # the console was down, or all agents are: no agent in particular is silent
@@ -162,11 +165,11 @@ def acknowledgements_note(row: Rollout, now: datetime) -> bool:
     return not any(member.state == MemberState.SENT for member in members)
 
 
-def _reports(row: Rollout) -> tuple[dict[Any, list[Mapping[str, Any]]], set[Any]]:
+def _reports(recipients: Mapping[Any, Recipient]) -> tuple[dict[Any, list[Mapping[str, Any]]], set[Any]]:
     """The last reports of recipients on their parts, by agent's id; and the ids of recipients of a schedule whose
     heartbeats report none."""
     reports, unable = {}, set()
-    for pk, recipient in recipients_of(row.given).items():
+    for pk, recipient in recipients.items():
         schedule = recipient.agent.heartbeat.get("schedule") or {}
         reports[pk] = [part.report for part in recipient.parts] + ([schedule] if recipient.schedules else [])
         if recipient.schedules and recipient.agent.heartbeat and not schedule:

@@ -17,7 +17,7 @@ from apps.rollouts.choices import ENDED, UNDER_WAY, ConfigState, MemberState, Ro
 from apps.rollouts.configs.versions import configs_announce, configs_supersede, policy_locked
 from apps.rollouts.models import RefinedConfig, Rollout
 from apps.rollouts.rollout.guard import members_notes, stage_judge
-from apps.rollouts.rollout.members import acknowledgements_note, canaries_replace, members_sync
+from apps.rollouts.rollout.members import acknowledgements_note, canaries_replace, members_sync, recipients_of
 from apps.rollouts.rollout.transitions import (
     agents_holding,
     assignments_holding,
@@ -184,19 +184,20 @@ def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
 
 
 def _step(row: Rollout, now: datetime) -> bool:
-    present = members_sync(row, now) if row.state != RolloutState.ROLLING_BACK else None
-    if present is not None and not present:
-        return _end_without_members(row, now)
-    answered = acknowledgements_note(row, now)
     if row.state == RolloutState.ROLLING_BACK:
+        answered = acknowledgements_note(row, recipients_of(row.given), now)
         return _finish_rollback(row, now) if answered else False
-    if row.state == RolloutState.CANARY and (names := canaries_replace(row, present or (), now)):
+    present = members_sync(row, now)
+    if not present:
+        return _end_without_members(row, now)
+    acknowledgements_note(row, present, now)
+    if row.state == RolloutState.CANARY and (names := canaries_replace(row, present, now)):
         event_add(row, now, f"canaries that left or are silent are replaced by {', '.join(names)}")
     if row.state in _JUDGED_STATES:
         stage_send(row, now)  # to agents that came meanwhile
     if row.state == RolloutState.PAUSED and row.verdict.get("health") == GuardHealth.WORSE:
         return False  # the verdict stands: epochs to compare with are kept for some minutes only
-    verdict = stage_judge(row, present or {}, now)
+    verdict = stage_judge(row, present, now)
     if verdict != row.verdict:
         row.verdict = verdict
         row.save(update_fields=["verdict", "updated_at"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 import redis
@@ -58,6 +59,7 @@ end
 
 
 _NAMES = tuple(field.name for field in fields(EpochRow))
+_values = attrgetter(*_NAMES)
 
 
 def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
@@ -75,7 +77,7 @@ def epochs_add(agent: str, rows: Mapping[str, Sequence[EpochRow]]) -> None:
     for query, own in given_rows.items():
         arguments += [query, len(own)]
         for row in own:
-            arguments += [row.epoch_us, json.dumps(astuple(row), separators=(",", ":"))]
+            arguments += [row.epoch_us, json.dumps(_values(row), separators=(",", ":"))]
     client = stream_client()
     client.register_script(_ADD)([_newest(agent), *(_rows(agent, query) for query in given_rows)], arguments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,6 +23,7 @@ from engine.jarvis.refined_config import RefinedAdaptation, judge_config
 from engine.klink.settings import RefinedSchedule, ScheduleSettings
 from engine.klink.settings import judge_schedule as judge_schedule
 from engine.rollouts.epochs import EpochRow, Sweep
+from tests.apps.recorded import recorded
 from tests.apps.telemetry.world import EXPRESSIONS, enrolled, live_at, probing
 
 __all__ = ["GOOD", "OLD", "Behaviour", "Fleet", "fleet_of"]
@@ -73,13 +75,15 @@ class Fleet:
     def step(self, steps: int = 1, *, advance: bool = True) -> None:
         """Five seconds pass: agents work, report, and rollouts are led on."""
         for _ in range(steps):
-            self.now += timedelta(seconds=STEP_S)
-            for agent in self.agents:
-                if agent.name not in self.silent:
-                    self._work(agent)
-                    self._report(agent)
+            self._pass(STEP_S)
             if advance:
                 rollouts_advance(self.now)
+
+    def skip(self, steps: int) -> None:
+        """The time of so many steps passes, with one report at its end."""
+        if steps:
+            self._pass(steps * STEP_S)
+            rollouts_advance(self.now)
 
     def until(self, met: Callable[[], bool], most: int = 60) -> int:
         """Step until it is so; returns how many steps it took."""
@@ -91,7 +95,7 @@ class Fleet:
 
     def start(self, warm: int = 12) -> Fleet:
         """A minute goes by before anything is rolled out."""
-        self.step(warm)
+        self.skip(warm)
         return self
 
     def state(self, config: RefinedConfig) -> tuple[str, int]:
@@ -101,11 +105,22 @@ class Fleet:
     def holders(self, version: int) -> set[str]:
         return {name for name, held in self.versions.items() if held == version}
 
-    def _work(self, agent: Agent) -> None:
+    def _pass(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+        awake = [agent for agent in self.agents if agent.name not in self.silent]
+        for agent in awake:
+            self._work(agent, seconds)
+        self._seen(*awake)
+        wanted = dict(Agent.objects.filter(pk__in=[agent.pk for agent in awake]).values_list("pk", "config_version"))
+        for agent in awake:
+            if self.reported.get(agent.name) != wanted[agent.pk]:
+                self._report(agent)
+
+    def _work(self, agent: Agent, seconds: int) -> None:
         version, schedule = self.versions.get(agent.name), self.scheduled.get(agent.name)
         does = self.behaviours.get(max(version or 0, schedule or 0), OLD)
-        begin = round((self.now.timestamp() - STEP_S + self.ahead_s.get(agent.name, 0.0)) * 1e6)
-        rows = [self._row(agent, does, begin + i * 1_000_000, version) for i in range(STEP_S)]
+        begin = round((self.now.timestamp() - seconds + self.ahead_s.get(agent.name, 0.0)) * 1e6)
+        rows = [self._row(agent, does, begin + i * 1_000_000, version) for i in range(seconds)]
         rows = [replace(row, schedule_version=schedule) for row in rows]
         epochs_add(str(agent.pk), {self.live.key: rows})
 
@@ -140,9 +155,6 @@ class Fleet:
 
     def _report(self, agent: Agent) -> None:
         agent.refresh_from_db()
-        self._seen(agent)
-        if self.reported.get(agent.name) == agent.config_version:
-            return
         config = agent_config(agent)
         queries = config["queries"]
         self.reported[agent.name] = agent.config_version
@@ -191,10 +203,11 @@ class Fleet:
             self.scheduled[agent.name] = refined.version
             self.schedules[agent.name] = document["schedule"]
 
-    def _seen(self, agent: Agent) -> None:
+    def _seen(self, *agents: Agent) -> None:
         """Heartbeats are taken by the real clock."""
-        seen = {"last_seen": self.now, "clock_offset_s": self.ahead_s.get(agent.name, 0.0)}
-        Agent.objects.filter(pk=agent.pk).update(**seen)
+        for ahead_s in {self.ahead_s.get(agent.name, 0.0) for agent in agents}:
+            alike = [agent.pk for agent in agents if self.ahead_s.get(agent.name, 0.0) == ahead_s]
+            Agent.objects.filter(pk__in=alike).update(last_seen=self.now, clock_offset_s=ahead_s)
 
     def _take(self, agent: Agent, query: Mapping[str, Any]) -> None:
         """As agents do: at an epoch's boundary, or not, with reasons."""
@@ -226,8 +239,12 @@ class Fleet:
 
 def fleet_of(*names: str, slug: str = "eu-1", expressions: Mapping[str, Any] = EXPRESSIONS) -> Fleet:
     """Agents that watch round trips in windows of ten seconds."""
-    live, joined = live_at(probing(slug, dict(expressions)), *(names or ("a1", "a2", "a3")))
-    return Fleet(live, [enrolment.agent for enrolment in joined])
+    live = recorded(_probing_at, slug, json.dumps(expressions), *(names or ("a1", "a2", "a3")))
+    return Fleet(live, list(Agent.objects.filter(cluster=live.query.cluster).order_by("name")))
+
+
+def _probing_at(slug: str, expressions: str, *names: str) -> LiveQuery:
+    return live_at(probing(slug, json.loads(expressions)), *names)[0]
 
 
 def join(fleet: Fleet, name: str) -> Agent:

@@ -23,7 +23,7 @@ class TestByHand:
         fleet.step(20)
         assert fleet.state(rollout.config) == ("paused", 0)
         assert Rollout.objects.get().verdict["health"] == "worse"
-        fleet.step(200)  # what it was compared with is forgotten
+        fleet.skip(200)  # what it was compared with is forgotten
         rollout_resume(rollout=rollout, now=fleet.now)
         assert fleet.state(rollout.config)[0] == "rolling-back"
         fleet.until(lambda: fleet.state(rollout.config)[0] == "rolled-back", most=5)
