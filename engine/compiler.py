@@ -15,9 +15,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Without reference counts (`_nrt`, numba's own name for the switch): no compiled function of the simulator makes an
-# array, and counting every access to a table of `SimulationWorld` made its loop twelve times slower. A test holds the
-# speed that depends on it.
+# Without reference counts (`_nrt`, numba's own name for the switch), for functions that make no array: counting every
+# access to a table of `SimulationWorld` made the simulator's loop twelve times slower, and Mace-Flow's twice. A test
+# holds the simulator's speed that depends on it.
 _UNCOUNTED: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.compiler import compiled
+from engine.compiler import compiled, compiled_uncounted
 from engine.estimation.free_capacity import CapacityRates, FreeCapacity, ensure_room, new_capacity, take_capacity
 
 __all__ = ["FlowMemory", "FlowPlan", "run_flow"]
@@ -132,7 +132,7 @@ def run_flow(
     return latency, by_query, memory
 
 
-@compiled
+@compiled_uncounted
 def _fill(plan: FlowPlan, arrivals: FloatArray, p: int, slices: int, amounts: FlowSlice) -> None:
     """Events of every stream, events and cycles of every portion in one slice of subinterval p."""
     events, made, work = amounts
@@ -158,7 +158,7 @@ def _fill(plan: FlowPlan, arrivals: FloatArray, p: int, slices: int, amounts: Fl
         work /= slices
 
 
-@compiled
+@compiled_uncounted
 def _slice(
     plan: FlowPlan,
     rates: CapacityRates,
@@ -225,7 +225,7 @@ def _slice(
     return slowest
 
 
-@compiled
+@compiled_uncounted
 def _remember(
     memory: FlowMemory, latency: FloatArray, state: FlowProgress, keep_start: IntArray, keep: IntArray
 ) -> None:

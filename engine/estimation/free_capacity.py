@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.compiler import compiled
+from engine.compiler import compiled, compiled_uncounted
 
 __all__ = ["CapacityRates", "FreeCapacity", "ensure_room", "new_capacity", "take_capacity"]
 
@@ -80,7 +80,7 @@ def ensure_room(pool: FreeCapacity, wanted: int) -> FreeCapacity:
     return FreeCapacity(bounds, following, previous, owner, pool.first, pool.state)
 
 
-@compiled
+@compiled_uncounted
 def _clock(rates: CapacityRates, row: int, time: float) -> float:
     """Work a server of varying capacity could have done by `time`."""
     d = rates.series.shape[1]
@@ -88,7 +88,7 @@ def _clock(rates: CapacityRates, row: int, time: float) -> float:
     return float(rates.done[row, p] + (time - p * rates.width_s) * rates.series[row, p])
 
 
-@compiled
+@compiled_uncounted
 def _time(rates: CapacityRates, row: int, work: float, latest: bool) -> float:
     """Instant at which `work` is reached: the first one, or with `latest` the last (after a pause)."""
     low, high = 0, rates.series.shape[1]
@@ -105,7 +105,7 @@ def _time(rates: CapacityRates, row: int, work: float, latest: bool) -> float:
     return float(p * rates.width_s + (work - rates.done[row, p]) / rates.series[row, p])
 
 
-@compiled
+@compiled_uncounted
 def take_capacity(
     pool: FreeCapacity, rates: CapacityRates, server: int, horizon: float, at: float, work: float, finger: int
 ) -> tuple[float, float, int]:
@@ -133,7 +133,7 @@ def take_capacity(
     return start, start if work <= 0.0 else _time(rates, row, end, False), node
 
 
-@compiled
+@compiled_uncounted
 def _cut(
     pool: FreeCapacity, server: int, forget: float, at: float, need: float, finger: int
 ) -> tuple[float, float, int]:
@@ -179,14 +179,14 @@ def _cut(
     return start, end, node
 
 
-@compiled
+@compiled_uncounted
 def _chain(pool: FreeCapacity, before: int, after: int) -> None:
     pool.following[before] = after
     if after >= 0:
         pool.previous[after] = before
 
 
-@compiled
+@compiled_uncounted
 def _drop(pool: FreeCapacity, server: int, node: int) -> int:
     """Take a row out of its chain; returns the row after it."""
     before, after = pool.previous[node], pool.following[node]
