@@ -18,7 +18,8 @@ from apps.jobs.models import Job
 from apps.planning.placements.selectors import placement_standing
 from apps.queries.models import Query
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+# committed as the command commits it: in a transaction around the test, heartbeats of jobs would wait for its lock
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 def seed() -> str:
