@@ -1,6 +1,7 @@
-"""Pytest plug-in: a run of several processes compiles the engine's kernels once, while the tests are being collected.
+"""Pytest plug-in: a run of several processes compiles the engine's kernels once, and rewrites the tests' asserts once.
 
-Without it each process, and each worker that a test starts, would compile them for itself in a fresh clone.
+Both are kept on disk. Without this, each process of the first run in a clone would do it for itself, and so would each
+worker that a test starts.
 """
 
 from __future__ import annotations
@@ -8,25 +9,73 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.environment import RUN_DIR
 
-_LOCK = RUN_DIR / "kernels.lock"
+_TESTS = Path(__file__).resolve().parent
+_COMPILING, _COLLECTING = RUN_DIR / "compiling.lock", RUN_DIR / "collecting.lock"
 _COMPILE = "from workers.lifecycle import warm_up; warm_up()"
+#: Tests that neither call a kernel nor start a worker, which would compile them.
+_WITHOUT_KERNELS = (
+    "agent",
+    "apps/accounts",
+    "apps/core",
+    "apps/fleet",
+    "apps/measurements",
+    "apps/results",
+    "apps/telemetry",
+    "apps/ui",
+    "console",
+    "docs",
+    "spark",
+    "test_docs",
+    "test_import_law",
+)
+_SHARED = pytest.StashKey[bool]()
+
+
+def needs_kernels(path: Path) -> bool:
+    """Whether a test of this file may call a kernel, by its place."""
+    if not path.is_relative_to(_TESTS):
+        return True
+    inside = path.relative_to(_TESTS).with_suffix("")
+    return not any(inside.is_relative_to(folder) for folder in _WITHOUT_KERNELS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that compiles inherits the lock, and lets go of it by ending."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None) or config.option.collectonly:
         return
-    with _LOCK.open("w") as file:
+    with _COMPILING.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         subprocess.Popen([sys.executable, "-c", _COMPILE], pass_fds=[file.fileno()], stderr=subprocess.DEVNULL)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput") and _LOCK.exists():
-        with _LOCK.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[Any]:
+    """Where no process has collected before, one after the other: the first one writes what the others read."""
+    is_first_run = not any(_TESTS.glob("engine/__pycache__/test_*-pytest-*.pyc"))
+    with _alone(_COLLECTING) if is_first_run and _COMPILING.exists() else nullcontext():
+        return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    config = item.config
+    if config.stash.get(_SHARED, False) or not _COMPILING.exists() or not needs_kernels(item.path):
+        return
+    with _COMPILING.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+    config.stash[_SHARED] = True

@@ -1,36 +1,39 @@
 """Pytest plug-in: tiers and groups of the tests.
 
-The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those took
-longer than a third of a second when `RECORD_SLOW_TESTS=1 ./sluice test` last wrote the list. The folder of a test says
-what it needs; a test elsewhere that starts a process says so with the mark `process`, and fails without it. Tests of
-one group run in one process of the run: the tests of a file share its fixtures, all of Spark's tests one session, and
-the tests of a console one console.
+The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those
+computed for more than a tenth of a second when `RECORD_SLOW_TESTS=1 ./sluice test --quick -n 1` last wrote the list.
+The folder of a test says what it needs; a test elsewhere that starts a process says so with the mark `process`, and
+fails without it. Tests of one group run in one process of the run: the tests of a file share its fixtures, all of
+Spark's tests one session, and the tests of a console one console.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kernels import needs_kernels
+
 _TESTS = Path(__file__).resolve().parent
 _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "launcher": "process"}
 _MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
 _NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
-_SLOW_S = 0.3
+_SLOW_S, _LONG_S = 0.1, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 #: Folders whose tests all share one thing: a Spark session, a world in the database.
 _SHARED_FOLDERS = ("spark", "apps/contracts")
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
 _LONGEST = (
-    "e2e/test_rollout",
     "spark",
+    "e2e/test_rollout",
     "e2e/test_live_loop",
     "console",
     "e2e",
@@ -43,6 +46,14 @@ _LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick tier spares itself the imports of folders it has no test of."""
+    if config.getoption("--quick") and collection_path.is_relative_to(_TESTS):
+        parts = collection_path.relative_to(_TESTS).parts
+        return True if parts and parts[0] in _FOLDER_MARKS else None
+    return None
 
 
 def _group(item: pytest.Item) -> str:
@@ -81,13 +92,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(_group(item)))
     if config.getoption("--quick"):
-        slow = set(_SLOW_LIST.read_text().split())
+        slow = set() if _RECORDS else set(_SLOW_LIST.read_text().split())
         quick, left_out = [], []
         for item in items:
             is_slow = _function(item.nodeid) in slow or any(map(item.get_closest_marker, _NOT_QUICK))
             (left_out if is_slow else quick).append(item)
         config.hook.pytest_deselected(items=left_out)
-        items[:] = quick
+        items[:] = sorted(quick, key=lambda item: needs_kernels(item.path))
 
 
 def _function(nodeid: str) -> str:
@@ -99,8 +110,10 @@ _slow: set[str] = set()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if _RECORDS and report.when == "call" and report.duration > _SLOW_S:
-        _slow.add(_function(report.nodeid))
+    if _RECORDS and report.when == "call":
+        computed_s = dict(report.user_properties).get("cpu_s", 0.0)
+        if computed_s > _SLOW_S or report.duration > _LONG_S:
+            _slow.add(_function(report.nodeid))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -133,7 +146,9 @@ _PROCESSES.install()
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     _PROCESSES.is_refused = not any(map(item.get_closest_marker, _MARKS_WITH_PROCESSES))
+    started_s = time.process_time()
     try:
         return (yield)
     finally:
+        item.user_properties.append(("cpu_s", time.process_time() - started_s))
         _PROCESSES.is_refused = False
