@@ -12,7 +12,7 @@ from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_update
 from apps.queries.models import Query
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db

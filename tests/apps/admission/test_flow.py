@@ -33,7 +33,7 @@ from apps.queries.models import ArrivalSeries, Query
 from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_update
 from engine.estimation.estimate import estimate
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 from tests.apps.small_cluster import body, make_query, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db

@@ -25,7 +25,7 @@ from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries, Query
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.estimation.estimate import estimate
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 from tests.apps.small_cluster import body, run_jobs, small_cluster, start_query, user
 
 pytestmark = pytest.mark.django_db

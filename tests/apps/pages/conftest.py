@@ -11,7 +11,7 @@ from apps.accounts.models import User
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
 from tests.apps import small_cluster
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 
 @pytest.fixture

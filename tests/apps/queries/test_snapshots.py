@@ -21,7 +21,7 @@ from apps.queries.statistics import statistics_update
 from engine.admission.candidate import parse_candidate
 from engine.document.deployment import Deployment
 from tests.apps.domain import BODY, make_arrivals, make_cluster, make_query, node_named, start
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from apps.reports.services import definition_create
 from apps.reports.work import write_report
 from tests.apps import small_cluster
 from tests.apps.receivers import closed_port, hook, mailbox
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 __all__ = ["closed_port", "hook", "mailbox"]
 

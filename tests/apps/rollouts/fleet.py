@@ -23,7 +23,7 @@ from engine.jarvis.refined_config import RefinedAdaptation, judge_config
 from engine.klink.settings import RefinedSchedule, ScheduleSettings
 from engine.klink.settings import judge_schedule as judge_schedule
 from engine.rollouts.epochs import EpochRow, Sweep
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 from tests.apps.telemetry.world import EXPRESSIONS, enrolled, live_at, probing
 
 __all__ = ["GOOD", "OLD", "Behaviour", "Fleet", "fleet_of"]

@@ -19,7 +19,7 @@ from apps.planning.models import BacktestRun
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.planning.backtests.test_backtests import DAY, NOW, asked, history
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 pytestmark = pytest.mark.django_db
 

@@ -17,7 +17,7 @@ from apps.planning.models import Forecast, LoadHistory
 from apps.reports.facts.forecast import forecast_facts
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 pytestmark = pytest.mark.django_db
 

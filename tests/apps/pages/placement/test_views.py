@@ -19,7 +19,7 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.services import placement_live, placement_stop
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 pytestmark = pytest.mark.django_db
 

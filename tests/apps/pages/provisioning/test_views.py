@@ -26,7 +26,7 @@ from apps.queries.models import Query
 from engine.document.elements import Objective
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.services import placement_request
 from apps.queries.models import Query
 from tests.apps import small_cluster
-from tests.apps.recorded import recorded
+from tests.apps.recordings import recorded
 
 
 @pytest.fixture
