@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import lzma
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -26,21 +27,56 @@ from apps.core import upgrade
 from apps.core.upgrade import BACKUP_SCHEMA, backup_path, is_former
 from apps.planning.models import BacktestRun, Forecast, PlacementRun, PlanComparison, WhatIf
 from tests.apps.core.upgrade.sample import FOLDER, read_dump
-from tests.databases import django_on
+from tests.databases import copy_sqlite_template, django_on
 
 FORMER, PRESENT = FOLDER / "former.sql.xz", FOLDER / "present.sql.xz"
+_make_tables = upgrade._make_tables
+
+
+@pytest.fixture(scope="module")
+def former_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return read_dump(FORMER, tmp_path_factory.mktemp("former") / "sluice.sqlite3")
 
 
 @pytest.fixture
-def former(tmp_path: Path) -> Path:
+def former(former_made: Path, tmp_path: Path) -> Path:
     """A database of the layout before the squash, with rows in every table."""
-    return read_dump(FORMER, tmp_path / "sluice.sqlite3")
+    return Path(shutil.copyfile(former_made, tmp_path / "sluice.sqlite3"))
 
 
 @pytest.fixture
 def present(tmp_path: Path) -> Path:
     """A database as the initial migrations make it, with rows in every table."""
     return read_dump(PRESENT, tmp_path / "sluice.sqlite3")
+
+
+@pytest.fixture(scope="module")
+def carried_over(
+    former_made: Path, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any, _redis_server: str
+) -> Path:
+    """The former database after `migrate`; its backup and the tables that its rows were copied to lie beside it."""
+    path = tmp_path_factory.mktemp("carried") / former_made.name
+    shutil.copyfile(former_made, path)
+
+    def make_tables(connection: Any) -> None:
+        _make_tables(connection)
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM INTO %s", [str(_empty(path))])
+
+    with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock(), django_on(f"sqlite:///{path}"):
+        patch.setattr(upgrade, "_make_tables", make_tables)
+        assert "carried over" in migrate()
+    return path
+
+
+@pytest.fixture
+def tables_made_before(carried_over: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables for the rows are a copy of those made before: the migrations take seconds."""
+
+    def copy_tables(connection: Any) -> None:
+        shutil.copyfile(_empty(carried_over), connection.settings_dict["NAME"])
+
+    monkeypatch.setattr(upgrade, "_make_tables", copy_tables)
 
 
 @pytest.fixture
@@ -60,6 +96,10 @@ def migrate(**options: Any) -> str:
     text = StringIO()
     call_command("migrate", stdout=text, stderr=text, **options)
     return text.getvalue()
+
+
+def _empty(path: Path) -> Path:
+    return path.with_name("empty.sqlite3")
 
 
 def counts(path: Path) -> dict[str, int]:
@@ -114,11 +154,13 @@ def check_lists() -> None:
 # -- the layout before the squash
 
 
-def test_every_row_of_a_former_database_is_carried_over(former: Path, tmp_path: Path, on: Any) -> None:
+def test_every_row_of_a_former_database_is_carried_over(
+    former: Path, carried_over: Path, tmp_path: Path, on: Any
+) -> None:
     before = counts(former)
     assert min(before.values()) > 0
+    shutil.copyfile(carried_over, former)
     with on(former):
-        assert "carried over" in migrate()
         assert migrate(check_unapplied=True).strip() == ""
         assert read_every_row() == sum(counts(former).values())
         check_lists()
@@ -129,15 +171,13 @@ def test_every_row_of_a_former_database_is_carried_over(former: Path, tmp_path: 
         name = {"refinement": "rollouts"}.get(app, "planning" if app in upgrade._GONE else app)
         if table not in {"accounts_user", "auth_permission", "django_content_type"}:
             assert after[f"{name}_{model}"] == count, table
-    assert counts(backup_path(former)) == before
-    with on(tmp_path / "fresh.sqlite3"):
-        migrate()
+    assert counts(backup_path(carried_over)) == before
+    copy_sqlite_template(tmp_path / "fresh.sqlite3")
     assert layout(former) == layout(tmp_path / "fresh.sqlite3")
 
 
-def test_results_and_states_of_former_runs_are_read_as_before(former: Path, on: Any) -> None:
-    with on(former):
-        migrate()
+def test_results_and_states_of_former_runs_are_read_as_before(carried_over: Path, on: Any) -> None:
+    with on(carried_over):
         for model in (BacktestRun, WhatIf):
             answered = model.objects.get(state="answered")
             assert answered.result
@@ -158,6 +198,7 @@ def test_migrate_check_reports_a_former_database_and_changes_nothing(former: Pat
     assert former.read_bytes() == whole
 
 
+@pytest.mark.usefixtures("tables_made_before")
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -183,6 +224,7 @@ def test_unknown_former_database_is_refused_and_left_as_it_was(
     assert [path.name for path in former.parent.iterdir()] == [former.name]
 
 
+@pytest.mark.usefixtures("tables_made_before")
 def test_failure_while_copying_leaves_the_former_database(
     former: Path, on: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,16 +233,17 @@ def test_failure_while_copying_leaves_the_former_database(
     def fail(*_: Any) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(upgrade, "_pack", fail)
-    with on(former), pytest.raises(OSError, match="the disk is full"):
-        migrate()
+    with monkeypatch.context() as patch:
+        patch.setattr(upgrade, "_pack", fail)
+        with on(former), pytest.raises(OSError, match="the disk is full"):
+            migrate()
     assert _dump(former) == before
-    monkeypatch.undo()
     with on(former):
         migrate()
         assert not is_former(connection)
 
 
+@pytest.mark.usefixtures("tables_made_before")
 def test_upgrade_killed_before_the_swap_is_repeated(former: Path, on: Any) -> None:
     backup_path(former).hardlink_to(former)
     former.with_name(f"{former.name}.upgrade").write_bytes(b"half a copy")
