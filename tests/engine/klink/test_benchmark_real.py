@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks import klink
+from benchmarks import klink, klink_real
 from benchmarks.klink_real import BEGIN_US, LOADS, QUERIES, ReplayedSource, recordings, watch_agent
 from engine.klink.settings import POLICIES
 
@@ -44,7 +44,9 @@ def test_unloaded_agent_sweeps_every_window_without_loss():
     assert 0 < seen.picks < seen.scheduling < 1
 
 
-def test_benchmark_with_real_agents_runs(capsys):
+def test_benchmark_with_real_agents_runs(capsys, monkeypatch):
+    monkeypatch.setattr(klink_real, "QUERIES", 5)  # of every period and every rate there is one
+    monkeypatch.setattr(klink_real, "_RATE", 1_200.0)
     assert klink.main(["--quick", "--parts", "real"]) in (0, 1)
     printed = capsys.readouterr().out
     assert all(printed.count(f"    {policy} ") == 1 for policy in POLICIES)
