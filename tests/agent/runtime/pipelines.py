@@ -44,19 +44,16 @@ def probe_records(
 ) -> pa.Table:
     """Probes between hosts, in about the order of their time."""
     draw = random.Random(seed)
-    rows = []
-    for i in range(count):
-        ts = START_US + int((i * span_s / count + draw.uniform(0, disorder_s)) * 1e6)
-        rows.append(
-            {
-                "ts": ts,
-                "src": draw.choice(HOSTS),
-                "dst": draw.choice(HOSTS),
-                "rtt_us": draw.randrange(100, 10_000),
-                "err": int(draw.random() < 0.2),
-            }
+    rows = [
+        (
+            START_US + int((i * span_s / count + draw.uniform(0, disorder_s)) * 1e6),
+            draw.choice(HOSTS),
+            draw.choice(HOSTS),
+            draw.randrange(100, 10_000),
+            int(draw.random() < 0.2),
         )
+        for i in range(count)
+    ]
+    columns = dict(zip(COLUMNS, zip(*rows, strict=True) if rows else [[]] * len(COLUMNS), strict=True))
     schema = pipeline.source.schema
-    return pa.Table.from_pylist(
-        rows, pa.schema([(f.name, pa.int64() if f.name == "ts" else f.type) for f in schema])
-    ).cast(schema)
+    return pa.Table.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)

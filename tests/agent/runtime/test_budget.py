@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from agent.runtime import Runtime, RuntimeQuery, Spool
@@ -45,7 +46,7 @@ def test_the_budget_is_kept_and_plans_are_granted_their_shares_by_weight_whoever
         RuntimeQuery(f"here/q{i}", pipeline, ALL, weight=weight)
         for i, (pipeline, weight) in enumerate(zip(others, (1.0, 1.0, 2.0), strict=True))
     )
-    records = probe_records(PIPELINE, 600_000)
+    records = pa.concat_tables([probe_records(PIPELINE, 20_000)] * 30)
     source = TableSource(records, [20_000])  # so many that every sub-epoch's records are worth a run
     clock = ManualClock(cpu_step_ns=5_000_000)
     runtime, spool = runtime_of(tmp_path, source, config(queries=queries, budget_cores=0.7), clock, limit=4 * LIMIT)

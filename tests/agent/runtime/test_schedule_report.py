@@ -111,7 +111,7 @@ def test_clock_that_is_ahead_is_clamped_and_reported(tmp_path):
 
 
 def test_a_stream_whose_watermark_stands_still_is_late_and_its_query_goes_on(tmp_path):
-    host = host_of(tmp_path, PIPELINE, OTHER)
+    host = host_of(tmp_path, PIPELINE, OTHER, sub_epochs=2)
     host.epochs(30)
     stood_us = host.source.watermark_us()
     host.source.watermark_us = lambda: stood_us  # type: ignore[method-assign]
