@@ -115,6 +115,8 @@ class Installation:
         wait_until(lambda: " ready." in self.log("worker"), 300, "the worker")
 
     def stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()  # together: each takes seconds
         for name in list(self._processes):
             self.end(name)
         self._shell.close()

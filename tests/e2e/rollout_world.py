@@ -128,13 +128,17 @@ class RolloutWorld:
         }
         self.installation.env["SLUICE_STREAM_TOKEN"] = self.installation.script(_SEED, json.dumps(asked)).split()[-1]
 
-    def process_streams(self) -> None:
-        """Start the stream processor, and wait until the console hears that it is ready."""
+    def start_stream_processor(self) -> None:
+        """Start the stream processor, up to where Spark starts: it knows the plan, and needs the console no more."""
         java = find_java(self.installation.var_dir)
         assert java is not None, "no Java 17 or later: run ./sluice doctor"
         self.installation.env["JAVA_HOME"] = str(java.home)
         self.installation.run("stream", ["spark_jobs"])
-        self.wait(lambda: self.api.get("stream-processor")["state"] == "ready", "the stream processor", 300)
+        self.wait(lambda: self.stream_processor() in ("warming", "ready"), "the start of Spark")
+
+    def stream_processor(self) -> str:
+        """State of the stream processor, as the console heard it."""
+        return str(self.api.get("stream-processor")["state"])
 
     def agent(self, name: str) -> dict[str, Any]:
         """As REST shows it."""

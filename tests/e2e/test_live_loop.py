@@ -80,9 +80,9 @@ def test_counts_are_exact_after_every_process_was_killed(world: World) -> None:
     for words in VICTIMS.values():
         world.write_lines(written, written + LINES // len(VICTIMS))
         written += LINES // len(VICTIMS)
-        time.sleep(3.0)
+        time.sleep(2.0)
         wait_until(lambda words=words: world.kill(*words), what=f"a process of {words} to kill")
-        time.sleep(3.0)
+        time.sleep(2.0)
     world.write_lines(written, LINES)
     wanted = {NUMBERS_QUERY: _wanted(), LINES_QUERY: _wanted_lines()}
     found = world.wait_results(lambda now: _sums(now) == wanted and _counted(now) == 2 * RECORDS, 300)

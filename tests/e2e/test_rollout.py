@@ -43,6 +43,8 @@ def test_configurations_reach_all_agents_or_stop_at_the_canary(world: RolloutWor
     a_policy_is_switched_and_taken_back(world)
     a_bad_one_is_taken_back_from_the_canary(world, good)
     a_budget_is_followed(world)
+    world.api.patch(f"clusters/{CLUSTER}/rollout-policy", {"automatic": True})
+    world.start_stream_processor()  # Spark takes its time, while the console is away
     agents_go_on_without_the_console(world)
     what_spark_learns_reaches_all(world)
     what_spark_knows_of_watermarks_is_given(world)
@@ -170,8 +172,7 @@ def agents_go_on_without_the_console(world: RolloutWorld) -> None:
 
 def what_spark_learns_reaches_all(world: RolloutWorld) -> None:
     """Spark's own configuration, made of what agents measured, goes out by itself."""
-    world.api.patch(f"clusters/{CLUSTER}/rollout-policy", {"automatic": True})
-    world.process_streams()
+    world.wait(lambda: world.stream_processor() == "ready", "the stream processor", ROLLOUT_S)
     found: list[dict[str, Any]] = []
 
     def proposed() -> bool:
@@ -211,6 +212,8 @@ def _led_to(world: RolloutWorld, number: int, end: str) -> list[str]:
         state = world.rollout(number)["state"]
         if not seen or seen[-1] != state:
             seen.append(state)
+            if state in ("canary", "wave"):
+                world.pass_epochs(POLICY["canary_epochs"])  # a stage takes more: nothing to ask for meanwhile
         return state in ("done", "rolled-back", "stopped")
 
     world.wait(ended, f"the end of rollout {number}", ROLLOUT_S)
