@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Installation:
 
     def worker(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "celery", "-A", "console", "worker", "--loglevel", "INFO", "-c", "1"]
+        command += ["--without-gossip", "--without-mingle"]
         with (self.var_dir / "worker.log").open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self.env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -55,13 +57,16 @@ class Installation:
         self.processes.append(process)
         return process
 
+    def rows(self, sql: str, *params: str) -> list[Any]:
+        with closing(sqlite3.connect(self.var_dir / "sluice.sqlite3", timeout=20)) as connection:
+            return connection.execute(sql, params).fetchall()
+
     def row(self, job: str) -> tuple[str, float, int]:
-        with sqlite3.connect(self.var_dir / "sluice.sqlite3", timeout=20) as connection:
-            record = connection.execute(
-                "SELECT state, progress, attempt FROM jobs_job WHERE id = ?", [job.replace("-", "")]
-            ).fetchone()
-        connection.close()
+        (record,) = self.rows("SELECT state, progress, attempt FROM jobs_job WHERE id = ?", job.replace("-", ""))
         return record
+
+    def moves(self) -> list[tuple[str, str]]:
+        return self.rows("SELECT state, applied_at FROM planning_placementmove ORDER BY number")
 
     def log(self) -> str:
         return (self.var_dir / "worker.log").read_text()
@@ -94,7 +99,7 @@ operators = [
 ]
 document = {
     "subinterval_s": 1.0,
-    "sources": [{"id": "s", "arrivals": [float(100 + p % 50) for p in range(12000)]}],
+    "sources": [{"id": "s", "arrivals": [float(100 + p % 50) for p in range(30000)]}],
     "nodes": [{"id": "n", "capacity_cps": 1000, "cores": 4}],
     "operators": operators,
 }
@@ -123,7 +128,7 @@ def test_jobs_of_a_killed_worker_are_resent(installation: Installation) -> None:
 
 def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> None:
     """Redis dies and returns: what was queued is done, what is asked meanwhile is refused and leaves nothing."""
-    short = LONG.replace("range(12000)", "range(200)").replace("range(40)", "range(2)")
+    short = LONG.replace("range(30000)", "range(200)").replace("range(40)", "range(2)")
     job = installation.python(short)
     installation.redis.kill()
     refused = installation.python(
@@ -157,24 +162,18 @@ run, job = placement_apply(run=run, user=None, batch_size=1)
 print(json.dumps(str(job.pk)))
 """
 
-MADE = """
-from apps.planning.models import PlacementMove
-rows = PlacementMove.objects.order_by("number").values_list("state", "applied_at")
-print(json.dumps([[state, str(at)] for state, at in rows]))
-"""
-
 
 def test_moves_resume_after_a_killed_worker(installation: Installation) -> None:
     job = installation.python(MOVES)
     first = installation.worker()
     wait_until(lambda: installation.row(job)[1] > 0, _LONG_S, "the first batch")
     kill(first)
-    before = installation.python(MADE)
+    before = installation.moves()
     done = sum(state == "done" for state, _ in before)
     assert 0 < done < len(before)
     installation.worker()
     wait_until(lambda: installation.row(job)[0] == "succeeded", _LONG_S, "the rest of the moves")
-    after = installation.python(MADE)
+    after = installation.moves()
     assert {state for state, _ in after} == {"done"}
     assert after[:done] == before[:done], "a batch was made twice"
     assert installation.row(job)[2] == 2
