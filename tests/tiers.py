@@ -30,12 +30,22 @@ _SLOW_LIST = _TESTS / "slow.txt"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 #: Folders whose tests all share one thing: a Spark session, a world in the database.
 _SHARED_FOLDERS = ("spark", "apps/contracts")
+#: Tests of Spark with processes of their own, which need no session in the tests' process.
+_SPARK_PROCESSES = {
+    "spark/test_cluster": "spark cluster",
+    "spark/live/test_standalone": "spark cluster",
+    "spark/live/test_driver": "spark driver",
+}
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
 _LONGEST = (
-    "spark",
     "e2e/test_rollout",
-    "e2e/test_live_loop",
     "console",
+    "spark",
+    "apps/demo",
+    "e2e/test_live_loop",
+    "spark cluster",
+    "spark driver",
+    "apps/core/upgrade",
     "e2e",
     "workers",
     "apps/contracts",
@@ -61,6 +71,8 @@ def _group(item: pytest.Item) -> str:
     if not item.path.is_relative_to(_TESTS):
         return ""
     path = item.path.relative_to(_TESTS).with_suffix("")
+    if group := _SPARK_PROCESSES.get(str(path)):
+        return group
     for folder in _SHARED_FOLDERS:
         if path.is_relative_to(folder):
             return folder
