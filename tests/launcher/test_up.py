@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from launcher.places import free_port
-from tests.databases import copy_sqlite_template
 from tests.launcher.fake_services import ROOT
 from tests.servers import PATIENCE_S, wait_until
 
@@ -88,7 +87,6 @@ def _health(port: int) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_up_serves_refuses_a_second_one_mends_a_crash_and_leaves_nothing(up: Callable[[], Up], tmp_path: Path) -> None:
-    copy_sqlite_template(tmp_path / "sluice.sqlite3")
     running = up()
     running.wait_ready()
     assert f"http://127.0.0.1:{running.port}" in running.screen
