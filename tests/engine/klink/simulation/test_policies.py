@@ -16,6 +16,8 @@ from engine.klink.simulation.world import stages_of, world_of
 from engine.klink.slack import stream_slack_ms
 from engine.klink.watermarks import SweepForecast
 
+pytestmark = pytest.mark.slow  # the first to call a policy compiles all of them
+
 BINS, WINDOWS, NOW_MS = 200, 10, 1_993.0
 STATES = 60
 
