@@ -66,3 +66,8 @@ def start(query: Query, placement: Mapping[str, Any] | None = None, **fields: An
 
 def node_named(cluster: Cluster, name: str) -> Node:
     return cluster.nodes.get(name=name)
+
+
+def fault_paths(error: Any) -> set[str]:
+    """Paths of the faults that a refusal names, `error` being what `pytest.raises` gave."""
+    return {fault.path for fault in error.value.faults}

@@ -12,7 +12,7 @@ from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.queries.documents import document_export, document_import
 from apps.queries.models import Query
-from tests.apps.domain import make_cluster, make_query, start
+from tests.apps.domain import fault_paths, make_cluster, make_query, start
 
 pytestmark = pytest.mark.django_db
 
@@ -116,7 +116,7 @@ def test_document_with_unsupported_parts_is_refused(changes: dict[str, Any], pat
     cluster = make_cluster(nodes=0)
     with pytest.raises(Malformed) as error:
         document_import(cluster=cluster, document=document_with(**changes), path="document")
-    assert f"document.{path}" in {fault.path for fault in error.value.faults}
+    assert f"document.{path}" in fault_paths(error)
     assert not Cluster.objects.get().nodes.exists() and not Query.objects.exists()
 
 

@@ -1,0 +1,238 @@
+"""Describing queries: bodies, versions and their statistics."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from apps.core.errors import Conflict, Malformed
+from apps.queries.bodies import version_body
+from apps.queries.definitions import query_update, query_version_create
+from apps.queries.models import Query
+from apps.queries.selectors import version_numbered
+from apps.queries.statistics import statistics_of, statistics_update
+from tests.apps.domain import BODY, fault_paths, make_arrivals, make_cluster, make_query
+
+pytestmark = pytest.mark.django_db
+
+
+def body_with(**changes: Any) -> dict[str, Any]:
+    """The body with its first operator changed."""
+    body = deepcopy(BODY)
+    body["operators"][0].update(changes)
+    return body
+
+
+# -- describing
+
+
+def test_a_body_comes_back_as_it_was_given() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    body = deepcopy(BODY)
+    body["operators"][0]["split"] = [
+        {"node": "n1", "core": 0, "fraction": 0.25},
+        {"node": "n2", "core": 1, "fraction": 0.75},
+    ]
+    body["operators"][1] |= {
+        "node": "n2",
+        "core": 1,
+        "state_bytes": 1e6,
+        "evidence": {"kind": "measured", "events": 500},
+    }
+    body["operators"][1]["bytes_per_event"] = 0.0
+    body["operators"][1]["inputs"][0]["batches"] = [{"events": 10.0, "outputs": 1.0, "cycles": 9e4}]
+    body["operators"][1]["inputs"][0]["model"] = {"output": [0.0, 0.1, 0.0], "cycles": [1.0, 2.0, 3.0]}
+    query = make_query(cluster, body=body)
+    assert version_body(version_numbered(query, 1)) == body
+
+
+def test_every_fault_of_a_query_is_told_at_once() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    body = {
+        "operators": [
+            {"id": "a", "inputs": [{"from": "clicks", "selectivity": float("nan"), "cycles_per_event": -1}]},
+            {"id": "b", "inputs": [{"from": "nobody", "selectivity": 1, "cycles_per_event": 1}], "node": "n9"},
+            {"id": "c", "inputs": [{"from": "d", "selectivity": 1, "cycles_per_event": 1}], "speed": 3},
+            {"id": "d", "inputs": [{"from": "c", "selectivity": 1, "cycles_per_event": 1}], "query": "other"},
+            {"id": "d", "inputs": []},
+        ],
+        "nodes": [],
+    }
+    with pytest.raises(Malformed) as error:
+        make_query(cluster, "No Name", body=body, objective={"statistic": "p99", "bound_s": 0, "why": 1})
+    assert {
+        "operators[0].inputs[0].selectivity",
+        "operators[0].inputs[0].cycles_per_event",
+        "operators[1].inputs[0].from",
+        "operators[1].node",
+        "operators[2].speed",
+        "operators[4].id",
+        "nodes",
+        "objective.statistic",
+        "objective.bound_s",
+        "objective.why",
+        "name",
+    } <= fault_paths(error)
+    assert not Query.objects.exists()
+
+
+def test_a_cycle_is_named() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    body = {
+        "operators": [
+            {"id": i, "inputs": [{"from": j, "selectivity": 1, "cycles_per_event": 1}]} for i, j in ("ab", "ba")
+        ]
+    }
+    with pytest.raises(Malformed, match="cycle"):
+        make_query(cluster, body=body)
+
+
+def test_evidence_beyond_counting_is_refused() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    with pytest.raises(Malformed) as error:
+        make_query(cluster, body=body_with(evidence={"kind": "measured", "events": 1e300}))
+    assert fault_paths(error) == {"operators[0].evidence.events"}
+
+
+@pytest.mark.parametrize("body", [None, [], {}, {"operators": []}, {"operators": "x"}, {"operators": [1]}])
+def test_malformed_bodies_are_refused(body: Any) -> None:
+    with pytest.raises(Malformed) as error:
+        make_query(make_cluster(), body=body)
+    assert error.value.faults
+
+
+def test_a_name_is_taken_once_per_cluster() -> None:
+    cluster = make_cluster()
+    make_query(cluster)
+    with pytest.raises(Conflict, match="checkout"):
+        make_query(cluster)
+    make_query(make_cluster("other"))
+
+
+def test_statistics_are_carried_to_a_new_version_where_asked() -> None:
+    cluster = make_cluster()
+    query = make_query(cluster)
+    statistics = [{"operator": "parse", "selectivity": 0.5, "cycles_per_event": 7, "events": 300}]
+    statistics_update(version=query.versions.get(), statistics=statistics)
+    body = body_with(bytes_per_event=99)
+    body["operators"].append({"id": "sink", "inputs": [{"from": "parse", "selectivity": 1, "cycles_per_event": 1}]})
+    plain = query_version_create(query=query, body=body)
+    assert statistics_of(plain)[0]["selectivity"] == 0.8
+    statistics_update(version=plain, statistics=statistics)
+    carried = query_version_create(query=query, body=body, carry_statistics=True)
+    found = statistics_of(carried)
+    assert (carried.number, found[0]["selectivity"], found[0]["evidence"], found[0]["events"]) == (
+        3,
+        0.5,
+        "measured",
+        300,
+    )
+    assert found[2]["operator"] == "sink" and found[2]["evidence"] == "assumed"
+
+
+def test_an_update_changes_the_objective_and_removes_it() -> None:
+    query = make_query(make_cluster())
+    query_update(query=query, objective={"statistic": "q0.95", "bound_s": 0.5}, team="search")
+    assert (query.objective_statistic, query.objective_bound_s, query.team) == ("q0.95", 0.5, "search")
+    query_update(query=query, priority=3)
+    assert query.objective_bound_s == 0.5
+    query_update(query=query, objective=None)
+    assert query.objective_bound_s is None
+    with pytest.raises(Malformed) as error:
+        query_update(query=query, objective={"statistic": "q1.5"}, team="x" * 81)
+    assert fault_paths(error) == {"objective.statistic", "objective.bound_s", "team"}
+
+
+# -- statistics
+
+
+def test_every_fault_of_statistics_is_told_and_nothing_is_changed() -> None:
+    version = make_query(make_cluster()).versions.get()
+    before = statistics_of(version)
+    with pytest.raises(Malformed) as error:
+        statistics_update(
+            version=version,
+            statistics=[
+                {"operator": "parse", "selectivity": 0.1},
+                {"operator": "nobody", "selectivity": 0.1},
+                {"operator": "count", "input": "clicks"},
+                {"operator": "count", "selectivity": -1, "cycles_per_event": float("inf"), "color": "red"},
+                {"operator": "count", "measured_at": "2026-03-01"},
+                7,
+                {"operator": "count", "events": 1e300},
+            ],
+        )
+    assert fault_paths(error) == {
+        "statistics[1].operator",
+        "statistics[2].input",
+        "statistics[3].selectivity",
+        "statistics[3].cycles_per_event",
+        "statistics[3].color",
+        "statistics[4].measured_at",
+        "statistics[5]",
+        "statistics[6].events",
+        "statistics[6]",
+    }
+    assert statistics_of(version) == before
+
+
+def test_statistics_follow_from_batches() -> None:
+    version = make_query(make_cluster()).versions.get()
+    batches = [{"events": 100, "outputs": 40, "cycles": 1e6}, {"events": 300, "outputs": 60, "cycles": 2e6}]
+    at = "2026-03-01T09:30:00+00:00"
+    statistics_update(
+        version=version, statistics=[{"operator": "parse", "input": "clicks", "batches": batches, "measured_at": at}]
+    )
+    found = statistics_of(version)[0]
+    assert (found["selectivity"], found["cycles_per_event"], found["events"]) == (0.25, 7500.0, 400)
+    assert (found["evidence"], found["measured_at"]) == ("measured", datetime(2026, 3, 1, 9, 30, tzinfo=UTC))
+
+
+# -- numbers beyond what can be stored
+
+
+def test_another_number_drops_the_sample_it_was_not_taken_from() -> None:
+    version = make_query(make_cluster()).versions.get()
+    batches = [{"events": 100, "outputs": 40, "cycles": 1e6}, {"events": 300, "outputs": 60, "cycles": 2e6}]
+    statistics_update(version=version, statistics=[{"operator": "parse", "batches": batches}])
+    entry = version.operators.get(name="parse").inputs.get()
+    same = {"operator": "parse", "selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
+    statistics_update(version=version, statistics=[same])
+    entry.refresh_from_db()
+    assert len(entry.batches) == 2
+    statistics_update(version=version, statistics=[{"operator": "parse", "selectivity": 0.9}])
+    entry.refresh_from_db()
+    assert (entry.selectivity, entry.batches) == (0.9, [])
+
+
+def test_batches_that_add_up_beyond_numbers_are_refused() -> None:
+    query = make_query(make_cluster())
+    huge = {"events": 1e308, "outputs": 1.0, "cycles": 1.0}
+    told = [{"operator": "parse", "batches": [huge, huge], "measured_at": "0001-01-01T00:00:00+14:00"}]
+    with pytest.raises(Malformed) as error:
+        statistics_update(version=query.versions.get(), statistics=told)
+    assert fault_paths(error) == {"statistics[0].batches"}
+    told[0].pop("batches")
+    with pytest.raises(Malformed, match="from 1970 on"):
+        statistics_update(version=query.versions.get(), statistics=told)
+
+
+def test_evidence_from_before_the_calendar_is_refused() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    with pytest.raises(Malformed) as error:
+        make_query(cluster, body=body_with(evidence={"kind": "measured", "events": 5, "age_s": 1e300}))
+    assert fault_paths(error) == {"operators[0].evidence.age_s"}
+
+
+def test_a_description_has_a_bounded_length() -> None:
+    query = make_query(make_cluster())
+    with pytest.raises(Malformed, match="10000"):
+        query_update(query=query, description="x" * 10_001)
