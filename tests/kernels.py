@@ -37,7 +37,7 @@ _WITHOUT_KERNELS = (
     "test_docs",
     "test_import_law",
 )
-_SHARED = pytest.StashKey[bool]()
+_COMPILER, _IS_COMPILED = pytest.StashKey[subprocess.Popen[bytes]](), pytest.StashKey[bool]()
 
 
 def needs_kernels(path: Path) -> bool:
@@ -54,7 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     with _COMPILING.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        subprocess.Popen([sys.executable, "-c", _COMPILE], pass_fds=[file.fileno()], stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-c", _COMPILE]
+        config.stash[_COMPILER] = subprocess.Popen(command, pass_fds=[file.fileno()], stderr=subprocess.DEVNULL)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A run that ends early leaves no process behind."""
+    if (compiler := config.stash.get(_COMPILER, None)) is not None:
+        compiler.terminate()
+        compiler.wait()
 
 
 @contextmanager
@@ -74,8 +82,8 @@ def pytest_collection(session: pytest.Session) -> Iterator[Any]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     config = item.config
-    if config.stash.get(_SHARED, False) or not _COMPILING.exists() or not needs_kernels(item.path):
+    if config.stash.get(_IS_COMPILED, False) or not _COMPILING.exists() or not needs_kernels(item.path):
         return
     with _COMPILING.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-    config.stash[_SHARED] = True
+    config.stash[_IS_COMPILED] = True

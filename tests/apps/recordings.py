@@ -21,7 +21,8 @@ class _Recording:
     sequences: dict[str, int]
     statements: list[tuple[str, Any, bool]] = field(default_factory=list)
     written: set[str] = field(default_factory=set)
-    row: Model | None = None
+    model: type[Model] = Model
+    key: Any = None  # of the row that was built; whoever gets the row itself may delete it
 
     def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.startswith(("INSERT", "UPDATE", "DELETE")):
@@ -49,11 +50,11 @@ def recorded(build: Callable[..., Row], *arguments: str) -> Row:
     recording = _recordings.get((build, arguments))
     if recording is not None and recording.fits():
         recording.repeat()
-        assert recording.row is not None
-        return type(recording.row).objects.get(pk=recording.row.pk)  # type: ignore[attr-defined,no-any-return]
+        return recording.model.objects.get(pk=recording.key)  # type: ignore[attr-defined,no-any-return]
     recording = _Recording(_sequences())
     with connection.execute_wrapper(recording):
-        row = recording.row = build(*arguments)
+        row = build(*arguments)
+    recording.model, recording.key = type(row), row.pk
     recording.written = {name for name, last in _sequences().items() if recording.sequences.get(name) != last}
     _recordings[build, arguments] = recording
     return row
