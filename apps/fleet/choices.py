@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["ABSENT", "Evidence", "NodeState"]
+__all__ = ["ABSENT", "Evidence", "InputOrigin", "NodeState"]
 
 
 class NodeState(models.TextChoices):
@@ -23,3 +23,12 @@ class Evidence(models.TextChoices):
     ASSUMED = "assumed", "Assumed"  #: entered by a person
     PREDICTED = "predicted", "Predicted"  #: computed by a model
     MEASURED = "measured", "Measured"  #: counted on a running system
+
+
+class InputOrigin(models.TextChoices):
+    """Origin of an input of a plan or of a setting: the evidence of a number, or that nobody has given one."""
+
+    MEASURED = "measured", "Measured"  #: counted on a running system
+    PREDICTED = "predicted", "Predicted"  #: computed by a model
+    ASSUMED = "assumed", "Assumed"  #: entered by a person, or split off a measured sum by an assumption
+    DEFAULT = "default", "Default"  #: nobody has given it: the product's value

@@ -44,6 +44,7 @@ ICONS: dict[str, str] = {
     "review": '<path d="M1.5 8S4 3.8 8 3.8 14.5 8 14.5 8 12 12.2 8 12.2 1.5 8 1.5 8z"/><circle cx="8" cy="8" r="1.9"/>',
     "reject": _OCTAGON + '<path d="M5 8h6" stroke="var(--surface)" stroke-width="1.8"/>',
     # evidence
+    "default": '<circle cx="8" cy="8" r="6" stroke-dasharray=".1 3.04" stroke-linecap="round"/>',
     "assumed": '<circle cx="8" cy="8" r="6" stroke-dasharray="2.4 2.3"/>',
     "predicted": '<circle cx="8" cy="8" r="6"/><path d="M8 2a6 6 0 0 0 0 12z" fill="currentColor"/>',
     "measured": '<circle cx="8" cy="8" r="6" fill="currentColor"/>',
@@ -155,6 +156,7 @@ VERDICTS: dict[str, Mark] = {
 }
 
 EVIDENCE: dict[str, Mark] = {
+    "default": Mark("default", "", "Default"),
     "assumed": Mark("assumed", "", "Assumed"),
     "predicted": Mark("predicted", "", "Predicted"),
     "measured": Mark("measured", "", "Measured"),
