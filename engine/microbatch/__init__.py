@@ -1,0 +1,1 @@
+"""Micro-batches of Spark Structured Streaming: reading their progress, the latency model, and sizes."""

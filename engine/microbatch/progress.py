@@ -1,0 +1,291 @@
+"""Reading of StreamingQueryProgress, as listeners, `recentProgress`, files of lines and Spark's event logs give it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from engine.errors import DocumentError, Fault, join_path, value_words
+from engine.fields import BAD, Number, String
+from engine.words import counted
+
+__all__ = ["BatchProgress", "ProgressReading", "StateFigures", "progress_documents", "read_progress"]
+
+MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
+_WHAT = "progress of a Spark query"
+_EVENT = "QueryProgressEvent"
+_COUNT = Number(least=0, whole=True)
+_MS = Number(least=0)
+_TEXT = String()
+_STATE_FIGURES = {
+    "numRowsTotal": "rows",
+    "memoryUsedBytes": "memory_bytes",
+    "allUpdatesTimeMs": "update_ms",
+    "allRemovalsTimeMs": "removal_ms",
+    "commitTimeMs": "commit_ms",
+    "numRowsDroppedByWatermark": "dropped_rows",
+    "numShufflePartitions": "shuffle_partitions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StateFigures:
+    """One stateful operator in one micro-batch; None where Spark's version does not report the figure."""
+
+    operator: str
+    rows: float | None = None
+    memory_bytes: float | None = None
+    update_ms: float | None = None
+    removal_ms: float | None = None
+    commit_ms: float | None = None
+    dropped_rows: float | None = None
+    shuffle_partitions: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """One micro-batch that ran: where it belongs, rows, durations, state.
+
+    `begins_at` is Spark's `timestamp`, the beginning of the trigger. `duration_s` is `durationMs.triggerExecution`, or
+    `batchDuration` where that is all there is. `event_lag_s` is how far the largest event time lay behind the beginning.
+    """
+
+    run_id: str
+    batch: int
+    begins_at: datetime
+    rows: int
+    duration_s: float
+    name: str = ""
+    query_id: str = ""
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+    rows_per_s: float | None = None
+    event_lag_s: float | None = None
+    state: tuple[StateFigures, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReading:
+    """Micro-batches in the order of their beginning; `repeated` were given twice, `idle` had no new batch."""
+
+    batches: tuple[BatchProgress, ...]
+    repeated: int
+    idle: int
+
+
+def progress_documents(text: str) -> list[Any]:
+    """The progress objects of a text: a JSON array, one object, or lines of objects; other events of a log are left out.
+
+    Raises
+    ------
+    DocumentError
+        Lines that are no JSON, each by its number; a text without any progress.
+
+    Examples
+    --------
+    >>> progress_documents('{"batchId": 1}\\n{"batchId": 2}\\n')
+    [{'batchId': 1}, {'batchId': 2}]
+    """
+    text = text.lstrip("\ufeff")
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        whole = _lines(text)
+    given = whole if isinstance(whole, list) else [whole]
+    documents = [document for item in given if (document := _unwrapped(item)) is not None]
+    if not documents:
+        raise DocumentError([Fault("", "there is no progress in it; allowed: StreamingQueryProgress as JSON")], _WHAT)
+    return documents
+
+
+def _lines(text: str) -> list[Any]:
+    documents, faults = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            documents.append(json.loads(line))
+        except ValueError as error:
+            where = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            faults.append(Fault(f"line {number}", f"line {number} is not JSON ({where}); allowed: one object a line"))
+    if faults:
+        raise DocumentError(_shortened(faults), _WHAT)
+    return documents
+
+
+def _unwrapped(document: Any) -> Any:
+    """A progress itself, also out of an event of Spark's log; None for other events of the log."""
+    if isinstance(document, Mapping) and "Event" in document:
+        if not str(document["Event"]).endswith(_EVENT):
+            return None
+        progress = document.get("progress")
+        if isinstance(progress, str):
+            try:
+                return json.loads(progress)
+            except ValueError:
+                return progress
+        return progress
+    return document
+
+
+def read_progress(documents: Sequence[Any]) -> ProgressReading:
+    """Read progress objects; fields that are not used may be there or not, whatever Spark's version.
+
+    A batch that comes again (a query that idles repeats its last number) counts once, the one with rows.
+
+    Raises
+    ------
+    DocumentError
+        Every object that lacks a field or has a value of the wrong kind, by its place; an empty list.
+    """
+    faults: list[Fault] = []
+    if not documents:
+        raise DocumentError([Fault("", "it has no micro-batch; the query must have run at least once")], _WHAT)
+    read = [_batch(document, f"[{number}]", faults) for number, document in enumerate(documents)]
+    if faults:
+        raise DocumentError(_shortened(faults), _WHAT)
+    return _once(batch for batch in read if batch is not None)
+
+
+def _once(batches: Iterable[BatchProgress]) -> ProgressReading:
+    kept: dict[tuple[str, int], BatchProgress] = {}
+    repeated = idle = 0
+    for batch in batches:
+        key = (batch.run_id, batch.batch)
+        before = kept.get(key)
+        if batch.rows == 0 and not batch.parts_s.get("addBatch"):
+            idle += 1
+        elif before is None or (before.rows == 0 and batch.rows > 0):
+            kept[key] = batch
+        else:
+            repeated += 1
+    ordered = sorted(kept.values(), key=lambda batch: (batch.begins_at, batch.batch))
+    return ProgressReading(tuple(ordered), repeated, idle)
+
+
+def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | None:
+    if not isinstance(document, Mapping):
+        faults.append(Fault(path, f"{path} is {value_words(document)}; allowed: a progress object"))
+        return None
+    before = len(faults)
+    fields = {
+        "run_id": _required(document, "runId", _TEXT, path, faults),
+        "batch": _required(document, "batchId", _COUNT, path, faults),
+        "rows": _required(document, "numInputRows", _COUNT, path, faults),
+        "begins_at": _instant(document, path, faults),
+        "duration_s": _duration_s(document, path, faults),
+    }
+    parts_s = _parts_s(document, path, faults)
+    state = _state(document.get("stateOperators"), join_path(path, "stateOperators"), faults)
+    rows_per_s = _rate(document, path, faults)
+    lag_s = _event_lag_s(document.get("eventTime"), fields["begins_at"], join_path(path, "eventTime"), faults)
+    if len(faults) > before:
+        return None
+    sources = document.get("sources")
+    first = sources[0] if isinstance(sources, list) and sources else None
+    return BatchProgress(
+        **fields,
+        name=str(document.get("name") or ""),
+        query_id=str(document.get("id") or ""),
+        parts_s=parts_s,
+        rows_per_s=rows_per_s,
+        event_lag_s=lag_s,
+        state=state,
+        source=str(first.get("description") or "") if isinstance(first, Mapping) else "",
+    )
+
+
+def _required(document: Mapping[str, Any], key: str, kind: Number | String, path: str, faults: list[Fault]) -> Any:
+    if key not in document:
+        faults.append(Fault(join_path(path, key), f"{key} is missing; a micro-batch's progress has it"))
+        return BAD
+    return kind.read(document[key], path, key, faults)
+
+
+def _instant(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
+    text = _required(document, "timestamp", _TEXT, path, faults)
+    return BAD if text is BAD else _utc(text, join_path(path, "timestamp"), "timestamp", faults)
+
+
+def _utc(text: Any, path: str, key: str, faults: list[Fault]) -> Any:
+    try:
+        instant = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        allowed = "an instant such as 2026-01-31T08:00:00.000Z"
+        faults.append(Fault(path, f"{key} is {value_words(text)}; allowed: {allowed}"))
+        return BAD
+    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def _duration_s(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
+    durations = document.get("durationMs")
+    if isinstance(durations, Mapping) and "triggerExecution" in durations:
+        value = _MS.read(durations["triggerExecution"], join_path(path, "durationMs"), "triggerExecution", faults)
+    elif "batchDuration" in document:
+        value = _MS.read(document["batchDuration"], path, "batchDuration", faults)
+    else:
+        where = join_path(path, "durationMs.triggerExecution")
+        faults.append(Fault(where, "durationMs.triggerExecution is missing, and so is batchDuration; one is needed"))
+        return BAD
+    return value if value is BAD else value / 1000
+
+
+def _parts_s(document: Mapping[str, Any], path: str, faults: list[Fault]) -> dict[str, float]:
+    durations = document.get("durationMs")
+    if durations is None:
+        return {}
+    where = join_path(path, "durationMs")
+    if not isinstance(durations, Mapping):
+        faults.append(Fault(where, f"durationMs is {value_words(durations)}; allowed: an object"))
+        return {}
+    others = {name: value for name, value in durations.items() if name != "triggerExecution"}
+    read = {name: _MS.read(value, where, name, faults) for name, value in others.items()}
+    return {name: value / 1000 for name, value in read.items() if value is not BAD}
+
+
+def _rate(document: Mapping[str, Any], path: str, faults: list[Fault]) -> float | None:
+    """Rows per second; Spark leaves it out, or says NaN, where no time has passed."""
+    value = document.get("inputRowsPerSecond")
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    read = _MS.read(value, path, "inputRowsPerSecond", faults)
+    return None if read is BAD else read
+
+
+def _event_lag_s(event_time: Any, begins_at: Any, path: str, faults: list[Fault]) -> float | None:
+    if not isinstance(event_time, Mapping) or "max" not in event_time or begins_at is BAD:
+        return None
+    largest = _utc(event_time["max"], join_path(path, "max"), "max", faults)
+    return None if largest is BAD else float((begins_at - largest).total_seconds())
+
+
+def _state(operators: Any, path: str, faults: list[Fault]) -> tuple[StateFigures, ...]:
+    if operators is None:
+        return ()
+    if not isinstance(operators, list):
+        faults.append(Fault(path, f"stateOperators is {value_words(operators)}; allowed: a list"))
+        return ()
+    figures = []
+    for number, operator in enumerate(operators):
+        where = f"{path}[{number}]"
+        if not isinstance(operator, Mapping):
+            faults.append(Fault(where, f"item {number} is {value_words(operator)}; allowed: an object"))
+            continue
+        values = {
+            name: _MS.read(operator[key], where, key, faults)
+            for key, name in _STATE_FIGURES.items()
+            if operator.get(key) is not None
+        }
+        figures.append(StateFigures(str(operator.get("operatorName") or f"operator {number + 1}"), **values))
+    return tuple(figures)
+
+
+def _shortened(faults: list[Fault]) -> list[Fault]:
+    if len(faults) <= MAX_LISTED:
+        return faults
+    rest = counted(len(faults) - MAX_LISTED, "more fault")
+    return [*faults[:MAX_LISTED], Fault("", f"and {rest} of the same file")]
