@@ -26,8 +26,8 @@ NOUNS_IN_ING = frozenset(
         "accounting", "binding", "building", "ceiling", "encoding", "forecasting", "forwarding", "grouping", "heading",
         "housekeeping", "learning", "listing", "mapping", "meeting", "monitoring", "padding", "ping", "planning",
         "polling", "pricing", "provisioning", "ranking", "resampling", "ring", "routing", "sampling", "scheduling",
-        "setting", "spelling", "staffing", "staging", "string", "thing", "throttling", "timing", "tracing", "training",
-        "warning", "wording",
+        "setting", "sizing", "spelling", "staffing", "staging", "string", "thing", "throttling", "timing", "tracing",
+        "training", "warning", "wording",
     }
 )  # fmt: skip
 

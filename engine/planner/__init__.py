@@ -1,0 +1,1 @@
+"""Resource plans of a mini-batch map-reduce stage: latency model, constrained search, several rounds."""
