@@ -3,7 +3,7 @@
 One JSON object per file is printed on one line, in order: ``{"file": ..., "result": ...}`` or ``{"file": ..., "error":
 ...}``. Exit status: 0 if all succeeded, 1 if any document was refused, 2 for wrong usage.
 
-A command is a function ``command(document, options) -> dict`` in the module the registry names, loaded when it is
+A command is a function ``command(document, options)`` in the module the registry names, loaded when it is
 used. `document` is the JSON value as read, to be parsed by the command (which raises `DocumentError`); `options` holds
 those of the options declared here that were given, checked and converted.
 """
@@ -42,10 +42,10 @@ class EngineCommand:
         """The options as a table, which checks them."""
         return FieldTable(f"the command {name}", *self.options)
 
-    def load(self) -> Callable[[Any, Mapping[str, Any]], dict[str, Any]]:
+    def load(self) -> Callable[[Any, Mapping[str, Any]], Any]:
         """Import the command's function."""
         module, _, name = self.module.partition(":")
-        function: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+        function: Callable[[Any, Mapping[str, Any]], Any]
         function = getattr(importlib.import_module(module), name or "command")
         return function
 
@@ -155,6 +155,11 @@ COMMANDS = {
     "pick": EngineCommand("engine.klink.command:pick_command", "the query with the least slack", ()),
     "forwarding": EngineCommand(
         "engine.klink.command:forwarding_command", "what the nodes that share a query tell each other about it", ()
+    ),
+    "spark": EngineCommand(
+        "engine.microbatch.command",
+        "micro-batches of Spark: coefficients, latency, largest rate, fit to progress, sizes that keep a constraint",
+        (),
     ),
     "replay": EngineCommand(
         "engine.klink.replay",

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -300,7 +301,7 @@ def observed_latency(batches: Sequence[BatchProgress], statistic: str = "mean") 
     level = quantile_level(statistic)
     ordered = sorted(batches, key=lambda batch: batch.begins_at)
     parts = []  # (rows, seconds from the batch's beginning to its end, seconds since the one before began)
-    for before, batch in zip(ordered, ordered[1:], strict=False):
+    for before, batch in pairwise(ordered):
         if before.run_id == batch.run_id and batch.batch == before.batch + 1 and batch.rows > 0:
             interval_s = (batch.begins_at - before.begins_at).total_seconds()
             parts.append((batch.rows, batch.duration_s, max(interval_s, 0.0)))

@@ -51,7 +51,8 @@ class BatchProgress:
     """One micro-batch that ran: where it belongs, rows, durations, state.
 
     `begins_at` is Spark's `timestamp`, the beginning of the trigger. `duration_s` is `durationMs.triggerExecution`, or
-    `batchDuration` where that is all there is. `event_lag_s` is how far the largest event time lay behind the beginning.
+    `batchDuration` where that is all there is. `event_lag_s` is how far the largest event time lay behind the
+    beginning.
     """
 
     run_id: str
@@ -78,7 +79,8 @@ class ProgressReading:
 
 
 def progress_documents(text: str) -> list[Any]:
-    """The progress objects of a text: a JSON array, one object, or lines of objects; other events of a log are left out.
+    """The progress objects of a text: a JSON array, one object, or lines of objects. Other events of a Spark log are
+    left out.
 
     Raises
     ------
