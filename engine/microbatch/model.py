@@ -24,9 +24,9 @@ __all__ = [
     "DRIFT_BATCHES",
     "MAX_DRIFT",
     "WARM_UP_BATCHES",
+    "BatchDrift",
     "BatchLatency",
     "BatchModel",
-    "Drift",
     "ObservedLatency",
     "batch_drift",
     "coefficients",
@@ -332,7 +332,7 @@ def _share(latency_s: float, batch_s: float, interval_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class BatchDrift:
     """Distance between measured and predicted batches: `share` is the median of |measured / predicted - 1|.
 
     `bias` is the median of measured / predicted - 1: positive where batches take longer than predicted.
@@ -347,7 +347,7 @@ class Drift:
         return self.share > MAX_DRIFT
 
 
-def batch_drift(measured: Sequence[tuple[float, float]]) -> Drift | None:
+def batch_drift(measured: Sequence[tuple[float, float]]) -> BatchDrift | None:
     """Drift of the newest batches, given as (measured, predicted) seconds, oldest first; None below 5 batches.
 
     Examples
@@ -359,4 +359,4 @@ def batch_drift(measured: Sequence[tuple[float, float]]) -> Drift | None:
     if len(ratios) < MIN_DRIFT_BATCHES:
         return None
     share = statistics.median(abs(ratio) for ratio in ratios)
-    return Drift(share, statistics.median(ratios), len(ratios))
+    return BatchDrift(share, statistics.median(ratios), len(ratios))

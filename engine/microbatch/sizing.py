@@ -481,7 +481,7 @@ def _rounded_down(seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SettingEffect:
-    """What one setting with another value would do at the same rate; `latency` None: batches would not keep up.
+    """Effect of one setting with another value at the same rate; `latency` None: batches would not keep up.
 
     `takes_effect` is ``restart`` where the query goes on from its checkpoint, ``new checkpoint`` where the checkpoint
     fixes the setting, so that state is lost or computed again.
