@@ -6,12 +6,54 @@ docs/models/planner.md says what is corrected.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.microbatch.model import quantile_level
+from engine.order_statistics import gumbel_maximum, normal_maximum
+from engine.planner.kernel import ANSWER_SIZE, REASONS, UNSTABLE, Slot, StageModel, judge
 from engine.planner.profile import NodeHardware, StageProfile
 
-__all__ = ["LatencyOptions", "StageLatency", "StagePhase", "StageSettings", "evaluate_latency"]
+__all__ = [
+    "KINDS",
+    "MEANS",
+    "UTILISATIONS",
+    "VARIANCES",
+    "VARIANTS",
+    "LatencyOptions",
+    "StageLatency",
+    "StagePhase",
+    "StageSettings",
+    "evaluate_latency",
+    "stage_model",
+]
+
+VARIANTS = ("paper", "improved")
+MEANS = ("klb", "allen_cunneen", "kingman", "marchal")
+VARIANCES = ("qna", "heavy_traffic", "third_moment")
+KINDS = ("mean", "normal", "cantelli")
+UTILISATIONS = ("cpu", "map", "red", "net", "disk")
+_PHASES = (
+    "input batch",
+    "link queue",
+    "input transfer",
+    "mapper queue",
+    "map",
+    "shuffle batch",
+    "disk queue",
+    "disk write",
+    "poll and fetch queue",
+    "fetch",
+    "reducer queue",
+    "reduce",
+)
+_WINDOW_PHASES = ("slowest mapper", "poll", "last group", "fetch", "reduce", "finalize")
+_PAPER_WINDOW_PHASES = ("last tuple", "finalize")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +75,9 @@ class StageSettings:
 class LatencyOptions:
     """Form of the model and the statistic that `metric` is.
 
-    `variant` is improved or paper; `mean` (klb, allen_cunneen, kingman, marchal) and `var` (qna, heavy_traffic,
-    third_moment) approximate the wait of a G/G/1 queue; `kind` is mean, normal (the `x`-quantile; with the improved
-    variant by Cornish-Fisher) or cantelli (its upper bound); `order` is exact or asymptotic.
+    `variant` is improved or paper; `mean` and `var` (one of `MEANS` and of `VARIANCES`) approximate the wait of a G/G/1
+    queue; `kind` is mean, normal (the `x`-quantile; in the improved form by Cornish-Fisher) or cantelli (its upper
+    bound); `order` is exact or asymptotic.
     """
 
     variant: str = "improved"
@@ -47,8 +89,23 @@ class LatencyOptions:
 
     @classmethod
     def of_statistic(cls, statistic: str, *, variant: str = "improved", is_bound: bool = False) -> LatencyOptions:
-        """Options for "mean" or a quantile such as "q0.99"; `is_bound` takes Cantelli's upper bound of it."""
-        raise NotImplementedError
+        """Options for "mean" or a quantile such as "q0.99"; `is_bound` takes Cantelli's upper bound of it.
+
+        Raises
+        ------
+        DocumentError
+            Another statistic.
+
+        Examples
+        --------
+        >>> options = LatencyOptions.of_statistic("q0.95")
+        >>> options.kind, options.x
+        ('normal', 0.95)
+        """
+        level = quantile_level(statistic)
+        if level is None:
+            return cls(variant=variant)
+        return cls(variant=variant, kind="cantelli" if is_bound else "normal", x=level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +123,9 @@ class StageLatency:
 
     `phase_mean` and `phase_var` are the paper's twelve phases; `phases` are the parts that add up to `mean`: the twelve
     of a stage without windows, or those of a window's last tuple and its finalize. `util` has cpu, map, red, net, disk.
-    `reason` names the limit that is exceeded: "cpu of a node", "mapper thread", "reducer thread", "network", "disk",
-    "map output buffer", "utilisation ceiling".
+    `reason` names the first limit that is exceeded: "cpu of a node", "mapper thread", "reducer thread", "network",
+    "disk", "map output buffer", "utilisation ceiling". `largest` are mean and standard deviation of the largest of as
+    many normal draws as the cluster has mappers.
     """
 
     stable: bool
@@ -80,7 +138,32 @@ class StageLatency:
     phases: tuple[StagePhase, ...]
     util: dict[str, float]
     largest: tuple[float, float]
-    """Mean and standard deviation of the largest of as many normal draws as the cluster has mappers."""
+
+
+def stage_model(profile: StageProfile, hardware: NodeHardware, options: LatencyOptions) -> StageModel:
+    """Profile, hardware and options as the compiled functions take them."""
+    fields = asdict(profile)
+    for name in ("window", "slide"):
+        del fields[name]
+    kind = KINDS.index(options.kind)
+    width = (0.0, 0.0, 0.0)
+    if kind:
+        width = (0.0, NormalDist().inv_cdf(options.x), math.sqrt(options.x / (1.0 - options.x)))
+    return StageModel(
+        **{name: float(value) for name, value in fields.items()},
+        period_s=float(profile.period_s),
+        cores=int(hardware.n),
+        v_net=float(hardware.v_net),
+        v_disk=float(hardware.v_disk),
+        t_seek=float(hardware.t_seek),
+        map_buf=float(hardware.map_buf),
+        rho_max=float(hardware.rho_max),
+        is_improved=options.variant == "improved",
+        mean=MEANS.index(options.mean),
+        var=VARIANCES.index(options.var),
+        kind=kind,
+        width=width[kind],
+    )
 
 
 def evaluate_latency(
@@ -90,5 +173,59 @@ def evaluate_latency(
     settings: StageSettings,
     options: LatencyOptions | None = None,
 ) -> StageLatency:
-    """Latency of the stage at `rate` (tuples/s of the whole cluster)."""
-    raise NotImplementedError
+    """Latency of the stage at `rate` (tuples/s of the whole cluster).
+
+    Examples
+    --------
+    >>> profile = StageProfile(alpha=8, c_map=1.6e-5, c_red=2e-6, b_in=110, b_out=12)
+    >>> latency = evaluate_latency(profile, NodeHardware(), 8e5, StageSettings(10, 2, 2, 0.005, 0.2, 0.2))
+    >>> round(latency.mean, 3), latency.phases[5].name, round(latency.util["red"], 2)
+    (0.278, 'shuffle batch', 0.64)
+    """
+    options = options or LatencyOptions()
+    draws = settings.nodes * settings.mappers
+    gumbel = gumbel_maximum(draws) if options.order == "asymptotic" else None
+    largest = gumbel or normal_maximum(draws)
+    answer = np.zeros(ANSWER_SIZE)
+    metric = judge(
+        stage_model(profile, hardware, options),
+        float(rate),
+        settings.nodes,
+        settings.mappers,
+        settings.reducers,
+        float(settings.b_in_s),
+        float(settings.b_sh_s),
+        float(settings.b_ch_s),
+        *largest,
+        answer,
+    )
+    util = dict(zip(UTILISATIONS, answer[Slot.UTIL : Slot.MEAN].tolist(), strict=True))
+    if metric >= UNSTABLE:
+        reason = REASONS[int(answer[Slot.REASON])]
+        return StageLatency(False, reason, None, None, None, None, None, (), util, largest)
+    means, variances = answer[Slot.PHASE_MEAN : Slot.PHASE_VAR], answer[Slot.PHASE_VAR : Slot.PART_MEAN]
+    return StageLatency(
+        stable=True,
+        reason="",
+        mean=float(answer[Slot.MEAN]),
+        var=float(answer[Slot.VAR]),
+        metric=float(metric),
+        phase_mean=tuple(means.tolist()),
+        phase_var=tuple(variances.tolist()),
+        phases=_parts(profile, options, answer),
+        util=util,
+        largest=largest,
+    )
+
+
+def _parts(profile: StageProfile, options: LatencyOptions, answer: FloatArray) -> tuple[StagePhase, ...]:
+    """The parts that add up to the mean."""
+    if profile.window > 0.0:
+        names: tuple[str, ...] = _WINDOW_PHASES if options.variant == "improved" else _PAPER_WINDOW_PHASES
+        means, variances = answer[Slot.PART_MEAN :], answer[Slot.PART_VAR :]
+    else:
+        names, means, variances = _PHASES, answer[Slot.PHASE_MEAN :], answer[Slot.PHASE_VAR :]
+    return tuple(
+        StagePhase(name, float(mean), math.sqrt(variance))
+        for name, mean, variance in zip(names, means, variances, strict=False)
+    )

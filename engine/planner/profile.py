@@ -1,4 +1,6 @@
-"""A stage's profile (statistics of the job) and the hardware of one node, as read from documents.
+"""Profile of a stage (statistics of the job), hardware of a node and the question of a plan, as read from documents.
+
+Nothing here needs numba, so that forms and REST can check what a worker will compute.
 
 Reference: Li, Diao, Shenoy, Supporting Scalable Analytics with Latency Constraints (VLDB 2015), Table 1 and section 3.
 """
@@ -8,10 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from engine.errors import Fault, join_path
-from engine.fields import BAD, Field, FieldTable, Number, SettingsRecord
+from engine.errors import DocumentError, Fault, join_path
+from engine.fields import BAD, Enumeration, Field, FieldTable, Flag, Number, SettingsRecord, String
+from engine.microbatch.model import quantile_level
 
-__all__ = ["HARDWARE", "PROFILE", "NodeHardware", "StageProfile"]
+__all__ = [
+    "HARDWARE",
+    "MAX_NODES",
+    "MAX_THREADS",
+    "PROFILE",
+    "QUESTION",
+    "NodeHardware",
+    "StageProfile",
+    "StageQuestion",
+]
+
+MAX_NODES, MAX_THREADS = 100_000, 64  # of a search: nodes, and threads of a kind per node
 
 _POSITIVE, _AMOUNT = Number(above=0), Number(least=0)
 
@@ -113,3 +127,64 @@ class NodeHardware(SettingsRecord):
     t_seek: float = 0.0
     map_buf: float = 0.0
     rho_max: float = 1.0
+
+
+QUESTION = FieldTable(
+    "a plan's question",
+    Field("rate", Number(above=0), required=True, help="input rate of the whole cluster, tuples/s"),
+    Field("max_nodes", Number(least=1, most=MAX_NODES, whole=True), required=True, help="nodes at most"),
+    Field("constraint_s", Number(above=0), required=True, help="latency constraint, s"),
+    Field("statistic", String(), help="mean, or a quantile such as q0.99; mean"),
+    Field("is_bound", Flag(), help="Cantelli's upper bound of the quantile, whatever the distribution; false"),
+    Field("headroom", Number(least=0, most=0.95), help="share of the plan's largest rate to keep free; 0"),
+    Field("utilisation_ceiling", Number(above=0, most=1), help="of cores, threads, network and disk; 0.85"),
+    Field("aim", Number(above=0, most=1), help="share of the constraint that the plan aims at; 0.93"),
+    Field("variant", Enumeration(("improved", "paper")), help="form of the model; improved"),
+    Field("max_m", Number(least=1, most=MAX_THREADS, whole=True), help="mapper threads per node at most; 6"),
+    Field("max_r", Number(least=1, most=MAX_THREADS, whole=True), help="reducer threads per node at most; 6"),
+)
+
+
+@dataclass(frozen=True)
+class StageQuestion(SettingsRecord):
+    """Question of a resource plan (fields as in `QUESTION`): fewest nodes for `rate` within `constraint_s`."""
+
+    TABLE: ClassVar[FieldTable] = QUESTION
+
+    rate: float
+    max_nodes: int
+    constraint_s: float
+    statistic: str = "mean"
+    is_bound: bool = False
+    headroom: float = 0.0
+    utilisation_ceiling: float = 0.85
+    aim: float = 0.93
+    variant: str = "improved"
+    max_m: int = 6
+    max_r: int = 6
+
+    @property
+    def aim_s(self) -> float:
+        """Latency that the plan aims at."""
+        return self.aim * self.constraint_s
+
+    @property
+    def target_rate(self) -> float:
+        """Rate that the plan must bear, headroom included."""
+        return self.rate / (1.0 - self.headroom)
+
+    @classmethod
+    def read(cls, document: Any, parent: str, key: str, faults: list[Fault]) -> Self | None:
+        """Parse a question within another document: add its faults, the statistic's too; None if there are any."""
+        before = len(faults)
+        fields = cls.TABLE.read(document, parent, key, faults)
+        if fields is BAD:
+            return None
+        statistic = fields.get("statistic", cls.statistic)
+        if statistic is not BAD:
+            try:
+                quantile_level(statistic)
+            except DocumentError as error:
+                path = join_path(parent, key) if key else parent
+                faults.extend(Fault(join_path(path, fault.path), fault.message) for fault in error.faults)
+        return cls(**fields) if len(faults) == before else None
