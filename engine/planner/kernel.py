@@ -421,14 +421,16 @@ def _window(
 
 
 class SearchSpace(NamedTuple):
-    """Settings that are tried: threads per node from 1, and the intervals (B_in, B_sh, B_ch) in seconds."""
+    """Settings that are tried: threads per node, and the intervals (B_in, B_sh, B_ch) in seconds."""
 
+    min_m: int
     max_m: int
+    min_r: int
     max_r: int
     lowest: FloatArray  # (3,)
     highest: FloatArray  # (3,)
     starts: FloatArray  # (k, 3)
-    largest: FloatArray  # (max_m, 2): mean and deviation of the largest of nodes * M normal draws, by M
+    largest: FloatArray  # (max_m or more, 2): mean and deviation of the largest of nodes * M normal draws, by M
 
 
 @compiled_uncounted
@@ -504,8 +506,8 @@ def least_latency(
     Pairs (M, R) come in the order of their sum. `place` of shape (3,) is room to work in.
     """
     least = math.inf
-    for threads in range(2, space.max_m + space.max_r + 1):
-        for mappers in range(max(1, threads - space.max_r), min(space.max_m, threads - 1) + 1):
+    for threads in range(space.min_m + space.min_r, space.max_m + space.max_r + 1):
+        for mappers in range(max(space.min_m, threads - space.max_r), min(space.max_m, threads - space.min_r) + 1):
             reducers = threads - mappers
             if not _is_possible(model, rate, nodes, mappers, reducers):
                 continue
@@ -538,8 +540,8 @@ def largest_rate(
     Settings are tried first just above the largest rate so far, and have their own rate bisected only if they pass.
     """
     reached = 0.0
-    for threads in range(2, space.max_m + space.max_r + 1):
-        for mappers in range(max(1, threads - space.max_r), min(space.max_m, threads - 1) + 1):
+    for threads in range(space.min_m + space.min_r, space.max_m + space.max_r + 1):
+        for mappers in range(max(space.min_m, threads - space.max_r), min(space.max_m, threads - space.min_r) + 1):
             reducers = threads - mappers
             start = -1 if reached > 0.0 else 0
             while start < len(space.starts):

@@ -1,31 +1,127 @@
-"""Resource plan of a stage: fewest nodes for a rate within a latency constraint, and their settings."""
+"""Resource plan of a stage: fewest nodes for a rate within a latency constraint, and their settings.
+
+Reference: Li, Diao, Shenoy (VLDB 2015), section 3.1; docs/models/planner.md has the layout of the answer.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.planner.profile import NodeHardware, StageProfile
+from engine.planner.latency import LatencyOptions, StageLatency, StageSettings, evaluate_latency
+from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
+from engine.planner.search import SearchLimits, StageSearch
 
-__all__ = ["SearchLimits", "StageSizing", "size_stage"]
+__all__ = ["StagePlan", "StageSizing", "size_stage"]
+
+_NEAR_LIMIT = 0.97  # of a ceiling: a resource this full is what keeps the rate from being higher
+_MOSTLY = 0.5  # of a thread's demand: overhead beyond it is the limit's name
+_CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
+_SLACK = 1.01  # step of a nearest constraint that proves too tight
+_DIGITS = 3  # of intervals, constraints and rates that people type
 
 
 @dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """Ranges of the settings that are tried: threads per node, and (B_in, B_sh, B_ch) in seconds."""
+class BindingLimit:
+    """The limit that keeps the rate from being higher: `value` of what `ceiling` allows, at the largest rate.
 
-    max_m: int = 6
-    max_r: int = 6
-    b_lo: tuple[float, float, float] = (0.001, 0.005, 0.005)
-    b_hi: tuple[float, float, float] = (0.1, 2.0, 2.0)
+    `limit` is cpu, mapper threads, reducer threads, network, disk, map output buffer or latency constraint; batch,
+    partition or poll overhead where that makes up most of the work of the cores or threads that are full.
+    """
+
+    limit: str
+    value: float
+    ceiling: float
 
 
-@dataclass(frozen=True)
-class StageSizing:
-    """Answer of `size_stage`; `to_dict` has the layout of docs/models/planner.md."""
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """Settings with what they give at the question's rate, and the largest rate they bear."""
+
+    settings: StageSettings
+    max_rate: float
+    headroom: float
+    latency: StageLatency
+    at_max_rate: StageLatency
+    binding: BindingLimit
 
     def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+        settings, most = self.settings, self.at_max_rate
+        return {
+            **settings.to_dict(),
+            "max_rate": self.max_rate,
+            "headroom": self.headroom,
+            "mean_s": self.latency.mean,
+            "metric_s": self.latency.metric,
+            "util": self.latency.util,
+            "phases": [{"name": p.name, "mean_s": p.mean_s, "sd_s": p.sd_s} for p in self.latency.phases],
+            "binding": {"limit": self.binding.limit, "value": self.binding.value, "ceiling": self.binding.ceiling},
+            "at_max_rate": {"mean_s": most.mean, "metric_s": most.metric, "util": most.util},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StageCurve:
+    """Least latency by rate with so many nodes; None where nothing is stable under the ceiling."""
+
+    nodes: int
+    max_rate: float
+    points: tuple[tuple[float, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfeasibility:
+    """Why no plan fits, and what would: the nearest constraint at this rate, the nearest rate under this constraint.
+
+    Either is None where none would do.
+    """
+
+    limit: str
+    nearest_constraint_s: float | None
+    nearest_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StageSizing:
+    """Answer of `size_stage`: the plan, the least latency that as many nodes give, and the curves around it."""
+
+    question: StageQuestion
+    plan: StagePlan | None
+    fastest: StagePlan | None
+    curves: tuple[StageCurve, ...]
+    infeasibility: StageInfeasibility | None
+    plan_s: float
+    duration_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        plan, fastest = (None if plan is None else plan.to_dict() for plan in (self.plan, self.fastest))
+        lack = self.infeasibility
+        return {
+            "feasible": self.plan is not None,
+            "constraint_s": self.question.constraint_s,
+            "aim_s": self.question.aim_s,
+            "statistic": self.question.statistic,
+            "is_bound": self.question.is_bound,
+            "rate": self.question.rate,
+            "plan": plan,
+            "ends": {"throughput": plan, "latency": fastest},
+            "curve": [
+                {"nodes": curve.nodes, "max_rate": curve.max_rate, "points": [list(point) for point in curve.points]}
+                for curve in self.curves
+            ],
+            "infeasible": None
+            if lack is None
+            else {
+                "limit": lack.limit,
+                "nearest_constraint_s": lack.nearest_constraint_s,
+                "nearest_rate": lack.nearest_rate,
+            },
+            "model": f"12-phase {self.question.variant}",
+            "plan_s": self.plan_s,
+            "duration_s": self.duration_s,
+        }
 
 
 def size_stage(
@@ -35,18 +131,195 @@ def size_stage(
     rate: float,
     max_nodes: int,
     constraint_s: float,
-    statistic: str = "mean",
-    headroom: float = 0.0,
-    utilisation_ceiling: float = 0.85,
-    aim: float = 0.93,
-    is_bound: bool = False,
-    variant: str = "improved",
     limits: SearchLimits | None = None,
+    **more: Any,
 ) -> StageSizing:
-    """Smallest number of nodes, its settings, the ends and the curve; or why there is none.
+    """Fewest nodes that keep the constraint at the rate, with settings; or why there are none and what would do.
 
-    `statistic` is "mean" or a quantile such as "q0.99" (`is_bound` takes Cantelli's upper bound); the plan leaves
-    `headroom` (a share of its own maximum) above `rate`; no utilisation exceeds `utilisation_ceiling` (or the
-    hardware's `rho_max` if lower); the search aims at `aim` of `constraint_s`.
+    Parameters
+    ----------
+    profile, hardware
+        The stage and one of its nodes.
+    rate
+        Input of the whole cluster, tuples/s.
+    max_nodes
+        Nodes at most.
+    constraint_s
+        Latency constraint, s.
+    limits
+        Ranges of intervals and threads; by default those of the question.
+    **more
+        Further fields of `StageQuestion`: statistic, headroom, utilisation_ceiling, aim and so on. No utilisation
+        exceeds the ceiling, or the hardware's `rho_max` if that is lower.
+
+    Raises
+    ------
+    DocumentError
+        With every fault of the question.
+
+    Notes
+    -----
+    The plan is the paper's: of as many nodes as it takes, the settings that bear the largest rate. Those are also the
+    slowest admissible ones, since they use up the constraint; `fastest` has the least latency at this rate.
+
+    Examples
+    --------
+    >>> profile = StageProfile(alpha=8, c_map=1.6e-5, c_red=2e-6, b_in=110, b_out=12, c_part=3e-5, c_hb=5e-3)
+    >>> sizing = size_stage(profile, NodeHardware(), rate=1e6, max_nodes=20, constraint_s=1.0)
+    >>> sizing.plan.settings.nodes, sizing.plan.binding.limit
+    (10, 'cpu')
     """
-    raise NotImplementedError
+    began_s = time.perf_counter()
+    fields = {"rate": rate, "max_nodes": max_nodes, "constraint_s": constraint_s} | more
+    question = StageQuestion.parse(fields)
+    sizer = _Sizer(profile, hardware, question, limits or SearchLimits(question.max_m, question.max_r))
+    nodes = sizer.search.fewest_nodes(question.target_rate, question.max_nodes)
+    plan = None if nodes is None else sizer.throughput_plan(nodes)
+    plan_s = time.perf_counter() - began_s
+    if plan is None:
+        infeasibility, around = sizer.infeasibility(), [question.max_nodes]
+        curves = sizer.curves(around, None, None)
+        return StageSizing(question, None, None, curves, infeasibility, plan_s, time.perf_counter() - began_s)
+    fastest = sizer.latency_plan(plan.settings.nodes)
+    around = [number for number in range(plan.settings.nodes - 1, plan.settings.nodes + 2) if number > 0]
+    curves = sizer.curves(around, plan, fastest)
+    return StageSizing(question, plan, fastest, curves, None, plan_s, time.perf_counter() - began_s)
+
+
+class _Sizer:
+    """Parts of one answer."""
+
+    def __init__(
+        self, profile: StageProfile, hardware: NodeHardware, question: StageQuestion, limits: SearchLimits
+    ) -> None:
+        self.profile, self.question, self.limits = profile, question, limits
+        self.hardware = replace(hardware, rho_max=min(hardware.rho_max, question.utilisation_ceiling))
+        self.options = LatencyOptions.of_statistic(
+            question.statistic, variant=question.variant, is_bound=question.is_bound
+        )
+        self.search = self._search(question.aim_s)
+
+    def _search(self, goal_s: float) -> StageSearch:
+        return StageSearch(self.profile, self.hardware, self.options, self.limits, goal_s)
+
+    def throughput_plan(self, nodes: int) -> StagePlan:
+        """The settings that bear the largest rate, in numbers that people type where these do as well."""
+        target = self.question.target_rate
+        max_rate, settings = self.search.largest_above(target, nodes)
+        assert settings is not None, "the number of nodes was chosen because it reaches the rate"
+        typed = _typed(settings)
+        typed_rate = self.search.largest_of(typed)
+        return self._plan(typed, typed_rate) if typed_rate >= target else self._plan(settings, max_rate)
+
+    def latency_plan(self, nodes: int) -> StagePlan | None:
+        """The settings of least latency at the rate, headroom included."""
+        _, settings = self.search.least(self.question.target_rate, nodes)
+        if settings is None:
+            return None
+        typed = _typed(settings)
+        is_stable = math.isfinite(self.search.metric(self.question.target_rate, typed))
+        settings = typed if is_stable else settings
+        return self._plan(settings, self.search.largest_of(settings))
+
+    def _plan(self, settings: StageSettings, max_rate: float) -> StagePlan:
+        latency = evaluate_latency(self.profile, self.hardware, self.question.rate, settings, self.options)
+        at_max_rate = evaluate_latency(self.profile, self.hardware, max_rate, settings, self.options)
+        headroom = 1.0 - self.question.rate / max_rate if max_rate > 0.0 else 0.0
+        return StagePlan(settings, max_rate, headroom, latency, at_max_rate, self._binding(settings, max_rate))
+
+    def _binding(self, settings: StageSettings, rate: float) -> BindingLimit:
+        profile, hardware = self.profile, self.hardware
+        latency = evaluate_latency(profile, hardware, rate, settings, self.options)
+        util, ceiling = latency.util, hardware.rho_max
+        used = {
+            "cpu": util["cpu"],
+            "mapper threads": util["map"],
+            "reducer threads": util["red"],
+            "network": util["net"],
+            "disk": util["disk"],
+        }
+        limits = [BindingLimit(name, value, ceiling) for name, value in used.items()]
+        if hardware.map_buf > 0.0:
+            batch_bytes = rate * profile.alpha * settings.b_sh_s / (settings.nodes * settings.mappers) * profile.b_out
+            held = batch_bytes * (1.0 + settings.b_ch_s / settings.b_sh_s)
+            limits.append(BindingLimit("map output buffer", held, hardware.map_buf))
+        fullest = max(limits, key=lambda limit: limit.value / limit.ceiling)
+        if fullest.value < _NEAR_LIMIT * fullest.ceiling and latency.metric is not None:
+            return BindingLimit("latency constraint", latency.metric, self.search.goal_s)
+        return replace(fullest, limit=self._overhead(fullest.limit, settings, rate) or fullest.limit)
+
+    def _overhead(self, limit: str, settings: StageSettings, rate: float) -> str:
+        """Name of the overhead that makes up most of the work of what is full; empty where none does."""
+        profile, mappers, reducers = self.profile, settings.mappers, settings.reducers
+        of_mappers, of_reducers = settings.nodes * mappers, settings.nodes * reducers
+        mapper = {
+            "": rate / of_mappers * profile.c_map,
+            "batch overhead": profile.c_bat / (mappers * settings.b_in_s),
+            "partition overhead": profile.c_sh * of_reducers / settings.b_sh_s,
+        }
+        finalize = profile.keys / of_reducers * profile.s_k / profile.period_s if profile.window > 0.0 else 0.0
+        reducer = {
+            "": rate * profile.alpha / of_reducers * profile.c_red + finalize,
+            "poll overhead": profile.c_hb / settings.b_ch_s,
+            "partition overhead": profile.c_part * of_mappers / settings.b_sh_s,
+        }
+        threads = {"cpu": (mappers, reducers), "mapper threads": (1, 0), "reducer threads": (0, 1)}.get(limit, (0, 0))
+        names = {*mapper, *reducer}
+        work = {name: threads[0] * mapper.get(name, 0.0) + threads[1] * reducer.get(name, 0.0) for name in names}
+        return next((name for name in work if name and work[name] > _MOSTLY * sum(work.values())), "")
+
+    def infeasibility(self) -> StageInfeasibility:
+        """The limit in the way of the rate, the constraint that could be kept, the rate that could be borne."""
+        question = self.question
+        first = min(self.search.first_nodes(question.target_rate), question.max_nodes)
+        nodes = self.search.best_nodes(first, question.max_nodes)
+        best_rate, settings = self.search.largest(nodes)
+        limit = "latency constraint" if settings is None else self._binding(settings, best_rate).limit
+        least_s, fastest = self.search.least_at_best(question.target_rate, question.max_nodes)
+        nearest_rate = _rounded(best_rate * (1.0 - question.headroom), math.floor)
+        return StageInfeasibility(
+            limit=limit,
+            nearest_constraint_s=None if fastest is None else self._nearest_constraint_s(least_s, fastest.nodes),
+            nearest_rate=nearest_rate or None,
+        )
+
+    def _nearest_constraint_s(self, least_s: float, nodes: int) -> float:
+        """The least constraint in round numbers under which a plan is found."""
+        constraint_s = _rounded(least_s / self.question.aim, math.ceil)
+        while not self._search(self.question.aim * constraint_s).is_reachable(self.question.target_rate, nodes):
+            constraint_s = _rounded(constraint_s * _SLACK, math.ceil)
+        return constraint_s
+
+    def curves(self, numbers: list[int], plan: StagePlan | None, fastest: StagePlan | None) -> tuple[StageCurve, ...]:
+        """Least latency by rate for some numbers of nodes."""
+        return tuple(self._curve(nodes, [p.settings for p in (plan, fastest) if p is not None]) for nodes in numbers)
+
+    def _curve(self, nodes: int, known: list[StageSettings]) -> StageCurve:
+        max_rate, settings = self.search.largest(nodes)
+        reach = max_rate or nodes * self.search.node_capacity
+        rates = sorted({*(share * reach for share in _CURVE_SHARES), self.question.rate})
+        ends = [replace(end, nodes=nodes) for end in known] + ([settings] if settings is not None else [])
+        metrics = self.search.curve(nodes, rates, ends)
+        points = tuple(
+            (rate, metric if math.isfinite(metric) else None) for rate, metric in zip(rates, metrics, strict=True)
+        )
+        return StageCurve(nodes, max_rate, points)
+
+
+def _typed(settings: StageSettings) -> StageSettings:
+    """The same with intervals in round numbers; a whole ratio of B_ch and B_sh stays whole."""
+    b_sh_s, b_ch_s = _rounded(settings.b_sh_s), _rounded(settings.b_ch_s)
+    ratio = settings.b_ch_s / settings.b_sh_s
+    if abs(ratio - round(ratio)) < 1e-3 * ratio:
+        b_ch_s = round(ratio) * b_sh_s
+    elif abs(1 / ratio - round(1 / ratio)) < 1e-3 / ratio:
+        b_sh_s = round(1 / ratio) * b_ch_s
+    return replace(settings, b_in_s=_rounded(settings.b_in_s), b_sh_s=b_sh_s, b_ch_s=b_ch_s)
+
+
+def _rounded(value: float, towards: Any = round) -> float:
+    """`value` to three digits."""
+    if value <= 0.0:
+        return 0.0
+    power = _DIGITS - 1 - math.floor(math.log10(value))
+    return float(towards(value * 10.0**power) / 10.0**power)

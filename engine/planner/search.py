@@ -1,0 +1,208 @@
+"""Search over the settings of a stage: largest rate within a constraint, least latency at a rate, fewest nodes.
+
+Reference: Li, Diao, Shenoy (VLDB 2015), section 3.1, equation 1; docs/models/planner.md for the search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from engine.order_statistics import normal_maximum
+from engine.planner.kernel import ANSWER_SIZE, UNSTABLE, SearchSpace, judge, largest_rate, least_latency
+from engine.planner.latency import LatencyOptions, StageSettings, stage_model
+from engine.planner.profile import NodeHardware, StageProfile
+
+__all__ = ["SearchLimits", "StageSearch"]
+
+#: First intervals of a descent: B_in in seconds, B_sh and B_ch as shares of the latency aimed at.
+_STARTS = (
+    (0.005, 1 / 3, 1 / 3),
+    (0.005, 1 / 6, 1 / 3),
+    (0.005, 1 / 8, 1 / 8),
+    (0.005, 1 / 2, 1 / 20),
+    (0.005, 1 / 20, 1 / 2),
+    (0.02, 1 / 10, 1 / 10),
+    (0.05, 1 / 4, 1 / 4),
+    (0.05, 1 / 3, 2 / 3),
+)
+_FIRST_SHARE = 1e-6  # of the capacity: where a largest rate is sought from
+_BISECTIONS = 40
+_HOPELESS = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """Ranges of the settings that are tried: threads per node, and (B_in, B_sh, B_ch) in seconds."""
+
+    max_m: int = 6
+    max_r: int = 6
+    b_lo: tuple[float, float, float] = (0.001, 0.005, 0.005)
+    b_hi: tuple[float, float, float] = (0.1, 2.0, 2.0)
+
+
+class StageSearch:
+    """Search for one stage on one kind of node; metrics are to stay within `goal_s`.
+
+    The metric rises with the rate, so that the largest rate is found by bisection. The largest rate rises with the
+    nodes up to some number, from which on more partitions cost more than a node brings.
+    """
+
+    def __init__(
+        self,
+        profile: StageProfile,
+        hardware: NodeHardware,
+        options: LatencyOptions,
+        limits: SearchLimits,
+        goal_s: float,
+    ) -> None:
+        self.goal_s = goal_s
+        self._model, self._limits = stage_model(profile, hardware, options), limits
+        self._answer, self._place, self._best = np.zeros(ANSWER_SIZE), np.zeros(3), np.zeros(5)
+        self._lowest, self._highest = np.array(limits.b_lo, dtype=float), np.array(limits.b_hi, dtype=float)
+        self._starts = np.array([(b_in, b_sh * goal_s, b_ch * goal_s) for b_in, b_sh, b_ch in _STARTS])
+        model = self._model
+        size = model.b_in + model.alpha * model.b_out
+        by_cpu = model.cores / (model.c_map + model.alpha * model.c_red)
+        self.node_capacity = model.rho_max * min(by_cpu, model.v_net / size if size > 0.0 else math.inf)
+        """Rate (tuples/s) that a node cannot exceed, whatever the settings."""
+        self.space = cache(self._space)
+        self.largest = cache(self._largest)
+
+    def _space(self, nodes: int) -> SearchSpace:
+        limits = self._limits
+        largest = np.array([normal_maximum(nodes * mappers) for mappers in range(1, limits.max_m + 1)])
+        return SearchSpace(1, limits.max_m, 1, limits.max_r, self._lowest, self._highest, self._starts, largest)
+
+    def _settings(self, nodes: int) -> StageSettings:
+        mappers, reducers, b_in_s, b_sh_s, b_ch_s = self._best.tolist()
+        return StageSettings(nodes, int(mappers), int(reducers), b_in_s, b_sh_s, b_ch_s)
+
+    def metric(self, rate: float, settings: StageSettings) -> float:
+        """The metric (s) of given settings at a rate; infinite where they are not stable."""
+        mappers = settings.mappers
+        largest = self.space(settings.nodes).largest[mappers - 1]
+        intervals = settings.b_in_s, settings.b_sh_s, settings.b_ch_s
+        place = settings.nodes, mappers, settings.reducers, *intervals, float(largest[0]), float(largest[1])
+        metric = judge(self._model, rate, *place, self._answer)
+        return metric if metric < UNSTABLE else math.inf
+
+    def is_reachable(self, rate: float, nodes: int) -> bool:
+        """Whether some settings keep the goal at `rate`."""
+        return self._least(rate, nodes, self.space(nodes), self.goal_s) <= self.goal_s
+
+    def least(self, rate: float, nodes: int) -> tuple[float, StageSettings | None]:
+        """Least metric at `rate` and its settings; infinite and None where none is stable."""
+        return self._found(self._least(rate, nodes, self.space(nodes), -1.0), nodes)
+
+    def _least(self, rate: float, nodes: int, space: SearchSpace, goal_s: float) -> float:
+        return least_latency(self._model, space, rate, nodes, goal_s, self._place, self._best, self._answer)
+
+    def _found(self, metric: float, nodes: int) -> tuple[float, StageSettings | None]:
+        return (metric, self._settings(nodes)) if metric < UNSTABLE else (math.inf, None)
+
+    def _largest(self, nodes: int) -> tuple[float, StageSettings | None]:
+        """Largest rate within the goal and its settings; 0 and None where none is small enough."""
+        return self.largest_above(_FIRST_SHARE * nodes * self.node_capacity, nodes)
+
+    def largest_above(self, rate: float, nodes: int) -> tuple[float, StageSettings | None]:
+        """The same, sought from `rate` on: faster where it is known to be reachable."""
+        upper = 1.01 * nodes * self.node_capacity
+        arrays = self._place, self._best, self._answer
+        reached = largest_rate(self._model, self.space(nodes), rate, upper, nodes, self.goal_s, *arrays)
+        return (reached, self._settings(nodes)) if reached > 0.0 else (0.0, None)
+
+    def largest_of(self, settings: StageSettings) -> float:
+        """Largest rate at which given settings keep the goal; 0 where none is small enough."""
+        low, high = 0.0, 1.01 * settings.nodes * self.node_capacity
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if self.metric(middle, settings) <= self.goal_s else (low, middle)
+        return low
+
+    def first_nodes(self, rate: float) -> int:
+        """Fewest nodes whose capacity is not below `rate`."""
+        return max(1, math.ceil(rate / self.node_capacity * (1.0 - 1e-12)))
+
+    def fewest_nodes(self, rate: float, max_nodes: int) -> int | None:
+        """Fewest nodes that reach `rate`; None where no number up to `max_nodes` does."""
+        first = self.first_nodes(rate)
+        if first > max_nodes:
+            return None
+        below, nodes, step = first - 1, first, 1
+        while not self.is_reachable(rate, nodes):
+            if nodes == max_nodes:
+                nodes = self.best_nodes(first, max_nodes)
+                if self.largest(nodes)[0] < rate:
+                    return None
+                below = first - 1
+                break
+            below, nodes, step = nodes, min(nodes + step, max_nodes), 2 * step
+        while nodes - below > 1:
+            middle = (below + nodes) // 2
+            below, nodes = (below, middle) if self.is_reachable(rate, middle) else (middle, nodes)
+        return nodes
+
+    def best_nodes(self, first: int, last: int) -> int:
+        """Number of nodes from `first` to `last` with the largest rate within the goal."""
+        return _lowest_at(lambda nodes: -self.largest(nodes)[0] or math.inf, first, last)
+
+    def least_at_best(self, rate: float, max_nodes: int) -> tuple[float, StageSettings | None]:
+        """Least metric at `rate` with any number of nodes up to `max_nodes`."""
+
+        @cache
+        def least(nodes: int) -> float:
+            """Unstable settings count by how far they are from stability, and hopeless ones by the nodes they lack."""
+            return min(self._least(rate, nodes, self.space(nodes), -1.0), _HOPELESS / nodes)
+
+        return self.least(rate, _lowest_at(least, min(self.first_nodes(rate), max_nodes), max_nodes))
+
+    def curve(self, nodes: int, rates: Sequence[float], ends: Sequence[StageSettings]) -> list[float]:
+        """Least metric at each of ascending `rates`; infinite where none is stable.
+
+        Settings change little from a rate to the next: the least one is sought once, at the lowest rate, and then among
+        neighbours of the settings before, on the way up and back down. `ends` are settings that are known to be good.
+        """
+        least, settings = self.least(rates[0], nodes)
+        metrics, plans = [least], [settings]
+        for rate in rates[1:]:
+            least, settings = self._near(rate, nodes, [plans[-1], *ends])
+            metrics.append(least)
+            plans.append(settings)
+        for index in range(len(rates) - 2, -1, -1):
+            least, settings = self._near(rates[index], nodes, [plans[index + 1]])
+            if least < metrics[index]:
+                metrics[index], plans[index] = least, settings
+        return metrics
+
+    def _near(
+        self, rate: float, nodes: int, origins: Sequence[StageSettings | None]
+    ) -> tuple[float, StageSettings | None]:
+        """Least metric among settings with one thread of a kind more or less than those of `origins`."""
+        best: tuple[float, StageSettings | None] = (math.inf, None)
+        for origin in origins:
+            if origin is None:
+                continue
+            space = self.space(nodes)._replace(
+                min_m=max(1, origin.mappers - 1),
+                max_m=min(self._limits.max_m, origin.mappers + 1),
+                min_r=max(1, origin.reducers - 1),
+                max_r=min(self._limits.max_r, origin.reducers + 1),
+                starts=np.array([(origin.b_in_s, origin.b_sh_s, origin.b_ch_s)]),
+            )
+            best = min(best, self._found(self._least(rate, nodes, space, -1.0), nodes), key=lambda found: found[0])
+        return best
+
+
+def _lowest_at(value: Callable[[int], float], first: int, last: int) -> int:
+    """Where a function that falls and then rises is lowest; where it is level, the lower side is taken."""
+    if last > first and value(last) < value(last - 1):
+        return last
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (middle + 1, last) if value(middle + 1) < value(middle) else (first, middle)
+    return first
