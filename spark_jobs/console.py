@@ -79,6 +79,16 @@ class ConsoleClient:
         """
         self._ask("POST", "/frames", {"Content-Type": FRAMES_TYPE}, frames)
 
+    def post_progress(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Hand over progress of the streaming query; the answer has the settings that the console asks for.
+
+        Raises
+        ------
+        ConsoleAway, ConsoleFailed, Refused
+        """
+        body = json.dumps(document).encode()
+        return self._read(self._ask("POST", "/progress", {"Content-Type": "application/json"}, body)[2])
+
     def is_well(self) -> bool:
         """Whether the console reports itself ready: its database answers and has its tables."""
         try:

@@ -26,6 +26,7 @@ from spark_jobs.input.entries import EntryReader
 from spark_jobs.input.source import spans_of
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import Plans
+from spark_jobs.progress import ProgressFeed
 from spark_jobs.report import StatusReport, state_report
 from spark_jobs.session import NoJava, Options, WrongOptions, spark_session
 from spark_jobs.state import StreamState
@@ -61,8 +62,8 @@ class StepFailed(RuntimeError):
 class LiveLoop:
     """The live loop, called by Spark with every batch."""
 
-    def __init__(self, state: StreamState, parts: StepContext) -> None:
-        self.state, self._parts = state, parts
+    def __init__(self, state: StreamState, parts: StepContext, progress: ProgressFeed | None = None) -> None:
+        self.state, self._parts, self._progress = state, parts, progress
         self._few = parts.at_hand_bytes > 0
         refining = RefinementReport(parts.refine_ms, parts.plans.windowed_entry)
         self._statistics = StatisticsReport(parts.statistics_ms, parts.family_cpu_ns, refining)
@@ -89,6 +90,8 @@ class LiveLoop:
         self._failed[batch] = self._failed.get(batch, 0) + 1
         step = BatchStep(self.state.successor(batch), self._parts, spans, give_up=self._failed[batch] > _ATTEMPTS)
         self._few = step.take_in(few=self._few)
+        if self._progress is not None:
+            self._progress.batch_taken(batch, sum(work.records_entered for _, work in step.works.values()))
         out = step.results()
         out += self._statistics.frames(step.state, step.works, self._parts.plans)
         out += self._sweeping.frames(step.state, self._parts.plans.live())
@@ -158,6 +161,7 @@ class Driver:
             refine_ms=round(options.refine_s * 1000),
             by_sql=options.by_sql,
         )
+        self._progress = ProgressFeed(console, options.master, options.trigger_s)
         self._report = StatusReport(self._redis, options, self._now_and_then)
         self._loop: LiveLoop | None = None
         self._query: StreamingQuery | None = None
@@ -201,14 +205,15 @@ class Driver:
 
     def _go_on(self, spark: SparkSession) -> None:
         """Keep the query running."""
-        loop = self._loop = LiveLoop(settle_state(self._parts.store, self._options.folder), self._parts)
+        loop = LiveLoop(settle_state(self._parts.store, self._options.folder), self._parts, self._progress)
+        self._loop = loop
         self._parts.outbox.start(loop.state.step)
         failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._stopping.is_set():
             before = loop.state.step
             fault = self._until_it_ends(spark, loop)
             if fault is None:
-                return
+                continue
             if loop.state.step > before:
                 failures = 0
                 backoff.reset()
@@ -220,13 +225,14 @@ class Driver:
                 backoff.reset()
 
     def _until_it_ends(self, spark: SparkSession, loop: LiveLoop) -> str | None:
-        """Run the query until the process stops; the fault that ended it otherwise."""
+        """Run the query until the process stops or its trigger is to change; the fault that ended it otherwise."""
+        self._progress.trigger_s = self._progress.wanted_trigger_s
         checkpoint = _checkpoint(self._options.folder, loop.state)
         writer = spans_of(spark, self._options.redis_url).writeStream.foreachBatch(loop)
         try:
             query = self._query = (
                 writer.option("checkpointLocation", str(checkpoint))
-                .trigger(processingTime=f"{round(self._options.trigger_s * 1000)} milliseconds")
+                .trigger(processingTime=f"{round(self._progress.trigger_s * 1000)} milliseconds")
                 .queryName("live")
                 .start()
             )
@@ -235,6 +241,9 @@ class Driver:
         while query.isActive and not self._stopping.wait(_ASK_S / 4):
             if query.lastProgress is not None or loop.state.batch >= 0:
                 self._report.say("ready")
+            if self._progress.wanted_trigger_s != self._progress.trigger_s:
+                _end(query)
+                return None
         if self._stopping.is_set():
             self._report.say("stopping")
             _end(query)
@@ -270,6 +279,8 @@ class Driver:
             progress: Mapping[str, Any] | None = self._query.lastProgress
             if progress is not None and progress["batchId"] >= self._loop.state.batch:
                 self._loop.publish()
+            self._progress.look(self._query)
+        self._progress.post()
 
     def _facts(self) -> Mapping[str, Any]:
         faults = [fault for fault in (self._plans.fault, self._parts.outbox.fault) if fault]
@@ -277,7 +288,9 @@ class Driver:
             faults.append(f"{self._parts.outbox.dropped} steps' results were dropped: the console was away too long")
         if self._parts.outbox.quarantined:
             faults.append(f"{self._parts.outbox.quarantined} frames are in quarantine: the console does not take them")
+        faults += [self._progress.fault] if self._progress.fault else []
         facts: dict[str, Any] = {"faults": [*dict.fromkeys(faults), *self._parts.quarantine.last_reasons]}
+        facts["trigger_s"] = self._progress.trigger_s
         if self._loop is not None:
             facts |= state_report(self._loop.state, self._redis)
             facts |= {"batch_s": round(self._loop.last_s, 3), "unposted": self._parts.outbox.waiting}

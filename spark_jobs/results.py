@@ -36,6 +36,12 @@ class OperatorWork:
         both[0] += records_in
         both[1] += records_out
 
+    @property
+    def records_entered(self) -> int:
+        """Records that came from outside: those an operator took beyond what the one before it gave."""
+        given = {operator + 1: records_out for operator, (_, records_out) in self.counts.items()}
+        return sum(max(taken - given.get(operator, 0), 0) for operator, (taken, _) in self.counts.items())
+
 
 def finish_partials(pipeline: Pipeline, partial: pa.Table, work: OperatorWork) -> pa.Table:
     """The rows of a closed window: the aggregate's, taken through the operators after it."""

@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["DEFAULT_MASTER", "NoJava", "Options", "WrongOptions", "require_java", "settings", "spark_session"]
+__all__ = [
+    "DEFAULT_MASTER",
+    "SHUFFLE_PARTITIONS",
+    "NoJava",
+    "Options",
+    "WrongOptions",
+    "require_java",
+    "settings",
+    "spark_session",
+]
 
 
 DEFAULT_MASTER = "local[2]"
@@ -27,7 +36,7 @@ _JAVA = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:Tiered
 # Renames are those of the local file system, where a checkpoint is; Spark's other way starts a program for every look.
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _LOOPBACK = "127.0.0.1"
-_SHUFFLE_PARTITIONS = 2  # telemetry of one installation is small: every further partition only costs a task's start
+SHUFFLE_PARTITIONS = 2  # telemetry of one installation is small: every further partition only costs a task's start
 
 
 class NoJava(RuntimeError):
@@ -91,8 +100,8 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "false",  # a bad value is null, as in engine.dataflow, and never ends the query
         "spark.sql.variant.allowDuplicateKeys": "true",  # the last one counts
-        "spark.sql.shuffle.partitions": str(_SHUFFLE_PARTITIONS),
-        "spark.default.parallelism": str(_SHUFFLE_PARTITIONS),
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.default.parallelism": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # as many rows in one Arrow batch as a trigger brings: a batch a few rows long costs as much as a full one
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

@@ -52,7 +52,7 @@ class BatchProgress:
 
     `begins_at` is Spark's `timestamp`, the beginning of the trigger. `duration_s` is `durationMs.triggerExecution`, or
     `batchDuration` where that is all there is. `event_lag_s` is how far the largest event time lay behind the
-    beginning.
+    beginning. `trigger_s` is the interval of a processing-time trigger, which Spark reports from version 5 on.
     """
 
     run_id: str
@@ -65,6 +65,7 @@ class BatchProgress:
     parts_s: Mapping[str, float] = field(default_factory=dict)
     rows_per_s: float | None = None
     event_lag_s: float | None = None
+    trigger_s: float | None = None
     state: tuple[StateFigures, ...] = ()
     source: str = ""
 
@@ -185,6 +186,7 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
     state = _state(document.get("stateOperators"), join_path(path, "stateOperators"), faults)
     rows_per_s = _rate(document, path, faults)
     lag_s = _event_lag_s(document.get("eventTime"), fields["begins_at"], join_path(path, "eventTime"), faults)
+    trigger_s = _trigger_s(document.get("trigger"), join_path(path, "trigger"), faults)
     if len(faults) > before:
         return None
     sources = document.get("sources")
@@ -196,6 +198,7 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
         parts_s=parts_s,
         rows_per_s=rows_per_s,
         event_lag_s=lag_s,
+        trigger_s=trigger_s,
         state=state,
         source=str(first.get("description") or "") if isinstance(first, Mapping) else "",
     )
@@ -256,6 +259,13 @@ def _rate(document: Mapping[str, Any], path: str, faults: list[Fault]) -> float 
         return None
     read = _MS.read(value, path, "inputRowsPerSecond", faults)
     return None if read is BAD else read
+
+
+def _trigger_s(trigger: Any, path: str, faults: list[Fault]) -> float | None:
+    if not isinstance(trigger, Mapping) or trigger.get("type") != "ProcessingTime" or "intervalMs" not in trigger:
+        return None
+    read = _MS.read(trigger["intervalMs"], path, "intervalMs", faults)
+    return None if read is BAD else read / 1000
 
 
 def _event_lag_s(event_time: Any, begins_at: Any, path: str, faults: list[Fault]) -> float | None:

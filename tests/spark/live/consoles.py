@@ -32,6 +32,8 @@ class SmallConsole:
     fails_at: set[int] = field(default_factory=set)  #: numbers of frames at which it answers 500
     posts: int = 0
     failures: int = 0
+    progress: list[dict[str, Any]] = field(default_factory=list)  #: of the streaming query, as posted
+    wanted_trigger_s: float | None = None  #: what it asks the streaming query for
     url: str = ""
 
     def add(self, query: str, pipeline: Pipeline, agents: Sequence[str], **more: Any) -> None:
@@ -91,6 +93,10 @@ def small_console(console: SmallConsole | None = None, port: int = 0) -> Iterato
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path.endswith("/progress"):
+                console.progress += json.loads(body)["progress"]
+                self.answer(200, json.dumps({"settings": {"trigger_s": console.wanted_trigger_s}}).encode())
+                return
             numbers = {frame.seq for frame, _ in decode_frames(body)}
             fails = bool(numbers & console.fails_at)
             if console.status == 200 and not fails:

@@ -18,6 +18,7 @@ import redis
 
 from agent.wire import broker
 from engine.dataflow.pipeline import Pipeline
+from engine.microbatch.progress import read_progress
 from launcher.children import end_family, spawn
 from launcher.places import ROOT
 from spark_jobs.session import Options, WrongOptions
@@ -124,16 +125,29 @@ def test_results_are_exact_after_every_kind_of_kill(
             driver.wait_ready()
             redis_server.kill()
             redis_server.start()
+            console.wanted_trigger_s = 1.0
+            wait_until(lambda: _intervals(console) == {500, 1000}, what="batches at another trigger")
         world.send(*(agent.run(1) for agent in agents))
         until = START_US + min(agent.epoch for agent in agents) * SECOND
         wanted = expected(pairs, agents, until)
         wait_until(lambda: len(console.rows(QUERY)) >= len(wanted), what="the last results")
         assert console.rows(QUERY) == wanted != []
         wait_until(lambda: all(_committed(redis_server.url, agent) == agent.seq for agent in agents), what="committed")
-        assert driver.says()["queries"][QUERY]["late"] == 0
+        said = driver.says()
+        assert said["queries"][QUERY]["late"] == 0
+        assert (said["state"], said["trigger_s"], said["faults"]) == ("ready", 1.0, [])
+        numbers = [(progress["runId"], progress["batchId"]) for progress in console.progress]
+        assert len(numbers) == len(set(numbers))
+        batches = read_progress(console.progress).batches
+        assert max(batch.rows for batch in batches) >= 30  # records: three agents send ten each in 0.3 s
         driver.process.send_signal(signal.SIGTERM)
         assert driver.process.wait(PATIENCE_S) == 0
         end_family(driver.process)
+
+
+def _intervals(console: SmallConsole) -> set[int]:
+    """Triggers of the batches that the console heard of, in milliseconds."""
+    return {progress["trigger"]["intervalMs"] for progress in console.progress}
 
 
 def _committed(url: str, agent: SmallAgent) -> int:
