@@ -156,6 +156,26 @@ COMMANDS = {
     "forwarding": EngineCommand(
         "engine.klink.command:forwarding_command", "what the nodes that share a query tell each other about it", ()
     ),
+    "latency": EngineCommand(
+        "engine.planner.command:latency_command",
+        "latency of a mini-batch map-reduce stage under given settings: mean, quantile, phases, utilisations",
+        (),
+    ),
+    "gg1": EngineCommand("engine.planner.command:gg1_command", "wait in a G/G/1 queue by every approximation", ()),
+    "order": EngineCommand(
+        "engine.planner.command:order_command", "mean and deviation of the largest of n standard normal draws", ()
+    ),
+    "bridge": EngineCommand(
+        "engine.planner.command:bridge_command", "wait behind periodic sources with random phases", ()
+    ),
+    "plan": EngineCommand(
+        "engine.planner.command:plan_command",
+        "fewest nodes that keep a latency constraint at a rate, and the settings of the stage, or of several rounds",
+        (),
+    ),
+    "split": EngineCommand(
+        "engine.planner.command:split_command", "each round's part of a latency constraint, of a chain or a graph", ()
+    ),
     "spark": EngineCommand(
         "engine.microbatch.command",
         "micro-batches of Spark: coefficients, latency, largest rate, fit to progress, sizes that keep a constraint",

@@ -87,6 +87,13 @@ class LatencyOptions:
     x: float = 0.99
     order: str = "exact"
 
+    @property
+    def width(self) -> float:
+        """Distance of the quantile from the mean in standard deviations, as the paper has it; 0 for the mean."""
+        if self.kind == "mean":
+            return 0.0
+        return NormalDist().inv_cdf(self.x) if self.kind == "normal" else math.sqrt(self.x / (1.0 - self.x))
+
     @classmethod
     def of_statistic(cls, statistic: str, *, variant: str = "improved", is_bound: bool = False) -> LatencyOptions:
         """Options for "mean" or a quantile such as "q0.99"; `is_bound` takes Cantelli's upper bound of it.
@@ -145,10 +152,6 @@ def stage_model(profile: StageProfile, hardware: NodeHardware, options: LatencyO
     fields = asdict(profile)
     for name in ("window", "slide"):
         del fields[name]
-    kind = KINDS.index(options.kind)
-    width = (0.0, 0.0, 0.0)
-    if kind:
-        width = (0.0, NormalDist().inv_cdf(options.x), math.sqrt(options.x / (1.0 - options.x)))
     return StageModel(
         **{name: float(value) for name, value in fields.items()},
         period_s=float(profile.period_s),
@@ -161,8 +164,8 @@ def stage_model(profile: StageProfile, hardware: NodeHardware, options: LatencyO
         is_improved=options.variant == "improved",
         mean=MEANS.index(options.mean),
         var=VARIANCES.index(options.var),
-        kind=kind,
-        width=width[kind],
+        kind=KINDS.index(options.kind),
+        width=options.width,
     )
 
 

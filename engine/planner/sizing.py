@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,6 +133,7 @@ def size_stage(
     max_nodes: int,
     constraint_s: float,
     limits: SearchLimits | None = None,
+    with_curves: bool = True,
     **more: Any,
 ) -> StageSizing:
     """Fewest nodes that keep the constraint at the rate, with settings; or why there are none and what would do.
@@ -148,6 +150,8 @@ def size_stage(
         Latency constraint, s.
     limits
         Ranges of intervals and threads; by default those of the question.
+    with_curves
+        Whether the answer has curves, which take most of its time.
     **more
         Further fields of `StageQuestion`: statistic, headroom, utilisation_ceiling, aim and so on. No utilisation
         exceeds the ceiling, or the hardware's `rho_max` if that is lower.
@@ -176,14 +180,11 @@ def size_stage(
     nodes = sizer.search.fewest_nodes(question.target_rate, question.max_nodes)
     plan = None if nodes is None else sizer.throughput_plan(nodes)
     plan_s = time.perf_counter() - began_s
-    if plan is None:
-        infeasibility, around = sizer.infeasibility(), [question.max_nodes]
-        curves = sizer.curves(around, None, None)
-        return StageSizing(question, None, None, curves, infeasibility, plan_s, time.perf_counter() - began_s)
-    fastest = sizer.latency_plan(plan.settings.nodes)
-    around = [number for number in range(plan.settings.nodes - 1, plan.settings.nodes + 2) if number > 0]
-    curves = sizer.curves(around, plan, fastest)
-    return StageSizing(question, plan, fastest, curves, None, plan_s, time.perf_counter() - began_s)
+    fastest = None if nodes is None else sizer.latency_plan(nodes)
+    infeasibility = sizer.infeasibility() if plan is None else None
+    around = [question.max_nodes] if nodes is None else [max(nodes - 1, 1), nodes, nodes + 1]
+    curves = sizer.curves(dict.fromkeys(around), plan, fastest) if with_curves else ()
+    return StageSizing(question, plan, fastest, curves, infeasibility, plan_s, time.perf_counter() - began_s)
 
 
 class _Sizer:
@@ -290,7 +291,9 @@ class _Sizer:
             constraint_s = _rounded(constraint_s * _SLACK, math.ceil)
         return constraint_s
 
-    def curves(self, numbers: list[int], plan: StagePlan | None, fastest: StagePlan | None) -> tuple[StageCurve, ...]:
+    def curves(
+        self, numbers: Iterable[int], plan: StagePlan | None, fastest: StagePlan | None
+    ) -> tuple[StageCurve, ...]:
         """Least latency by rate for some numbers of nodes."""
         return tuple(self._curve(nodes, [p.settings for p in (plan, fastest) if p is not None]) for nodes in numbers)
 
