@@ -20,6 +20,7 @@ urlpatterns = [
     path("api/v1/", include("apps.telemetry.api_urls")),
     path("api/v1/", include("apps.results.api_urls")),
     path("api/v1/", include("apps.measurements.api_urls")),
+    path("api/v1/", include("apps.microbatch.api_urls")),
     path("api/v1/", include("apps.rollouts.api_urls")),
     path("api/v1/", include("apps.planning.api_urls")),
     path("api/v1/", include("apps.reports.api_urls")),

@@ -1,4 +1,4 @@
-"""Tasks of the schedule: resend lost jobs, refresh estimates, purge old rows."""
+"""Tasks of the schedule: resend lost jobs, refresh estimates, ask Spark queries, purge old rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.measurements.retention import statistics_purge
 from apps.measurements.stream_processor import stretches_purge, timings_purge
+from apps.microbatch.services import batches_purge, spark_queries_poll
 from apps.planning.backtests.services import backtests_purge
 from apps.planning.placements.services import placements_purge
 from apps.planning.what_ifs.services import what_ifs_purge
@@ -22,7 +23,7 @@ from apps.results.retention import results_purge
 from apps.rollouts.configs.services import configs_purge
 from apps.telemetry.ingest.streams import generations_purge, plans_purge
 
-__all__ = ["purge", "refresh_estimates", "sweep_jobs"]
+__all__ = ["poll_spark_queries", "purge", "refresh_estimates", "sweep_jobs"]
 
 
 @shared_task(name="workers.sweep_jobs")
@@ -38,6 +39,12 @@ def sweep_jobs() -> int:
 def refresh_estimates() -> int:
     """Catch up with changes whose estimate could not be asked for when they happened."""
     return estimate_refresh_all()
+
+
+@shared_task(name="workers.poll_spark_queries")
+def poll_spark_queries() -> int:
+    """Ask the URLs of Spark queries for their progress; returns how many answered with some."""
+    return spark_queries_poll()
 
 
 @shared_task(name="workers.purge")
@@ -62,4 +69,5 @@ def purge() -> int:
         + estimates_of_telemetry_thin()
         + backtests_purge()
         + configs_purge()
+        + batches_purge()
     )

@@ -30,6 +30,7 @@ __all__ = [
     "Undelivered",
     "address_faults",
     "email_faults",
+    "fetch",
     "host_of",
     "post_signed",
     "post_webhook",
@@ -84,29 +85,61 @@ def post_webhook(url: str, body: bytes, headers: Mapping[str, str]) -> int:
     Gone
         The address cannot be used, or its owner says that it is gone (410).
     """
+    parts = _checked(url)
+    status, _ = _exchange(parts, "POST", body, headers)
+    if status == 410:
+        raise Gone(f"{parts.hostname} answered 410: it is gone for good")
+    return status
+
+
+def fetch(url: str, max_bytes: int) -> bytes:
+    """GET a document of at most so many bytes.
+
+    Raises
+    ------
+    Undelivered
+        No answer, one that is not 2xx, or one that is larger.
+    Gone
+        The address cannot be used.
+    """
+    parts = _checked(url)
+    status, body = _exchange(parts, "GET", None, {"Accept": "application/json", "User-Agent": "Sluice"}, max_bytes)
+    if status == 410:
+        raise Undelivered(f"{parts.hostname} answered 410")
+    if len(body) > max_bytes:
+        raise Undelivered(f"{parts.hostname} answered with more than {max_bytes / 2**20:g} MiB")
+    return body
+
+
+def _checked(url: str) -> SplitResult:
     parts = _split(url)
     if parts is None or address_faults(url):
         raise Gone(address_faults(url)[0].message)
-    address = _resolved(parts)
-    connection = _Pinned(parts, address)
+    return parts
+
+
+def _exchange(
+    parts: SplitResult, method: str, body: bytes | None, headers: Mapping[str, str], max_bytes: int = 0
+) -> tuple[int, bytes]:
+    """Status, which is 2xx or 410, and up to one byte more than `max_bytes` of the answer."""
+    connection = _Pinned(parts, _resolved(parts))
     watch = threading.Timer(MAX_DURATION_S, connection.cut)
     watch.start()
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", target, body=body, headers=dict(headers))
-        status = connection.getresponse().status
+        connection.request(method, target, body=body, headers=dict(headers))
+        answer = connection.getresponse()
+        status, content = answer.status, answer.read(max_bytes + 1) if max_bytes else b""
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Undelivered(f"{parts.hostname} did not answer: {error or type(error).__name__}") from None
     finally:
         watch.cancel()
         connection.close()
-    if status == 410:
-        raise Gone(f"{parts.hostname} answered 410: it is gone for good")
     if 300 <= status < 400:
         raise Undelivered(f"{parts.hostname} answered {status}: redirects are not followed")
-    if not 200 <= status < 300:
+    if status != 410 and not 200 <= status < 300:
         raise Undelivered(f"{parts.hostname} answered {status}")
-    return status
+    return status, content
 
 
 def post_signed(url: str, message: Mapping[str, Any], *, number: str, secret: str) -> None:

@@ -72,10 +72,11 @@ def mailbox(settings: Any) -> Iterator[Mailbox]:
 
 @dataclass
 class Hook:
-    """An HTTP server in a thread: what it was told, and the status it answers."""
+    """An HTTP server in a thread: what it was told, and the status and document it answers."""
 
     url: str = ""
     status: int = 200
+    document: bytes = b""
     requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
 
@@ -92,6 +93,11 @@ def hook(settings: Any) -> Iterator[Hook]:
             if told.status == 302:
                 self.send_header("Location", "http://127.0.0.1:1/")
             self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(told.status)
+            self.end_headers()
+            self.wfile.write(told.document)
 
         def log_message(self, *arguments: Any) -> None:
             """Quiet."""

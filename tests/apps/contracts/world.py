@@ -18,6 +18,8 @@ from apps.estimates.services import document_estimate_request, estimate_request
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
 from apps.jobs.runner import run_job
+from apps.microbatch.progress import progress_ingest
+from apps.microbatch.services import spark_query_create
 from apps.planning.backtests.services import backtest_create
 from apps.planning.forecasts.histories import history_create_from_generator
 from apps.planning.forecasts.services import forecast_request
@@ -41,6 +43,7 @@ from apps.telemetry.agents.services import enrolment_create
 from apps.telemetry.live.services import live_start
 from apps.telemetry.live.sources import source_upsert, table_upsert
 from tests.apps import small_cluster
+from tests.apps.microbatch.spark_progress import progress_of_run
 from tests.apps.telemetry import world as telemetry
 
 __all__ = ["PASSWORD", "ROLES", "build_world"]
@@ -79,6 +82,9 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "upload": upload_keep(ContentFile(_CSV, name="requests.csv")),
     }
     world |= _live(cluster, user) | _planning(cluster, late, user) | _reports(cluster, user)
+    spark_query = spark_query_create(cluster=cluster, name="orders", origin="listener")
+    progress_ingest(query=spark_query, documents=progress_of_run(range(30)))
+    world["spark_query"] = spark_query.pk
     estimate_request(cluster=cluster)
     document = {
         "subinterval_s": 1.0,

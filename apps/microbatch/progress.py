@@ -1,0 +1,327 @@
+"""Progress of Spark queries: taken in once, predicted, and learned from."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.core.errors import Fault, Impossible, Malformed, TooLarge, from_engine
+from apps.core.limits import MAX_GENERATION, MAX_NAME
+from apps.fleet.choices import InputOrigin
+from apps.microbatch.choices import FitReason, SparkQueryOrigin
+from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query_announce
+from apps.microbatch.models import MicroBatch, SparkQuery
+from engine.errors import DocumentError
+from engine.microbatch.model import WARM_UP_BATCHES
+from engine.microbatch.progress import BatchProgress, ProgressReading, progress_documents, read_progress
+from engine.words import listed
+
+__all__ = ["MAX_DOCUMENTS", "ProgressAnswer", "documents_of", "own_progress_ingest", "progress_ingest"]
+
+MAX_DOCUMENTS = 20_000  # in one request or file
+OWN_NAME = "Stream processor"
+_AHEAD = timedelta(days=1)  # a batch of another clock; one further ahead would stay the newest for ever
+_MAX_ROWS, _MAX_BATCH, _MAX_DURATION_S = 10**15, 10**15, 1e7
+_MAX_FAULTS = 20
+_TRIGGER_BATCHES, _MIN_INTERVALS = 25, 5
+_BUSY, _ALIKE = 0.9, 0.1
+
+
+@dataclass(frozen=True)
+class ProgressAnswer:
+    """Micro-batches stored, known already, without rows or work, and of other queries; settings to change to."""
+
+    accepted: int
+    repeated: int
+    idle: int
+    left_out: int
+    settings: dict[str, float] | None
+
+
+def documents_of(data: bytes) -> list[Any]:
+    """The progress objects of a body or file: one object, an array, lines of objects, or lines of an event log.
+
+    Raises
+    ------
+    Malformed
+        It is no UTF-8, a line is no JSON, or nothing in it is progress.
+    TooLarge
+        More than `MAX_DOCUMENTS`.
+    """
+    try:
+        documents = progress_documents(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise Malformed(f"The progress is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.") from None
+    except RecursionError:
+        raise Malformed("The progress nests deeper than any that Spark writes.") from None
+    except DocumentError as error:
+        raise from_engine(error) from None
+    if len(documents) > MAX_DOCUMENTS:
+        count = f"{len(documents):,}"
+        raise TooLarge(f"It holds {count} micro-batches; allowed: {MAX_DOCUMENTS:,} at once. Send it in parts.")
+    return documents
+
+
+def own_progress_ingest(*, documents: Sequence[Any], settings: Mapping[str, Any]) -> ProgressAnswer:
+    """Take in progress of Sluice's own stream processor, which registers itself with its first.
+
+    Parameters
+    ----------
+    settings : mapping
+        Settings of `SETTINGS` that it runs with, as of these micro-batches.
+    """
+    query, _ = SparkQuery.objects.get_or_create(origin=SparkQueryOrigin.OWN, defaults={"name": OWN_NAME})
+    return progress_ingest(query=query, documents=documents, settings=settings)
+
+
+@transaction.atomic
+def progress_ingest(
+    *, query: SparkQuery, documents: Sequence[Any], settings: Mapping[str, Any] | None = None
+) -> ProgressAnswer:
+    """Take in micro-batches of a query, each once; all of them or, where one is faulty, none.
+
+    Batches without rows or work are not stored. A batch is predicted by the fit then in force, and the fit and the
+    drift follow (`apps.microbatch.fits`). A setting that Spark reports is measured from then on; one that differs from
+    what it was begins a new fit.
+
+    Raises
+    ------
+    Malformed
+        With every fault; progress of several queries, or of another query than before.
+    """
+    query = SparkQuery.objects.select_for_update(of=("self",)).get(pk=query.pk)
+    kept, left_out = _of_query(query, documents)
+    try:
+        reading = read_progress(kept) if kept else ProgressReading((), 0, 0)
+    except DocumentError as error:
+        raise from_engine(error) from None
+    now = timezone.now()
+    _check(reading.batches, now)
+    fresh = _unknown(query, reading.batches)
+    query.reported_at, query.fault = now, ""
+    if reading.batches:
+        query.spark_identity = _identity(reading.batches[-1].name, reading.batches[-1].query_id)
+    _learn(query, _measured(kept, reading, settings or {}), fresh, now)
+    _learn_trigger(query, fresh)
+    course = FitCourse(query, now)
+    rows = [_row(query, batch, is_warm_up, now) for batch, is_warm_up in _with_warm_up(query, fresh)]
+    for row in rows:
+        course.take(row)
+    course.store()
+    MicroBatch.objects.bulk_create(rows, batch_size=500)
+    drift_update(query, now)
+    query.save()
+    if query.auto_refit and query.drifting_since is not None:
+        _refit_drifting(query)
+    spark_query_announce(query)
+    wanted = query.wanted_trigger_s
+    return ProgressAnswer(
+        accepted=len(rows),
+        repeated=reading.repeated + len(reading.batches) - len(rows),
+        idle=reading.idle,
+        left_out=left_out,
+        settings=None if wanted is None else {"trigger_s": wanted},
+    )
+
+
+# -- which of it is the query's
+
+
+def _of_query(query: SparkQuery, documents: Sequence[Any]) -> tuple[list[Any], int]:
+    """The documents of the query that is watched, and how many others there are."""
+    kept = [document for document in documents if _is_named(query, document)]
+    if query.spark_name and documents and not kept:
+        others = listed(sorted({_identity_of(document) or "a query without a name" for document in documents}), 5)
+        raise _not_one(f"no progress of {query.spark_name!r} is in it; there is progress of {others}")
+    identities = {_identity_of(document) for document in kept} - {""}
+    if not query.spark_name and query.spark_identity:
+        identities |= {query.spark_identity} if identities else set()
+    if not query.spark_name and len(identities) > 1:
+        raise _not_one(f"several Spark queries report: {listed(sorted(identities), 5)}; choose one by spark_name")
+    return kept, len(documents) - len(kept)
+
+
+def _not_one(message: str) -> Malformed:
+    return Malformed(f"{message[0].upper()}{message[1:]}.", [Fault("spark_name", message)])
+
+
+def _is_named(query: SparkQuery, document: Any) -> bool:
+    """Whether a document is of the query's name; what is no object is kept, so that its fault is told."""
+    if not query.spark_name or not isinstance(document, Mapping):
+        return True
+    return query.spark_name in {document.get("name"), document.get("id")}
+
+
+def _identity_of(document: Any) -> str:
+    return _identity(document.get("name"), document.get("id")) if isinstance(document, Mapping) else ""
+
+
+def _identity(name: Any, query_id: Any) -> str:
+    return next((text[:MAX_NAME] for text in (name, query_id) if isinstance(text, str) and text), "")
+
+
+# -- what of it is stored
+
+
+def _check(batches: Sequence[BatchProgress], now: datetime) -> None:
+    """Refuse values that Spark does not report and the database cannot hold."""
+    faults = [fault for batch in batches for fault in _faults(batch, now + _AHEAD)][:_MAX_FAULTS]
+    if faults:
+        raise Malformed(f"{faults[0].path}: {faults[0].message}.", faults)
+
+
+def _faults(batch: BatchProgress, latest: datetime) -> Iterable[Fault]:
+    path = f"batch {batch.batch}"
+    if "\x00" in json.dumps([batch.parts_s and list(batch.parts_s), [state.operator for state in batch.state]]):
+        yield Fault(f"{path}.durationMs", "a name holds a zero character; allowed: text")
+    for name, text in (("runId", batch.run_id), ("id", batch.query_id), ("name", batch.name)):
+        if len(text) > MAX_GENERATION or "\x00" in text:
+            yield Fault(
+                f"{path}.{name}", f"{name} has {len(text)} characters; allowed: up to {MAX_GENERATION}, no zero"
+            )
+    for name, value, most in (
+        ("batchId", batch.batch, _MAX_BATCH),
+        ("numInputRows", batch.rows, _MAX_ROWS),
+        ("triggerExecution", batch.duration_s * 1000, _MAX_DURATION_S * 1000),
+    ):
+        if value > most:
+            yield Fault(f"{path}.{name}", f"{name} is {value:g}; allowed: up to {most:g}")
+    if batch.begins_at > latest:
+        yield Fault(f"{path}.timestamp", f"timestamp is {batch.begins_at.isoformat()}; allowed: up to a day from now")
+
+
+def _unknown(query: SparkQuery, batches: Sequence[BatchProgress]) -> list[BatchProgress]:
+    if not batches:
+        return []
+    numbers = [batch.batch for batch in batches]
+    stored = MicroBatch.objects.filter(
+        query=query, run_id__in={batch.run_id for batch in batches}, batch__range=(min(numbers), max(numbers))
+    )
+    known = set(stored.values_list("run_id", "batch"))
+    return [batch for batch in batches if (batch.run_id, batch.batch) not in known]
+
+
+def _with_warm_up(query: SparkQuery, batches: Sequence[BatchProgress]) -> Iterable[tuple[BatchProgress, bool]]:
+    """Batches, and whether each is one of the first with rows of its run."""
+    runs = {batch.run_id for batch in batches}
+    first = {
+        run_id: len(MicroBatch.objects.filter(query=query, run_id=run_id, rows__gt=0)[:WARM_UP_BATCHES])
+        for run_id in runs
+    }
+    for batch in batches:
+        yield batch, first[batch.run_id] < WARM_UP_BATCHES
+        first[batch.run_id] += batch.rows > 0
+
+
+def _row(query: SparkQuery, batch: BatchProgress, is_warm_up: bool, now: datetime) -> MicroBatch:
+    figures = [{name: value for name, value in asdict(state).items() if value is not None} for state in batch.state]
+    return MicroBatch(
+        query=query,
+        run_id=batch.run_id,
+        batch=batch.batch,
+        begins_at=batch.begins_at,
+        rows=batch.rows,
+        rows_per_s=batch.rows_per_s,
+        duration_s=batch.duration_s,
+        parts_s=dict(batch.parts_s),
+        state=figures,
+        event_lag_s=batch.event_lag_s,
+        trigger_s=query.trigger_s,
+        is_warm_up=is_warm_up,
+        received_at=now,
+    )
+
+
+# -- what it tells of the settings
+
+
+def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that the progress tells of, and those that the query reports beside it."""
+    measured: dict[str, Any] = {}
+    if reading.batches and reading.batches[-1].state:
+        measured["stateful"] = True
+        counts = [state.shuffle_partitions for state in reading.batches[-1].state if state.shuffle_partitions]
+        if counts:
+            measured["shuffle_partitions"] = int(max(counts))
+    if partitions := max(map(_input_partitions, documents[-1:]), default=0):
+        measured["input_partitions"] = partitions
+    return measured | dict(reported)
+
+
+def _input_partitions(document: Any) -> int:
+    """Partitions of Kafka sources, whose offsets are {topic: {partition: offset}}."""
+    sources = document.get("sources") if isinstance(document, Mapping) else None
+    ends = [source.get("endOffset") for source in sources or () if isinstance(source, Mapping)]
+    return sum(len(topic) for end in map(_offset, ends) for topic in end.values() if isinstance(topic, Mapping))
+
+
+def _offset(end: Any) -> Mapping[str, Any]:
+    """An offset as an object; event logs hold it as a text."""
+    if isinstance(end, str):
+        try:
+            end = json.loads(end)
+        except ValueError:
+            return {}
+    return end if isinstance(end, Mapping) else {}
+
+
+def _learn(query: SparkQuery, measured: Mapping[str, Any], fresh: Sequence[BatchProgress], now: datetime) -> None:
+    """Take over measured settings. A value that nobody had given before is no change."""
+    origins = {name: query.setting_origin(name) for name in measured}
+    has_changed = any(
+        origins[name] != InputOrigin.DEFAULT and getattr(query, name) != value for name, value in measured.items()
+    )
+    for name, value in measured.items():
+        setattr(query, name, value)
+        query.setting_origins[name] = InputOrigin.MEASURED.value
+    if has_changed:
+        query.settings_since = fresh[0].begins_at if fresh else now
+
+
+def _learn_trigger(query: SparkQuery, fresh: Sequence[BatchProgress]) -> None:
+    """Take the trigger interval from the distance of batches, where nobody has given it."""
+    if not fresh or query.is_own or query.setting_origin("trigger_s") == InputOrigin.ASSUMED:
+        return
+    run_id = fresh[-1].run_id
+    stored = MicroBatch.objects.filter(query=query, run_id=run_id).order_by("batch")[:_TRIGGER_BATCHES]
+    batches = [row.progress for row in stored] + [batch for batch in fresh if batch.run_id == run_id]
+    trigger_s = _trigger_of(sorted(batches, key=lambda batch: batch.batch)[WARM_UP_BATCHES:_TRIGGER_BATCHES])
+    if trigger_s is None:
+        return
+    is_measured = query.setting_origin("trigger_s") == InputOrigin.MEASURED
+    if is_measured and abs(trigger_s - query.trigger_s) <= _ALIKE * query.trigger_s:
+        return
+    if is_measured:
+        query.settings_since = min(batch.begins_at for batch in batches)
+    query.trigger_s = trigger_s
+    query.setting_origins["trigger_s"] = InputOrigin.MEASURED.value
+
+
+def _trigger_of(batches: Sequence[BatchProgress]) -> float | None:
+    """Usual distance of batches that did not fill it; None where they follow one another, or irregularly."""
+    intervals = [
+        interval_s
+        for before, batch in pairwise(batches)
+        if batch.batch == before.batch + 1
+        and before.duration_s < _BUSY * (interval_s := (batch.begins_at - before.begins_at).total_seconds())
+    ]
+    if len(intervals) < max(_MIN_INTERVALS, (len(batches) - 1) / 2):
+        return None
+    usual_s = statistics.median(intervals)
+    alike = sum(abs(interval_s - usual_s) <= _ALIKE * usual_s for interval_s in intervals)
+    return round(usual_s, 1 if usual_s >= 1 else 2) if alike >= 0.8 * len(intervals) else None
+
+
+def _refit_drifting(query: SparkQuery) -> None:
+    """Fit anew by itself; where the newest batches do not allow it, the flag stays and says so."""
+    with suppress(Impossible):
+        fit_refit(query=query, reason=FitReason.DRIFT)
