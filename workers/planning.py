@@ -1,4 +1,4 @@
-"""Tasks of planning: placements, plans, what-ifs, forecasts and backtests."""
+"""Tasks of planning: placements, plans, what-ifs, resource plans, forecasts and backtests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from apps.planning.forecasts.services import forecast_renew_all
 from apps.planning.placements import work as placements_work
 from apps.planning.plans import work as plans_work
 from apps.planning.plans.review import plans_review
+from apps.planning.resource_plans import work as resource_plans_work
 from apps.planning.what_ifs import work as what_ifs_work
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "review_plans",
     "run_backtest",
     "search_placement",
+    "size_stage",
 ]
 
 
@@ -65,3 +67,8 @@ def renew_forecasts() -> int:
 @shared_task(name=JobKind.BACKTEST.value)
 def run_backtest(job_id: str) -> None:
     run_job(job_id, backtests_work.run_backtest)
+
+
+@shared_task(name=JobKind.STAGE_PLAN.value)
+def size_stage(job_id: str) -> None:
+    run_job(job_id, resource_plans_work.size_stage_plan)

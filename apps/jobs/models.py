@@ -40,6 +40,7 @@ class JobKind(models.TextChoices):
     WHAT_IF = "workers.answer_what_if", "Answer a what-if"
     REPORT = "workers.run_report", "Write a report"
     BACKTEST = "workers.run_backtest", "Replay a recorded period"
+    STAGE_PLAN = "workers.size_stage", "Plan a stage's resources"
     REPLAY = "workers.replay_schedule", "Replay under other policies"
 
 

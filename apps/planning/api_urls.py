@@ -9,6 +9,7 @@ from apps.planning.backtests.api import BacktestViewSet
 from apps.planning.forecasts.api import ForecastViewSet, LoadHistoryViewSet
 from apps.planning.placements.api import PlacementViewSet
 from apps.planning.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
+from apps.planning.resource_plans.api import ResourcePlanViewSet
 from apps.planning.what_ifs.api import ScenarioViewSet, WhatIfViewSet
 
 router = Router()
@@ -18,6 +19,7 @@ router.register("plan-comparisons", PlanComparisonViewSet, basename="plan-compar
 router.register("load-histories", LoadHistoryViewSet, basename="load-history")
 router.register("forecasts", ForecastViewSet, basename="forecast")
 router.register("what-ifs", WhatIfViewSet, basename="what-if")
+router.register("resource-plans", ResourcePlanViewSet, basename="resource-plan")
 router.register("scenarios", ScenarioViewSet, basename="scenario")
 
 urlpatterns = [

@@ -18,6 +18,8 @@ __all__ = [
     "MoveState",
     "PlacementAlgorithm",
     "PlacementObjective",
+    "PlanChoice",
+    "PlanEngine",
     "PlanPlacement",
     "RequestTiming",
     "RunState",
@@ -161,3 +163,17 @@ class RequestTiming(models.TextChoices):
 
     RECORDED = "recorded", "When they were made"
     START = "start", "All at the beginning of the period"
+
+
+class PlanEngine(models.TextChoices):
+    """Engine that a resource plan is made for."""
+
+    MICROBATCH = "microbatch", "Spark micro-batches"  #: Structured Streaming with a processing-time trigger
+    STAGE = "stage", "Map-reduce stage"  #: mappers and reducers with batch intervals of their own
+
+
+class PlanChoice(models.TextChoices):
+    """Settings of a resource plan that can be taken: the ends of its rate-latency curve, both of the smallest size."""
+
+    THROUGHPUT = "throughput", "Most throughput"  #: settings of the largest rate under the constraint
+    LATENCY = "latency", "Least latency at your rate"  #: settings of the least latency at the asked rate

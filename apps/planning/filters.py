@@ -6,8 +6,17 @@ import django_filters
 import django_filters as filters
 
 from apps.fleet.choices import Evidence
-from apps.planning.choices import ANSWER_STATES, COMPARISON_STATES, PLACEMENT_STATES, Find, HistoryOrigin
-from apps.planning.models import BacktestRun, Forecast, LoadHistory, PlacementRun, PlanComparison, Scenario, WhatIf
+from apps.planning.choices import ANSWER_STATES, COMPARISON_STATES, PLACEMENT_STATES, Find, HistoryOrigin, PlanEngine
+from apps.planning.models import (
+    BacktestRun,
+    Forecast,
+    LoadHistory,
+    PlacementRun,
+    PlanComparison,
+    ResourcePlan,
+    Scenario,
+    WhatIf,
+)
 
 __all__ = [
     "BacktestFilter",
@@ -15,6 +24,7 @@ __all__ = [
     "LoadHistoryFilter",
     "PlacementFilter",
     "PlanComparisonFilter",
+    "ResourcePlanFilter",
     "ScenarioFilter",
     "WhatIfFilter",
 ]
@@ -65,6 +75,20 @@ class WhatIfFilter(django_filters.FilterSet):
     class Meta:
         model = WhatIf
         fields = ["cluster", "find", "state", "bench"]
+
+
+class ResourcePlanFilter(django_filters.FilterSet):
+    """`?cluster=eu-1&engine=microbatch&state=answered&feasible=true`."""
+
+    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
+    engine = django_filters.ChoiceFilter(choices=PlanEngine.choices)
+    query = django_filters.CharFilter(field_name="query__name", label="Name of the query of its profile")
+    state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
+    feasible = django_filters.BooleanFilter(field_name="facts__feasible", label="Whether there is a plan")
+
+    class Meta:
+        model = ResourcePlan
+        fields = ["cluster", "engine", "query", "state", "feasible"]
 
 
 class LoadHistoryFilter(filters.FilterSet):

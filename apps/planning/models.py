@@ -1,4 +1,6 @@
-"""Runs of planning with their answers: placements, comparisons of plans, what-ifs, forecasts and backtests."""
+"""Runs of planning with their answers: placements, comparisons of plans, what-ifs, resource plans, forecasts and
+backtests.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +39,8 @@ from apps.planning.choices import (
     MoveState,
     PlacementAlgorithm,
     PlacementObjective,
+    PlanChoice,
+    PlanEngine,
     PlanPlacement,
     RequestTiming,
     RunState,
@@ -51,6 +55,7 @@ __all__ = [
     "PlacementMove",
     "PlacementRun",
     "PlanComparison",
+    "ResourcePlan",
     "Run",
     "Scenario",
     "WhatIf",
@@ -237,6 +242,35 @@ class WhatIf(Run):
 
     def __str__(self) -> str:
         return f"{self.get_find_display()} ({self.get_state_display()})"
+
+
+class ResourcePlan(Run):
+    """Nodes or executors, parallelism and batch intervals that keep a latency constraint at a rate."""
+
+    state = _state_field(ANSWER_STATES)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="resource_plans")
+    engine = models.CharField(max_length=12, choices=PlanEngine.choices)
+    query = models.ForeignKey(
+        Query,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="resource_plans",
+        help_text="The query whose statistics its profile was taken from.",
+    )
+    question = models.JSONField(default=dict, help_text="Profile, settings or hardware, rate and constraint.")
+    origins = models.JSONField(default=dict, help_text="{path of an input: measured, predicted, assumed or default}.")
+    facts = models.JSONField(default=dict, blank=True, help_text="The answer in a few numbers, for lists.")
+    model_version = models.CharField(max_length=MAX_NAME, blank=True, help_text="Model that the answer is from.")
+    duration_s = models.FloatField(null=True)
+    applied_choice = models.CharField(max_length=10, choices=PlanChoice.choices, blank=True)
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="When its settings were taken.")
+    applied_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    def __str__(self) -> str:
+        return f"Resource plan of {self.cluster_id}, {str(self.pk)[:8]}"
 
 
 class LoadHistory(models.Model):

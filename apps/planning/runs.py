@@ -12,10 +12,11 @@ from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.services import on_unanswered
 from apps.planning.backtests.services import backtest_announce
 from apps.planning.choices import PENDING_STATES, RunState
-from apps.planning.models import BacktestRun, PlacementRun, PlanComparison, Run, WhatIf
+from apps.planning.models import BacktestRun, PlacementRun, PlanComparison, ResourcePlan, Run, WhatIf
 from apps.planning.placements.moves import moves_finish
 from apps.planning.placements.services import placement_announce
 from apps.planning.plans.services import comparison_announce
+from apps.planning.resource_plans.services import resource_plan_announce
 from apps.planning.what_ifs.services import what_if_announce
 
 __all__ = ["connect"]
@@ -43,6 +44,7 @@ _KINDS = {
     JobKind.PLACEMENT: _PLACEMENT,
     JobKind.PLANS: RunKind(PlanComparison, "comparison", comparison_announce),
     JobKind.WHAT_IF: RunKind(WhatIf, "what_if", what_if_announce),
+    JobKind.STAGE_PLAN: RunKind(ResourcePlan, "resource_plan", resource_plan_announce),
     JobKind.BACKTEST: RunKind(BacktestRun, "backtest", backtest_announce),
 }
 

@@ -17,6 +17,7 @@ from apps.planning.backtests.work import run_backtest
 from apps.planning.forecasts.work import forecast_cluster
 from apps.planning.placements.work import apply_moves, search_placement
 from apps.planning.plans.work import compare_plans
+from apps.planning.resource_plans.work import size_stage_plan
 from apps.planning.what_ifs.work import answer_what_if
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.definitions import query_create
@@ -36,6 +37,7 @@ _WORK = {
     JobKind.ESTIMATE_DOCUMENT: estimate_document,
     JobKind.ADMISSION_PREVIEW: preview_admission,
     JobKind.WHAT_IF: answer_what_if,
+    JobKind.STAGE_PLAN: size_stage_plan,
     JobKind.PLACEMENT: search_placement,
     JobKind.MOVES: apply_moves,
     JobKind.PLANS: compare_plans,

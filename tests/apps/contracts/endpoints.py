@@ -174,6 +174,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "forecast-detail": _row("forecast"),
     "forecast-regret": _row("forecast"),
     "forecast-series": _row("forecast"),
+    "resource-plan-list": _list(OPERATE),
+    "resource-plan-detail": _row("resource_plan", "DELETE"),
     "what-if-list": _list(OPERATE),
     "what-if-sweep": Endpoint({"POST": READ}),
     "what-if-detail": _row("what_if"),

@@ -26,6 +26,7 @@ from apps.planning.forecasts.services import forecast_request
 from apps.planning.models import Forecast
 from apps.planning.placements.services import placement_request
 from apps.planning.plans.services import comparison_request
+from apps.planning.resource_plans.services import resource_plan_request
 from apps.planning.what_ifs.services import scenario_create, what_if_request
 from apps.queries.arrivals.uploads import upload_keep
 from apps.queries.imports import import_request
@@ -152,6 +153,9 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
     )
     forecast_request(cluster=cluster, horizon_days=1, user=user)
     scenario = scenario_create(cluster=cluster, name="peak", user=user)
+    plan, _ = resource_plan_request(
+        cluster=cluster, user=user, engine="microbatch", rate=1e5, constraint_s=2.0, profile={"c_in_s": 1e-5}
+    )
     return {
         "admission": admission_preview(cluster=cluster, user=user, query="draft")[0].pk,
         "placement": placement_request(cluster=cluster, user=user, budget_s=0.1)[0].pk,
@@ -159,6 +163,7 @@ def _planning(cluster: Cluster, query: Query, user: User) -> dict[str, Any]:
         "scenario": scenario.pk,
         "what_if": what_if_request(cluster=cluster, user=user, scenarios=[scenario.pk])[0].pk,
         "history": history.pk,
+        "resource_plan": plan.pk,
     }
 
 

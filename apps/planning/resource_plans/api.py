@@ -1,0 +1,158 @@
+"""REST: resource plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import mixins, serializers, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.accounts.choices import Scope
+from apps.accounts.permissions import signed_in_user
+from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.serializers import field_type, read_body
+from apps.fleet.serializers import ClusterField
+from apps.jobs.api import job_response
+from apps.jobs.serializers import JobSerializer
+from apps.planning.choices import PlanEngine
+from apps.planning.filters import ResourcePlanFilter
+from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.selectors import resource_plan_by_id, resource_plans_visible
+from apps.planning.resource_plans.services import resource_plan_delete, resource_plan_request
+from apps.queries.selectors import query_by_name
+
+__all__ = [
+    "ResourcePlanCreateSerializer",
+    "ResourcePlanDetailSerializer",
+    "ResourcePlanSerializer",
+    "ResourcePlanViewSet",
+]
+
+
+@extend_schema_field(OpenApiTypes.DOUBLE)
+class _NumberGiven(serializers.JSONField):
+    """A number that the question's own table checks, so that every fault of a question is told at once."""
+
+
+@extend_schema_field(OpenApiTypes.STR)
+class _TextGiven(serializers.JSONField):
+    """A text that the question's own table checks."""
+
+
+@extend_schema_field(OpenApiTypes.BOOL)
+class _FlagGiven(serializers.JSONField):
+    """A flag that the question's own table checks."""
+
+
+@extend_schema_field(OpenApiTypes.OBJECT)
+class _ObjectGiven(serializers.JSONField):
+    """An object that the question's own table checks."""
+
+
+class ResourcePlanCreateSerializer(StrictSerializer):
+    """Request for a resource plan. What is left out comes from the source of the profile, or is the default."""
+
+    cluster = ClusterField()
+    engine = serializers.ChoiceField(choices=PlanEngine.choices)
+    query = serializers.CharField(required=False, help_text="Name of a query: its statistics give rate and profile.")
+    pool = serializers.CharField(required=False, help_text="Nodes of this pool; default that of most nodes.")
+    plan = serializers.UUIDField(required=False, help_text="A former plan whose inputs are taken over.")
+    rate = _NumberGiven(required=False, help_text="Events/s; required without a source that has one.")
+    constraint_s = _NumberGiven(required=False, help_text="Latency constraint in seconds; required.")
+    statistic = _TextGiven(required=False, help_text="mean (default) or a quantile such as q0.95.")
+    headroom = _NumberGiven(required=False, help_text="Share of the largest rate to keep free; default 0.")
+    utilisation_ceiling = _NumberGiven(required=False, help_text="Default 0.85.")
+    aim = _NumberGiven(required=False, help_text="Share of the constraint that is planned for; default 0.93.")
+    watermark_delay_s = _NumberGiven(required=False, help_text="With engine microbatch: part of it; default 0.")
+    max_nodes = _NumberGiven(required=False, help_text="With engine stage; default 64.")
+    max_executors = _NumberGiven(required=False, help_text="With engine microbatch; default 64.")
+    profile = _ObjectGiven(required=False, help_text="Work per event and per task; see the API guide.")
+    hardware = _ObjectGiven(required=False, help_text="With engine stage: one node; see the API guide.")
+    cores_per_executor = _NumberGiven(required=False, help_text="With engine microbatch; default 4.")
+    input_partitions = _NumberGiven(required=False, help_text="With engine microbatch: given by the source.")
+    shuffle_partitions = _NumberGiven(required=False, help_text="With engine microbatch: fixed by a checkpoint.")
+    stateful = _FlagGiven(required=False, help_text="With engine microbatch: whether the query keeps state.")
+
+
+class ResourcePlanSerializer(serializers.ModelSerializer):
+    """A resource plan in a list: its question, and its answer in a few numbers."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    query = serializers.CharField(source="query.name", default=None)
+    requested_by = serializers.CharField(source="requested_by.username", default=None)
+    question = serializers.JSONField(help_text="Every input, defaults filled in.")
+    origins = serializers.JSONField(help_text="{path: measured, predicted, assumed or default}.")
+    facts = serializers.JSONField(help_text="feasible, nodes or executors, max_rate and others; empty while asked.")
+    answered_at = serializers.DateTimeField(required=False, allow_null=True)
+
+    class Meta:
+        model = ResourcePlan
+        fields = ["id", "cluster", "engine", "query", "question", "origins", "state", "job", "facts"]
+        fields += ["model_version", "requested_by", "created_at", "answered_at", "duration_s"]
+
+
+class ResourcePlanDetailSerializer(ResourcePlanSerializer):
+    """A resource plan with its answer."""
+
+    result = serializers.SerializerMethodField(help_text="The engine's answer; null while there is none.")
+
+    class Meta(ResourcePlanSerializer.Meta):
+        fields = [*ResourcePlanSerializer.Meta.fields, "result"]
+
+    @field_type(dict[str, Any] | None)
+    def get_result(self, row: ResourcePlan) -> dict[str, Any] | None:
+        return row.result
+
+
+class ResourcePlanViewSet(
+    ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, mixins.DestroyModelMixin, viewsets.GenericViewSet
+):
+    """Nodes or executors, parallelism and batch intervals for a rate and a latency constraint.
+
+    POST with engine `microbatch` answers at once (201); `stage` is a job: 202, or the answer with `Prefer: wait=N`.
+    A constraint that nothing keeps is an answer too: `feasible` is false, with the limit and what would be feasible.
+    """
+
+    queryset = ResourcePlan.objects.none()
+    serializer_class = ResourcePlanSerializer
+    filterset_class = ResourcePlanFilter
+    scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, "DELETE": Scope.OPERATE}
+
+    def get_queryset(self) -> Any:
+        return resource_plans_visible()
+
+    def get_serializer_class(self) -> type:
+        return ResourcePlanDetailSerializer if self.action == "retrieve" else ResourcePlanSerializer
+
+    @extend_schema(
+        request=ResourcePlanCreateSerializer, responses={201: ResourcePlanDetailSerializer, 202: JobSerializer}
+    )
+    def create(self, request: Request) -> Response:
+        asked = read_body(ResourcePlanCreateSerializer, request)
+        row, job = resource_plan_request(user=signed_in_user(request), **_named(asked))
+        address = f"/api/v1/resource-plans/{row.pk}"
+        if job is None:
+            return Response(_shown(row), status=201, headers={"Location": address})
+        response = job_response(request, job, lambda _: _shown(row), status=201)
+        response.setdefault("Content-Location", address)
+        return response
+
+    def perform_destroy(self, instance: ResourcePlan) -> None:
+        resource_plan_delete(row=instance)
+
+
+def _named(asked: dict[str, Any]) -> dict[str, Any]:
+    """The request with rows in place of their names and numbers."""
+    cluster = asked["cluster"]
+    if "query" in asked:
+        asked["query"] = query_by_name(cluster, asked["query"])
+    if "plan" in asked:
+        asked["plan"] = resource_plan_by_id(cluster, asked["plan"])
+    return asked
+
+
+def _shown(row: ResourcePlan) -> Any:
+    return ResourcePlanDetailSerializer(resource_plans_visible().get(pk=row.pk)).data

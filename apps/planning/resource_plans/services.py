@@ -1,0 +1,153 @@
+"""Resource plans: requested, answered, applied and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.events import announce
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job, JobKind
+from apps.jobs.services import job_submit
+from apps.planning.choices import PlanChoice, PlanEngine, RunState
+from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.questions import read_question
+from apps.planning.resource_plans.selectors import PlanSource
+from apps.queries.models import Query
+from engine.microbatch.sizing import (
+    MicroBatchProfile,
+    MicroBatchQuestion,
+    SparkPlan,
+    setting_effects,
+    size_microbatch,
+)
+
+__all__ = [
+    "limit_of",
+    "resource_plan_announce",
+    "resource_plan_delete",
+    "resource_plan_request",
+    "resource_plan_store",
+]
+
+
+@transaction.atomic
+def resource_plan_request(
+    *,
+    cluster: Cluster,
+    user: User | None,
+    engine: str,
+    query: Query | None = None,
+    pool: str = "",
+    plan: ResourcePlan | None = None,
+    **given: Any,
+) -> tuple[ResourcePlan, Job | None]:
+    """Ask for a resource plan. Spark's micro-batches are answered at once, a map-reduce stage by a job.
+
+    Parameters
+    ----------
+    engine : str
+        A value of `PlanEngine`.
+    query : Query, optional
+        Its statistics give rate and profile where they are not given.
+    pool : str
+        Nodes that the plan is for; empty: the pool of most nodes.
+    plan : ResourcePlan, optional
+        A former plan of the same engine whose inputs are taken over where they are not given.
+    given : Any
+        Inputs as `questions.read_question` reads them: rate, constraint_s, statistic, profile and others.
+
+    Returns
+    -------
+    The plan, and its job where there is one.
+
+    Raises
+    ------
+    Malformed
+        With every fault of the inputs.
+    """
+    source = PlanSource(cluster, engine, query, pool, plan)
+    question = read_question(engine, given, source.inputs())
+    row = ResourcePlan.objects.create(
+        cluster=cluster,
+        engine=engine,
+        query=query if query is not None or plan is None else plan.query,
+        question=question.document,
+        origins=question.origins,
+        requested_by=user if user is not None and user.pk else None,
+    )
+    if engine == PlanEngine.MICROBATCH:
+        started = time.perf_counter()
+        answer = _microbatch_answer(question.document)
+        resource_plan_store(row=row, answer=answer, duration_s=time.perf_counter() - started)
+        return row, None
+    row.job = job_submit(
+        kind=JobKind.STAGE_PLAN,
+        title=f"Resource plan, {cluster.slug}",
+        params={"resource_plan": str(row.pk)},
+        cluster=cluster,
+        user=user,
+    )
+    row.save(update_fields=["job"])
+    resource_plan_announce(row)
+    return row, row.job
+
+
+def resource_plan_store(*, row: ResourcePlan, answer: Mapping[str, Any], duration_s: float) -> ResourcePlan:
+    """Store an answer. Of a job, it is called inside the job's transaction."""
+    row.result = dict(answer)
+    row.facts, row.model_version = _facts(answer), str(answer.get("model", ""))
+    row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
+    row.save(update_fields=["result", "facts", "model_version", "state", "finished_at", "duration_s", "updated_at"])
+    resource_plan_announce(row)
+    return row
+
+
+@transaction.atomic
+def resource_plan_delete(*, row: ResourcePlan) -> None:
+    """Delete a resource plan; what it was applied to stays as it is."""
+    resource_plan_announce(row)
+    row.delete()
+
+
+def resource_plan_announce(row: ResourcePlan) -> None:
+    """Tell open pages that the plan has changed."""
+    announce(f"resource-plan:{row.pk}")
+    announce(f"resource-plans:{row.cluster.slug}")
+
+
+def _microbatch_answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """The engine's answer, with the effects of other settings on either end of the curve."""
+    profile = MicroBatchProfile(**question["profile"])
+    asked = MicroBatchQuestion(**{name: value for name, value in question.items() if name != "profile"})
+    sizing = size_microbatch(profile, asked)
+    ends = {PlanChoice.THROUGHPUT: sizing.plan, PlanChoice.LATENCY: sizing.fastest}
+    effects = {str(end): _effects(profile, asked, plan) for end, plan in ends.items() if plan is not None}
+    return {**sizing.to_dict(), "effects": effects}
+
+
+def _effects(profile: MicroBatchProfile, asked: MicroBatchQuestion, plan: SparkPlan) -> list[dict[str, Any]]:
+    """Effects of each setting changed alone; the limit of a batch would follow the trigger."""
+    settings = replace(plan.settings, max_rows_per_trigger=None)
+    return [effect.to_dict() for effect in setting_effects(profile, settings, asked.rate, asked.statistic)]
+
+
+def _facts(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer in a few numbers, as lists show it."""
+    plan, infeasible = answer.get("plan"), answer.get("infeasible")
+    if plan is None:
+        return {"feasible": False, **(infeasible or {})}
+    names = ("nodes", "executors", "cores", "max_rate", "headroom", "mean_s", "metric_s")
+    return {"feasible": True, **{name: plan[name] for name in names if name in plan}, "limit": limit_of(plan)}
+
+
+def limit_of(plan: Mapping[str, Any]) -> str:
+    """Name of the limit that keeps a plan's rate from being higher."""
+    binding = plan["binding"]
+    return str(binding["limit"] if isinstance(binding, Mapping) else binding)
