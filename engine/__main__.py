@@ -181,6 +181,11 @@ COMMANDS = {
         "micro-batches of Spark: coefficients, latency, largest rate, fit to progress, sizes that keep a constraint",
         (),
     ),
+    "subset": EngineCommand(
+        "engine.deadlines.command",
+        "the most tasks that one processor can do in time, each with a deadline and a cost; or the weightiest",
+        (),
+    ),
     "replay": EngineCommand(
         "engine.klink.replay",
         "what another policy of scheduling would change: latencies, overflow and memory over recorded arrivals",
