@@ -12,6 +12,7 @@ from collections.abc import Sequence
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "deadlines": ("benchmarks.deadlines",),
     "forecast": ("benchmarks.forecast",),
     "jarvis": ("benchmarks.jarvis",),
     "klink": ("benchmarks.klink",),
@@ -20,6 +21,7 @@ BENCHMARKS = {
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),
     "placement": ("benchmarks.placement",),
+    "planner": ("benchmarks.deadlines",),
     "plans": ("benchmarks.plans",),
     "telemetry": ("benchmarks.telemetry",),
     "what-if": ("benchmarks.what_if",),
