@@ -260,11 +260,15 @@ def _models(connection: Any) -> list[Any]:
 
 
 def _make_tables(connection: BaseDatabaseWrapper) -> None:
-    """Empty tables as the initial migrations make them; later migrations follow when the rows are there."""
+    """Empty tables as the initial migrations make them; later migrations follow when the rows are there.
+
+    Apps that the former layout did not have follow with those.
+    """
     executor = MigrationExecutor(connection)
-    own = {app for app in executor.loader.migrated_apps if app in _FORMER or app == "rollouts"}
+    own = {config.label for config in apps.get_app_configs() if config.name.startswith("apps.")}
     others = [node for node in executor.loader.graph.leaf_nodes() if node[0] not in own]
-    executor.migrate([*others, *((app, "0001_initial") for app in sorted(own))])
+    former = own & executor.loader.migrated_apps & {*_FORMER, "rollouts"}
+    executor.migrate([*others, *((app, "0001_initial") for app in sorted(former))])
 
 
 def _columns(connection: Any, schema: str) -> dict[str, list[str]]:
