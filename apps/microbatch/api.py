@@ -136,5 +136,5 @@ class OwnProgressView(ApiMixin, APIView):
     def post(self, request: Request) -> Response:
         """Take in progress of Sluice's own stream processor; the answer names the trigger interval that is wanted."""
         values = read_body(OwnProgressSerializer, request)
-        answer = own_progress_ingest(documents=values["progress"], settings=values["settings"])
+        answer = own_progress_ingest(documents=values["progress"], settings=values["query"])
         return Response(ProgressAnswerSerializer(asdict(answer)).data)

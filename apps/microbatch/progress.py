@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from django.db import transaction
@@ -235,7 +235,7 @@ def _row(query: SparkQuery, batch: BatchProgress, is_warm_up: bool, now: datetim
         parts_s=dict(batch.parts_s),
         state=figures,
         event_lag_s=batch.event_lag_s,
-        trigger_s=query.trigger_s,
+        trigger_s=query.trigger_s if batch.trigger_s is None else batch.trigger_s,
         is_warm_up=is_warm_up,
         received_at=now,
     )
@@ -254,7 +254,10 @@ def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapp
             measured["shuffle_partitions"] = int(max(counts))
     if partitions := max(map(_input_partitions, documents[-1:]), default=0):
         measured["input_partitions"] = partitions
-    return measured | dict(reported)
+    measured |= reported
+    if reading.batches and reading.batches[-1].trigger_s is not None:
+        measured["trigger_s"] = reading.batches[-1].trigger_s
+    return measured
 
 
 def _input_partitions(document: Any) -> int:
@@ -284,12 +287,14 @@ def _learn(query: SparkQuery, measured: Mapping[str, Any], fresh: Sequence[Batch
         setattr(query, name, value)
         query.setting_origins[name] = InputOrigin.MEASURED.value
     if has_changed:
-        query.settings_since = fresh[0].begins_at if fresh else now
+        same = takewhile(lambda batch: batch.trigger_s in {None, query.trigger_s}, reversed(fresh))
+        query.settings_since = min((batch.begins_at for batch in same), default=now)
 
 
 def _learn_trigger(query: SparkQuery, fresh: Sequence[BatchProgress]) -> None:
-    """Take the trigger interval from the distance of batches, where nobody has given it."""
-    if not fresh or query.is_own or query.setting_origin("trigger_s") == InputOrigin.ASSUMED:
+    """Take the trigger interval from the distance of batches, where neither Spark nor a person has given it."""
+    is_told = not fresh or fresh[-1].trigger_s is not None
+    if is_told or query.is_own or query.setting_origin("trigger_s") == InputOrigin.ASSUMED:
         return
     run_id = fresh[-1].run_id
     stored = MicroBatch.objects.filter(query=query, run_id=run_id).order_by("batch")[:_TRIGGER_BATCHES]

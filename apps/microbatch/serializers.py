@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.microbatch.choices import SparkQueryState
 from apps.microbatch.models import SETTINGS, BatchFit, MicroBatch, SparkQuery
+from apps.microbatch.progress import MAX_DOCUMENTS
 from apps.microbatch.selectors import fit_in_force, spark_query_state
 from engine.errors import Fault
 from engine.fields import FieldTable, Number
@@ -158,11 +160,20 @@ class ProgressAnswerSerializer(serializers.Serializer):
     )
 
 
+class OwnQueryField(SettingsField):
+    """The stream processor and its settings; null ones are not known."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if isinstance(data, Mapping):
+            data = {name: value for name, value in data.items() if name != "name" and value is not None}
+        return super().to_internal_value(data)
+
+
 class OwnProgressSerializer(StrictSerializer):
     """Progress of the stream processor, and the settings it runs with."""
 
-    progress = serializers.ListField(child=serializers.JSONField(), max_length=20_000)
-    settings = SettingsField(required=False, default=dict)
+    query = OwnQueryField(help_text="Its name and settings, those of a Spark query.")
+    progress = serializers.ListField(child=serializers.JSONField(), max_length=MAX_DOCUMENTS)
 
 
 class ApplySerializer(StrictSerializer):

@@ -115,7 +115,8 @@ def test_applied_settings_are_in_force_and_say_who_and_when(api: APIClient, clus
 
 
 def test_stream_processor_registers_and_is_told_its_trigger(api: APIClient, cluster: Cluster) -> None:
-    body = {"progress": progress_of_run(range(3)), "settings": {"trigger_s": 2.0, "cores_per_executor": 2}}
+    query = {"name": "stream processor", "trigger_s": 2.0, "cores_per_executor": None}
+    body = {"progress": progress_of_run(range(3)), "query": query}
     path = "/api/v1/stream-processor/progress"
     assert api.post(path, body, format="json").json()["settings"] is None
     row = api.get(LIST).json()["results"][0]

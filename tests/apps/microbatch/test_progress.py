@@ -207,6 +207,17 @@ def test_own_query_registers_itself_once_and_gets_the_trigger_that_is_wanted(clu
     assert own.trigger_s == 1.0 and own.settings_since == BEGIN + timedelta(seconds=25)
 
 
+def test_trigger_that_progress_names_changes_with_its_batches(query: SparkQuery) -> None:
+    def with_trigger(batches: range, interval_ms: int) -> list[dict[str, Any]]:
+        return progress_of_run(batches, trigger={"type": "ProcessingTime", "intervalMs": interval_ms})
+
+    ingested(query, with_trigger(range(10), 5000))
+    assert (query.trigger_s, query.settings_since) == (5.0, None)
+    ingested(query, with_trigger(range(10, 14), 5000) + with_trigger(range(14, 20), 2500))
+    assert (query.trigger_s, query.settings_since) == (2.5, BEGIN + timedelta(seconds=5 * 14))
+    assert list(query.batches.order_by("batch").values_list("trigger_s", flat=True)[13:15]) == [5.0, 2.5]
+
+
 def test_rate_is_what_came_between_the_beginnings_of_batches(query: SparkQuery) -> None:
     ingested(query, [progress(batch, 1000 * batch, 50) for batch in range(4)])
     assert newest_rate(list(query.batches.order_by("batch"))) == pytest.approx(6000 / 15)
