@@ -20,6 +20,7 @@ BENCHMARKS = {
     "mace": ("benchmarks.mace_speed", "benchmarks.mace_accuracy"),
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),
+    "microbatch": ("benchmarks.microbatch",),
     "placement": ("benchmarks.placement",),
     "planner": ("benchmarks.deadlines",),
     "plans": ("benchmarks.plans",),

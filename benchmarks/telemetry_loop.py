@@ -154,6 +154,8 @@ class ConsoleEndpoint:
     came_s: dict[int, float] = field(default_factory=dict)
     extras: dict[int, dict[str, Any]] = field(default_factory=dict)
     statistics: int = 0
+    progress: list[dict[str, Any]] = field(default_factory=list)  #: of the streaming query, oldest first
+    wanted_trigger_s: float | None = None  #: what it asks the streaming query for
 
     def plan(self) -> bytes:
         probe_pipeline = pipeline()
@@ -171,7 +173,7 @@ class ConsoleEndpoint:
         for frame, _ in decode_frames(body):
             if frame.kind == FrameKind.STATISTICS:
                 self.statistics += 1
-            else:
+            elif frame.kind == FrameKind.RESULT:
                 self.came_s.setdefault(frame.extra["window_us"], now_s)
                 self.extras[frame.extra["window_us"]] = dict(frame.extra)
 
@@ -184,7 +186,12 @@ class ConsoleEndpoint:
                 self._answer(ear.plan())
 
             def do_POST(self) -> None:
-                ear.hear(self.rfile.read(int(self.headers["Content-Length"])))
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if self.path.endswith("/progress"):
+                    ear.progress += json.loads(body)["progress"]
+                    self._answer(json.dumps({"settings": {"trigger_s": ear.wanted_trigger_s}}).encode())
+                    return
+                ear.hear(body)
                 self._answer(b"{}")
 
             def _answer(self, body: bytes) -> None:

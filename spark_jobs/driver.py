@@ -242,13 +242,13 @@ class Driver:
             if query.lastProgress is not None or loop.state.batch >= 0:
                 self._report.say("ready")
             if self._progress.wanted_trigger_s != self._progress.trigger_s:
-                _end(query)
-                return None
+                break
         if self._stopping.is_set():
             self._report.say("stopping")
-            _end(query)
-            return None
-        return _first_line(query.exception())
+        fault = None if query.isActive else _first_line(query.exception())
+        _end(query)
+        self._progress.look(query)
+        return fault
 
     # -- what it waits for and reports
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,8 @@ _MIN_TRIGGER_S, _MAX_TRIGGER_S = 0.1, 600.0
 class ProgressFeed:
     """Collects progress, posts it, and knows the trigger that the console asks for.
 
-    Spark counts spans as rows, because frames are read behind its back: `records` of a batch replace them. Only the
-    thread of reports calls `look` and `post`; the console's absence delays posts and nothing else.
+    Spark counts spans as rows, because frames are read behind its back: `records` of a batch replace them. Without the
+    console posts are late, and nothing else is.
     """
 
     def __init__(self, console: ConsoleClient, master: str, trigger_s: float) -> None:
@@ -37,6 +38,7 @@ class ProgressFeed:
         self._records: dict[int, int] = {}
         self._unsent: deque[dict[str, Any]] = deque(maxlen=_MAX_UNSENT)
         self._seen: tuple[str, int] = ("", -1)
+        self._looking = threading.Lock()  # reports look now and then, the main thread when a query has ended
         self.trigger_s = trigger_s  #: of the query that runs
         self.wanted_trigger_s = trigger_s
         self.fault = ""
@@ -49,15 +51,16 @@ class ProgressFeed:
 
     def look(self, query: StreamingQuery) -> None:
         """Take up what has ended since the last look: the last progress alone, where there is one more."""
-        last = query.lastProgress
-        if last is None:
-            return
-        run, batch = str(last["runId"]), int(last["batchId"])
-        if (run, batch) == self._seen:
-            return
-        is_next = self._seen == (run, batch - 1)
-        for progress in [last] if is_next and last["numInputRows"] else query.recentProgress:
-            self._take(progress, run)
+        with self._looking:
+            last = query.lastProgress
+            if last is None:
+                return
+            run, batch = str(last["runId"]), int(last["batchId"])
+            if (run, batch) == self._seen:
+                return
+            is_next = self._seen == (run, batch - 1)
+            for progress in [last] if is_next and last["numInputRows"] else query.recentProgress:
+                self._take(progress, run)
 
     def _take(self, progress: StreamingQueryProgress, run: str) -> None:
         batch = int(progress["batchId"])
