@@ -83,12 +83,13 @@ class ResourcePlanFilter(django_filters.FilterSet):
     cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
     engine = django_filters.ChoiceFilter(choices=PlanEngine.choices)
     query = django_filters.CharFilter(field_name="query__name", label="Name of the query of its profile")
+    spark_query = django_filters.NumberFilter(label="Number of its Spark query")
     state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
     feasible = django_filters.BooleanFilter(field_name="facts__feasible", label="Whether there is a plan")
 
     class Meta:
         model = ResourcePlan
-        fields = ["cluster", "engine", "query", "state", "feasible"]
+        fields = ["cluster", "engine", "query", "spark_query", "state", "feasible"]
 
 
 class LoadHistoryFilter(filters.FilterSet):

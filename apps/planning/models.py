@@ -28,6 +28,7 @@ from apps.core.models import PackedJSONField
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
+from apps.microbatch.models import SparkQuery
 from apps.planning.choices import (
     ANSWER_STATES,
     COMPARISON_STATES,
@@ -258,6 +259,15 @@ class ResourcePlan(Run):
         related_name="resource_plans",
         help_text="The query whose statistics its profile was taken from.",
     )
+    spark_query = models.ForeignKey(
+        SparkQuery,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="resource_plans",
+        help_text="The Spark query whose fit its profile was taken from, and which its settings are for.",
+    )
+    basis = models.JSONField(default=dict, blank=True, help_text="Version, nodes and fit that inputs were taken from.")
     question = models.JSONField(default=dict, help_text="Profile, settings or hardware, rate and constraint.")
     origins = models.JSONField(default=dict, help_text="{path of an input: measured, predicted, assumed or default}.")
     facts = models.JSONField(default=dict, blank=True, help_text="The answer in a few numbers, for lists.")

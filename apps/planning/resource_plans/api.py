@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -17,11 +18,19 @@ from apps.core.rest.serializers import field_type, read_body
 from apps.fleet.serializers import ClusterField
 from apps.jobs.api import job_response
 from apps.jobs.serializers import JobSerializer
-from apps.planning.choices import PlanEngine
+from apps.planning.choices import PlanChoice, PlanEngine
 from apps.planning.filters import ResourcePlanFilter
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.selectors import resource_plan_by_id, resource_plans_visible
-from apps.planning.resource_plans.services import resource_plan_delete, resource_plan_request
+from apps.planning.resource_plans.selectors import (
+    resource_plan_by_id,
+    resource_plans_visible,
+    spark_query_by_number,
+)
+from apps.planning.resource_plans.services import (
+    resource_plan_apply,
+    resource_plan_delete,
+    resource_plan_request,
+)
 from apps.queries.selectors import query_by_name
 
 __all__ = [
@@ -58,6 +67,12 @@ class ResourcePlanCreateSerializer(StrictSerializer):
     cluster = ClusterField()
     engine = serializers.ChoiceField(choices=PlanEngine.choices)
     query = serializers.CharField(required=False, help_text="Name of a query: its statistics give rate and profile.")
+    spark_query = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=2**63 - 1,
+        help_text="Number of a Spark query: its newest fit gives the profile.",
+    )
     pool = serializers.CharField(required=False, help_text="Nodes of this pool; default that of most nodes.")
     plan = serializers.UUIDField(required=False, help_text="A former plan whose inputs are taken over.")
     rate = _NumberGiven(required=False, help_text="Events/s; required without a source that has one.")
@@ -77,12 +92,20 @@ class ResourcePlanCreateSerializer(StrictSerializer):
     stateful = _FlagGiven(required=False, help_text="With engine microbatch: whether the query keeps state.")
 
 
+class ResourcePlanApplySerializer(StrictSerializer):
+    """Which settings of the answer are taken."""
+
+    choice = serializers.ChoiceField(choices=PlanChoice.choices, required=False, help_text="Default throughput.")
+
+
 class ResourcePlanSerializer(serializers.ModelSerializer):
     """A resource plan in a list: its question, and its answer in a few numbers."""
 
     cluster = serializers.CharField(source="cluster.slug")
     query = serializers.CharField(source="query.name", default=None)
     requested_by = serializers.CharField(source="requested_by.username", default=None)
+    applied_by = serializers.CharField(source="applied_by.username", default=None)
+    basis = serializers.JSONField(help_text="Version, nodes and fit that inputs were taken from.")
     question = serializers.JSONField(help_text="Every input, defaults filled in.")
     origins = serializers.JSONField(help_text="{path: measured, predicted, assumed or default}.")
     facts = serializers.JSONField(help_text="feasible, nodes or executors, max_rate and others; empty while asked.")
@@ -90,8 +113,9 @@ class ResourcePlanSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = ResourcePlan
-        fields = ["id", "cluster", "engine", "query", "question", "origins", "state", "job", "facts"]
-        fields += ["model_version", "requested_by", "created_at", "answered_at", "duration_s"]
+        fields = ["id", "cluster", "engine", "query", "spark_query", "basis", "question", "origins", "state", "job"]
+        fields += ["facts", "model_version", "requested_by", "created_at", "answered_at", "duration_s"]
+        fields += ["applied_choice", "applied_at", "applied_by"]
 
 
 class ResourcePlanDetailSerializer(ResourcePlanSerializer):
@@ -140,6 +164,13 @@ class ResourcePlanViewSet(
         response.setdefault("Content-Location", address)
         return response
 
+    @extend_schema(request=ResourcePlanApplySerializer, responses=ResourcePlanDetailSerializer, filters=False)
+    @action(detail=True, methods=["post"])
+    def apply(self, request: Request, pk: str | None = None) -> Response:
+        """Take the answer's settings for its Spark query: Sluice's own is set, of another it is noted."""
+        asked = read_body(ResourcePlanApplySerializer, request)
+        return Response(_shown(resource_plan_apply(row=self.get_object(), user=signed_in_user(request), **asked)))
+
     def perform_destroy(self, instance: ResourcePlan) -> None:
         resource_plan_delete(row=instance)
 
@@ -149,6 +180,8 @@ def _named(asked: dict[str, Any]) -> dict[str, Any]:
     cluster = asked["cluster"]
     if "query" in asked:
         asked["query"] = query_by_name(cluster, asked["query"])
+    if "spark_query" in asked:
+        asked["spark_query"] = spark_query_by_number(cluster, asked["spark_query"])
     if "plan" in asked:
         asked["plan"] = resource_plan_by_id(cluster, asked["plan"])
     return asked

@@ -15,7 +15,7 @@ from engine.errors import DocumentError
 from engine.fields import BAD, Field, FieldKind, FieldTable, Number
 from engine.microbatch.model import quantile_level
 from engine.microbatch.sizing import MicroBatchProfile, MicroBatchQuestion
-from engine.planner.profile import NodeHardware, StageProfile
+from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
 
 __all__ = ["MAX_SIZE", "ResourceQuestion", "base_inputs", "origin_of", "plan_inputs", "read_question"]
 
@@ -41,19 +41,22 @@ class _Statistic(FieldKind):
 
 
 _COUNT = Number(least=1, most=MAX_SIZE, whole=True)
-_BATCH_FIELDS = {field.name: field for field in MicroBatchQuestion.TABLE.fields}
-_BATCH_FIELDS |= {"statistic": Field("statistic", _Statistic()), "max_executors": Field("max_executors", _COUNT)}
-_SHARED = ("rate", "constraint_s", "statistic", "headroom", "utilisation_ceiling", "aim")
+_REPLACED = {
+    "statistic": Field("statistic", _Statistic()),
+    "max_executors": Field("max_executors", _COUNT),
+    "max_nodes": Field("max_nodes", _COUNT),
+}
 _TABLES = {
     PlanEngine.STAGE: FieldTable(
         "a resource plan",
-        *(_BATCH_FIELDS[name] for name in _SHARED),
-        Field("max_nodes", _COUNT),
+        *(_REPLACED.get(field.name, field) for field in StageQuestion.TABLE.fields),
         Field("profile", StageProfile.TABLE),
         Field("hardware", NodeHardware.TABLE),
     ),
     PlanEngine.MICROBATCH: FieldTable(
-        "a resource plan", *_BATCH_FIELDS.values(), Field("profile", MicroBatchProfile.TABLE)
+        "a resource plan",
+        *(_REPLACED.get(field.name, field) for field in MicroBatchQuestion.TABLE.fields),
+        Field("profile", MicroBatchProfile.TABLE),
     ),
 }
 #: Parts of a question that are objects themselves.
@@ -71,12 +74,12 @@ class ResourceQuestion:
 
 def base_inputs(engine: str) -> dict[str, PlanInput]:
     """Every input that has a default, by its path in the question."""
-    question = MicroBatchQuestion(rate=1.0, constraint_s=1.0).to_dict()
+    values: dict[str, Any]
     if engine == PlanEngine.MICROBATCH:
-        values = {**question, "max_executors": _DEFAULT_SIZE}
+        values = dict(MicroBatchQuestion(rate=1.0, constraint_s=1.0, max_executors=_DEFAULT_SIZE).to_dict())
         groups = {"profile": MicroBatchProfile(f0_s=_DEFAULT_F0_S, c_in_s=0.0).to_dict()}
     else:
-        values = {**{name: question[name] for name in _SHARED}, "max_nodes": _DEFAULT_SIZE}
+        values = dict(StageQuestion(rate=1.0, constraint_s=1.0, max_nodes=_DEFAULT_SIZE).to_dict())
         groups = {"profile": StageProfile().to_dict(), "hardware": NodeHardware().to_dict()}
     for group, record in groups.items():
         values |= {f"{group}.{name}": value for name, value in record.items()}

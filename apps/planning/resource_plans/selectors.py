@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -10,6 +12,8 @@ from django.db.models import QuerySet
 from apps.core.errors import Missing
 from apps.fleet.choices import ABSENT, InputOrigin
 from apps.fleet.models import Cluster
+from apps.microbatch.models import BatchFit, SparkQuery
+from apps.microbatch.selectors import batches_newest, fit_in_force, newest_rate, spark_queries_visible
 from apps.planning.choices import PlanEngine
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.profiles import (
@@ -24,13 +28,24 @@ from apps.queries.arrivals.series import arrival_rows
 from apps.queries.models import Query
 from apps.queries.selectors import version_current
 from apps.queries.snapshots.elements import engine_operator, version_inputs
+from engine.microbatch.sizing import SparkSettings, profile_of_fit
 
-__all__ = ["NodeKind", "PlanSource", "node_kind", "resource_plan_by_id", "resource_plans_visible"]
+__all__ = [
+    "NodeKind",
+    "PlanSource",
+    "node_kind",
+    "resource_plan_by_id",
+    "resource_plans_visible",
+    "spark_query_by_number",
+]
+
+
+_RATE_BATCHES = 60  # newest micro-batches that the rate of a Spark query is taken from
 
 
 def resource_plans_visible() -> QuerySet[ResourcePlan]:
     """Every resource plan without its answer, newest first."""
-    rows = ResourcePlan.objects.select_related("cluster", "job", "query", "requested_by", "applied_by")
+    rows = ResourcePlan.objects.select_related("cluster", "job", "query", "spark_query", "requested_by", "applied_by")
     return rows.defer("snapshot_parts", "result")
 
 
@@ -40,6 +55,15 @@ def resource_plan_by_id(cluster: Cluster, identity: UUID) -> ResourcePlan:
     if row is None:
         message = f"{cluster.slug} has no resource plan {identity}"
         raise Missing(f"{message[0].upper()}{message[1:]}.", [("plan", message)])
+    return row
+
+
+def spark_query_by_number(cluster: Cluster, number: int) -> SparkQuery:
+    """A Spark query of a cluster, or Sluice's own, by its number."""
+    row = spark_queries_visible(cluster).filter(pk=number).first()
+    if row is None:
+        message = f"{cluster.slug} has no Spark query {number}"
+        raise Missing(f"{message[0].upper()}{message[1:]}.", [("spark_query", message)])
     return row
 
 
@@ -72,29 +96,60 @@ def node_kind(cluster: Cluster, pool: str = "") -> NodeKind | None:
 
 @dataclass(frozen=True)
 class PlanSource:
-    """Where a plan's inputs come from: a former plan, a query's statistics, or neither.
+    """Where a plan's inputs come from: a former plan, a query's statistics, a Spark query's fit, or nothing of these.
 
-    Later ones win: the product's defaults, the nodes of `pool`, the query, the former plan.
+    Later ones win: the product's defaults, the nodes of `pool`, the query, the Spark query. A former plan of the same
+    engine has them all.
     """
 
     cluster: Cluster
     engine: str
     query: Query | None = None
+    spark_query: SparkQuery | None = None
     pool: str = ""
     plan: ResourcePlan | None = None
+
+    @cached_property
+    def kind(self) -> NodeKind | None:
+        """Nodes that the plan is for."""
+        return node_kind(self.cluster, self.pool)
+
+    @cached_property
+    def fit(self) -> BatchFit | None:
+        """The fit in force of the Spark query."""
+        return fit_in_force(self.spark_query) if self.spark_query is not None else None
+
+    @property
+    def former(self) -> ResourcePlan | None:
+        """The former plan, if its inputs can be taken over."""
+        return self.plan if self.plan is not None and self.plan.engine == self.engine else None
 
     def inputs(self) -> dict[str, PlanInput]:
         """Every input that has a value, by its path in the question."""
         inputs = base_inputs(self.engine)
-        if self.plan is not None and self.plan.engine == self.engine:
-            return inputs | plan_inputs(self.plan.question, self.plan.origins)
-        kind = node_kind(self.cluster, self.pool)
-        if kind is not None:
+        if self.former is not None:
+            return inputs | plan_inputs(self.former.question, self.former.origins)
+        if self.kind is not None:
             cores = "hardware.n" if self.engine == PlanEngine.STAGE else "cores_per_executor"
-            inputs[cores] = PlanInput(kind.cores, InputOrigin.ASSUMED)
+            inputs[cores] = PlanInput(self.kind.cores, InputOrigin.ASSUMED)
         if self.query is not None:
-            inputs |= _query_inputs(self.query, self.engine, kind)
+            inputs |= _query_inputs(self.query, self.engine, self.kind)
+        if self.spark_query is not None and self.engine == PlanEngine.MICROBATCH:
+            inputs |= _spark_inputs(self.spark_query, self.fit)
         return inputs
+
+    def basis(self) -> dict[str, Any]:
+        """Version, nodes and fit that the inputs were taken from, to be told with the answer."""
+        if self.former is not None:
+            return dict(self.former.basis)
+        basis: dict[str, Any] = {}
+        if self.query is not None:
+            basis["version"] = version_current(self.query).number
+        if self.query is not None and self.kind is not None:
+            basis |= {"pool": self.kind.pool, "capacity_cps": self.kind.capacity_cps}
+        if self.fit is not None:
+            basis["fit"] = self.fit.model.to_dict()
+        return basis
 
 
 def _query_inputs(query: Query, engine: str, kind: NodeKind | None) -> dict[str, PlanInput]:
@@ -111,4 +166,31 @@ def _query_inputs(query: Query, engine: str, kind: NodeKind | None) -> dict[str,
     if kind is not None:
         profile = stage_inputs if engine == PlanEngine.STAGE else microbatch_inputs
         inputs |= profile(work, kind.capacity_cps, kind.origin)
+    return inputs
+
+
+def _spark_inputs(query: SparkQuery, fit: BatchFit | None) -> dict[str, PlanInput]:
+    """Settings, rate and profile of a Spark query. Its stages are told apart by assumption, so their work is assumed.
+
+    Partitions of the source stay as they are, and those of the shuffle where a checkpoint fixes them. Sluice's own
+    stream processor keeps its executors.
+    """
+    fixed = ["cores_per_executor", "input_partitions", "stateful"]
+    fixed += ["shuffle_partitions"] if query.stateful else []
+    inputs = {name: PlanInput(getattr(query, name), query.setting_origin(name)) for name in fixed}
+    if query.is_own:
+        inputs["max_executors"] = PlanInput(query.executors, query.setting_origin("executors"))
+    if query.constraint_s is not None:
+        inputs["constraint_s"] = PlanInput(query.constraint_s, InputOrigin.ASSUMED)
+        inputs["statistic"] = PlanInput(query.statistic, InputOrigin.ASSUMED)
+    rate = newest_rate(batches_newest(query, _RATE_BATCHES))
+    if rate:
+        inputs["rate"] = PlanInput(rate, InputOrigin.MEASURED)
+    if fit is not None:
+        profile = profile_of_fit(fit.model, SparkSettings(**fit.setting_values)).to_dict()
+        measured = {"sd_s"}
+        inputs |= {
+            f"profile.{name}": PlanInput(value, InputOrigin.MEASURED if name in measured else InputOrigin.ASSUMED)
+            for name, value in profile.items()
+        }
     return inputs

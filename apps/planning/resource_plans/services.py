@@ -11,10 +11,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.errors import Conflict, Impossible
 from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
+from apps.microbatch.models import SETTINGS, SparkQuery
+from apps.microbatch.services import settings_apply
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.questions import read_question
@@ -27,10 +30,12 @@ from engine.microbatch.sizing import (
     setting_effects,
     size_microbatch,
 )
+from engine.words import counted
 
 __all__ = [
     "limit_of",
     "resource_plan_announce",
+    "resource_plan_apply",
     "resource_plan_delete",
     "resource_plan_request",
     "resource_plan_store",
@@ -44,6 +49,7 @@ def resource_plan_request(
     user: User | None,
     engine: str,
     query: Query | None = None,
+    spark_query: SparkQuery | None = None,
     pool: str = "",
     plan: ResourcePlan | None = None,
     **given: Any,
@@ -56,6 +62,8 @@ def resource_plan_request(
         A value of `PlanEngine`.
     query : Query, optional
         Its statistics give rate and profile where they are not given.
+    spark_query : SparkQuery, optional
+        Its newest fit, rate and settings are taken where they are not given; the plan can be applied to it.
     pool : str
         Nodes that the plan is for; empty: the pool of most nodes.
     plan : ResourcePlan, optional
@@ -71,13 +79,18 @@ def resource_plan_request(
     ------
     Malformed
         With every fault of the inputs.
+    Impossible
+        The Spark query has no fit yet, and no profile is given.
     """
-    source = PlanSource(cluster, engine, query, pool, plan)
+    source = PlanSource(cluster, engine, query, spark_query, pool, plan)
+    _require_fit(source, given.get("profile"))
     question = read_question(engine, given, source.inputs())
     row = ResourcePlan.objects.create(
         cluster=cluster,
         engine=engine,
-        query=query if query is not None or plan is None else plan.query,
+        query=query or (source.former and source.former.query),
+        spark_query=spark_query or (source.former and source.former.spark_query),
+        basis=source.basis(),
         question=question.document,
         origins=question.origins,
         requested_by=user if user is not None and user.pk else None,
@@ -110,6 +123,42 @@ def resource_plan_store(*, row: ResourcePlan, answer: Mapping[str, Any], duratio
 
 
 @transaction.atomic
+def resource_plan_apply(*, row: ResourcePlan, user: User | None, choice: str = PlanChoice.THROUGHPUT) -> ResourcePlan:
+    """Take the plan's settings for its Spark query.
+
+    Sluice's own stream processor changes its trigger interval, the one setting that it can change while it runs; of
+    any other query it is noted that these settings are in force from now on.
+
+    Raises
+    ------
+    Conflict
+        There is no answer yet.
+    Impossible
+        Nothing is feasible, no Spark query belongs to the plan, or the plan needs more cores than the stream processor
+        has.
+    """
+    row = ResourcePlan.objects.select_for_update(of=("self",)).select_related("spark_query", "cluster").get(pk=row.pk)
+    if row.result is None:
+        raise Conflict("The plan has no answer yet; there is nothing to apply.")
+    end = row.result["ends"].get(choice)
+    query = row.spark_query
+    if end is None:
+        raise Impossible("No plan is feasible; there is nothing to apply.", [("choice", "there are no such settings")])
+    if query is None or row.engine != PlanEngine.MICROBATCH:
+        message = "the plan belongs to no Spark query"
+        raise Impossible(f"{message[0].upper()}{message[1:]}: copy its settings instead.", [("spark_query", message)])
+    if query.is_own:
+        _require_cores(query, end)
+        settings_apply(query=query, user=user, trigger_s=end["trigger_s"])
+    else:
+        settings_apply(query=query, user=user, **{name: end[name] for name in SETTINGS})
+    row.applied_choice, row.applied_by, row.applied_at = choice, user, timezone.now()
+    row.save(update_fields=["applied_choice", "applied_by", "applied_at", "updated_at"])
+    resource_plan_announce(row)
+    return row
+
+
+@transaction.atomic
 def resource_plan_delete(*, row: ResourcePlan) -> None:
     """Delete a resource plan; what it was applied to stays as it is."""
     resource_plan_announce(row)
@@ -120,6 +169,26 @@ def resource_plan_announce(row: ResourcePlan) -> None:
     """Tell open pages that the plan has changed."""
     announce(f"resource-plan:{row.pk}")
     announce(f"resource-plans:{row.cluster.slug}")
+
+
+def _require_fit(source: PlanSource, profile: Any) -> None:
+    """Refuse a profile that is to come from micro-batches that were not fitted yet."""
+    query = source.spark_query
+    if query is None or source.fit is not None or source.former is not None or source.engine != PlanEngine.MICROBATCH:
+        return
+    if not isinstance(profile, Mapping) or "c_in_s" not in profile:
+        message = f"{query.name} has no fit yet: that takes 3 micro-batches with rows, of 2 sizes, after warm-up"
+        raise Impossible(f"{message}. Give a profile, or wait.", [("spark_query", message)])
+
+
+def _require_cores(query: SparkQuery, end: Mapping[str, Any]) -> None:
+    cores = query.executors * query.cores_per_executor
+    if end["cores"] > cores:
+        message = f"the plan needs {counted(end['cores'], 'core')}, and the stream processor has {cores}"
+        raise Impossible(
+            f"{message[0].upper()}{message[1:]}: while it runs, it can change its trigger interval alone.",
+            [("spark_query", message)],
+        )
 
 
 def _microbatch_answer(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,6 @@ from engine.planner.sizing import size_stage
 
 __all__ = ["size_stage_plan"]
 
-_NAMES = ("rate", "max_nodes", "constraint_s", "statistic", "headroom", "utilisation_ceiling", "aim")
-
 
 def size_stage_plan(report: JobReporter) -> JobOutcome:
     """Answer the job's resource plan."""
@@ -25,7 +23,7 @@ def size_stage_plan(report: JobReporter) -> JobOutcome:
     sizing = size_stage(
         StageProfile(**question["profile"]),
         NodeHardware(**question["hardware"]),
-        **{name: question[name] for name in _NAMES},
+        **{name: value for name, value in question.items() if name not in {"profile", "hardware"}},
     )
     duration_s = time.perf_counter() - started
 

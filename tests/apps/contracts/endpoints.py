@@ -176,6 +176,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "forecast-series": _row("forecast"),
     "resource-plan-list": _list(OPERATE),
     "resource-plan-detail": _row("resource_plan", "DELETE"),
+    "resource-plan-apply": _action("resource_plan"),
     "what-if-list": _list(OPERATE),
     "what-if-sweep": Endpoint({"POST": READ}),
     "what-if-detail": _row("what_if"),

@@ -9,9 +9,13 @@ from rest_framework.test import APIClient
 
 from apps.fleet.models import Cluster
 from apps.jobs.services import job_cancel
+from apps.microbatch.models import SparkQuery
+from apps.microbatch.progress import own_progress_ingest, progress_ingest
+from apps.microbatch.services import spark_query_create
 from apps.planning.models import ResourcePlan
 from apps.queries.definitions import query_create
 from tests.apps import small_cluster
+from tests.apps.microbatch.spark_progress import progress_of_run
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +28,7 @@ SPARK = {
     "statistic": "q0.95",
     "profile": {"f0_s": 0.3, "c_in_s": 1e-5, "c_sh_s": 5e-6},
 }
-STAGE = {"cluster": "little", "engine": "stage", "rate": 1e6, "constraint_s": 1.0, "max_nodes": 30}
+STAGE = {"cluster": "little", "engine": "stage", "rate": 1e6, "constraint_s": 1.0, "max_nodes": 60}
 
 
 @pytest.fixture
@@ -42,6 +46,16 @@ def counted_clicks(cluster: Cluster) -> Any:
         {"id": "count", "kind": "aggregate", "inputs": [counts]},
     ]
     return query_create(cluster=cluster, name="counts", body={"operators": operators})
+
+
+def watched(cluster: Cluster, batches: int = 20, **settings: Any) -> SparkQuery:
+    """A Spark query on 2 executors of 4 cores: 0.4 s and 2 µs per row, from 2 partitions every 5 s."""
+    settings = {"executors": 2, "cores_per_executor": 4, "trigger_s": 5.0} | settings
+    query = spark_query_create(cluster=cluster, name="orders", origin="listener", **settings)
+    if batches:
+        progress_ingest(query=query, documents=progress_of_run(range(batches)))
+    query.refresh_from_db()
+    return query
 
 
 def post(api: APIClient, body: Any, **headers: str) -> Any:
@@ -176,6 +190,17 @@ def test_stage_plan_is_asked_of_a_worker(api: APIClient, cluster: Cluster) -> No
     assert (row["state"], row["job"], row["result"]) == ("asked", asked.json()["id"], None)
 
 
+def test_worker_answers_a_stage_plan(api: APIClient, cluster: Cluster) -> None:
+    asked = post(api, STAGE | {"profile": {"c_map": 1.6e-5, "alpha": 8, "c_red": 2e-6, "c_hb": 5e-3}})
+    small_cluster.run_jobs()
+    row = api.get(asked["Content-Location"]).json()
+    assert row["state"] == "answered"
+    plan = row["result"]["plan"]
+    assert (row["facts"]["nodes"], row["facts"]["limit"]) == (plan["nodes"], plan["binding"]["limit"])
+    assert plan["max_rate"] >= 1e6
+    assert plan["metric_s"] <= 0.93
+
+
 def test_cancelled_job_cancels_its_plan(api: APIClient, cluster: Cluster) -> None:
     post(api, STAGE)
     row = ResourcePlan.objects.get()
@@ -199,3 +224,74 @@ def test_list_is_filtered_and_rows_can_be_deleted(api: APIClient, cluster: Clust
     assert api.get(f"{ADDRESS}?engine=stage").json()["results"] == []
     assert api.delete(f"{ADDRESS}/{good['id']}").status_code == 204
     assert [row["id"] for row in api.get(ADDRESS).json()["results"]] == [bad["id"]]
+
+
+def test_fit_of_a_spark_query_gives_the_profile(api: APIClient, cluster: Cluster) -> None:
+    query = watched(cluster, shuffle_partitions=16, stateful=True)
+    answer = post(
+        api, {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 6.0}
+    ).json()
+    question, origins = answer["question"], answer["origins"]
+    assert question["rate"] == pytest.approx(60_000, rel=0.3)
+    assert (question["input_partitions"], question["shuffle_partitions"], question["stateful"]) == (2, 16, True)
+    # rate and spread are measured; which stage the time per row belongs to is assumed
+    assert (origins["rate"], origins["profile.sd_s"], origins["profile.c_in_s"]) == ("measured", "measured", "assumed")
+    fit = answer["basis"]["fit"]
+    assert (fit["fixed_s"], fit["per_row_s"]) == pytest.approx((0.4, 2e-6), rel=0.1)
+
+
+def test_plan_at_the_settings_of_the_fit_has_its_durations(api: APIClient, cluster: Cluster) -> None:
+    query = watched(cluster, shuffle_partitions=8, stateful=True)
+    body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 3.0}
+    answer = post(api, body | {"rate": 280_000}).json()
+    plan, fit = answer["result"]["plan"], answer["basis"]["fit"]
+    assert plan["executors"] == 2
+    assert (plan["fixed_s"], plan["per_row_s"]) == pytest.approx((fit["fixed_s"], fit["per_row_s"]), rel=1e-6)
+
+
+def test_spark_query_that_never_ran_has_no_profile(api: APIClient, cluster: Cluster) -> None:
+    query = watched(cluster, batches=0)
+    body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 3.0, "rate": 1e4}
+    refused = post(api, body)
+    assert refused.status_code == 422
+    assert "orders has no fit yet" in refused.json()["message"]
+    assert post(api, body | {"profile": {"c_in_s": 1e-6}}).status_code == 201
+
+
+def test_applied_settings_are_in_force_for_a_watched_query(api: APIClient, cluster: Cluster) -> None:
+    query = watched(cluster)
+    body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 3.0}
+    plan = post(api, body | {"rate": 500_000}).json()
+    applied = api.post(f"{ADDRESS}/{plan['id']}/apply", {"choice": "latency"}, format="json")
+    assert (applied.status_code, applied.json()["applied_choice"]) == (200, "latency")
+    query.refresh_from_db()
+    end = plan["result"]["ends"]["latency"]
+    assert (query.executors, query.trigger_s, query.shuffle_partitions) == (
+        end["executors"], end["trigger_s"], end["shuffle_partitions"],
+    )  # fmt: skip
+    assert query.applied_at is not None
+
+
+def test_stream_processor_is_set_to_the_plans_trigger(api: APIClient, cluster: Cluster) -> None:
+    settings = {"executors": 1, "cores_per_executor": 2, "input_partitions": 4, "shuffle_partitions": 4}
+    own_progress_ingest(documents=progress_of_run(range(20)), settings={**settings, "trigger_s": 5.0, "stateful": True})
+    query = SparkQuery.objects.get()
+    body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 3.0, "rate": 1e5}
+    plan = post(api, body).json()
+    assert plan["question"]["max_executors"] == 1  # it has no more
+    assert api.post(f"{ADDRESS}/{plan['id']}/apply", {}, format="json").status_code == 200
+    query.refresh_from_db()
+    assert query.wanted_trigger_s == plan["result"]["plan"]["trigger_s"]
+    larger = post(api, body | {"rate": 4e5, "max_executors": 8}).json()
+    refused = api.post(f"{ADDRESS}/{larger['id']}/apply", {}, format="json")
+    assert (refused.status_code, refused.json()["faults"][0]["path"]) == (422, "spark_query")
+
+
+def test_plan_without_a_spark_query_cannot_be_applied(api: APIClient, cluster: Cluster) -> None:
+    refused = api.post(f"{ADDRESS}/{post(api, SPARK).json()['id']}/apply", {}, format="json")
+    assert (refused.status_code, refused.json()["faults"][0]["path"]) == (422, "spark_query")
+    nothing = post(api, SPARK | {"constraint_s": 0.2}).json()
+    assert api.post(f"{ADDRESS}/{nothing['id']}/apply", {}, format="json").status_code == 422
+    assert post(api, STAGE).status_code == 202
+    waiting = ResourcePlan.objects.get(engine="stage")
+    assert api.post(f"{ADDRESS}/{waiting.pk}/apply", {}, format="json").status_code == 409
