@@ -16,7 +16,15 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.previews import preview_admission
 from apps.admission.services import admission_create, admission_create_follower
 from apps.demo import queries
-from apps.demo.jobs import DemoJobs, backtest_build, forecast_build, histories_build, reports_build, scenarios_build
+from apps.demo.jobs import (
+    DemoJobs,
+    backtest_build,
+    forecast_build,
+    histories_build,
+    reports_build,
+    resource_plans_build,
+    scenarios_build,
+)
 from apps.demo.live import live_build
 from apps.demo.queries import FRAUD_RULES, NOTE, RUNNING, DemoQuery, operators_of
 from apps.estimates.refresh import refresh_paused
@@ -149,6 +157,7 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
         _propose(cluster, user, later)
         scenarios_build(cluster, user, later)
         backtest_build(cluster, user, later)
+        resource_plans_build(cluster, user, later)
         reports_build(cluster, user, later)
     live_build(user, say)
 

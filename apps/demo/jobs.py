@@ -1,4 +1,6 @@
-"""The demo's background jobs: forecast, comparison of scenarios, backtest and report, done now or by workers."""
+"""The demo's background jobs: forecast, comparison of scenarios, backtest, resource plans and report, done now or by
+workers.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ from apps.jobs.runner import JobOutcome, JobReporter, run_job
 from apps.jobs.services import job_submit
 from apps.planning.backtests.services import backtest_create
 from apps.planning.backtests.work import run_backtest
-from apps.planning.choices import RequestTiming, ScenarioPlacement
+from apps.planning.choices import PlanEngine, RequestTiming, ScenarioPlacement
 from apps.planning.forecasts.histories import history_create_from_generator
 from apps.planning.forecasts.services import histories_digest
 from apps.planning.forecasts.work import forecast_cluster
 from apps.planning.models import Forecast, LoadHistory
+from apps.planning.resource_plans.services import resource_plan_create
+from apps.planning.resource_plans.work import size_stage_plan
 from apps.planning.what_ifs.services import scenario_create, what_if_create
 from apps.planning.what_ifs.work import answer_what_if
 from apps.reports.choices import ReportKind, ReportState
@@ -29,7 +33,15 @@ from apps.reports.schedules import schedule_set
 from apps.reports.services import definition_create
 from apps.reports.work import write_report
 
-__all__ = ["DemoJobs", "backtest_build", "forecast_build", "histories_build", "reports_build", "scenarios_build"]
+__all__ = [
+    "DemoJobs",
+    "backtest_build",
+    "forecast_build",
+    "histories_build",
+    "reports_build",
+    "resource_plans_build",
+    "scenarios_build",
+]
 
 
 @dataclass(frozen=True)
@@ -153,6 +165,31 @@ def backtest_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
         row.job = later.job(JobKind.BACKTEST, f"Backtest of {cluster.slug}", cluster, user, params)
         row.save(update_fields=["job"])
     later.finish(row.job, run_backtest)
+
+
+def resource_plans_build(cluster: Cluster, user: User, later: DemoJobs) -> None:
+    """A plan of each engine, unless there is one: sessions for Spark, many log lines as a map-reduce stage."""
+    if cluster.resource_plans.exists():
+        return
+    sessions, logs = (cluster.queries.get(name=name) for name in ("session-stitch", "log-anomalies"))
+    with transaction.atomic():
+        limits: dict[str, Any] = {"statistic": "q0.95", "headroom": 0.2, "stateful": True}
+        resource_plan_create(
+            cluster=cluster, user=user, engine=PlanEngine.MICROBATCH, query=sessions, constraint_s=5.0, **limits
+        )
+        row = resource_plan_create(
+            cluster=cluster,
+            user=user,
+            engine=PlanEngine.STAGE,
+            query=logs,
+            rate=60_000.0,
+            constraint_s=1.0,
+            headroom=0.2,
+        )
+        params = {"resource_plan": str(row.pk)}
+        row.job = later.job(JobKind.STAGE_PLAN, f"Resource plan, {cluster.slug}", cluster, user, params)
+        row.save(update_fields=["job"])
+    later.finish(row.job, size_stage_plan)
 
 
 _WEEKLY = "Weekly provisioning"

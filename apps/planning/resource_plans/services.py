@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.core.errors import Conflict, Impossible
+from apps.core.errors import Conflict, Impossible, Malformed
 from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
@@ -36,6 +36,7 @@ __all__ = [
     "limit_of",
     "resource_plan_announce",
     "resource_plan_apply",
+    "resource_plan_create",
     "resource_plan_delete",
     "resource_plan_request",
     "resource_plan_store",
@@ -43,7 +44,29 @@ __all__ = [
 
 
 @transaction.atomic
-def resource_plan_request(
+def resource_plan_request(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[ResourcePlan, Job | None]:
+    """Ask for a resource plan; arguments as of `resource_plan_create`.
+
+    Returns
+    -------
+    The plan, and the job that answers it; none for Spark's micro-batches, which are answered at once.
+    """
+    row = resource_plan_create(cluster=cluster, user=user, **asked)
+    if row.state == RunState.ASKED:
+        row.job = job_submit(
+            kind=JobKind.STAGE_PLAN,
+            title=f"Resource plan, {cluster.slug}",
+            params={"resource_plan": str(row.pk)},
+            cluster=cluster,
+            user=user,
+        )
+        row.save(update_fields=["job"])
+        resource_plan_announce(row)
+    return row, row.job
+
+
+@transaction.atomic
+def resource_plan_create(
     *,
     cluster: Cluster,
     user: User | None,
@@ -53,8 +76,8 @@ def resource_plan_request(
     pool: str = "",
     plan: ResourcePlan | None = None,
     **given: Any,
-) -> tuple[ResourcePlan, Job | None]:
-    """Ask for a resource plan. Spark's micro-batches are answered at once, a map-reduce stage by a job.
+) -> ResourcePlan:
+    """Create a resource plan without a job; of Spark's micro-batches with its answer.
 
     Parameters
     ----------
@@ -71,10 +94,6 @@ def resource_plan_request(
     given : Any
         Inputs as `questions.read_question` reads them: rate, constraint_s, statistic, profile and others.
 
-    Returns
-    -------
-    The plan, and its job where there is one.
-
     Raises
     ------
     Malformed
@@ -82,6 +101,9 @@ def resource_plan_request(
     Impossible
         The Spark query has no fit yet, and no profile is given.
     """
+    if spark_query is not None and engine != PlanEngine.MICROBATCH:
+        message = "a Spark query goes with engine microbatch; its fit does not tell map from reduce"
+        raise Malformed(f"spark_query: {message}.", [("spark_query", message)])
     source = PlanSource(cluster, engine, query, spark_query, pool, plan)
     _require_fit(source, given.get("profile"))
     question = read_question(engine, given, source.inputs())
@@ -99,17 +121,7 @@ def resource_plan_request(
         started = time.perf_counter()
         answer = _microbatch_answer(question.document)
         resource_plan_store(row=row, answer=answer, duration_s=time.perf_counter() - started)
-        return row, None
-    row.job = job_submit(
-        kind=JobKind.STAGE_PLAN,
-        title=f"Resource plan, {cluster.slug}",
-        params={"resource_plan": str(row.pk)},
-        cluster=cluster,
-        user=user,
-    )
-    row.save(update_fields=["job"])
-    resource_plan_announce(row)
-    return row, row.job
+    return row
 
 
 def resource_plan_store(*, row: ResourcePlan, answer: Mapping[str, Any], duration_s: float) -> ResourcePlan:

@@ -180,8 +180,8 @@ def _quoted(text: str) -> str:
 
 # -- forms
 @register.inclusion_tag("ui/field.html")
-def field(bound: Any, unit: str = "", wide: bool = False) -> dict[str, Any]:
-    """One field: label above, hint below, then what is wrong."""
+def field(bound: Any, unit: str = "", wide: bool = False, origin: str = "") -> dict[str, Any]:
+    """One field: label above, hint below, then what is wrong. `origin` is the evidence of what stands in it."""
     kind = getattr(bound.field.widget, "input_type", "")
     initial = bound.form.initial.get(bound.name)
     if isinstance(initial, float) and initial.is_integer():
@@ -190,6 +190,7 @@ def field(bound: Any, unit: str = "", wide: bool = False) -> dict[str, Any]:
         "field": bound,
         "unit": unit,
         "wide": wide,
+        "origin": origin,
         "is_check": kind == "checkbox" and not hasattr(bound.field, "choices"),
     }
 

@@ -1,0 +1,473 @@
+"""Facts of a resource plan for its page: the answer, both ends of its curve, utilisation, other settings, inputs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from apps.fleet.choices import InputOrigin
+from apps.microbatch.models import SparkQuery
+from apps.pages.context import url_of
+from apps.pages.overview.findings import Stat
+from apps.pages.resource_plans.charts import CurveChart, OperatingPoint
+from apps.pages.resource_plans.forms import InputSpec, input_specs
+from apps.planning.choices import PlanChoice, PlanEngine, RunState
+from apps.planning.models import ResourcePlan
+from apps.planning.resource_plans.services import limit_of
+from apps.ui.numbers import Quantity, percent, rate, scaled, seconds, significant
+from apps.ui.pictures import load_bar
+from apps.ui.sentences import sentence
+from engine.words import counted
+
+__all__ = [
+    "EndCard",
+    "InputRow",
+    "ResourcePlanFacts",
+    "SettingEffectRow",
+    "UtilisationRow",
+    "size_words",
+    "subject_words",
+]
+
+_NOUNS = {PlanEngine.STAGE: "node", PlanEngine.MICROBATCH: "executor"}
+_UTILISATIONS = {
+    "batch": "Batch, of its interval",
+    "cores": "Cores",
+    "cpu": "Cores of a node",
+    "map": "Mapper threads",
+    "red": "Reducer threads",
+    "net": "Network",
+    "disk": "Disk",
+}
+_SETTINGS = {
+    "executors": "Executors",
+    "cores_per_executor": "Cores of an executor",
+    "input_partitions": "Input partitions",
+    "shuffle_partitions": "Shuffle partitions",
+    "trigger_s": "Trigger",
+    "max_rows_per_trigger": "Rows of a batch at most",
+    "nodes": "Nodes",
+    "mappers": "Mappers of a node",
+    "reducers": "Reducers of a node",
+    "b_in_s": "Input batch (B_in)",
+    "b_sh_s": "Shuffle batch (B_sh)",
+    "b_ch_s": "Poll (B_ch)",
+}
+_ADVICE_DIGITS = 3
+_BRIEF_S = 1e-6
+
+
+def size_words(row: ResourcePlan) -> str:
+    """Size of the smallest plan: 7 executors of 4 cores; what came of the question where there is none."""
+    if row.state != RunState.ANSWERED:
+        return str(row.get_state_display())
+    if not row.facts["feasible"]:
+        return "Not feasible"
+    if row.engine == PlanEngine.STAGE:
+        return counted(row.facts["nodes"], "node")
+    cores = row.question["cores_per_executor"]
+    return f"{counted(row.facts['executors'], 'executor')} of {counted(cores, 'core')}"
+
+
+def subject_words(row: ResourcePlan) -> str:
+    """Name of what is planned for."""
+    if row.spark_query is not None:
+        return row.spark_query.name
+    return row.query.name if row.query is not None else "Profile typed in"
+
+
+@dataclass(frozen=True)
+class EndCard:
+    """One end of the curve as a card that can be chosen."""
+
+    choice: str
+    label: str
+    url: str
+    is_chosen: bool
+    settings: str
+    latency: Quantity
+    mean: Quantity
+    max_rate: Quantity
+
+
+@dataclass(frozen=True)
+class UtilisationRow:
+    """A resource and how full it is."""
+
+    name: str
+    bar: SafeString
+    is_binding: bool = False
+
+
+@dataclass(frozen=True)
+class SettingEffectRow:
+    """One setting with another value; `latency` is None where batches would not keep up."""
+
+    setting: str
+    before: str
+    after: str
+    mean: Quantity | None
+    latency: Quantity | None
+    utilisation: SafeString | None
+    is_late: bool
+    breaks: bool
+    needs_checkpoint: bool
+
+
+@dataclass(frozen=True)
+class InputRow:
+    """An input of the question with its origin; `is_minor` where few people give it, and nobody has."""
+
+    label: str
+    value: str
+    origin: str
+    is_minor: bool = False
+
+
+class ResourcePlanFacts:
+    """Facts of a resource plan.
+
+    Parameters
+    ----------
+    row : ResourcePlan
+    choice : str
+        The end of the curve whose settings are shown, a value of `PlanChoice`.
+    """
+
+    def __init__(self, row: ResourcePlan, choice: str = "") -> None:
+        self.row, self.cluster, self.question = row, row.cluster, row.question
+        self.choice = PlanChoice(choice) if choice in PlanChoice.values else PlanChoice.THROUGHPUT
+        self.noun = _NOUNS[PlanEngine(row.engine)]
+        self.is_spark = row.engine == PlanEngine.MICROBATCH
+
+    @property
+    def topic(self) -> str:
+        return f"resource-plan:{self.row.pk}"
+
+    @property
+    def subject(self) -> str:
+        return subject_words(self.row)
+
+    @property
+    def title(self) -> str:
+        return f"Resources for {self.subject}" if self.row.query or self.row.spark_query else "Resources for a profile"
+
+    @cached_property
+    def answer(self) -> Mapping[str, Any] | None:
+        """The engine's answer; None while there is none."""
+        return self.row.result
+
+    @property
+    def plan(self) -> Mapping[str, Any] | None:
+        """The smallest plan, with the settings of the most throughput."""
+        return self.answer["plan"] if self.answer else None
+
+    @property
+    def end(self) -> Mapping[str, Any]:
+        """The chosen settings with what they give."""
+        assert self.answer is not None
+        return self.answer["ends"].get(self.choice) or self.answer["plan"]
+
+    # -- the finding
+
+    @property
+    def sentence(self) -> SafeString:
+        """The finding with its numbers."""
+        return sentence("pages/resource_plans/sentences/answer.html", facts=self)
+
+    @property
+    def limit(self) -> str:
+        """Name of the binding limit, or of the one in the way."""
+        assert self.answer is not None
+        return limit_of(self.end) if self.plan else self.answer["infeasible"]["limit"]
+
+    @property
+    def limit_sentence(self) -> SafeString:
+        return sentence("pages/resource_plans/sentences/limit.html", facts=self)
+
+    @property
+    def size(self) -> str:
+        return size_words(self.row)
+
+    @property
+    def most(self) -> str:
+        """The largest size that was looked at."""
+        return counted(self.question[f"max_{self.noun}s"], self.noun)
+
+    @property
+    def rate(self) -> Quantity:
+        return rate(self.question["rate"])
+
+    @property
+    def constraint(self) -> Quantity:
+        return seconds(self.question["constraint_s"])
+
+    @property
+    def statistic(self) -> str:
+        return str(self.question["statistic"])
+
+    @property
+    def metric(self) -> str:
+        """Name of the latency that the constraint is about: mean latency, q0.95 latency."""
+        return f"{self.statistic} latency"
+
+    @property
+    def latency(self) -> Quantity:
+        return self._latency(self.end["metric_s"])
+
+    def _latency(self, value: Any) -> Quantity:
+        return seconds(value, apart_from=self.question["constraint_s"])
+
+    @property
+    def max_rate(self) -> Quantity:
+        return _apart(self.end["max_rate"], self.question["rate"])
+
+    @property
+    def trigger(self) -> Quantity:
+        return seconds(self.end["trigger_s"])
+
+    @property
+    def watermark_delay(self) -> Quantity | None:
+        """The part of the latency that nothing planned here shortens."""
+        delay_s = self.question.get("watermark_delay_s")
+        return seconds(delay_s) if delay_s else None
+
+    @property
+    def is_mostly_watermark(self) -> bool:
+        return bool(self.question.get("watermark_delay_s", 0.0) > self.question["constraint_s"] / 2)
+
+    @property
+    def stats(self) -> list[Stat]:
+        """The answer in four numbers."""
+        end, constraint = self.end, f"of {self.constraint}"
+        size = Quantity(str(end[f"{self.noun}s"]), f"{self.noun}s" if end[f"{self.noun}s"] != 1 else self.noun)
+        cores = end["cores"] if self.is_spark else end["nodes"] * self.question["hardware"]["n"]
+        stats = [
+            Stat("Smallest size", size, counted(cores, "core")),
+            Stat("Largest rate", self.max_rate, f"{percent(end['headroom'])} of it free at {self.rate}"),
+        ]
+        if self.statistic != "mean":
+            stats.append(Stat("Mean latency", seconds(end["mean_s"]), "predicted"))
+        name = "Mean latency" if self.statistic == "mean" else self.metric
+        return [*stats, Stat(name, self.latency, f"predicted, {constraint}"), self._fullest]
+
+    @property
+    def _fullest(self) -> Stat:
+        name, value = max(self.end["util"].items(), key=lambda item: item[1])
+        note = f"{_UTILISATIONS[name].lower()}; ceiling {percent(self.question['utilisation_ceiling'])}"
+        return Stat("Highest utilisation", percent(value), note)
+
+    # -- nothing is feasible
+
+    @property
+    def nearest_constraint(self) -> tuple[Quantity, str] | None:
+        """The tightest constraint that can be kept at the rate, rounded up, and the form with it filled in."""
+        value = self._nearest("nearest_constraint_s", math.ceil)
+        return None if value is None else (seconds(value), self.again(constraint_s=f"{value:.12g}"))
+
+    @property
+    def nearest_rate(self) -> tuple[Quantity, str] | None:
+        """The highest rate under the constraint, rounded down, and the form with it filled in."""
+        value = self._nearest("nearest_rate", math.floor)
+        return None if value is None else (rate(value), self.again(rate=f"{value:.12g}"))
+
+    def _nearest(self, name: str, towards: Any) -> float | None:
+        assert self.answer is not None
+        value = (self.answer["infeasible"] or {}).get(name)
+        if not value:
+            return None
+        unit = 10.0 ** (math.floor(math.log10(value)) - _ADVICE_DIGITS + 1)
+        return float(towards(value / unit - 1e-9 * (towards is math.ceil) + 1e-9 * (towards is math.floor)) * unit)
+
+    def again(self, **changes: str) -> str:
+        """The form with this plan's inputs, some of them changed."""
+        page = reverse("pages:resource-plan-new", args=[self.cluster.slug])
+        return f"{page}?{urlencode({'plan': str(self.row.pk), **changes})}"
+
+    # -- the curve and its ends
+
+    @cached_property
+    def chart(self) -> CurveChart:
+        assert self.answer is not None
+        ends = self.answer["ends"] if self.plan else {}
+        points = [
+            OperatingPoint(end["metric_s"], choice == self.choice) for choice, end in ends.items() if end is not None
+        ]
+        return CurveChart(self.answer, self.noun, sorted(points, key=lambda point: point.is_chosen))
+
+    @property
+    def cards(self) -> list[EndCard]:
+        """Both ends of the curve of the smallest size."""
+        assert self.answer is not None
+        page = reverse("pages:resource-plan", args=[self.cluster.slug, self.row.pk])
+        return [
+            EndCard(
+                choice=choice,
+                label=str(PlanChoice(choice).label),
+                url=f"{page}?choice={choice}",
+                is_chosen=choice == self.choice,
+                settings=self._brief(end),
+                latency=self._latency(end["metric_s"]),
+                mean=seconds(end["mean_s"]),
+                max_rate=_apart(end["max_rate"], self.question["rate"]),
+            )
+            for choice, end in self.answer["ends"].items()
+            if end is not None
+        ]
+
+    def _brief(self, end: Mapping[str, Any]) -> str:
+        if self.is_spark:
+            return f"Trigger every {seconds(end['trigger_s'])}"
+        mappers, reducers = counted(end["mappers"], "mapper"), counted(end["reducers"], "reducer")
+        intervals = ", ".join(str(seconds(end[name])) for name in ("b_in_s", "b_sh_s", "b_ch_s"))
+        return f"{mappers} and {reducers} a node; intervals {intervals}"
+
+    # -- settings
+
+    @property
+    def settings(self) -> list[tuple[str, str]]:
+        """(name, value) of every setting."""
+        return [(label, _setting(name, self.end[name])) for name, label in _SETTINGS.items() if self.end.get(name)]
+
+    @property
+    def conf(self) -> str:
+        """Options of `spark-submit`, one a line."""
+        return " \\\n".join(f"--conf {name}={value}" for name, value in self.end.get("conf", ()))
+
+    @property
+    def document(self) -> str:
+        """Settings of a stage as JSON."""
+        names = [name for name in _SETTINGS if name in self.end]
+        return "" if self.is_spark else json.dumps({name: self.end[name] for name in names}, indent=2)
+
+    @property
+    def code(self) -> str:
+        """Options of the query's reader and writer."""
+        return "\n".join(self.end.get("code", ()))
+
+    @property
+    def utilisations(self) -> list[UtilisationRow]:
+        ceiling = self.question["utilisation_ceiling"]
+        return [
+            UtilisationRow(_UTILISATIONS[name], load_bar(share, ceiling)) for name, share in self.end["util"].items()
+        ]
+
+    @property
+    def effects(self) -> list[SettingEffectRow]:
+        """Every setting changed alone."""
+        assert self.answer is not None
+        rows = self.answer.get("effects", {}).get(self.choice, ())
+        return [self._effect(effect) for effect in rows if effect["setting"] in _SETTINGS]
+
+    def _effect(self, effect: Mapping[str, Any]) -> SettingEffectRow:
+        latency, delay_s = effect["latency"], self.question.get("watermark_delay_s", 0.0)
+        name = effect["setting"]
+        return SettingEffectRow(
+            setting=_SETTINGS[name],
+            before=_setting(name, effect["before"]),
+            after=_setting(name, effect["after"]),
+            mean=seconds(latency["mean_s"] + delay_s) if latency else None,
+            latency=self._latency(latency["statistic_s"] + delay_s) if latency else None,
+            utilisation=load_bar(latency["utilisation"], self.question["utilisation_ceiling"]) if latency else None,
+            is_late=bool(latency and latency["is_late"]),
+            breaks=latency is None or latency["statistic_s"] + delay_s > self.question["constraint_s"],
+            needs_checkpoint=effect["takes_effect"] == "new checkpoint",
+        )
+
+    @property
+    def phases(self) -> Sequence[tuple[str, Quantity, Quantity]]:
+        """(phase, mean, standard deviation) of a stage."""
+        return [
+            (str(phase["name"]).capitalize(), _brief_s(phase["mean_s"]), _brief_s(phase["sd_s"]))
+            for phase in self.end.get("phases", ())
+        ]
+
+    # -- what it is for
+
+    @property
+    def spark_query(self) -> SparkQuery | None:
+        return self.row.spark_query
+
+    @property
+    def spark_url(self) -> str:
+        """Page of the Spark query, with predicted against measured batches."""
+        return url_of("pages:spark-query", self.cluster.slug, self.row.spark_query_id) if self.row.spark_query else ""
+
+    @property
+    def can_apply(self) -> bool:
+        return self.is_spark and self.spark_query is not None and self.plan is not None
+
+    @property
+    def fit(self) -> Mapping[str, Any] | None:
+        """The fit that the profile was taken from."""
+        return self.row.basis.get("fit")
+
+    @property
+    def fit_figures(self) -> tuple[Quantity, Quantity]:
+        """Fixed time of a batch, and time per row."""
+        fit = self.fit or {}
+        return seconds(fit["fixed_s"]), _brief_s(fit["per_row_s"])
+
+    @cached_property
+    def inputs(self) -> list[InputRow]:
+        """Every input of the form with its origin."""
+        rows = []
+        for spec in input_specs(self.row.engine):
+            group, _, name = spec.path.rpartition(".")
+            value = (self.question.get(group, {}) if group else self.question).get(name)
+            if value is not None and spec.path != "constraint_s":
+                origin = self.row.origins.get(spec.path, "")
+                is_minor = spec.is_folded and origin == InputOrigin.DEFAULT
+                rows.append(InputRow(spec.label, _input(spec, value), origin, is_minor))
+        return rows
+
+    @property
+    def main_inputs(self) -> list[InputRow]:
+        return [row for row in self.inputs if not row.is_minor]
+
+    @property
+    def minor_inputs(self) -> list[InputRow]:
+        return [row for row in self.inputs if row.is_minor]
+
+    @property
+    def rest_path(self) -> str:
+        return f"/api/v1/resource-plans/{self.row.pk}"
+
+    @property
+    def rest_body(self) -> dict[str, Any]:
+        """The call that asks the same."""
+        return {"cluster": self.cluster.slug, "engine": self.row.engine, **self.question}
+
+
+def _setting(name: str, value: Any) -> str:
+    return str(seconds(value)) if name.endswith("_s") else f"{value:,.0f}"
+
+
+def _input(spec: InputSpec, value: Any) -> str:
+    if spec.is_flag:
+        return "Yes" if value else "No"
+    number = value * spec.scale
+    text = f"{number:,.0f}" if abs(number) >= 1e4 else significant(number)
+    return f"{text}{'' if spec.unit == '%' else ' '}{spec.unit}".strip()
+
+
+def _apart(value: Any, other: Any) -> Quantity:
+    """A rate with enough digits to tell it from the asked one."""
+    shown, asked = rate(value), rate(other)
+    if str(shown) != str(asked) or math.isclose(value, other):
+        return shown
+    size = next((size for size in (1e12, 1e9, 1e6, 1e3) if value >= size), 1.0)
+    return Quantity(significant(value / size, apart_from=other / size), scaled(size, "/s").unit)
+
+
+def _brief_s(value: float) -> Quantity:
+    """A duration that may be practically nothing."""
+    return seconds(value) if value >= _BRIEF_S else Quantity(f"under {significant(_BRIEF_S * 1e6)}", "µs")
