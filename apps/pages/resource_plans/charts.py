@@ -58,6 +58,11 @@ class CurveLine:
         """Points where something keeps up."""
         return [(at, value) for at, value in self.points if value is not None]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the line ends because nothing keeps up beyond."""
+        return bool(self.reached) and self.points[-1][1] is None
+
 
 @dataclass(frozen=True)
 class OperatingPoint:
@@ -159,7 +164,7 @@ class CurveChart:
             if next_value > self.top:
                 then = at + (then - at) * (self.top - value) / (next_value - value)
             parts.append(path_data("M", x(at), y(value), "L", x(then), y(min(next_value, self.top))))
-        if line.reached and line.reached[-1][1] < _FLAT * self.constraint_s:
+        if line.is_cut and line.reached[-1][1] < _FLAT * self.constraint_s:
             at, value = line.reached[-1]
             parts.append(path_data("M", x(at), y(value), "V", y(self.top)))  # where a resource is full
         return "".join(parts)
@@ -172,7 +177,6 @@ class CurveChart:
         ends = [(y(min(line.reached[-1][1], self.top)) + 4, line) for line in self.lines if line.reached]
         wanted = [(at, _INKS[line.role], counted(line.size, self.noun)) for at, line in ends]
         wanted = sorted([*wanted, (y(self.constraint_s) + 4, "to", words)])
-        places = spread([at for at, _, _ in wanted], 15)
-        lift = max(places[-1] - frame.base, 0)
-        places = [at - lift for at in places]
+        down = spread([at for at, _, _ in wanted], 15)
+        places = [-at for at in spread([-min(at, frame.base) for at in reversed(down)], 15)][::-1]
         return [text(frame.right + 10, at, name, css) for at, (_, css, name) in zip(places, wanted, strict=True)]
