@@ -12,7 +12,7 @@ from apps.estimates.services import document_estimates_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.measurements.retention import statistics_purge
-from apps.measurements.stream_processor import stretches_purge, timings_purge
+from apps.measurements.stream_processor import stretches_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
 from apps.planning.backtests.services import backtests_purge
 from apps.planning.placements.services import placements_purge
@@ -61,7 +61,6 @@ def purge() -> int:
         + what_ifs_purge()
         + results_purge()
         + statistics_purge()
-        + timings_purge()
         + stretches_purge()
         + accuracy_purge()
         + plans_purge()

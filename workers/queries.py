@@ -12,7 +12,7 @@ from apps.estimates.refresh import live_estimates_refresh, refresh_by_telemetry,
 from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
 from apps.measurements.services import refine_all
-from apps.measurements.stream_processor import stream_observe, timing_note
+from apps.measurements.stream_processor import stream_observe
 from apps.queries import imports
 
 __all__ = [
@@ -56,7 +56,6 @@ def refine_measurements() -> int:
     """Refine statistics from the measurements of live queries; returns the number of inputs, sources and placements
     changed.
     """
-    timing_note()
     stream_observe()
     with refresh_by_telemetry():
         changes = refine_all(pace_of=telemetry_pace)

@@ -10,7 +10,6 @@ from apps.queries.models import Query
 
 __all__ = [
     "SUMS",
-    "BatchTiming",
     "OperatorStatistic",
     "StatisticsHour",
     "StatisticsWindow",
@@ -145,15 +144,3 @@ class OperatorStatistic(models.Model):
 
     def __str__(self) -> str:
         return f"{self.query_id}/{self.operator}"
-
-
-class BatchTiming(models.Model):
-    """Duration of the stream processor's micro-batches, from its own reports."""
-
-    at = models.DateTimeField(db_index=True)
-    batch = models.BigIntegerField(unique=True)
-    batch_s = models.FloatField()
-    trigger_s = models.FloatField()
-
-    class Meta:
-        ordering = ["-at"]

@@ -10,7 +10,9 @@ from typing import Any, TypeGuard
 from django.db import transaction
 from django.utils import timezone
 
-from apps.measurements.models import BatchTiming, StreamStretch, StreamWork
+from apps.measurements.models import StreamStretch, StreamWork
+from apps.microbatch.choices import SparkQueryOrigin
+from apps.microbatch.models import MicroBatch
 from apps.telemetry.selectors import stream_state
 from engine.measurement.microbatch import StageTiming
 from engine.rollouts.epochs import EPOCH_S
@@ -18,15 +20,12 @@ from engine.rollouts.epochs import EPOCH_S
 __all__ = [
     "ASSUMED_TRIGGER_S",
     "CATCH_UP",
-    "KEEP_TIMINGS",
     "MAX_TRIGGERS",
     "STRETCHES_KEPT",
     "stream_disturbances",
     "stream_observe",
     "stretches_purge",
-    "timing_note",
     "timing_now",
-    "timings_purge",
 ]
 
 
@@ -110,43 +109,21 @@ def _until_steady(last: StreamStretch | None, since: datetime | None, now: datet
 
 ASSUMED_TRIGGER_S = 2.0  # what SLUICE_STREAM_TRIGGER_S is unless it is set
 
-KEEP_TIMINGS = timedelta(days=1)
 _RECENT = 30  # batches; five minutes at one every ten seconds
-
-
-def timing_note(now: datetime | None = None, state: Mapping[str, Any] | None = None) -> bool:
-    """Remember how long the newest batch took; False if the stream processor says nothing new.
-
-    A stream processor that starts anew without its state counts its batches from 0: what it says then comes instead.
-    """
-    said = stream_state() if state is None else state
-    if said.get("state") != "ready":  # the first batches load and compile what later ones find
-        return False
-    batch, batch_s, trigger_s = (said.get(name) for name in ("batch", "batch_s", "trigger_s"))
-    if not (isinstance(batch, int) and _is_time(batch_s) and _is_time(trigger_s)):
-        return False
-    fields = {"at": now or timezone.now(), "batch_s": batch_s, "trigger_s": trigger_s}
-    newest = BatchTiming.objects.first()
-    if newest is not None and newest.batch == batch and newest.batch_s == batch_s:
-        return False
-    BatchTiming.objects.update_or_create(batch=batch, defaults=fields)
-    return True
 
 
 def timing_now() -> StageTiming:
     """Timing used by estimates. Until a batch was timed, its duration is not part of it (`Timing.is_assumed`), and
     the trigger is the one that the stream processor reports while it starts, or else the usual one.
+
+    The first batches of a run load and compile what later ones find, and do not count.
     """
-    recent = list(BatchTiming.objects.all()[:_RECENT])
+    batches = MicroBatch.objects.filter(query__origin=SparkQueryOrigin.OWN, is_warm_up=False)
+    recent = list(batches.values_list("trigger_s", "duration_s")[:_RECENT])
     if not recent:
         said = stream_state().get("trigger_s")
         return StageTiming(EPOCH_S, said if _is_time(said) and said > 0.0 else ASSUMED_TRIGGER_S)
-    return StageTiming(EPOCH_S, recent[0].trigger_s, tuple(timing.batch_s for timing in recent))
-
-
-def timings_purge(now: datetime | None = None) -> int:
-    """Purge timings older than a day; returns how many."""
-    return BatchTiming.objects.filter(at__lt=(now or timezone.now()) - KEEP_TIMINGS).delete()[0]
+    return StageTiming(EPOCH_S, recent[0][0], tuple(duration_s for _, duration_s in recent))
 
 
 def _is_time(value: Any) -> TypeGuard[float]:

@@ -14,18 +14,19 @@ from apps.estimates.refresh import live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
 from apps.estimates.trust import accuracy_summary, evidence_of, trust_of
-from apps.measurements.models import BatchTiming, StreamStretch
-from apps.measurements.stream_processor import ASSUMED_TRIGGER_S, timing_note, timing_now, timings_purge
+from apps.measurements.models import StreamStretch
+from apps.measurements.stream_processor import ASSUMED_TRIGGER_S, timing_now
+from apps.microbatch.models import MicroBatch
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery
 from tests.apps.measurements.live import live_query, make_live_cluster
+from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
 
 pytestmark = pytest.mark.django_db
 
 NOW = datetime.now(UTC).replace(microsecond=0)
-READY = {"state": "ready", "batch": 7, "batch_s": 0.6, "trigger_s": 2.0}
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_live_estimate_adds_waits_of_epoch_trigger_and_batch(live: LiveQuery) ->
     parts = bare.result["live"]
     assert (parts["epoch_s"], parts["trigger_s"], parts["overhead_s"]) == (1.0, 2.0, 0.0)
     assert parts["evidence"] == "assumed" and 3.0 <= bare.estimate_s < 3.1
-    timing_note(NOW, READY)
+    own_batch(NOW)
     row = estimated(live.query)
     parts = row.result["live"]
     assert (parts["epoch_s"], parts["trigger_s"], parts["evidence"]) == (1.0, 2.0, "measured")
@@ -83,30 +84,29 @@ def test_live_estimate_adds_waits_of_epoch_trigger_and_batch(live: LiveQuery) ->
 
 def test_objective_below_the_waits_is_breached() -> None:
     live = live_query(make_live_cluster(), bound_s=3.0)
-    timing_note(NOW, READY)
+    own_batch(NOW)
     assert estimated(live.query).state == "breached"
 
 
 def test_estimate_of_a_query_that_is_not_live_is_the_engines_answer(live: LiveQuery) -> None:
-    timing_note(NOW, READY)
+    own_batch(NOW)
     LiveQuery.objects.update(state="stopped")
     row = estimated(live.query)
     assert "live" not in row.result and "trust" not in row.result and row.estimate_s < 0.1
 
 
-def test_batch_timings_are_purged_after_a_day() -> None:
+def test_timing_is_that_of_the_newest_batches_without_warm_up() -> None:
     assert timing_now().is_assumed and timing_now().interval_s == ASSUMED_TRIGGER_S
-    assert not timing_note(NOW, {"state": "warming", **{k: v for k, v in READY.items() if k != "state"}})
-    assert not timing_note(NOW, {**READY, "batch_s": None})
-    assert timing_note(NOW, READY) and not timing_note(NOW, READY)
-    timing_note(NOW + timedelta(seconds=10), {**READY, "batch": 12, "batch_s": 3.5, "trigger_s": 2.0})
+    MicroBatch.objects.filter(pk=own_batch(NOW, 6, duration_s=9.0).pk).update(is_warm_up=True)
+    assert timing_now().is_assumed
+    own_batch(NOW)
+    own_batch(NOW + timedelta(seconds=10), 12, duration_s=3.5)
     found = timing_now()
     assert not found.is_assumed and found.batches_s == (3.5, 0.6) and found.interval_s == pytest.approx(2.05)
-    assert timings_purge(NOW + timedelta(days=1, seconds=5)) == 1 and BatchTiming.objects.count() == 1
 
 
 def test_measured_interval_is_compared_with_the_estimate_in_force(live: LiveQuery) -> None:
-    timing_note(NOW, READY)
+    own_batch(NOW)
     row = estimated(live.query, NOW - timedelta(minutes=5))
     begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 4) * 30, UTC)
     for k, latency in enumerate((2.4, 3.1, 2.9)):
@@ -130,7 +130,7 @@ def stretch(work: str, begins_at: datetime, ends_at: datetime) -> StreamStretch:
 
 def test_interval_while_the_stream_processor_warms_up_is_disturbed(live: LiveQuery) -> None:
     """Two windows closed while it was starting, one just before it went away: three intervals of four are left out."""
-    timing_note(NOW, READY)
+    own_batch(NOW)
     row = estimated(live.query, NOW - timedelta(minutes=8))
     begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 8) * 30, UTC)
     stretch("warming", begin, begin + timedelta(seconds=40))
@@ -184,7 +184,7 @@ def test_interval_that_may_still_grow_is_not_observed(live: LiveQuery) -> None:
 def test_interval_is_widened_by_past_errors(live: LiveQuery) -> None:
     """With errors four times the stated half width, the next interval is wide enough for nine in ten of them."""
     rng = np.random.default_rng(2)
-    timing_note(NOW, READY)
+    own_batch(NOW)
     stated = estimated(live.query)
     half = 0.4
     for i, error in enumerate((1.6 * rng.standard_normal(100)).tolist()):
@@ -217,15 +217,15 @@ def test_changed_waits_or_trust_request_an_estimate(live: LiveQuery) -> None:
     assert live_estimates_refresh() == 0  # never estimated: that is the start's business
     estimated(live.query)
     assert live_estimates_refresh() == 0
-    timing_note(NOW, READY)
+    own_batch(NOW)
     assert live_estimates_refresh() == 1
     run_jobs()
     assert query_estimate_latest(live.query).result["live"]["evidence"] == "measured"
     assert live_estimates_refresh() == 0
-    timing_note(NOW + timedelta(seconds=10), {**READY, "batch": 8, "batch_s": 0.62})
+    own_batch(NOW + timedelta(seconds=10), 8, duration_s=0.62)
     assert live_estimates_refresh() == 0
     for k in range(5):
-        timing_note(NOW + timedelta(seconds=20 + k), {**READY, "batch": 9 + k, "batch_s": 2.5})
+        own_batch(NOW + timedelta(seconds=20 + k), 9 + k, duration_s=2.5)
     assert live_estimates_refresh() == 1
     run_jobs()
     for i in range(30):

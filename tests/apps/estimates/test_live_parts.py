@@ -11,7 +11,6 @@ from apps.estimates.refresh import live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
-from apps.measurements.stream_processor import timing_note
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.queries.facts import QueryDetail
 from apps.queries.definitions import query_create
@@ -21,6 +20,7 @@ from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.reports.facts.findings import risk_facts
 from apps.telemetry.models import Agent
 from tests.apps.measurements.live import OPERATORS, body, go_live, make_live_cluster
+from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
 
 pytestmark = pytest.mark.django_db
@@ -83,7 +83,7 @@ def test_agents_with_stimulus_time_or_without_the_query_change_nothing(query: Qu
 
 
 def test_another_policy_requests_one_estimate(query: Query) -> None:
-    timing_note(datetime.now(UTC), {"state": "ready", "batch": 7, "batch_s": 0.6, "trigger_s": 2.0})
+    own_batch(datetime.now(UTC))
     estimated(query)
     assert live_estimates_refresh() == 0
     say(query.cluster, "agent-2", "klink")

@@ -17,11 +17,11 @@ from apps.estimates.models import AccuracyObservation
 from apps.estimates.services import estimate_request
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.services import refine_all
-from apps.measurements.stream_processor import timing_note
 from apps.telemetry.models import LiveQuery
 from tests.apps import small_cluster
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.measurements.test_services import tell
+from tests.apps.microbatch.own import own_batch
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
@@ -121,7 +121,7 @@ def test_the_statistics_tab_says_what_is_known_and_when_it_is_enough(
     browser: Client, live: LiveQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timezone, "now", lambda: NOW)
-    timing_note(NOW, {"state": "ready", "batch": 1, "batch_s": 0.6, "trigger_s": 2.0})
+    own_batch(NOW, 1)
     tab = "/c/this-host/queries/errors/statistics/"
     assert "0 of 3 operators are ready; window: no event yet; 30 are the least." in body(browser.get(tab))
     tell(live, 2, per_agent=8)

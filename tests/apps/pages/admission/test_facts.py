@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from apps.measurements.models import BatchTiming
 from apps.pages.admission.facts import live_waits
+from tests.apps.microbatch.own import own_batch
 from tests.apps.telemetry.world import live_at, probing
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +20,7 @@ def test_waits_of_a_live_query_include_epoch_trigger_and_batch() -> None:
     query = probing()
     live_at(query)
     for batch in range(3):
-        BatchTiming.objects.create(at=timezone.now(), batch=batch, trigger_s=2.0, batch_s=0.5)
+        own_batch(timezone.now(), batch, duration_s=0.5)
     holds = live_waits(query.cluster, {"effects": [_effect("s2s", 1.0, 10.0), _effect("other", 1.0, 2.0)]})
     assert holds is not None
     assert (holds.wait_s, holds.names, holds.over) == (3.5, ("s2s",), ())
