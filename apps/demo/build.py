@@ -26,6 +26,7 @@ from apps.demo.jobs import (
     scenarios_build,
 )
 from apps.demo.live import live_build
+from apps.demo.microbatches import spark_query_build
 from apps.demo.queries import FRAUD_RULES, NOTE, RUNNING, DemoQuery, operators_of
 from apps.estimates.refresh import refresh_paused
 from apps.estimates.selectors import run_latest
@@ -157,6 +158,7 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
         _propose(cluster, user, later)
         scenarios_build(cluster, user, later)
         backtest_build(cluster, user, later)
+        spark_query_build(cluster, user)
         resource_plans_build(cluster, user, later)
         reports_build(cluster, user, later)
     live_build(user, say)

@@ -17,6 +17,7 @@ from django.utils import timezone
 from apps.core.errors import Fault, Impossible, Malformed, TooLarge, from_engine
 from apps.core.limits import MAX_GENERATION, MAX_NAME
 from apps.fleet.choices import InputOrigin
+from apps.fleet.services import cluster_announce
 from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query_announce
 from apps.microbatch.models import MicroBatch, SparkQuery
@@ -104,7 +105,7 @@ def progress_ingest(
         reading = read_progress(kept) if kept else ProgressReading((), 0, 0)
     except DocumentError as error:
         raise from_engine(error) from None
-    now = timezone.now()
+    now, was_drifting = timezone.now(), query.drifting_since is not None
     _check(reading.batches, now)
     fresh = _unknown(query, reading.batches)
     query.reported_at, query.fault = now, ""
@@ -123,6 +124,8 @@ def progress_ingest(
     if query.auto_refit and query.drifting_since is not None:
         _refit_drifting(query)
     spark_query_announce(query)
+    if query.cluster is not None and was_drifting != (query.drifting_since is not None):
+        cluster_announce(query.cluster)  # the attention list
     wanted = query.wanted_trigger_s
     return ProgressAnswer(
         accepted=len(rows),

@@ -15,6 +15,7 @@ _ROOMS = (
     "apps.pages.plans.urls",
     "apps.pages.forecasts.urls",
     "apps.pages.provisioning.urls",
+    "apps.pages.microbatch.urls",
     "apps.pages.resource_plans.urls",
     "apps.pages.reports.urls",
     "apps.pages.arrivals.urls",

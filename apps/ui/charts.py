@@ -86,6 +86,7 @@ class Chart:
     x: dict[str, Any]
     series: Sequence[Series]
     objective_s: float | None = None
+    objective_name: str = "Objective"
     marks: Sequence[ChartMark] = field(default_factory=tuple)
     height: int = 260
     steps: bool = False
@@ -109,7 +110,7 @@ class Chart:
     def _objective(self) -> dict[str, Any] | None:
         if self.objective_s is None:
             return None
-        return {"value": self.objective_s, "label": f"Objective {seconds(self.objective_s)}"}
+        return {"value": self.objective_s, "label": f"{self.objective_name} {seconds(self.objective_s)}"}
 
     @property
     def _top(self) -> float:
@@ -120,7 +121,7 @@ class Chart:
     def key(self) -> list[tuple[str, str]]:
         """Entries of the legend, in drawing order."""
         entries = [(series.role, series.name) for series in self.series]
-        return [*entries, ("objective-line", "Objective")] if self.objective_s is not None else entries
+        return [*entries, ("objective-line", self.objective_name)] if self.objective_s is not None else entries
 
     @property
     def table_head(self) -> list[str]:

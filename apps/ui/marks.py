@@ -145,6 +145,13 @@ STATES: dict[str, Mark] = {
     "undone": Mark("undo", "", "Undone"),
     "aborted": Mark("pause", "watch", "Aborted"),
     "stale": Mark("watch", "watch", "Stale"),
+    # progress of a Spark query
+    "awaited": Mark("queue", "", "Awaited"),
+    "reporting": Mark("ok", "ok", "Reporting"),
+    "silent": Mark("unknown", "watch", "Silent"),
+    "unreachable": Mark("bad", "bad", "Unreachable"),
+    "recorded": Mark("log", "", "Recorded"),
+    "drifting": Mark("watch", "watch", "Drifts"),
 }
 
 VERDICTS: dict[str, Mark] = {

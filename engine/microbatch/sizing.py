@@ -107,6 +107,22 @@ class SparkSettings(SettingsRecord):
         """Waves of tasks of both stages."""
         return math.ceil(self.input_partitions / self.cores) + math.ceil(self.shuffle_partitions / self.cores)
 
+    @property
+    def conf(self) -> list[tuple[str, str]]:
+        """Settings of `spark-submit`."""
+        return [
+            ("spark.executor.instances", str(self.executors)),
+            ("spark.executor.cores", str(self.cores_per_executor)),
+            ("spark.sql.shuffle.partitions", str(self.shuffle_partitions)),
+        ]
+
+    @property
+    def code(self) -> list[str]:
+        """Options of the query's reader and writer, as Python: the most rows it takes at once, and its trigger."""
+        limit = self.max_rows_per_trigger
+        reader = [] if limit is None else [f'.option("maxOffsetsPerTrigger", {limit:.0f})']
+        return [*reader, f'.trigger(processingTime="{round(self.trigger_s * 1000)} milliseconds")']
+
 
 @dataclass(frozen=True)
 class MicroBatchQuestion(SettingsRecord):
@@ -173,22 +189,6 @@ class SparkPlan:
     limit: str
     core_share: float
 
-    @property
-    def conf(self) -> list[tuple[str, str]]:
-        """Settings of `spark-submit`."""
-        return [
-            ("spark.executor.instances", str(self.settings.executors)),
-            ("spark.executor.cores", str(self.settings.cores_per_executor)),
-            ("spark.sql.shuffle.partitions", str(self.settings.shuffle_partitions)),
-        ]
-
-    @property
-    def code(self) -> list[str]:
-        """Options of the query's reader and writer, as Python: the most rows it takes at once, and its trigger."""
-        limit = self.settings.max_rows_per_trigger
-        reader = [] if limit is None else [f'.option("maxOffsetsPerTrigger", {limit:.0f})']
-        return [*reader, f'.trigger(processingTime="{round(self.settings.trigger_s * 1000)} milliseconds")']
-
     def to_dict(self) -> dict[str, Any]:
         return {
             **asdict(self.settings),
@@ -203,8 +203,8 @@ class SparkPlan:
             "util": {"batch": self.batch.utilisation, "cores": self.core_share},
             "fixed_s": self.model.fixed_s,
             "per_row_s": self.model.per_row_s,
-            "conf": [list(pair) for pair in self.conf],
-            "code": self.code,
+            "conf": [list(pair) for pair in self.settings.conf],
+            "code": self.settings.code,
             "binding": self.limit,
         }
 

@@ -88,7 +88,7 @@
         ticks: "outside", ticklen: 4, spikethickness: 1, spikecolor: colour("ink-3"), spikedash: "dot", nticks: 7,
         hoverformat: elapsed ? "%H:%M:%S" : "%H:%M:%S, %-d %b",
         tickformatstops: [
-          { dtickrange: [null, 60000], value: "%H:%M:%S" },
+          { dtickrange: [null, 59999], value: "%H:%M:%S" },
           { dtickrange: [60000, 86399999], value: "%H:%M" },
           { dtickrange: [86400000, null], value: elapsed ? "day %-j" : "%-d %b" },
         ],

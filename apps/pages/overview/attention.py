@@ -16,6 +16,7 @@ from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.microbatch.selectors import spark_queries_drifting
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of
 from apps.planning.forecasts.selectors import forecasts_visible, shortages
@@ -29,6 +30,7 @@ from apps.telemetry.choices import AgentState
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import ratio, seconds, significant
+from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
 
 __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
@@ -48,6 +50,7 @@ class AttentionItem:
 
 MAX_ITEMS = 8
 _TONES = {Severity.CRITICAL: ("bad", "bad"), Severity.WARNING: ("watch", "watch"), Severity.NOTICE: ("info", "muted")}
+_MAX_LISTED = 20
 _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
 
 
@@ -60,6 +63,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
         *live_attention(cluster),
         *_waiting(cluster),
         *_threatened(findings),
+        *_drifting(cluster),
         *_plans(cluster),
         *_alarm(findings),
         *_unestimated(findings),
@@ -137,6 +141,19 @@ def _stopped(cluster: Cluster) -> list[AttentionItem]:
         )
         for live in rows[:3]
     ]
+
+
+def _drifting(cluster: Cluster) -> list[AttentionItem]:
+    """Spark queries whose micro-batches differ from their predictions."""
+    queries = list(spark_queries_drifting(cluster)[:_MAX_LISTED])
+    if not queries:
+        return []
+    first, url = queries[0], url_of("pages:spark-query", cluster.slug, queries[0].pk)
+    text = sentence("pages/overview/sentences/drifting.html", query=first, names=[query.name for query in queries[1:]])
+    if len(queries) == 1:
+        return [AttentionItem("watch", "watch", f"{first.name} runs away from its prediction", text, url, "Open query")]
+    title = f"{len(queries)} Spark queries run away from their predictions"
+    return [AttentionItem("watch", "watch", title, text, url_of("pages:spark-queries", cluster.slug), "Open queries")]
 
 
 def _threatened(findings: Findings) -> list[AttentionItem]:

@@ -1,0 +1,244 @@
+"""Facts of a Spark query's page: batches, fit, drift, latency, settings, state, and how to connect it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from apps.fleet.choices import InputOrigin
+from apps.microbatch.choices import SparkQueryState
+from apps.microbatch.models import SETTINGS, BatchFit, MicroBatch, SparkQuery
+from apps.microbatch.selectors import batches_newest, fit_in_force, newest_rate, spark_query_state
+from apps.pages.microbatch.charts import duration_chart, latency_chart_of_batches, rows_chart, utilisation_chart
+from apps.pages.microbatch.intervals import BatchInterval, intervals_of
+from apps.pages.overview.findings import Stat
+from apps.ui.charts import Chart
+from apps.ui.numbers import MISSING, Quantity, percent, rate, seconds
+from apps.ui.sentences import sentence
+from engine.microbatch.model import BatchLatency, ObservedLatency, observed_latency
+from engine.words import counted
+
+__all__ = ["SHOWN", "SettingFact", "SparkQueryFacts", "listener_code", "setting_text"]
+
+SHOWN = (120, 480, 2_000)
+_QUANTILE = "q0.95"
+_LABELS = {
+    "trigger_s": "Trigger interval",
+    "executors": "Executors",
+    "cores_per_executor": "Cores of an executor",
+    "input_partitions": "Input partitions",
+    "shuffle_partitions": "Shuffle partitions",
+    "max_rows_per_trigger": "Largest batch",
+    "stateful": "State between batches",
+}
+_ORDER = tuple(_LABELS)
+_TIMES = ("update", "removal", "commit")
+
+
+@dataclass(frozen=True)
+class SettingFact:
+    """A setting with its value in words, and where that comes from."""
+
+    label: str
+    text: str
+    origin: InputOrigin
+
+
+def setting_text(name: str, value: Any) -> str:
+    """A setting's value in words."""
+    if name == "trigger_s":
+        return str(seconds(value)) if value else "without a pause"
+    if name == "stateful":
+        return "yes" if value else "no"
+    if name == "max_rows_per_trigger":
+        return "no limit" if value is None else f"{value:,}"
+    return f"{value:,}"
+
+
+def listener_code(query: SparkQuery, request: HttpRequest) -> str:
+    """A listener of Spark, in Python, that posts each micro-batch of the query."""
+    base = settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+    url = f"{base}/api/v1/spark-queries/{query.pk}/progress"
+    return render_to_string("pages/microbatch/listener.py.txt", {"url": url})
+
+
+class SparkQueryFacts:
+    """A query and its newest batches, as its page shows them."""
+
+    def __init__(self, query: SparkQuery, shown: int = SHOWN[0]) -> None:
+        self.query, self.shown = query, shown
+
+    @cached_property
+    def batches(self) -> list[MicroBatch]:
+        return batches_newest(self.query, self.shown)
+
+    @cached_property
+    def intervals(self) -> list[BatchInterval]:
+        return intervals_of(self.batches)
+
+    @cached_property
+    def fits(self) -> list[BatchFit]:
+        """Fits of the batches that are shown, and the one in force."""
+        used = {batch.fit_id for batch in self.batches} | {self.fit.pk if self.fit else None}
+        return list(BatchFit.objects.filter(query=self.query, pk__in=used - {None}))
+
+    @cached_property
+    def fit(self) -> BatchFit | None:
+        return fit_in_force(self.query)
+
+    @property
+    def state(self) -> SparkQueryState:
+        return spark_query_state(self.query)
+
+    @property
+    def statistic(self) -> str:
+        """The statistic of the latency chart: the constraint's."""
+        return self.query.statistic
+
+    @cached_property
+    def rate(self) -> float | None:
+        return newest_rate(self.batches)
+
+    @cached_property
+    def quantile(self) -> str:
+        """The statistic beside the mean."""
+        return _QUANTILE if self.statistic == "mean" else self.statistic
+
+    @cached_property
+    def observed(self) -> ObservedLatency | None:
+        warm = [batch.progress for batch in self.batches if not batch.is_warm_up]
+        return observed_latency(warm, self.quantile)
+
+    @cached_property
+    def predicted(self) -> BatchLatency | None:
+        if self.fit is None or not self.rate:
+            return None
+        return self.fit.model.latency(self.rate, self.query.trigger_s, self.quantile)
+
+    @property
+    def warm_up_count(self) -> int:
+        return sum(batch.is_warm_up for batch in self.batches)
+
+    # -- what is said of it
+
+    @property
+    def sentence(self) -> SafeString:
+        return sentence("pages/microbatch/sentences/state.html", facts=self, query=self.query)
+
+    @property
+    def drift(self) -> SafeString:
+        return sentence("pages/microbatch/sentences/drift.html", query=self.query, fit=self.fit)
+
+    @property
+    def fit_sentence(self) -> SafeString:
+        return sentence("pages/microbatch/sentences/fit.html", fit=self.fit, facts=self)
+
+    @cached_property
+    def stats(self) -> list[Stat]:
+        return [
+            self._latency("Latency, mean", "mean_s"),
+            self._latency(f"Latency, {self.quantile}", "statistic_s"),
+            self._utilisation,
+            self._distance,
+            Stat("Rate", rate(self.rate), f"{counted(len(self.batches), 'micro-batch', 'micro-batches')} shown"),
+        ]
+
+    def _latency(self, name: str, part: str) -> Stat:
+        measured = getattr(self.observed, part, None)
+        predicted = getattr(self.predicted, part, None)
+        note = f"{seconds(predicted, apart_from=measured)} predicted" if predicted is not None else "Not predicted yet"
+        is_constrained = self.query.constraint_s is not None and name.endswith(self.statistic)
+        if is_constrained:
+            note += f", constraint {seconds(self.query.constraint_s)}"
+        is_late = is_constrained and measured is not None and measured > (self.query.constraint_s or 0.0)
+        return Stat(name, seconds(measured, apart_from=predicted), note, "bad" if is_late else "")
+
+    @property
+    def _utilisation(self) -> Stat:
+        if self.observed is None or self.observed.interval_s <= 0:
+            return Stat("Utilisation", Quantity(MISSING), "Batch over interval")
+        share = self.observed.batch_s / self.observed.interval_s
+        note = f"{seconds(self.observed.batch_s)} of every {seconds(self.observed.interval_s)}"
+        return Stat("Utilisation", percent(share), note, "bad" if share > 1 else "watch" if share > 0.85 else "")
+
+    @property
+    def _distance(self) -> Stat:
+        share = self.query.drift_share
+        if share is None:
+            return Stat("Distance", Quantity(MISSING), "Judged from 20 fitted batches on")
+        note = "From the prediction, in the median"
+        return Stat("Distance", percent(share), note, "watch" if self.query.drifting_since else "")
+
+    # -- pictures
+
+    @cached_property
+    def charts(self) -> list[tuple[str, str, Chart]]:
+        """Charts with their titles and notes."""
+        if not self.batches:
+            return []
+        charts = [("Duration of micro-batches", "From trigger to commit", duration_chart(self.batches, self.fits))]
+        if self.intervals:
+            note = f"{self._statistic_text} of the rows of each batch, wait for the trigger included"
+            latency = latency_chart_of_batches(self.intervals, self.statistic, self.query.constraint_s, self.fits)
+            charts.append(("Latency", note, latency))
+        charts.append(("Rows", "Of each batch", rows_chart(self.batches)))
+        if self.intervals:
+            charts.append(("Utilisation", "Batch over interval", utilisation_chart(self.intervals)))
+        return charts
+
+    @property
+    def _statistic_text(self) -> str:
+        return "Mean" if self.statistic == "mean" else self.statistic
+
+    # -- settings, state, parts
+
+    @property
+    def setting_facts(self) -> list[SettingFact]:
+        values = self.query.setting_values
+        assert set(_ORDER) == set(SETTINGS)
+        return [
+            SettingFact(_LABELS[name], setting_text(name, values[name]), self.query.setting_origin(name))
+            for name in _ORDER
+        ]
+
+    @cached_property
+    def state_operators(self) -> list[dict[str, Any]]:
+        """Figures of the newest batch that has some; durations in seconds."""
+        newest: list[dict[str, Any]] = next((batch.state for batch in reversed(self.batches) if batch.state), [])
+        return [
+            {**figures, **{f"{name}_s": figures[f"{name}_ms"] / 1000 for name in _TIMES if f"{name}_ms" in figures}}
+            for figures in newest
+        ]
+
+    @cached_property
+    def parts(self) -> list[tuple[str, float]]:
+        """Median seconds of each part of a batch, the longest first."""
+        parts: dict[str, list[float]] = {}
+        for batch in self.batches:
+            if not batch.is_warm_up:
+                for name, part_s in batch.parts_s.items():
+                    parts.setdefault(name, []).append(part_s)
+        medians = [(name, statistics.median(values)) for name, values in parts.items()]
+        return sorted(medians, key=lambda part: -part[1])
+
+    @property
+    def event_lag_s(self) -> float | None:
+        return next((batch.event_lag_s for batch in reversed(self.batches) if batch.event_lag_s is not None), None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the stream processor is yet to change to the trigger that is wanted."""
+        wanted_s = self.query.wanted_trigger_s
+        return wanted_s is not None and wanted_s != self.query.trigger_s
+
+    @property
+    def key(self) -> str:
+        """The query's number, for addresses."""
+        return str(self.query.pk)

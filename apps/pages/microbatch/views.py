@@ -1,0 +1,256 @@
+"""Spark queries: the list, one query, and the forms to watch, feed, refit, apply, change and delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from apps.accounts.permissions import signed_in_user
+from apps.core.errors import Impossible, Malformed, TooLarge
+from apps.microbatch.choices import SparkQueryOrigin
+from apps.microbatch.fits import fit_refit
+from apps.microbatch.models import SparkQuery
+from apps.microbatch.progress import ProgressAnswer, documents_of, progress_ingest
+from apps.microbatch.selectors import spark_queries_visible
+from apps.microbatch.services import (
+    settings_apply,
+    spark_query_create,
+    spark_query_delete,
+    spark_query_update,
+)
+from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.context import url_of
+from apps.pages.crud import Crud
+from apps.pages.microbatch.facts import SHOWN, SparkQueryFacts, listener_code
+from apps.pages.microbatch.forms import WAYS, ApplyForm, ProgressForm, SparkQueryForm
+from apps.pages.microbatch.tables import batches_table, spark_queries_table
+from apps.ui.forms import show_faults
+from engine.microbatch.sizing import SparkSettings
+from engine.words import counted
+
+__all__ = [
+    "SparkQueriesPage",
+    "SparkQueryApply",
+    "SparkQueryCrud",
+    "SparkQueryNew",
+    "SparkQueryPage",
+    "SparkQueryRefit",
+    "SparkQueryUpload",
+]
+
+
+class SparkQueriesPage(ClusterPage):
+    """`/c/<slug>/provisioning/spark/`"""
+
+    template_name = "pages/microbatch/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        can_change = "operate" in signed_in_user(request).scopes
+        table = spark_queries_table(request, self.cluster, can_change=can_change)
+        return table.csv_response() if table.wants_csv else self.page({"table": table})
+
+
+class SparkQueryNew(ClusterPage):
+    """`/c/<slug>/provisioning/spark/new/`; `?origin=url` chooses how progress arrives."""
+
+    template_name = "pages/microbatch/new.html"
+    scope = "operate"
+
+    @property
+    def origin(self) -> SparkQueryOrigin:
+        typed = self.request.GET.get("origin", "")
+        return SparkQueryOrigin(typed) if typed in list(WAYS) else SparkQueryOrigin.LISTENER
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.show(SparkQueryForm(origin=self.origin))
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = SparkQueryForm(request.POST, request.FILES, origin=self.origin)
+        if form.is_valid():
+            names = {"file": "file"} if self.origin == SparkQueryOrigin.FILE else {}
+            query, is_stored = try_service(form, lambda: self.store(form), names)
+            if is_stored:
+                return done(request, self.said(query), "pages:spark-query", slug, query.pk)
+        return self.show(form, 422)
+
+    @transaction.atomic
+    def store(self, form: SparkQueryForm) -> SparkQuery:
+        """The query, with what its file holds; neither where the other fails."""
+        user = signed_in_user(self.request)
+        query = spark_query_create(cluster=self.cluster, origin=self.origin, user=user, **form.values)
+        if self.origin == SparkQueryOrigin.FILE:
+            try:
+                progress_ingest(query=query, documents=documents_of(form.cleaned_data["file"]))
+            except TooLarge as error:
+                raise Malformed(error.message, [("file", error.message)]) from None
+            except Malformed as error:
+                faults = [(_file_path(fault.path), fault.message) for fault in error.faults]
+                raise Malformed(error.message, faults or [("file", error.message)]) from None
+        return query
+
+    def said(self, query: SparkQuery) -> str:
+        if self.origin == SparkQueryOrigin.LISTENER:
+            return f"{query.name} is watched as soon as its listener runs."
+        if self.origin == SparkQueryOrigin.URL:
+            return f"{query.name} is watched; its URL is asked within half a minute."
+        return f"{query.name} has {counted(query.batches.count(), 'micro-batch', 'micro-batches')}."
+
+    def show(self, form: SparkQueryForm, status: int = 200) -> HttpResponse:
+        url = reverse("pages:spark-query-new", args=[self.slug])
+        tabs = [(way.label, f"{url}?origin={way.value}", way == self.origin) for way in WAYS]
+        body = {"cluster": self.slug, "name": "orders", "origin": self.origin.value}
+        return self.page({"form": form, "tabs": tabs, "way": WAYS[self.origin], "body": body}, status)
+
+
+class _OfSparkQuery(ClusterPage):
+    """A page about one Spark query that the cluster sees."""
+
+    def query(self, pk: int) -> SparkQuery:
+        return self.find(_rows(self), "Spark query", pk=pk)
+
+    def back(self, text: str, pk: int) -> HttpResponse:
+        return done(self.request, text, "pages:spark-query", self.slug, pk)
+
+    def show_query(self, query: SparkQuery, status: int = 200, **context: Any) -> HttpResponse:
+        """The query's page, with a form that was refused."""
+        typed = self.request.GET.get("last", "")
+        shown = int(typed) if typed in {str(number) for number in SHOWN} else SHOWN[0]
+        facts = SparkQueryFacts(query, shown)
+        table = batches_table(self.request, query, facts.batches, facts.intervals)
+        if table.wants_csv:
+            return table.csv_response()
+        address = url_of("pages:resource-plan-new", self.slug)
+        shared = {
+            "facts": facts,
+            "query": query,
+            "table": table,
+            "shown": [(number, number == shown) for number in SHOWN],
+            "progress_form": ProgressForm(),
+            "listener": listener_code(query, self.request),
+            "size_url": f"{address}?spark_query={query.pk}" if address else "",
+        }
+        return self.page(shared | context, status, "pages/microbatch/query.html")
+
+
+class SparkQueryPage(_OfSparkQuery):
+    """`/c/<slug>/provisioning/spark/<number>/`; `?last=480` shows more micro-batches."""
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        return self.show_query(self.query(pk))
+
+
+class SparkQueryUpload(_OfSparkQuery):
+    """`/c/<slug>/provisioning/spark/<number>/progress/`: a file of progress."""
+
+    http_method_names = ["get", "post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        query, form = self.query(pk), ProgressForm(request.POST, request.FILES)
+        if form.is_valid():
+            try:
+                answer = progress_ingest(query=query, documents=documents_of(form.cleaned_data["file"]))
+            except (Malformed, TooLarge, Impossible) as error:
+                show_faults(form, error)
+            else:
+                return self.back(_taken(answer), pk)
+        return self.show_query(self.query(pk), 422, progress_form=form)
+
+
+class SparkQueryRefit(_OfSparkQuery):
+    """`/c/<slug>/provisioning/spark/<number>/refit/`"""
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        query = self.query(pk)
+        try:
+            fit = fit_refit(query=query, user=signed_in_user(request))
+        except Impossible as refused:
+            return self.show_query(query, refused.status, notice=refused.message)
+        return self.back(f"{query.name} is fitted to its newest {fit.batches} micro-batches.", pk)
+
+
+class SparkQueryApply(_OfSparkQuery):
+    """`/c/<slug>/provisioning/spark/<number>/apply/`; `?trigger_s=2&executors=3` are settings of a plan."""
+
+    template_name = "pages/microbatch/apply.html"
+    scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        query = self.query(pk)
+        planned = {name: request.GET[name] for name in ApplyForm.Meta.fields if name in request.GET}
+        if query.is_own and query.wanted_trigger_s is not None:
+            planned = {"trigger_s": query.wanted_trigger_s} | planned
+        return self.show(query, ApplyForm(instance=query, initial=planned))
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        query = self.query(pk)
+        form = ApplyForm(request.POST, instance=query)
+        if form.is_valid():
+            user = signed_in_user(request)
+            saved, is_saved = try_service(form, lambda: settings_apply(query=query, user=user, **form.values))
+            if is_saved:
+                text = f"{query.name}: the settings are in force from now on."
+                if saved.is_own:
+                    text = f"{query.name} changes its trigger after the batch in work."
+                return self.back(text, pk)
+        return self.show(self.query(pk), form, 422)
+
+    def show(self, query: SparkQuery, form: ApplyForm, status: int = 200) -> HttpResponse:
+        wanted = _settings_shown(query, form)
+        conf = [f"--conf {name}={value}" for name, value in wanted.conf]
+        return self.page({"query": query, "form": form, "copied": "\n".join([*conf, *wanted.code])}, status)
+
+
+class SparkQueryCrud(Crud):
+    """Change and deletion of a Spark query."""
+
+    noun = "Spark query"
+    keyword = "query"
+    form_class = SparkQueryForm
+    template_name = "pages/microbatch/edit.html"
+    back = "pages:spark-query"
+    delete_name = "pages:spark-query-delete"
+    text_deleted = "{row} is no longer watched; its micro-batches are gone."
+    service_update = staticmethod(spark_query_update)
+    service_delete = staticmethod(spark_query_delete)
+
+    def rows(self) -> QuerySet[SparkQuery]:
+        return _rows(self)
+
+    def back_arguments(self, row: Any) -> list[Any]:
+        return [self.slug, row.pk]
+
+    def post_delete(self, row: Any) -> HttpResponse:
+        self.delete_row(row)
+        return done(self.request, self.text_deleted.format(row=row.name), "pages:spark-queries", self.slug)
+
+
+def _rows(page: ClusterPage) -> QuerySet[SparkQuery]:
+    return spark_queries_visible(page.cluster)
+
+
+def _file_path(path: str) -> str:
+    """Where the form shows a fault: the name of the query has a field of its own."""
+    return path if path == "spark_name" else f"file {path}".strip()
+
+
+def _taken(answer: ProgressAnswer) -> str:
+    told = f"{counted(answer.accepted, 'micro-batch', 'micro-batches')} taken in"
+    return f"{told}, {answer.repeated} known already." if answer.repeated else f"{told}."
+
+
+def _settings_shown(query: SparkQuery, form: ApplyForm) -> SparkSettings:
+    """The settings as the form has them, for the texts to copy; those in force where it has none."""
+    values = dict(query.setting_values)
+    for name in form.fields:
+        value = form[name].value()
+        try:
+            if value not in (None, ""):
+                values[name] = form.fields[name].to_python(value)
+        except ValidationError:  # shown at its field
+            continue
+    return SparkSettings(**values)
