@@ -178,7 +178,7 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
     fields = {
         "run_id": _required(document, "runId", _TEXT, path, faults),
         "batch": _required(document, "batchId", _COUNT, path, faults),
-        "rows": _required(document, "numInputRows", _COUNT, path, faults),
+        "rows": _rows(document, path, faults),
         "begins_at": _instant(document, path, faults),
         "duration_s": _duration_s(document, path, faults),
     }
@@ -209,6 +209,19 @@ def _required(document: Mapping[str, Any], key: str, kind: Number | String, path
         faults.append(Fault(join_path(path, key), f"{key} is missing; a micro-batch's progress has it"))
         return BAD
     return kind.read(document[key], path, key, faults)
+
+
+def _rows(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
+    """Rows of all sources; event logs hold them by source alone."""
+    sources = document.get("sources")
+    if "numInputRows" in document or not isinstance(sources, list) or not sources:
+        return _required(document, "numInputRows", _COUNT, path, faults)
+    read = [
+        _required(source, "numInputRows", _COUNT, f"{join_path(path, 'sources')}[{number}]", faults)
+        for number, source in enumerate(sources)
+        if isinstance(source, Mapping)
+    ]
+    return BAD if BAD in read else sum(read)
 
 
 def _instant(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:

@@ -45,6 +45,16 @@ def test_lines_arrays_and_event_logs_give_the_same_batches():
     assert [batch.batch for batch in wanted.batches] == [0, 1]
 
 
+def test_event_log_holds_rows_by_source_alone():
+    document = progress(1, sources=[{"numInputRows": 700}, {"numInputRows": 30}])
+    del document["numInputRows"]
+    assert read_progress([document]).batches[0].rows == 730
+    del document["sources"][1]["numInputRows"]
+    with pytest.raises(DocumentError) as refused:
+        read_progress([document])
+    assert [fault.path for fault in refused.value.faults] == ["[0].sources[1].numInputRows"]
+
+
 def test_durations_are_seconds_and_older_versions_have_batch_duration_alone():
     new, old = progress(0), progress(1, batchDuration=250) | {"durationMs": {"addBatch": 51}}
     batches = read_progress([new, old]).batches
