@@ -8,7 +8,7 @@ __all__ = ["FitReason", "SparkQueryOrigin", "SparkQueryState"]
 class SparkQueryOrigin(models.TextChoices):
     """Way by which the progress of a Spark query arrives."""
 
-    OWN = "own", "Stream processor"  #: Sluice's own, which registers itself
+    OWN = "own", "Sluice"  #: its own stream processor, which registers itself
     LISTENER = "listener", "Listener"  #: a StreamingQueryListener posts each micro-batch
     URL = "url", "URL"  #: asked every half minute
     FILE = "file", "File"  #: uploaded by a person

@@ -16,7 +16,7 @@ from apps.microbatch.choices import FitReason
 from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
-from engine.microbatch.model import DRIFT_BATCHES, BatchModel, batch_drift, least_squares
+from engine.microbatch.model import DRIFT_BATCHES, BatchDrift, BatchModel, batch_drift, least_squares
 from engine.words import counted
 
 __all__ = ["MAX_GROWTH", "FitCourse", "drift_update", "fit_refit", "spark_query_announce"]
@@ -104,7 +104,7 @@ class FitCourse:
         return min(first_at, row.begins_at) if first_at else row.begins_at
 
 
-def drift_update(query: SparkQuery, now: datetime) -> None:
+def drift_update(query: SparkQuery, now: datetime) -> BatchDrift | None:
     """Judge the newest micro-batches by what was predicted of them; the caller saves the query.
 
     Predictions of a fit that rested on fewer than 20 batches are not held against the query.
@@ -117,6 +117,7 @@ def drift_update(query: SparkQuery, now: datetime) -> None:
     query.drift_bias = drift.bias if drift else None
     is_drifting = drift is not None and drift.is_drifting
     query.drifting_since = (query.drifting_since or now) if is_drifting else None
+    return drift
 
 
 @transaction.atomic

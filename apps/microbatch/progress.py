@@ -22,7 +22,7 @@ from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query_announce
 from apps.microbatch.models import MicroBatch, SparkQuery
 from engine.errors import DocumentError
-from engine.microbatch.model import WARM_UP_BATCHES
+from engine.microbatch.model import DRIFT_BATCHES, WARM_UP_BATCHES
 from engine.microbatch.progress import BatchProgress, ProgressReading, progress_documents, read_progress
 from engine.words import listed
 
@@ -80,7 +80,8 @@ def own_progress_ingest(*, documents: Sequence[Any], settings: Mapping[str, Any]
     settings : mapping
         Settings of `SETTINGS` that it runs with, as of these micro-batches.
     """
-    query, _ = SparkQuery.objects.get_or_create(origin=SparkQueryOrigin.OWN, defaults={"name": OWN_NAME})
+    defaults = {"name": OWN_NAME, "auto_refit": True}  # nobody has to press a button for what Sluice ships
+    query, _ = SparkQuery.objects.get_or_create(origin=SparkQueryOrigin.OWN, defaults=defaults)
     return progress_ingest(query=query, documents=documents, settings=settings)
 
 
@@ -119,10 +120,11 @@ def progress_ingest(
         course.take(row)
     course.store()
     MicroBatch.objects.bulk_create(rows, batch_size=500)
-    drift_update(query, now)
+    drift = drift_update(query, now)
     query.save()
-    if query.auto_refit and query.drifting_since is not None:
-        _refit_drifting(query)
+    if query.auto_refit and drift is not None and drift.is_drifting and drift.batches == DRIFT_BATCHES:
+        with suppress(Impossible):  # the newest batches are of one size: the flag stays and says so
+            fit_refit(query=query, reason=FitReason.DRIFT)
     spark_query_announce(query)
     if query.cluster is not None and was_drifting != (query.drifting_since is not None):
         cluster_announce(query.cluster)  # the attention list
@@ -327,9 +329,3 @@ def _trigger_of(batches: Sequence[BatchProgress]) -> float | None:
     usual_s = statistics.median(intervals)
     alike = sum(abs(interval_s - usual_s) <= _ALIKE * usual_s for interval_s in intervals)
     return round(usual_s, 1 if usual_s >= 1 else 2) if alike >= 0.8 * len(intervals) else None
-
-
-def _refit_drifting(query: SparkQuery) -> None:
-    """Fit anew by itself; where the newest batches do not allow it, the flag stays and says so."""
-    with suppress(Impossible):
-        fit_refit(query=query, reason=FitReason.DRIFT)

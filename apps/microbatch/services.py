@@ -21,6 +21,7 @@ from apps.microbatch.choices import SparkQueryOrigin
 from apps.microbatch.fits import spark_query_announce
 from apps.microbatch.models import SETTINGS, MicroBatch, SparkQuery
 from apps.microbatch.progress import documents_of, progress_ingest
+from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
 from engine.microbatch.model import quantile_level
 
@@ -162,7 +163,9 @@ def spark_query_poll(*, query: SparkQuery) -> bool:
 
 
 def batches_purge(now: datetime | None = None) -> int:
-    """Purge micro-batches older than a week, except of files, and those beyond `MAX_BATCHES`; returns how many."""
+    """Purge micro-batches older than a week, except of files, those beyond `MAX_BATCHES`, and fits of before that are
+    no longer in force; returns how many.
+    """
     before = (now or timezone.now()) - KEEP_BATCHES
     old = MicroBatch.objects.filter(received_at__lt=before).exclude(query__origin=SparkQueryOrigin.FILE)
     purged = old.delete()[0]
@@ -170,6 +173,8 @@ def batches_purge(now: datetime | None = None) -> int:
         last = query.batches.order_by("-begins_at", "-batch").values_list("begins_at", flat=True)[MAX_BATCHES:]
         if edge := last.first():
             purged += query.batches.filter(begins_at__lte=edge).delete()[0]
+        if fit := fit_in_force(query):
+            purged += query.fits.filter(since__lt=before).exclude(pk=fit.pk).delete()[0]
     return purged
 
 

@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(max_length=80)),
-                ('origin', models.CharField(choices=[('own', 'Stream processor'), ('listener', 'Listener'), ('url', 'URL'), ('file', 'File')], max_length=8)),
+                ('origin', models.CharField(choices=[('own', 'Sluice'), ('listener', 'Listener'), ('url', 'URL'), ('file', 'File')], max_length=8)),
                 ('url', models.CharField(blank=True, help_text='Address that is asked for its progress.', max_length=500)),
                 ('spark_name', models.CharField(blank=True, help_text='Its name or id in Spark, where several queries report in one place.', max_length=80)),
                 ('spark_identity', models.CharField(blank=True, help_text='Its name in Spark, or its id without one, as last reported.', max_length=80)),

@@ -103,8 +103,15 @@ class SparkQueryFacts:
         return self.query.statistic
 
     @cached_property
+    def present(self) -> list[MicroBatch]:
+        """Batches under the present settings, without warm-up; those before where there are none yet."""
+        since = self.query.settings_since
+        warm = [batch for batch in self.batches if not batch.is_warm_up]
+        return [batch for batch in warm if since is None or batch.begins_at >= since] or warm
+
+    @cached_property
     def rate(self) -> float | None:
-        return newest_rate(self.batches)
+        return newest_rate(self.present)
 
     @cached_property
     def quantile(self) -> str:
@@ -113,8 +120,7 @@ class SparkQueryFacts:
 
     @cached_property
     def observed(self) -> ObservedLatency | None:
-        warm = [batch.progress for batch in self.batches if not batch.is_warm_up]
-        return observed_latency(warm, self.quantile)
+        return observed_latency([batch.progress for batch in self.present], self.quantile)
 
     @cached_property
     def predicted(self) -> BatchLatency | None:
@@ -147,7 +153,7 @@ class SparkQueryFacts:
             self._latency(f"Latency, {self.quantile}", "statistic_s"),
             self._utilisation,
             self._distance,
-            Stat("Rate", rate(self.rate), f"{counted(len(self.batches), 'micro-batch', 'micro-batches')} shown"),
+            Stat("Rate", rate(self.rate), f"Over {counted(len(self.present), 'micro-batch', 'micro-batches')}"),
         ]
 
     def _latency(self, name: str, part: str) -> Stat:
@@ -183,10 +189,15 @@ class SparkQueryFacts:
         """Charts with their titles and notes."""
         if not self.batches:
             return []
-        charts = [("Duration of micro-batches", "From trigger to commit", duration_chart(self.batches, self.fits))]
-        if self.intervals:
+        charts = []
+        warm = [batch for batch in self.batches if not batch.is_warm_up]
+        if warm:
+            note = "From trigger to commit, warm-up left out"
+            charts.append(("Duration of micro-batches", note, duration_chart(warm, self.fits)))
+        following = [interval for interval in self.intervals if not interval.batch.is_warm_up]
+        if following:
             note = f"{self._statistic_text} of the rows of each batch, wait for the trigger included"
-            latency = latency_chart_of_batches(self.intervals, self.statistic, self.query.constraint_s, self.fits)
+            latency = latency_chart_of_batches(following, self.statistic, self.query.constraint_s, self.fits)
             charts.append(("Latency", note, latency))
         charts.append(("Rows", "Of each batch", rows_chart(self.batches)))
         if self.intervals:

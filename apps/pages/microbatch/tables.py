@@ -53,7 +53,7 @@ def _query_columns(cluster: Cluster) -> list[Column]:
 
     return [
         Column("query", "Query", name, sort="name", csv=lambda query: query.name),
-        Column("origin", "Progress by", lambda query: query.get_origin_display(), sort="origin"),
+        Column("origin", "Origin", lambda query: query.get_origin_display(), sort="origin"),
         Column("state", "State", _state, csv=lambda query: spark_query_state(query).value),
         Column(
             "newest",

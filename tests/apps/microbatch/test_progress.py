@@ -121,6 +121,14 @@ def test_query_that_may_refits_by_itself(query: SparkQuery) -> None:
     assert fit is not None and fit.reason == FitReason.DRIFT and query.drifting_since is None
 
 
+def test_fits_of_before_are_purged_and_the_one_in_force_stays(query: SparkQuery) -> None:
+    ingested(query, progress_of_run(range(12)))
+    newest = fit_refit(query=query)
+    BatchFit.objects.update(since=BEGIN)
+    assert BatchFit.objects.count() == 2 and batches_purge() == 1
+    assert fit_in_force(query) == newest
+
+
 def test_refit_of_batches_of_one_size_is_refused_with_the_reason(query: SparkQuery) -> None:
     ingested(query, [progress(batch, 1000, 50) for batch in range(8)])
     with pytest.raises(Impossible, match="5 micro-batches of 1 size"):
