@@ -31,7 +31,7 @@ def normal_maximum(draws: int) -> tuple[float, float]:
     Examples
     --------
     >>> [round(value, 4) for value in normal_maximum(40)]
-    [2.1608, 0.4776]
+    [2.1608, 0.4775]
     >>> normal_maximum(1)
     (0.0, 1.0)
     """
