@@ -179,9 +179,11 @@ def batches_purge(now: datetime | None = None) -> int:
 
 
 def _assign(query: SparkQuery, fields: Mapping[str, Any]) -> None:
+    """Take over fields. A setting that is given is assumed, unless it is known to be so already."""
     for name, value in fields.items():
+        is_known = getattr(query, name) == value and query.setting_origin(name) != InputOrigin.DEFAULT
         setattr(query, name, value)
-        if name in SETTINGS:
+        if name in SETTINGS and not is_known:
             query.setting_origins[name] = InputOrigin.ASSUMED.value
 
 

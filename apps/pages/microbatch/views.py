@@ -24,7 +24,6 @@ from apps.microbatch.services import (
     spark_query_update,
 )
 from apps.pages.base import ClusterPage, done, try_service
-from apps.pages.context import url_of
 from apps.pages.crud import Crud
 from apps.pages.microbatch.facts import SHOWN, SparkQueryFacts, listener_code
 from apps.pages.microbatch.forms import WAYS, ApplyForm, ProgressForm, SparkQueryForm
@@ -124,7 +123,7 @@ class _OfSparkQuery(ClusterPage):
         table = batches_table(self.request, query, facts.batches, facts.intervals)
         if table.wants_csv:
             return table.csv_response()
-        address = url_of("pages:resource-plan-new", self.slug)
+        plans = reverse("pages:resource-plan-new", args=[self.slug])
         shared = {
             "facts": facts,
             "query": query,
@@ -132,7 +131,7 @@ class _OfSparkQuery(ClusterPage):
             "shown": [(number, number == shown) for number in SHOWN],
             "progress_form": ProgressForm(),
             "listener": listener_code(query, self.request),
-            "size_url": f"{address}?spark_query={query.pk}" if address else "",
+            "size_url": f"{plans}?engine=microbatch&source=spark:{query.pk}",
         }
         return self.page(shared | context, status, "pages/microbatch/query.html")
 

@@ -170,6 +170,14 @@ def test_settings_that_spark_reports_are_measured(query: SparkQuery) -> None:
     assert query.shuffle_partitions == 32 and query.settings_since == BEGIN + timedelta(seconds=60)
 
 
+def test_setting_that_is_confirmed_keeps_its_origin(query: SparkQuery) -> None:
+    ingested(query, progress_of_run(range(12)))
+    settings_apply(query=query, user=None, input_partitions=2, executors=1)
+    query.refresh_from_db()
+    assert (query.setting_origin("input_partitions"), query.settings_since) == (InputOrigin.MEASURED, None)
+    assert query.setting_origin("executors") == InputOrigin.ASSUMED
+
+
 def test_trigger_that_somebody_has_given_stays(query: SparkQuery) -> None:
     spark_query_update(query=query, trigger_s=4.0)
     ingested(query, progress_of_run(range(20)))

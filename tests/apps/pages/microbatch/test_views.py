@@ -63,6 +63,12 @@ def test_page_shows_batches_fit_settings_and_state(browser: Client, query: Spark
     assert len(csv.splitlines()) == 41
 
 
+def test_size_it_leads_to_a_plan_with_the_measured_costs(browser: Client, query: SparkQuery) -> None:
+    address = browser.get(f"{ROOT}{query.pk}/").context["size_url"]
+    html = body(browser.get(address))
+    assert f'value="spark:{query.pk}" selected' in html and "Measured" in html
+
+
 def test_query_without_batches_shows_its_listener(browser: Client, cluster: Cluster) -> None:
     row = spark_query_create(cluster=cluster, name="new", origin="listener")
     html = body(browser.get(f"{ROOT}{row.pk}/"))
