@@ -22,6 +22,10 @@ __all__ = ["MAX_SIZE", "ResourceQuestion", "base_inputs", "origin_of", "plan_inp
 MAX_SIZE = 1000  # nodes or executors of one plan
 _DEFAULT_SIZE = 64
 _DEFAULT_F0_S = 0.3  # offsets, planning, log and commit of a batch, where nothing tells
+#: Core-seconds of a batch, a sent and a received partition, a poll; seconds of a disk seek. Where all are 0, as by
+#: default in the engine, ever shorter intervals are free and plans promise latencies that nothing keeps.
+_OVERHEADS = {"c_bat": 2e-4, "c_sh": 8e-6, "c_part": 3e-5, "c_hb": 5e-3}
+_SEEK_S = 5e-4
 _SAME = 1e-6  # forms show six digits: a number that agrees in those was not changed
 
 
@@ -80,7 +84,10 @@ def base_inputs(engine: str) -> dict[str, PlanInput]:
         groups = {"profile": MicroBatchProfile(f0_s=_DEFAULT_F0_S, c_in_s=0.0).to_dict()}
     else:
         values = dict(StageQuestion(rate=1.0, constraint_s=1.0, max_nodes=_DEFAULT_SIZE).to_dict())
-        groups = {"profile": StageProfile().to_dict(), "hardware": NodeHardware().to_dict()}
+        groups = {
+            "profile": {**StageProfile().to_dict(), **_OVERHEADS},
+            "hardware": {**NodeHardware().to_dict(), "t_seek": _SEEK_S},
+        }
     for group, record in groups.items():
         values |= {f"{group}.{name}": value for name, value in record.items()}
     return {

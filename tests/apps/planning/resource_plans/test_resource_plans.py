@@ -188,6 +188,8 @@ def test_stage_plan_is_asked_of_a_worker(api: APIClient, cluster: Cluster) -> No
     assert (asked.status_code, asked["Location"]) == (202, f"/api/v1/jobs/{asked.json()['id']}")
     row = api.get(asked["Content-Location"]).json()
     assert (row["state"], row["job"], row["result"]) == ("asked", asked.json()["id"], None)
+    assert row["question"]["profile"]["c_hb"] > 0  # or polls were free, and intervals as short as allowed
+    assert row["origins"]["profile.c_hb"] == "default"
 
 
 def test_worker_answers_a_stage_plan(api: APIClient, cluster: Cluster) -> None:
