@@ -144,7 +144,7 @@ def progress_ingest(
 def _of_query(query: SparkQuery, documents: Sequence[Any]) -> tuple[list[Any], int]:
     """The documents of the query that is watched, and how many others there are."""
     kept = [document for document in documents if _is_named(query, document)]
-    if query.spark_name and documents and not kept:
+    if query.origin == SparkQueryOrigin.FILE and documents and not kept:  # a listener posts those of others as well
         others = listed(sorted({_identity_of(document) or "a query without a name" for document in documents}), 5)
         raise _not_one(f"no progress of {query.spark_name!r} is in it; there is progress of {others}")
     identities = {_identity_of(document) for document in kept} - {""}

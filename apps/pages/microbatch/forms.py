@@ -96,9 +96,11 @@ class SparkQueryForm(RowForm):
             for name in ("name", "spark_name", *_SETTINGS):
                 del self.fields[name]
         for name in set(_SETTINGS) & set(self.fields):
-            self.fields[name].required = False
+            field = self.fields[name]
+            field.required = False
             if not self.instance.pk and name != "stateful":
-                self.fields[name].widget.attrs["placeholder"] = _placeholder(self.initial.pop(name, None))
+                field.widget.attrs["placeholder"] = _placeholder(field.initial)
+                field.initial = None  # what is typed is assumed, also where it is the default
 
     def clean_file(self) -> bytes:
         return _content(self.cleaned_data["file"])

@@ -200,8 +200,13 @@ def test_progress_of_several_queries_is_refused_until_one_is_chosen(query: Spark
     spark_query_update(query=query, spark_name="orders")
     answer = ingested(query, documents)
     assert (answer.accepted, answer.left_out) == (2, 2)
-    with pytest.raises(Malformed, match="No progress of 'orders'"):
-        ingested(query, progress_of_run(range(2), name="clicks"))
+    assert ingested(query, progress_of_run(range(2), name="clicks")).left_out == 2
+
+
+def test_file_without_progress_of_the_query_says_whose_it_is(cluster: Cluster) -> None:
+    file = spark_query_create(cluster=cluster, name="file", origin="file", spark_name="orders")
+    with pytest.raises(Malformed, match="No progress of 'orders' is in it; there is progress of clicks"):
+        ingested(file, progress_of_run(range(2), name="clicks"))
 
 
 def test_progress_of_another_query_than_before_is_refused(query: SparkQuery) -> None:

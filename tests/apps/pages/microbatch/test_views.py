@@ -98,13 +98,23 @@ def test_listener_posts_each_micro_batch(browser: Client, query: SparkQuery, hoo
     listeners[0].onQueryProgress(event)  # the query goes on
 
 
+def test_settings_that_are_not_typed_are_left_to_spark(browser: Client, cluster: Cluster) -> None:
+    html = body(browser.get(f"{ROOT}new/"))
+    assert 'placeholder="200 unless Spark reports it"' in html and 'value="200"' not in html
+    assert browser.post(f"{ROOT}new/", {"name": "a", "statistic": "mean"}).status_code == 302
+    row = SparkQuery.objects.get()
+    assert (row.setting_origins, row.shuffle_partitions, row.trigger_s) == ({}, 200, 0.0)
+
+
 def test_file_is_watched_with_what_it_holds(browser: Client, cluster: Cluster) -> None:
     fields = {"name": "recorded", "statistic": "mean", "executors": 4, "cores_per_executor": 1, "shuffle_partitions": 8}
     response = browser.post(f"{ROOT}new/?origin=file", fields | {"file": file_of(progress_of_run(range(12)))})
     assert response.status_code == 302, body(response)
     row = SparkQuery.objects.get()
     assert (row.origin, row.executors, row.shuffle_partitions, row.batches.count()) == ("file", 4, 8, 12)
-    assert row.setting_origins["executors"] == "assumed" and "cores_per_executor" not in row.setting_origins
+    assumed = {"executors", "cores_per_executor", "shuffle_partitions"}
+    assert {name for name, origin in row.setting_origins.items() if origin == "assumed"} == assumed
+    assert row.setting_origin("max_rows_per_trigger") == "default"
     assert "from files" in body(browser.get(response["Location"]))
 
 
