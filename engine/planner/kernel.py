@@ -44,6 +44,7 @@ _FAR, _FAR_BUFFER = 1e20, 1e18
 _TINY_VARIANCE = 1e-12  # of the number of partitions in a poll: below, the ratio of the intervals is whole
 _CPU_ROUNDS = 4  # of the fixed point of the slow-downs
 _FINEST = 1.003  # last factor of the compass search
+_REACH = 4  # power of the factor that a descent can still make good
 _GAIN = 1e-5  # relative: steps of the rate
 
 
@@ -443,13 +444,14 @@ def _descend(
     reducers: int,
     start: FloatArray,
     goal: float,
+    rival: float,
     place: FloatArray,
     answer: FloatArray,
 ) -> float:
     """Least metric that a compass search over the logarithms of the intervals comes to; the intervals go to `place`.
 
-    It ends at once at a metric of `goal` or less. B_sh and B_ch also move together: at whole ratios the metric has a
-    ridge that steps along one axis cannot climb.
+    It ends at once at a metric of `goal` or less, and where fine steps cannot come near `rival` any more. B_sh and B_ch
+    also move together: at whole ratios the metric has a ridge that steps along one axis cannot climb.
     """
     a, a_sd = space.largest[mappers - 1, 0], space.largest[mappers - 1, 1]
     lowest, highest = space.lowest, space.highest
@@ -460,15 +462,17 @@ def _descend(
     factor = 2.0
     while factor > _FINEST and best > goal:
         is_better = False
-        for move in range(8):
+        for move in range(10):
             axis, step = move // 2, factor if move % 2 == 0 else 1.0 / factor
             y0, y1, y2 = x0, x1, x2
             if axis == 0:
                 y0 = min(max(x0 * step, lowest[0]), highest[0])
-            if axis == 1 or axis == 3:
+            if axis == 1 or axis >= 3:
                 y1 = min(max(x1 * step, lowest[1]), highest[1])
-            if axis >= 2:
+            if axis == 2 or axis == 3:
                 y2 = min(max(x2 * step, lowest[2]), highest[2])
+            elif axis == 4:
+                y2 = min(max(x2 / step, lowest[2]), highest[2])
             if y0 == x0 and y1 == x1 and y2 == x2:
                 continue
             metric = judge(model, rate, nodes, mappers, reducers, y0, y1, y2, a, a_sd, answer)
@@ -478,6 +482,8 @@ def _descend(
                     break
         if not is_better:
             factor = math.sqrt(factor)
+            if factor**_REACH * rival < best < UNSTABLE:
+                break
     place[0], place[1], place[2] = x0, x1, x2
     return best
 
@@ -503,18 +509,24 @@ def least_latency(
 ) -> float:
     """Least metric at `rate` over all settings, or the first of `goal` or less; `best` is (M, R, B_in, B_sh, B_ch).
 
-    Pairs (M, R) come in the order of their sum. `place` of shape (3,) is room to work in.
+    If `best` holds settings of another rate, they come first; then pairs (M, R) in the order of their sum. `place` of
+    shape (3,) is room to work in.
     """
     least = math.inf
+    if best[0] > 0.0:
+        least = _descend(model, space, rate, nodes, int(best[0]), int(best[1]), best[2:], goal, math.inf, place, answer)
+        best[2], best[3], best[4] = place[0], place[1], place[2]
+        if least <= goal:
+            return least
     for threads in range(space.min_m + space.min_r, space.max_m + space.max_r + 1):
         for mappers in range(max(space.min_m, threads - space.max_r), min(space.max_m, threads - space.min_r) + 1):
             reducers = threads - mappers
             if not _is_possible(model, rate, nodes, mappers, reducers):
                 continue
-            for start in range(len(space.starts)):
-                metric = _descend(
-                    model, space, rate, nodes, mappers, reducers, space.starts[start], goal, place, answer
-                )
+            for start in range(-1 if least < UNSTABLE else 0, len(space.starts)):
+                origin = best[2:] if start < 0 else space.starts[start]
+                rival = max(min(least, UNSTABLE), goal)
+                metric = _descend(model, space, rate, nodes, mappers, reducers, origin, goal, rival, place, answer)
                 if metric < least:
                     least = metric
                     best[0], best[1], best[2], best[3], best[4] = mappers, reducers, place[0], place[1], place[2]
@@ -549,7 +561,7 @@ def largest_rate(
                 if low > upper or not _is_possible(model, low, nodes, mappers, reducers):
                     break
                 origin = best[2:] if start < 0 else space.starts[start]
-                metric = _descend(model, space, low, nodes, mappers, reducers, origin, goal, place, answer)
+                metric = _descend(model, space, low, nodes, mappers, reducers, origin, goal, goal, place, answer)
                 start += 1
                 if metric > goal:
                     continue
@@ -557,7 +569,9 @@ def largest_rate(
                 high = upper
                 while high - low > _GAIN * low:
                     middle = (low + high) / 2.0
-                    metric = _descend(model, space, middle, nodes, mappers, reducers, best[2:], goal, place, answer)
+                    metric = _descend(
+                        model, space, middle, nodes, mappers, reducers, best[2:], goal, goal, place, answer
+                    )
                     if metric <= goal:
                         low = middle
                         best[2], best[3], best[4] = place[0], place[1], place[2]

@@ -29,7 +29,12 @@ _STARTS = (
     (0.02, 1 / 10, 1 / 10),
     (0.05, 1 / 4, 1 / 4),
     (0.05, 1 / 3, 2 / 3),
+    (0.001, 1 / 8, 1 / 100),
+    (0.001, 1 / 30, 1 / 30),
+    (0.1, 1 / 5, 1 / 15),
+    (0.003, 1 / 15, 1 / 8),
 )
+_CURVE_STRIDE = 4  # a curve starts from every fourth of them
 _FIRST_SHARE = 1e-6  # of the capacity: where a largest rate is sought from
 _BISECTIONS = 40
 _HOPELESS = 1e300
@@ -86,8 +91,7 @@ class StageSearch:
         """The metric (s) of given settings at a rate; infinite where they are not stable."""
         mappers = settings.mappers
         largest = self.space(settings.nodes).largest[mappers - 1]
-        intervals = settings.b_in_s, settings.b_sh_s, settings.b_ch_s
-        place = settings.nodes, mappers, settings.reducers, *intervals, float(largest[0]), float(largest[1])
+        place = settings.nodes, mappers, settings.reducers, *_intervals(settings), float(largest[0]), float(largest[1])
         metric = judge(self._model, rate, *place, self._answer)
         return metric if metric < UNSTABLE else math.inf
 
@@ -99,7 +103,10 @@ class StageSearch:
         """Least metric at `rate` and its settings; infinite and None where none is stable."""
         return self._found(self._least(rate, nodes, self.space(nodes), -1.0), nodes)
 
-    def _least(self, rate: float, nodes: int, space: SearchSpace, goal_s: float) -> float:
+    def _least(
+        self, rate: float, nodes: int, space: SearchSpace, goal_s: float, first: StageSettings | None = None
+    ) -> float:
+        self._best[:] = 0.0 if first is None else (first.mappers, first.reducers, *_intervals(first))
         return least_latency(self._model, space, rate, nodes, goal_s, self._place, self._best, self._answer)
 
     def _found(self, metric: float, nodes: int) -> tuple[float, StageSettings | None]:
@@ -161,41 +168,25 @@ class StageSearch:
 
         return self.least(rate, _lowest_at(least, min(self.first_nodes(rate), max_nodes), max_nodes))
 
-    def curve(self, nodes: int, rates: Sequence[float], ends: Sequence[StageSettings]) -> list[float]:
+    def curve(self, nodes: int, rates: Sequence[float], known: Sequence[StageSettings]) -> list[float]:
         """Least metric at each of ascending `rates`; infinite where none is stable.
 
-        Settings change little from a rate to the next: the least one is sought once, at the lowest rate, and then among
-        neighbours of the settings before, on the way up and back down. `ends` are settings that are known to be good.
+        From the highest rate down each search begins with the settings found before, so that the curve rises. `known`
+        are settings that are good at some rate.
         """
-        least, settings = self.least(rates[0], nodes)
-        metrics, plans = [least], [settings]
-        for rate in rates[1:]:
-            least, settings = self._near(rate, nodes, [plans[-1], *ends])
-            metrics.append(least)
-            plans.append(settings)
-        for index in range(len(rates) - 2, -1, -1):
-            least, settings = self._near(rates[index], nodes, [plans[index + 1]])
-            if least < metrics[index]:
-                metrics[index], plans[index] = least, settings
-        return metrics
+        space = self.space(nodes)
+        more = [np.array([_intervals(settings)]) for settings in known]
+        space = space._replace(starts=np.concatenate([space.starts[::_CURVE_STRIDE], *more]))
+        metrics: list[float] = []
+        settings: StageSettings | None = None
+        for rate in reversed(rates):
+            metric, settings = self._found(self._least(rate, nodes, space, -1.0, settings), nodes)
+            metrics.append(metric)
+        return metrics[::-1]
 
-    def _near(
-        self, rate: float, nodes: int, origins: Sequence[StageSettings | None]
-    ) -> tuple[float, StageSettings | None]:
-        """Least metric among settings with one thread of a kind more or less than those of `origins`."""
-        best: tuple[float, StageSettings | None] = (math.inf, None)
-        for origin in origins:
-            if origin is None:
-                continue
-            space = self.space(nodes)._replace(
-                min_m=max(1, origin.mappers - 1),
-                max_m=min(self._limits.max_m, origin.mappers + 1),
-                min_r=max(1, origin.reducers - 1),
-                max_r=min(self._limits.max_r, origin.reducers + 1),
-                starts=np.array([(origin.b_in_s, origin.b_sh_s, origin.b_ch_s)]),
-            )
-            best = min(best, self._found(self._least(rate, nodes, space, -1.0), nodes), key=lambda found: found[0])
-        return best
+
+def _intervals(settings: StageSettings) -> tuple[float, float, float]:
+    return settings.b_in_s, settings.b_sh_s, settings.b_ch_s
 
 
 def _lowest_at(value: Callable[[int], float], first: int, last: int) -> int:

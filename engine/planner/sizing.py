@@ -19,7 +19,7 @@ __all__ = ["StagePlan", "StageSizing", "size_stage"]
 
 _NEAR_LIMIT = 0.97  # of a ceiling: a resource this full is what keeps the rate from being higher
 _MOSTLY = 0.5  # of a thread's demand: overhead beyond it is the limit's name
-_CURVE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
+_CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
 _SLACK = 1.01  # step of a nearest constraint that proves too tight
 _DIGITS = 3  # of intervals, constraints and rates that people type
 
