@@ -12,6 +12,8 @@ from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.klink.replay import replay
 from engine.placement.proposal import place
+from engine.planner.profile import NodeHardware, StageProfile
+from engine.planner.sizing import size_stage
 
 __all__ = ["warm_up"]
 
@@ -32,6 +34,7 @@ def warm_up() -> float:
     estimate(tiny, mace_every=4)
     place(tiny, budget_s=None, rounds=1, flow=False)
     replay(_SMALL_REPLAY)
+    size_stage(StageProfile(), NodeHardware(), rate=1e4, max_nodes=1, constraint_s=1.0, with_curves=False)
     return time.perf_counter() - started
 
 

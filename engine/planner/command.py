@@ -300,6 +300,8 @@ def split_command(document: Any, options: Mapping[str, Any]) -> list[float]:
                 faults.append(Fault(name, f"{name} does not stand beside weights; allowed: one way of splitting"))
             elif name in needed and name not in read:
                 faults.append(Fault(name, f"{name} is missing; a split needs weights, or means, variances and z"))
+        if read.get("weights", BAD) is not BAD and sum(w for w in read["weights"] if w is not BAD) <= 0.0:
+            faults.append(Fault("weights", "weights add up to 0; allowed: a sum above 0"))
     if faults:
         raise DocumentError(faults, _SPLIT.name)
     edges = [(begin, end) for begin, end in read["edges"]] if "edges" in read else None

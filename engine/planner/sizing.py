@@ -20,7 +20,7 @@ __all__ = ["StagePlan", "StageSizing", "size_stage"]
 _NEAR_LIMIT = 0.97  # of a ceiling: a resource this full is what keeps the rate from being higher
 _MOSTLY = 0.5  # of a thread's demand: overhead beyond it is the limit's name
 _CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
-_SLACK = 1.01  # step of a nearest constraint that proves too tight
+_STEP = 1.01  # of a nearest constraint
 _DIGITS = 3  # of intervals, constraints and rates that people type
 
 
@@ -210,7 +210,18 @@ class _Sizer:
         assert settings is not None, "the number of nodes was chosen because it reaches the rate"
         typed = _typed(settings)
         typed_rate = self.search.largest_of(typed)
-        return self._plan(typed, typed_rate) if typed_rate >= target else self._plan(settings, max_rate)
+        if typed_rate >= target and self._keeps_goal(typed):
+            return self._plan(typed, typed_rate)
+        if not self._keeps_goal(settings):  # quantiles may be lower at a higher rate
+            _, settings = self.search.least(target, nodes)
+            assert settings is not None, "some settings reach the rate"
+            max_rate = max(self.search.largest_of(settings), target)
+        return self._plan(settings, max_rate)
+
+    def _keeps_goal(self, settings: StageSettings) -> bool:
+        """Whether settings keep the goal at the rate as well as with headroom."""
+        rates = self.question.rate, self.question.target_rate
+        return max(self.search.metric(rate, settings) for rate in rates) <= self.search.goal_s
 
     def latency_plan(self, nodes: int) -> StagePlan | None:
         """The settings of least latency at the rate, headroom included."""
@@ -285,10 +296,19 @@ class _Sizer:
         )
 
     def _nearest_constraint_s(self, least_s: float, nodes: int) -> float:
-        """The least constraint in round numbers under which a plan is found."""
+        """The least constraint in round numbers under which a plan is found, to a percent.
+
+        A search for less latency may stop short of what a search within a constraint comes upon.
+        """
+
+        def is_reachable(constraint_s: float) -> bool:
+            return self._search(self.question.aim * constraint_s).is_reachable(self.question.target_rate, nodes)
+
         constraint_s = _rounded(least_s / self.question.aim, math.ceil)
-        while not self._search(self.question.aim * constraint_s).is_reachable(self.question.target_rate, nodes):
-            constraint_s = _rounded(constraint_s * _SLACK, math.ceil)
+        while not is_reachable(constraint_s):
+            constraint_s = _rounded(constraint_s * _STEP, math.ceil)
+        while is_reachable(tighter_s := _rounded(constraint_s / _STEP, math.floor)):
+            constraint_s = tighter_s
         return constraint_s
 
     def curves(
