@@ -10,7 +10,7 @@ import math
 from enum import IntEnum
 from typing import NamedTuple
 
-from engine.arrays import FloatArray
+from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled_uncounted
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "largest_rate",
     "least_latency",
     "queue_wait",
+    "slow_down",
 ]
 
 #: Limits in the order in which they are checked; the first that is exceeded is the reason (0: none is).
@@ -45,6 +46,7 @@ _TINY_VARIANCE = 1e-12  # of the number of partitions in a poll: below, the rati
 _CPU_ROUNDS = 4  # of the fixed point of the slow-downs
 _FINEST = 1.003  # last factor of the compass search
 _REACH = 4  # power of the factor that a descent can still make good
+_SCORE = 2.0  # times the least metric: pairs of threads beyond it are not tried from every start
 _GAIN = 1e-5  # relative: steps of the rate
 
 
@@ -168,19 +170,26 @@ def bridge_wait(sources: float, rho: float) -> tuple[float, float]:
 
 
 @compiled_uncounted
-def _slow_down(i: int, u: float, j: int, w: float, cores: int) -> float:
+def slow_down(i: int, u: float, j: int, w: float, cores: int) -> float:
     """E[max(1, (1 + A + B) / cores)] with A ~ Binomial(i, u) and B ~ Binomial(j, w) other threads that are busy."""
     if i + j + 1 <= cores:
         return 1.0
     u, w = min(max(u, 0.0), 1.0), min(max(w, 0.0), 1.0)
-    spare, ways_a = 0.0, 1.0
-    for a in range(min(i, cores - 2) + 1):
-        ways_b, idle = 1.0, 0.0
-        for b in range(min(j, cores - 2 - a) + 1):
-            idle += ways_b * w**b * (1.0 - w) ** (j - b) * (cores - 1 - a - b)
-            ways_b *= (j - b) / (b + 1.0)
-        spare += ways_a * u**a * (1.0 - u) ** (i - a) * idle
+    most = min(i, cores - 2)
+    ways_a, ways_b = 1.0, 1.0
+    for a in range(most):
         ways_a *= (i - a) / (a + 1.0)
+    # Cores that idle beside `a` busy threads of the first kind: E[(cores - 1 - a - B)+] by the sum of B's distribution.
+    below, idle, spare = 0.0, 0.0, 0.0
+    for b in range(cores - 1):
+        if b <= j:
+            below += ways_b * w**b * (1.0 - w) ** (j - b)
+            ways_b *= (j - b) / (b + 1.0)
+        idle += below
+        a = cores - 2 - b
+        if a <= most:
+            spare += ways_a * u**a * (1.0 - u) ** (i - a) * idle
+            ways_a *= a / (i - a + 1.0)
     return (1.0 + i * u + j * w + spare) / cores
 
 
@@ -266,8 +275,8 @@ def judge(
         if mappers + reducers > cores:
             for _ in range(_CPU_ROUNDS):
                 u, w = c_m * s_m, c_rf * s_r
-                s_m = min(_slow_down(mappers - 1, u, reducers, w, cores), cap_m)
-                s_r = min(_slow_down(mappers, u, reducers - 1, w, cores), cap_r)
+                s_m = min(slow_down(mappers - 1, u, reducers, w, cores), cap_m)
+                s_r = min(slow_down(mappers, u, reducers - 1, w, cores), cap_r)
         u_in = min(max(nu_in / (v_net - (nu - nu_in)), 0.0), 1.0)
         u_r = min(max(nu_r / (v_net - (nu - nu_r)), 0.0), 1.0)
         u_d = min(max(delta / (v_disk - (mappers - 1) * delta), 0.0), 1.0)
@@ -405,7 +414,7 @@ def _window(
         var_x = s2 + b_sh * b_sh * big_n / ((big_n + 1.0) * (big_n + 1.0) * (big_n + 2.0))
     group = g * max(l_r, t_sh)
     last = max(group, l_r, t_sh)
-    finalize = k * model.s_k * _slow_down(mappers, answer[_UTIL + 1], reducers - 1, 1.0, model.cores)
+    finalize = k * model.s_k * slow_down(mappers, answer[_UTIL + 1], reducers - 1, 1.0, model.cores)
     for part in range(6):
         answer[squares + part] = 0.0
     answer[parts], answer[squares] = mean_x, var_x
@@ -422,16 +431,15 @@ def _window(
 
 
 class SearchSpace(NamedTuple):
-    """Settings that are tried: threads per node, and the intervals (B_in, B_sh, B_ch) in seconds."""
+    """Settings that are tried: threads per node, ascending, and the intervals (B_in, B_sh, B_ch) in seconds."""
 
-    min_m: int
-    max_m: int
-    min_r: int
-    max_r: int
+    mappers: IntArray
+    reducers: IntArray
     lowest: FloatArray  # (3,)
     highest: FloatArray  # (3,)
     starts: FloatArray  # (k, 3)
-    largest: FloatArray  # (max_m or more, 2): mean and deviation of the largest of nodes * M normal draws, by M
+    largest: FloatArray  # (most mappers, 2): mean and deviation of the largest of nodes * M normal draws, by M
+    scores: FloatArray  # (mappers, reducers): room for the least metric of each pair
 
 
 @compiled_uncounted
@@ -509,8 +517,8 @@ def least_latency(
 ) -> float:
     """Least metric at `rate` over all settings, or the first of `goal` or less; `best` is (M, R, B_in, B_sh, B_ch).
 
-    If `best` holds settings of another rate, they come first; then pairs (M, R) in the order of their sum. `place` of
-    shape (3,) is room to work in.
+    If `best` holds settings of another rate, they come first. Then every pair (M, R), from few threads to many, is
+    tried from one start, and those that come near the best from the others too. `place` (3,) is room to work in.
     """
     least = math.inf
     if best[0] > 0.0:
@@ -518,15 +526,22 @@ def least_latency(
         best[2], best[3], best[4] = place[0], place[1], place[2]
         if least <= goal:
             return least
-    for threads in range(space.min_m + space.min_r, space.max_m + space.max_r + 1):
-        for mappers in range(max(space.min_m, threads - space.max_r), min(space.max_m, threads - space.min_r) + 1):
-            reducers = threads - mappers
-            if not _is_possible(model, rate, nodes, mappers, reducers):
-                continue
-            for start in range(-1 if least < UNSTABLE else 0, len(space.starts)):
-                origin = best[2:] if start < 0 else space.starts[start]
+    space.scores[:] = 0.0
+    for start in range(-1, len(space.starts)):
+        for steps in range(len(space.mappers) + len(space.reducers) - 1):
+            for m in range(max(0, steps - len(space.reducers) + 1), min(len(space.mappers) - 1, steps) + 1):
+                mappers, reducers = space.mappers[m], space.reducers[steps - m]
                 rival = max(min(least, UNSTABLE), goal)
+                if start < 0 and least >= UNSTABLE:
+                    continue
+                if start > 0 and _SCORE * rival < space.scores[m, steps - m] < UNSTABLE:
+                    continue
+                if not _is_possible(model, rate, nodes, mappers, reducers):
+                    continue
+                origin = best[2:] if start < 0 else space.starts[start]
                 metric = _descend(model, space, rate, nodes, mappers, reducers, origin, goal, rival, place, answer)
+                score = space.scores[m, steps - m]
+                space.scores[m, steps - m] = metric if score == 0.0 else min(score, metric)
                 if metric < least:
                     least = metric
                     best[0], best[1], best[2], best[3], best[4] = mappers, reducers, place[0], place[1], place[2]
@@ -550,32 +565,39 @@ def largest_rate(
     """Largest rate from `rate` to `upper` at which some settings keep the metric within `goal`; 0 if there is none.
 
     Settings are tried first just above the largest rate so far, and have their own rate bisected only if they pass.
+    Pairs (M, R) that stay far from the goal are not tried again.
     """
     reached = 0.0
-    for threads in range(space.min_m + space.min_r, space.max_m + space.max_r + 1):
-        for mappers in range(max(space.min_m, threads - space.max_r), min(space.max_m, threads - space.min_r) + 1):
-            reducers = threads - mappers
-            start = -1 if reached > 0.0 else 0
-            while start < len(space.starts):
-                low = max(reached * (1.0 + _GAIN), rate)
-                if low > upper or not _is_possible(model, low, nodes, mappers, reducers):
-                    break
-                origin = best[2:] if start < 0 else space.starts[start]
-                metric = _descend(model, space, low, nodes, mappers, reducers, origin, goal, goal, place, answer)
-                start += 1
-                if metric > goal:
+    space.scores[:] = 0.0
+    for start in range(len(space.starts)):
+        for steps in range(len(space.mappers) + len(space.reducers) - 1):
+            for m in range(max(0, steps - len(space.reducers) + 1), min(len(space.mappers) - 1, steps) + 1):
+                mappers, reducers = space.mappers[m], space.reducers[steps - m]
+                if _SCORE * goal < space.scores[m, steps - m] < UNSTABLE:
                     continue
-                best[0], best[1], best[2], best[3], best[4] = mappers, reducers, place[0], place[1], place[2]
-                high = upper
-                while high - low > _GAIN * low:
-                    middle = (low + high) / 2.0
-                    metric = _descend(
-                        model, space, middle, nodes, mappers, reducers, best[2:], goal, goal, place, answer
-                    )
-                    if metric <= goal:
-                        low = middle
-                        best[2], best[3], best[4] = place[0], place[1], place[2]
-                    else:
-                        high = middle
-                reached, start = low, 0
+                own = 0 if reached > 0.0 and start == 0 else 1
+                while own < 2:
+                    low = max(reached * (1.0 + _GAIN), rate)
+                    if low > upper or not _is_possible(model, low, nodes, mappers, reducers):
+                        break
+                    origin = best[2:] if own == 0 else space.starts[start]
+                    metric = _descend(model, space, low, nodes, mappers, reducers, origin, goal, goal, place, answer)
+                    score = space.scores[m, steps - m]
+                    space.scores[m, steps - m] = metric if score == 0.0 else min(score, metric)
+                    own += 1
+                    if metric > goal:
+                        continue
+                    best[0], best[1], best[2], best[3], best[4] = mappers, reducers, place[0], place[1], place[2]
+                    high = upper
+                    while high - low > _GAIN * low:
+                        middle = (low + high) / 2.0
+                        metric = _descend(
+                            model, space, middle, nodes, mappers, reducers, best[2:], goal, goal, place, answer
+                        )
+                        if metric <= goal:
+                            low = middle
+                            best[2], best[3], best[4] = place[0], place[1], place[2]
+                        else:
+                            high = middle
+                    reached, own = low, 1
     return reached

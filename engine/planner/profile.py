@@ -25,7 +25,8 @@ __all__ = [
     "StageQuestion",
 ]
 
-MAX_NODES, MAX_THREADS = 100_000, 64  # of a search: nodes, and threads of a kind per node
+MAX_NODES, MAX_THREADS = 100_000, 128  # of a search: nodes, and threads of a kind per node
+MIN_THREADS = 6  # of a kind that are tried on nodes of few cores too
 
 _POSITIVE, _AMOUNT = Number(above=0), Number(least=0)
 
@@ -129,6 +130,7 @@ class NodeHardware(SettingsRecord):
     rho_max: float = 1.0
 
 
+_THREADS = Number(least=1, most=MAX_THREADS, whole=True)
 QUESTION = FieldTable(
     "a plan's question",
     Field("rate", Number(above=0), required=True, help="input rate of the whole cluster, tuples/s"),
@@ -140,8 +142,8 @@ QUESTION = FieldTable(
     Field("utilisation_ceiling", Number(above=0, most=1), help="of cores, threads, network and disk; 0.85"),
     Field("aim", Number(above=0, most=1), help="share of the constraint that the plan aims at; 0.93"),
     Field("variant", Enumeration(("improved", "paper")), help="form of the model; improved"),
-    Field("max_m", Number(least=1, most=MAX_THREADS, whole=True), help="mapper threads per node at most; 6"),
-    Field("max_r", Number(least=1, most=MAX_THREADS, whole=True), help="reducer threads per node at most; 6"),
+    Field("max_m", _THREADS, nullable=True, help="mapper threads per node at most; null: as many as cores, or 6"),
+    Field("max_r", _THREADS, nullable=True, help="reducer threads per node at most; null: as many as cores, or 6"),
 )
 
 
@@ -160,8 +162,8 @@ class StageQuestion(SettingsRecord):
     utilisation_ceiling: float = 0.85
     aim: float = 0.93
     variant: str = "improved"
-    max_m: int = 6
-    max_r: int = 6
+    max_m: int | None = None
+    max_r: int | None = None
 
     @property
     def aim_s(self) -> float:

@@ -6,12 +6,13 @@ Reference: Li, Diao, Shenoy (VLDB 2015), section 3.1, equation 1; docs/models/pl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from engine.arrays import IntArray
 from engine.order_statistics import normal_maximum
 from engine.planner.kernel import ANSWER_SIZE, UNSTABLE, SearchSpace, judge, largest_rate, least_latency
 from engine.planner.latency import LatencyOptions, StageSettings, stage_model
@@ -34,8 +35,10 @@ _STARTS = (
     (0.1, 1 / 5, 1 / 15),
     (0.003, 1 / 15, 1 / 8),
 )
-_CURVE_STRIDE = 4  # a curve starts from every fourth of them
+_CURVE_STRIDE = 2  # a curve starts from every other of them
 _FIRST_SHARE = 1e-6  # of the capacity: where a largest rate is sought from
+_HIGHER = 1.00001  # step of a rate that finer numbers of threads have to bear
+_ALL_THREADS = 8
 _BISECTIONS = 40
 _HOPELESS = 1e300
 
@@ -79,9 +82,19 @@ class StageSearch:
         self.largest = cache(self._largest)
 
     def _space(self, nodes: int) -> SearchSpace:
-        limits = self._limits
-        largest = np.array([normal_maximum(nodes * mappers) for mappers in range(1, limits.max_m + 1)])
-        return SearchSpace(1, limits.max_m, 1, limits.max_r, self._lowest, self._highest, self._starts, largest)
+        mappers, reducers = _rungs(self._limits.max_m), _rungs(self._limits.max_r)
+        largest = np.array([normal_maximum(nodes * number) for number in range(1, self._limits.max_m + 1)])
+        scores = np.zeros((len(mappers), len(reducers)))
+        return SearchSpace(mappers, reducers, self._lowest, self._highest, self._starts, largest, scores)
+
+    def _finer(self, space: SearchSpace) -> Iterator[SearchSpace]:
+        """Numbers of threads around the best settings that `space` leaves out, in steps that are halved."""
+        step = max(_gap(space.mappers, int(self._best[0])), _gap(space.reducers, int(self._best[1]))) // 2
+        while step:
+            mappers = _around(int(self._best[0]), step, self._limits.max_m)
+            reducers = _around(int(self._best[1]), step, self._limits.max_r)
+            yield space._replace(mappers=mappers, reducers=reducers, starts=self._best[None, 2:].copy())
+            step //= 2
 
     def _settings(self, nodes: int) -> StageSettings:
         mappers, reducers, b_in_s, b_sh_s, b_ch_s = self._best.tolist()
@@ -107,7 +120,12 @@ class StageSearch:
         self, rate: float, nodes: int, space: SearchSpace, goal_s: float, first: StageSettings | None = None
     ) -> float:
         self._best[:] = 0.0 if first is None else (first.mappers, first.reducers, *_intervals(first))
-        return least_latency(self._model, space, rate, nodes, goal_s, self._place, self._best, self._answer)
+        arrays = self._place, self._best, self._answer
+        least = least_latency(self._model, space, rate, nodes, goal_s, *arrays)
+        if least > goal_s and self._best[0] > 0.0:
+            for finer in self._finer(space):
+                least = least_latency(self._model, finer, rate, nodes, goal_s, *arrays)
+        return least
 
     def _found(self, metric: float, nodes: int) -> tuple[float, StageSettings | None]:
         return (metric, self._settings(nodes)) if metric < UNSTABLE else (math.inf, None)
@@ -120,7 +138,14 @@ class StageSearch:
         """The same, sought from `rate` on: faster where it is known to be reachable."""
         upper = 1.01 * nodes * self.node_capacity
         arrays = self._place, self._best, self._answer
-        reached = largest_rate(self._model, self.space(nodes), rate, upper, nodes, self.goal_s, *arrays)
+        space = self.space(nodes)
+        reached = largest_rate(self._model, space, rate, upper, nodes, self.goal_s, *arrays)
+        if reached == 0.0 and self._least(rate, nodes, space, self.goal_s) <= self.goal_s:
+            reached = rate
+        if reached > 0.0:
+            for finer in self._finer(space):
+                more = largest_rate(self._model, finer, reached * _HIGHER, upper, nodes, self.goal_s, *arrays)
+                reached = max(reached, more)
         return (reached, self._settings(nodes)) if reached > 0.0 else (0.0, None)
 
     def largest_of(self, settings: StageSettings) -> float:
@@ -183,6 +208,25 @@ class StageSearch:
             metric, settings = self._found(self._least(rate, nodes, space, -1.0, settings), nodes)
             metrics.append(metric)
         return metrics[::-1]
+
+
+def _rungs(most: int) -> IntArray:
+    """Numbers of threads from 1 to `most`: all up to 8, then half as many more each."""
+    rungs = list(range(1, min(most, _ALL_THREADS) + 1))
+    while rungs[-1] < most:
+        rungs.append(min(rungs[-1] * 3 // 2, most))
+    return np.array(rungs, dtype=np.int64)
+
+
+def _gap(rungs: IntArray, number: int) -> int:
+    """Distance of a rung from the further one beside it."""
+    place = int(np.searchsorted(rungs, number))
+    return int(max(np.diff(rungs[max(place - 1, 0) : place + 2]), default=1))
+
+
+def _around(number: int, step: int, most: int) -> IntArray:
+    """`number`, one less and one more by `step`, from 1 to `most`."""
+    return np.unique(np.clip([number - step, number, number + step], 1, most)).astype(np.int64)
 
 
 def _intervals(settings: StageSettings) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.planner.latency import LatencyOptions, StageLatency, StageSettings, evaluate_latency
-from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
+from engine.planner.profile import MAX_THREADS, MIN_THREADS, NodeHardware, StageProfile, StageQuestion
 from engine.planner.search import SearchLimits, StageSearch
 
 __all__ = ["StagePlan", "StageSizing", "size_stage"]
@@ -176,7 +176,7 @@ def size_stage(
     began_s = time.perf_counter()
     fields = {"rate": rate, "max_nodes": max_nodes, "constraint_s": constraint_s} | more
     question = StageQuestion.parse(fields)
-    sizer = _Sizer(profile, hardware, question, limits or SearchLimits(question.max_m, question.max_r))
+    sizer = _Sizer(profile, hardware, question, limits or _limits(hardware, question))
     nodes = sizer.search.fewest_nodes(question.target_rate, question.max_nodes)
     plan = None if nodes is None else sizer.throughput_plan(nodes)
     plan_s = time.perf_counter() - began_s
@@ -185,6 +185,12 @@ def size_stage(
     around = [question.max_nodes] if nodes is None else [max(nodes - 1, 1), nodes, nodes + 1]
     curves = sizer.curves(dict.fromkeys(around), plan, fastest) if with_curves else ()
     return StageSizing(question, plan, fastest, curves, infeasibility, plan_s, time.perf_counter() - began_s)
+
+
+def _limits(hardware: NodeHardware, question: StageQuestion) -> SearchLimits:
+    """Threads of a kind up to the number asked for, or of cores."""
+    most = min(max(hardware.n, MIN_THREADS), MAX_THREADS)
+    return SearchLimits(question.max_m or most, question.max_r or most)
 
 
 class _Sizer:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from engine.planner.kernel import bridge_wait, queue_wait
+from engine.planner.kernel import bridge_wait, queue_wait, slow_down
 
 KLB, QNA = 0, 0
 
@@ -62,3 +62,16 @@ def test_mean_wait_behind_periodic_sources_meets_its_expansion() -> None:
     sources = 2 * (5 / 0.5) ** 2  # where the expansion takes over
     (below, _), (above, _) = bridge_wait(sources - 1e-6, 0.5), bridge_wait(sources + 1e-6, 0.5)
     assert below == pytest.approx(above, rel=0.01)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 5, 9])
+@pytest.mark.parametrize(("i", "u"), [(0, 0.5), (3, 0.0), (3, 1.0), (7, 0.3), (12, 0.9)])
+@pytest.mark.parametrize(("j", "w"), [(0, 0.2), (2, 1.0), (8, 0.6)])
+def test_slow_down_is_the_sum_over_all_numbers_of_busy_threads(cores: int, i: int, u: float, j: int, w: float) -> None:
+    expected = sum(
+        math.comb(i, a) * u**a * (1 - u) ** (i - a) * math.comb(j, b) * w**b * (1 - w) ** (j - b)
+        * max(1, (1 + a + b) / cores)
+        for a in range(i + 1)
+        for b in range(j + 1)
+    )  # fmt: skip
+    assert slow_down(i, u, j, w, cores) == pytest.approx(expected, rel=1e-12)

@@ -58,6 +58,18 @@ def test_least_latency_is_no_more_than_that_of_any_listed_settings(
     assert least_s <= 1.01 * min(search.metric(rate, one) for one in listed_settings(nodes, FEW, 10))
 
 
+def test_many_threads_are_found_without_trying_all() -> None:
+    """Of up to 24 mappers and reducers on 20 cores, no pair bears more than the one that is found."""
+    limits = SearchLimits(max_m=24, max_r=24)
+    search = StageSearch(WORD, replace(NODE, n=20, rho_max=0.85), LatencyOptions(), limits, 0.5)
+    rate, settings = search.largest(2)
+    assert settings is not None
+    assert 12 <= settings.mappers + settings.reducers <= 40
+    threads = itertools.product(range(1, 25), range(1, 25))
+    others = (replace(settings, mappers=mappers, reducers=reducers) for mappers, reducers in threads)
+    assert [other for other in others if search.metric(1.003 * rate, other) <= 0.5] == []
+
+
 def test_settings_stay_within_their_limits() -> None:
     limits = SearchLimits(max_m=3, max_r=2, b_lo=(0.01, 0.1, 0.2), b_hi=(0.01, 0.4, 0.3))
     settings = StageSearch(WORD, NODE, LatencyOptions(), limits, 1.0).largest(5)[1]

@@ -38,7 +38,7 @@ def test_plan_keeps_aim_ceiling_and_headroom(profile: Any, statistic: str) -> No
             assert latency.metric is not None and latency.metric <= 0.93 * 2.0
             assert max(latency.util.values()) <= 0.85
     assert sizing.fastest is not None
-    assert sizing.fastest.latency.metric <= sizing.plan.latency.metric  # type: ignore[operator]
+    assert sizing.fastest.latency.metric <= sizing.plan.latency.metric
     assert sizing.plan.max_rate >= sizing.fastest.max_rate * 0.99
 
 
@@ -67,6 +67,15 @@ def test_answer_has_the_agreed_layout() -> None:
     rates = [curve["max_rate"] for curve in answer["curve"]]
     assert rates == sorted(rates)
     assert rates[0] < 1e6 <= rates[1]
+
+
+def test_nodes_of_many_cores_run_as_many_threads() -> None:
+    question = {"rate": 1e6, "max_nodes": 9, "constraint_s": 1.0, "with_curves": False}
+    plan = size_stage(WORD, replace(NODE, n=16), **question).plan
+    few = size_stage(WORD, replace(NODE, n=16), max_m=3, max_r=3, **question).plan
+    assert plan is not None and few is not None
+    assert plan.settings.mappers + plan.settings.reducers > 12
+    assert plan.settings.nodes < few.settings.nodes
 
 
 def test_first_node_has_no_curve_of_one_less() -> None:
@@ -147,4 +156,4 @@ def test_upper_bound_of_a_quantile_takes_more_nodes() -> None:
     quantile, bound = sized(statistic="q0.99"), sized(statistic="q0.99", is_bound=True)
     assert quantile.plan is not None and bound.plan is not None
     assert bound.plan.settings.nodes >= quantile.plan.settings.nodes
-    assert bound.plan.latency.metric > quantile.plan.latency.metric * 0.9  # type: ignore[operator]
+    assert bound.plan.latency.metric > quantile.plan.latency.metric * 0.9
