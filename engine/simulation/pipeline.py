@@ -44,7 +44,7 @@ __all__ = ["MAX_ROWS", "PipelineOutcome", "PipelineSettings", "simulate_pipeline
 
 MAX_ROWS = 30_000_000  # of batches, parts of them and partitions
 _LEVELS = 400
-_GROWTH, _RISE, _FULL = 0.004, 0.25, 0.98
+_GROWTH, _RISE, _FULL, _BLOCKED = 0.004, 0.25, 0.98, 0.02
 _MAX_PROBES = 16  # tuples of a partition that are looked at
 _RESOURCES = 3  # of a node: cores, inbound link, disk
 
@@ -68,40 +68,36 @@ class PipelineSettings:
 class PipelineOutcome:
     """Latencies, utilisations and verdict of a run, once warm.
 
-    `tuple_s` are latencies of sampled map outputs, each for `weights` of them; `window_s` those of sampled keyed
-    windows (empty without windows), `last_tuple_s` the part until the last tuple of the window was reduced.
-    `phase_mean_s` are the paper's twelve phases. `utilisation` has cpu, map, red, net, disk. `growth` is by how many
-    seconds of input the backlog grows in a second. `totals` counts tuples: arrived, mapped, and outputs emitted,
-    written, fetched, reduced, by the end of the run.
+    `latency_s` are those of sampled keyed windows, or of sampled map outputs where the stage has no windows, each for
+    `weights` of them. `tuple_s` and `tuple_weights` are those of map outputs in any case, `last_tuple_s` is the part of
+    a window's latency until its last tuple was reduced. `phase_mean_s` are the paper's twelve phases. `utilisation` has
+    cpu, map, red, net, disk. `growth` is by how many seconds of input the backlog grows in a second, `blocked` the
+    share of the time in which mappers waited for room in their buffers; `reason` says why a run is not `stable`.
+    `totals` counts tuples: arrived, mapped, and outputs emitted, written, fetched, reduced, by the end of the run.
     """
 
-    tuple_s: FloatArray
+    latency_s: FloatArray
     weights: FloatArray
-    window_s: FloatArray
+    tuple_s: FloatArray
+    tuple_weights: FloatArray
     last_tuple_s: FloatArray
     phase_mean_s: FloatArray
     utilisation: dict[str, float]
     growth: float
     stable: bool
     reason: str
-    peak_buffer_bytes: float
-    is_windowed: bool
+    blocked: float
     totals: dict[str, int]
 
     @property
     def mean_s(self) -> float:
-        """Mean latency of a keyed window, or of a map output where there are no windows; NaN where none came out."""
-        if self.is_windowed:
-            return float(self.window_s.mean()) if len(self.window_s) else math.nan
-        mean = event_mean(self.tuple_s, self.weights)
+        """Mean of `latency_s`; NaN where nothing came out."""
+        mean = event_mean(self.latency_s, self.weights)
         return math.nan if mean is None else mean
 
     def quantile_s(self, x: float) -> float:
-        """The `x`-quantile of the same."""
-        values, weights = self.tuple_s, self.weights
-        if self.is_windowed:
-            values, weights = self.window_s, np.ones(len(self.window_s))
-        quantile = event_quantile(values, weights, x)
+        """The `x`-quantile of `latency_s`; NaN where nothing came out."""
+        quantile = event_quantile(self.latency_s, self.weights, x)
         return math.nan if quantile is None else quantile
 
 
@@ -138,8 +134,8 @@ def simulate_pipeline(
     -----
     The phases of the timers are drawn once per run and stay: a mean moves by several percent from seed to seed where
     B_ch is not above B_sh. A run is not stable when the backlog grows by more than 0.4 % of the input and by a quarter
-    of itself while it is measured, and a resource or the threads of a kind are used for more than 98 %: a queue that is
-    only heavily loaded grows for a while, too.
+    of itself while it is measured, and something is used for more than 98 % or mappers lack room for more than 2 % of
+    the time: a queue that is only heavily loaded grows for a while, too. Windows need two of them while it is measured.
     """
     run = run or PipelineSettings()
     world = _world(profile, hardware, rate, settings, run)
@@ -171,6 +167,7 @@ def _world(
         (reducer_rows, settings.b_ch_s),
     ):
         table["phase"] = interval_s * random.uniform(1e-9, 1.0, len(table))
+    mapper_rows["blocked_since"] = math.inf
     mapper_rows["batch"] = np.tile(np.arange(mappers), nodes)
     return PipelineWorld(
         rates=_rates(profile, hardware, rate, settings, run),
@@ -213,6 +210,7 @@ def _rates(
         b_ch_s=float(settings.b_ch_s),
         batch_inputs=float(rate / settings.nodes * settings.b_in_s),
         seek_bytes=float(hardware.t_seek * hardware.v_disk),
+        buffer_bytes=float(hardware.map_buf) or math.inf,
         piece_work=float(keys * profile.s_k / PIECES),
         piece_keys=float(keys / PIECES),
         period_s=float(profile.period_s) if profile.window > 0.0 else math.inf,
@@ -281,31 +279,29 @@ def _outcome(
 ) -> PipelineOutcome:
     tuples = world.tuples[: world.totals[PipelineTotal.TUPLES]]
     windows = world.windows[: world.totals[PipelineTotal.WINDOWS]]
-    weights = np.asarray(tuples["weight"], np.float64)
-    phases = np.full(12, math.nan)
-    if len(tuples):
-        phases = np.average(tuples["phases"], axis=0, weights=weights)
+    tuple_s, tuple_weights = tuples["latency"].copy(), tuples["weight"].copy()
+    is_windowed = profile.window > 0.0
+    phases = np.average(tuples["phases"], axis=0, weights=tuple_weights) if len(tuples) else np.full(12, math.nan)
     levels_s = world.levels[-_LEVELS:] / (rate * profile.alpha)
     growth, rise = _growth(levels_s, run.duration_s, profile.period_s)
     utilisation = _utilisation(world, run.duration_s + run.drain_s)
-    peak_bytes = float(world.mappers["peak_bytes"].max())
-    is_growing = growth > _GROWTH and rise > _RISE and max(utilisation.values()) > _FULL
-    reason = "backlog grows" if is_growing else ""
-    if not reason and 0.0 < hardware.map_buf < peak_bytes:
-        reason = "map output buffer"
+    blocked = _blocked(world, run)
+    reason = ""
+    if growth > _GROWTH and rise > _RISE and (max(utilisation.values()) > _FULL or blocked > _BLOCKED):
+        reason = "map output buffer" if blocked > _BLOCKED else "backlog grows"
     names = ("arrived", "mapped", "emitted", "written", "fetched", "reduced")
     return PipelineOutcome(
-        tuple_s=tuples["latency"].copy(),
-        weights=weights,
-        window_s=windows["latency"].copy(),
+        latency_s=windows["latency"].copy() if is_windowed else tuple_s,
+        weights=np.ones(len(windows)) if is_windowed else tuple_weights,
+        tuple_s=tuple_s,
+        tuple_weights=tuple_weights,
         last_tuple_s=windows["last_tuple"].copy(),
         phase_mean_s=phases,
         utilisation=utilisation,
         growth=growth,
         stable=not reason,
         reason=reason,
-        peak_buffer_bytes=peak_bytes,
-        is_windowed=profile.window > 0.0,
+        blocked=blocked,
         totals={name: int(world.totals[place]) for place, name in enumerate(names)},
     )
 
@@ -316,6 +312,12 @@ def _growth(levels_s: FloatArray, duration_s: float, period_s: float) -> tuple[f
     smooth_s = np.convolve(levels_s, np.full(width, 1.0 / width), "valid")
     growth, first_s = np.polyfit(np.arange(len(smooth_s)) * duration_s / len(levels_s), smooth_s, 1)
     return float(growth), float(growth * duration_s / max(first_s, 1e-9))
+
+
+def _blocked(world: PipelineWorld, run: PipelineSettings) -> float:
+    """Share of the time in which mappers had no room in their buffers for more outputs."""
+    waits_s = np.maximum(world.rates.end_s - world.mappers["blocked_since"], 0.0)
+    return float(np.mean(world.mappers["blocked"] + waits_s) / (run.duration_s + run.drain_s))
 
 
 def _utilisation(world: PipelineWorld, measured_s: float) -> dict[str, float]:

@@ -104,7 +104,6 @@ def _emit(world: PipelineWorld, mapper: int, upto: int, now: float) -> None:
         outputs += draw_binomial(world.draws, inputs, world.rates.alpha - whole)
     row["outputs"] += outputs
     row["held_bytes"] += outputs * world.rates.b_out
-    row["peak_bytes"] = max(row["peak_bytes"], row["held_bytes"])
     chunk = world.chunks[mapper, row["chunk"]]
     chunk["batch"] = row["batch"]
     chunk["outputs"] = row["outputs"]
@@ -179,16 +178,22 @@ def _next_receive(world: PipelineWorld, node: int, now: float) -> float:
 
 @spliced
 def _next_map(world: PipelineWorld, mapper: int, now: float) -> float:
-    """Work beside batches comes first, then the next batch that was received."""
+    """Work beside batches comes first, then the next batch that was received, if the buffer has room for outputs."""
     row = world.mappers[mapper]
     if row["owed"] > 0.0:
         work = row["owed"]
         row["owed"] = 0.0
         row["task"] = _OWED
         return float(work)
+    row["task"] = _IDLE
     if row["batch"] >= world.nodes[row["node"]]["received"]:
-        row["task"] = _IDLE
         return _NO_WORK
+    if row["held_bytes"] >= world.rates.buffer_bytes:
+        row["blocked_since"] = min(row["blocked_since"], now)
+        return _NO_WORK
+    if row["blocked_since"] < math.inf:
+        row["blocked"] += now - row["blocked_since"]
+        row["blocked_since"] = math.inf
     batch = world.batches[row["node"], row["batch"]]
     batch["mapped"] = now
     factor = draw_factor(world.draws, world.rates.cv2_map)
@@ -306,6 +311,7 @@ def _complete(world: PipelineWorld, resource: int, now: float) -> None:
         shuffle["kept"] -= 1
         if shuffle["kept"] == 0:
             world.mappers[mapper]["held_bytes"] -= shuffle["outputs"] * world.rates.b_out
+            _wake(world, world.mappers[mapper]["slot"])
         row["fetched"] += 1
         _wake(world, row["slot"])
     else:
@@ -415,6 +421,9 @@ def _start_measurement(world: PipelineWorld) -> None:
     for slot in range(len(world.slots)):
         world.slots[slot]["occupied"] = 0.0
         world.slots[slot]["since"] = now
+    for mapper in range(len(world.mappers)):
+        row = world.mappers[mapper]
+        row["blocked"] = min(row["blocked_since"], now) - now  # what was before does not count
 
 
 @spliced
@@ -471,6 +480,9 @@ def _entry(stamp: int) -> Callable[[PipelineWorld], None]:
                     work = _next_work(world, slot, now)
                     if work >= 0.0:
                         begin_task(world.resources, world.slots, slot, work, now)
+                        other = world.slots[slot]["resource"]  # of another node, for a mapper that was blocked
+                        if other // 3 != node:
+                            reschedule(world.resources, world.slots, world.calendar, other)
             for resource in range(3 * node, 3 * node + 3):
                 if world.resources[resource]["changed"] == 1:
                     reschedule(world.resources, world.slots, world.calendar, resource)

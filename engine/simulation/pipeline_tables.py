@@ -77,6 +77,7 @@ SLOT = np.dtype(
 NODE = np.dtype([("phase", "f8"), ("closed", "i8"), ("received", "i8"), ("slot", "i4")], align=True)
 # `inputs` of the batch that is mapped, of which `emitted` are in the open shuffle batch or in earlier ones; `work` of
 # the batch, of which `before` comes before its first tuple; `owed` is work beside batches. `batch` is a row of BATCH.
+# `blocked` is the time without room for outputs, `blocked_since` when that began (infinite while there is room).
 MAPPER = np.dtype(
     [
         ("phase", "f8"),
@@ -85,7 +86,8 @@ MAPPER = np.dtype(
         ("owed", "f8"),
         ("emitted_at", "f8"),
         ("held_bytes", "f8"),
-        ("peak_bytes", "f8"),
+        ("blocked", "f8"),
+        ("blocked_since", "f8"),
         ("batch", "i8"),
         ("chunk", "i8"),
         ("open_chunk", "i8"),
@@ -192,6 +194,7 @@ class PipelineRates(NamedTuple):
     c_hb: float
     c_bat: float
     seek_bytes: float
+    buffer_bytes: float
     piece_work: float
     piece_keys: float
     period_s: float
