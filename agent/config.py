@@ -13,7 +13,7 @@ from agent.collect.options import COLUMNS_OF, KINDS, OPTIONS, check_options
 from engine.dataflow import Pipeline
 from engine.dataflow.operators import StreamJoinSpec
 from engine.errors import DocumentError, Fault, value_words
-from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, MapOf, Number, String
+from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, String
 from engine.jarvis.settings import SETTINGS, AdaptationSettings
 from engine.klink.settings import SCHEDULE, ScheduleSettings
 
@@ -58,6 +58,9 @@ QUERY = FieldTable(
     Field("settings", SETTINGS, help="how it is adapted; those of the method scalar"),
     Field("refined", Anything(), nullable=True, help="what was learned of it, judged when the next epoch begins"),
     Field("weight", Number(above=0), help="share of the budget beside the agent's other queries; 1"),
+    Field("latency_constraint_s", Number(above=0), nullable=True, help="until a result is to be out; none"),
+    Field("priority", Number(whole=True), help="a step doubles the worth of being in time; 0"),
+    Field("shed_late", Flag(), help="whether records that are late everywhere may be lost; false: they are sent"),
 )
 CHILD = FieldTable(
     "a child",
@@ -89,6 +92,7 @@ CONFIG = FieldTable(
     ),
     Field("schedule", SCHEDULE, help="how the queries share the core; those of the policy klink"),
     Field("refined_schedule", Anything(), nullable=True, help="as it was refined, judged when the next epoch begins"),
+    Field("stream_delay_s", Number(least=0, most=3600), help="trigger and batch of the stream processor; 4"),
     Field("sources", MapOf(SOURCE), required=True),
     Field("queries", ListOf(QUERY), required=True),
     Field("relay", RELAY, nullable=True),
@@ -123,6 +127,9 @@ class QueryConfig:
     settings: AdaptationSettings
     refined: Any = None
     weight: float = 1.0
+    latency_constraint_s: float | None = None
+    priority: int = 0
+    shed_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,7 @@ class AgentConfig:
     parent: ParentConfig | None
     checkpoint_share: float = 0.1
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
+    stream_delay_s: float = 4.0
     refined_schedule: Any = None  #: judged by the runtime: a bad one does not refuse the configuration
 
     @classmethod
@@ -204,6 +212,7 @@ class AgentConfig:
             parent=ParentConfig(read["parent"]["url"].rstrip("/")) if read.get("parent") else None,
             checkpoint_share=read.get("checkpoint_share", 0.1),
             schedule=ScheduleSettings(**read.get("schedule", {})),
+            stream_delay_s=read.get("stream_delay_s", 4.0),
             refined_schedule=read.get("refined_schedule"),
         )
 
@@ -265,9 +274,19 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
         seen.add(says["query"])
         _check_sources(pipeline, sources, read["sources"], f"{path}.pipeline", faults)
         settings = _settings(says.get("settings", {}), pipeline, f"{path}.settings", faults)
-        weight = says.get("weight", 1.0)
         kept.append(
-            QueryConfig(says["query"], says["version"], says["plan"], pipeline, settings, says.get("refined"), weight)
+            QueryConfig(
+                says["query"],
+                says["version"],
+                says["plan"],
+                pipeline,
+                settings,
+                says.get("refined"),
+                says.get("weight", 1.0),
+                latency_constraint_s=says.get("latency_constraint_s"),
+                priority=says.get("priority", 0),
+                shed_late=says.get("shed_late", False),
+            )
         )
     return kept
 

@@ -118,6 +118,9 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
             settings=query.settings,
             refined=query.refined,
             weight=query.weight,
+            latency_constraint_s=query.latency_constraint_s,
+            priority=query.priority,
+            shed_late=query.shed_late,
         )
         for query in config.queries
     ]
@@ -132,5 +135,6 @@ def runtime_config(config: AgentConfig) -> RuntimeConfig:
         checkpoint_share=config.checkpoint_share,
         schedule=config.schedule,
         refined_schedule=config.refined_schedule,
+        stream_delay_s=config.stream_delay_s,
         forwards=config.parent is not None,
     )

@@ -1,23 +1,29 @@
-"""Deadline scheduling against its targets: ``./sluice bench deadlines [--parts reducer,units,cost] [--quick]``."""
+"""Deadline scheduling against its targets: ``./sluice bench deadlines [--parts reducer,agent,...] [--quick]``."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from agent.runtime import RuntimeConfig
 from benchmarks.deadlines_tree import DeadlineTree
+from benchmarks.klink_real import BEGIN_US, EPOCH_S, StreamRecording, WindowAgent
 from benchmarks.machine import machine
 from engine.deadlines.grouped_array import GroupedSchedule
 from engine.deadlines.policies import POLICIES, ReducerTrace
 from engine.deadlines.reducer import ReducerLoad, draw_trace, miss_share
 from engine.deadlines.subset import Task, moore_hodgson
 
-__all__ = ["cost", "main", "reducer", "units"]
+__all__ = ["agent", "cost", "main", "reducer", "units"]
 
 _UNIT = 1 / 200  # of deadlines, in constraints
 _UNITS = (1.0, 1 / 2, 1 / 5, 1 / 10, 1 / 200)
@@ -191,9 +197,115 @@ _METHODS: dict[str, Callable[[_Releases], int]] = {
     "tree": _by_tree,
 }
 
+_AGENT_LIMIT_S = 2.0  # from a window's end until it has to leave; its watermark comes within a second
+_AGENT_BUDGET = 0.5  # for operators, of what they take
+_AGENT_PERIODS_S = (8, 9, 10, 12)  # of the windows of each query
+_AGENT_RATE = 2_000.0  # records/s of a query
+_AGENT_RECORD_NS = 50_000  # CPU time of a record
+_WARM_S = 6.0
+_MIN_GAIN = 0.2  # share of the records
+
+
+def agent(repeats: int, run_s: int) -> bool:
+    """Windows of a real agent's runtime under overload that are out in time, with and without the constraint; False
+    where it gains too little.
+    """
+    constraint_s = RuntimeConfig.stream_delay_s + _AGENT_LIMIT_S
+    print(
+        f"\nagent: {len(_AGENT_PERIODS_S)} windowed queries on one agent's runtime, {run_s} s, {repeats} repeats; "
+        f"operators have {_AGENT_BUDGET:g} of the CPU time that they take\n"
+        f"  constraint {constraint_s:g} s, of which the stream processor has {RuntimeConfig.stream_delay_s:g}; the "
+        "clock is the process's CPU time and what it would have slept"
+    )
+    gains = []
+    for seed in range(1, repeats + 1):
+        streams = [_stream(period_s, run_s + 1, seed) for period_s in _AGENT_PERIODS_S]
+        free = _agent_run(streams, run_s, 1.0, None)
+        cores = free.cores - (1 - _AGENT_BUDGET) * free.operators
+        without, with_it = (_agent_run(streams, run_s, cores, limit_s) for limit_s in (None, constraint_s))
+        for name, run in (("without", without), ("with", with_it)):
+            print(
+                f"    {name:8} {cores:.3f} cores: in time {100 * run.records_share:5.1f} % of the records in windows, "
+                f"{100 * run.windows_share:5.1f} % of {run.windows} windows; sent on unprocessed "
+                f"{100 * run.overflow:.0f} %, operators used {run.operators:.3f} cores"
+            )
+        gains.append(with_it.records_share - without.records_share)
+    gain = statistics.median(gains)
+    return _judged(gain >= _MIN_GAIN, f"{100 * gain:.0f} points more of the records in time, at least {_MIN_GAIN:.0%}")
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentRun:
+    """An agent's run; shares of 1, cores of the process and of its operators."""
+
+    windows: int
+    windows_share: float  #: of windows, out in time
+    records_share: float  #: of records in windows, those in windows that were out in time
+    overflow: float  #: of records
+    cores: float
+    operators: float
+
+
+class _DearKernel:
+    """An operator that takes so much more CPU time for each record."""
+
+    def __init__(self, kernel: Any, record_ns: int) -> None:
+        self._kernel, self._record_ns = kernel, record_ns
+
+    def run(self, table: pa.Table) -> pa.Table:
+        until_ns = time.thread_time_ns() + table.num_rows * self._record_ns
+        while time.thread_time_ns() < until_ns:
+            pass
+        return self._kernel.run(table)
+
+
+def _stream(period_s: int, seconds: int, seed: int) -> StreamRecording:
+    """Records of a Poisson process; the watermark of each second comes within a second."""
+    draw = np.random.default_rng([seed, period_s])
+    records_us = np.sort(draw.integers(0, seconds * 1_000_000, draw.poisson(_AGENT_RATE * seconds)))
+    marks_us = (1e6 * (np.arange(seconds + 1) + draw.uniform(0.0, 1.0, seconds + 1))).astype(np.int64)
+    return StreamRecording(f"q{period_s:02}", period_s, records_us, marks_us)
+
+
+def _agent_run(streams: Sequence[StreamRecording], run_s: int, cores: float, constraint_s: float | None) -> AgentRun:
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        watched = WindowAgent(Path(folder), streams, "klink", cores, EPOCH_S, constraint_s)
+        for pipeline in watched.runtime._registry.pipelines.values():
+            pipeline.stages[0].kernel = _DearKernel(pipeline.stages[0].kernel, _AGENT_RECORD_NS)
+        watched.run_until(_WARM_S)
+        began_ns, began_s = time.process_time_ns(), watched.now_s
+        rows = watched.run_until(run_s)
+        used_s, lasted_s = (time.process_time_ns() - began_ns) / 1e9, watched.now_s - began_s
+        watched.close()
+    by_query = {stream.query: stream for stream in streams}
+    found = [
+        (emitted - deadline <= _AGENT_LIMIT_S * 1e6, _records_of(by_query[query], deadline))
+        for query, epochs in rows.items()
+        for row in epochs
+        for deadline, *_, emitted in row["w"]
+    ]
+    every = [row for epochs in rows.values() for row in epochs]
+    return AgentRun(
+        windows=len(found),
+        windows_share=statistics.mean(in_time for in_time, _ in found),
+        records_share=sum(records for in_time, records in found if in_time) / sum(records for _, records in found),
+        overflow=sum(row["o"] for row in every) / sum(row["n"] for row in every),
+        cores=used_s / lasted_s,
+        operators=sum(row["u"] for row in every) / lasted_s,
+    )
+
+
+def _records_of(stream: StreamRecording, deadline_us: int) -> int:
+    """Records of the window that ends then."""
+    ends_us = np.array([deadline_us - stream.period_s * 1_000_000, deadline_us]) - BEGIN_US
+    first, after = np.searchsorted(stream.records_us, ends_us).tolist()
+    return int(after - first)
+
+
 _PARTS: dict[str, Callable[[bool], bool]] = {
     "reducer": lambda quick: reducer(1, 10.0) if quick else reducer(3, 20.0),
     "units": lambda quick: units(1, 4.0) if quick else units(3, 20.0),
+    "agent": lambda quick: agent(1, 18) if quick else agent(3, 32),
     "cost": lambda quick: cost(2, (1_000, 5_000)) if quick else cost(3, (1_000, 5_000, 20_000)),
 }
 

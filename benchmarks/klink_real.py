@@ -191,7 +191,13 @@ class WindowAgent:
     """A runtime that processes everything it has time for, its spool, and files in place of a console."""
 
     def __init__(
-        self, folder: Path, found: Sequence[StreamRecording], policy: str, cores: float, epoch_s: float
+        self,
+        folder: Path,
+        found: Sequence[StreamRecording],
+        policy: str,
+        cores: float,
+        epoch_s: float,
+        constraint_s: float | None = None,
     ) -> None:
         self._frames = folder / "frames"
         self._kept: dict[str, list[Any]] = {recording.query: [] for recording in found}
@@ -199,7 +205,12 @@ class WindowAgent:
         self._clock, self._spool = OwnClock(), Spool(folder / "spool", _SPOOL_BYTES)
         sources = {recording.query: ReplayedSource(recording, number) for number, recording in enumerate(found)}
         queries = tuple(
-            RuntimeQuery(recording.query, recording.pipeline(), settings=AdaptationSettings(method="all-src"))
+            RuntimeQuery(
+                recording.query,
+                recording.pipeline(),
+                settings=AdaptationSettings(method="all-src"),
+                latency_constraint_s=constraint_s,
+            )
             for recording in found
         )
         config = RuntimeConfig(

@@ -60,6 +60,9 @@ class RuntimeQuery:
     settings: AdaptationSettings = field(default_factory=AdaptationSettings)
     refined: Any = None  #: a refined configuration, judged when the next epoch begins
     weight: float = 1.0
+    latency_constraint_s: float | None = None  #: from a window's end, or a record's arrival, to the result
+    priority: int = 0  #: a step doubles what a record in time is worth beside those of other queries
+    shed_late: bool = False  #: whether records may be lost that are late wherever they are processed
 
 
 @dataclass(frozen=True)
@@ -76,4 +79,5 @@ class RuntimeConfig:
     checkpoint_share: float = 0.1  #: bytes of copies of open windows, over those of all else that a query sends
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     refined_schedule: Any = None  #: a refined schedule, judged when the next epoch begins
+    stream_delay_s: float = 4.0  #: from leaving here until a result is out: trigger and batch of the stream processor
     forwards: bool = False  #: a relay continues the queries, and gets the delays of their watermarks

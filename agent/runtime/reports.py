@@ -39,7 +39,7 @@ def epoch_row(seen: EpochObservation, counts: Sequence[OperatorCounts], version:
 
     `e` epoch (microseconds since 1970), `p` load factors, `n` records, `bi` their bytes, `bs` bytes sent, `o` records
     overflowing; CPU seconds `u` used, `b` that could have been used, `i` idle; `v` version of the refined configuration
-    in force.
+    in force; `sl` of those overflowing, records that were late everywhere and shed.
     """
     return {
         "e": seen.epoch_us,
@@ -52,6 +52,7 @@ def epoch_row(seen: EpochObservation, counts: Sequence[OperatorCounts], version:
         "b": round(seen.budget_s, DECIMALS),
         "i": round(seen.idle_s, DECIMALS),
         "v": version,
+        "sl": sum(count.records_shed for count in counts),
     }
 
 
@@ -190,7 +191,7 @@ def counter_rows(report: QueryEpochReport, config_version: int, epoch_us: int) -
             **asdict(counts),
             "load_factor": stage.proxy.load_factor,
             "config_version": config_version,
-            "records_shed": report.shed if k == 0 else 0,
+            "records_shed": counts.records_shed + (report.shed if k == 0 else 0),
             "granted_cpu_ns": int(report.granted_ns),
             "used_cpu_ns": report.used_ns,
             "idle_ns": report.idle_ns,

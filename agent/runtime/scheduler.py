@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 from typing import Any
 
 from agent.runtime.clock import Clock
+from agent.runtime.deadlines import records_to_drop
 from agent.runtime.downstream import Costs
 from agent.runtime.interface import RuntimeConfig
 from agent.runtime.query.control_proxy import OperatorStage, run_length
@@ -14,6 +16,7 @@ from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import RecordQueue
 from agent.runtime.query.refined_config import NewestAccepted, RefinedScheduleState
 from agent.runtime.session import QuerySession
+from engine.jarvis.fairness import max_min
 from engine.klink.memory import MemoryMode, pick_for_memory
 from engine.klink.policies import QueryView, make_policy
 from engine.klink.settings import ScheduleSettings
@@ -23,6 +26,8 @@ __all__ = ["Saturation", "Scheduler"]
 
 USED_UP_SHARE = 0.95  # of what operators could have had
 MUCH_SHARE = 0.05  # of what operators could have had: work that is left and counts
+FORGETTING = 0.9  # of how long closing an epoch took, with each query's
+MIN_CORES = 1e-4  # that queries with a constraint are taken to have; with less, all of their records go on
 EPOCHS = 3  # alike, before it is one or the other
 log = logging.getLogger(__name__)
 _WORDS = {
@@ -69,6 +74,10 @@ class Scheduler:
         self._sessions: dict[tuple[str, str], QuerySession] = {}
         self._queues: list[RecordQueue] = []  # of all their operators
         self._saturation = Saturation()
+        self._given_up_ns = 0.0  # CPU time of records that were given up for their deadlines in this epoch
+        self._timed_share = self._timed_cores = 0.0  # of operators' time, what queries with a constraint may have
+        self._epoch_us, self._ends_us = 1, 0  # of the epoch under way
+        self._closing_us = 0  # time from an epoch's end until what leaves with it is out, of late
         self._running: QuerySession | None = None
         self._until_ns = 0  # end of the cycle
         self._views: dict[QuerySession, QueryView] = {}
@@ -99,10 +108,11 @@ class Scheduler:
         self._sessions, self._began_ns, self.fault = sessions, self._clock.monotonic_ns(), ""
         self._queues = [stage.proxy.queue for pipeline in pipelines.values() for stage in pipeline.stages]
         self._memory_counts()  # records that overflowed since the last pick may have ended it
-        epoch_us = int(config.epoch_s * 1e6)
-        ends_us = self._now_us() + epoch_us
+        self._epoch_us = epoch_us = int(config.epoch_s * 1e6)
+        self._ends_us = ends_us = self._now_us() + epoch_us
         for session in sessions.values():
             session.learn(settings, epoch_us, ends_us)
+            session.deadlines.begin(ends_us, epoch_us, config.stream_delay_s, self._closing_us)
             session.downstream_cost_s = self.downstream.get((session.pipeline.query, session.pipeline.plan), 0.0)
         changed, self.refined_state.changed = self.refined_state.changed, False
         return changed
@@ -126,7 +136,20 @@ class Scheduler:
 
     def epoch_over(self, used_ns: float, free_ns: float) -> None:
         """Take in the CPU time used of the time granted; the backlog has not overflowed yet."""
-        self._saturation.epoch(used_ns, free_ns, sum(session.pipeline.work_ns() for session in self._sessions.values()))
+        left_ns = sum(session.pipeline.work_ns() for session in self._sessions.values())
+        self._saturation.epoch(used_ns, free_ns, left_ns + self._given_up_ns)
+        self._given_up_ns = 0.0
+        self._share_time(free_ns)
+
+    def _share_time(self, free_ns: float) -> None:
+        """Split operators' time between queries with a constraint and the others: max-min, by their weights."""
+        sessions = list(self._sessions.values())
+        demands = [inf if session.deadlines.can_hold else session.pipeline.demand_ns for session in sessions]
+        shares = max_min(free_ns, demands, [session.pipeline.config.weight for session in sessions])
+        timed_ns = sum(share for share, session in zip(shares, sessions, strict=True) if session.deadlines.can_hold)
+        cores = timed_ns / (self._epoch_us * 1e3)
+        self._timed_share = timed_ns / free_ns if free_ns > 0 else 1.0
+        self._timed_cores = (self._timed_cores + cores) / 2 if self._timed_cores else cores
 
     # Running
 
@@ -145,6 +168,8 @@ class Scheduler:
         self._views.clear()
         for session in self._sessions.values():
             session.look(now_us)
+        if self._saturation.active:
+            self._give_up_late(now_us)
         ready = {session: None for session in self._sessions.values() if session.pipeline.ready(last=last)}
         while ready and (left := left_ns()) > 0:
             session = self._turn(ready)
@@ -155,6 +180,29 @@ class Scheduler:
                 self._running = None
             else:
                 self._work(session, stage, records)
+
+    def _give_up_late(self, now_us: int) -> None:
+        """Under overload, send on at once what cannot be processed here in time, so that the rest can."""
+        try:
+            sessions = [session for session in self._sessions.values() if session.deadlines.can_hold]
+            waiting = {session: session.waiting_records() for session in sessions if session.pipeline.stages}
+            waiting = {session: records for session, records in waiting.items() if records.dues}
+            if not waiting:
+                return
+            drops = records_to_drop(
+                list(waiting.values()),
+                now_us=now_us,
+                ends_us=self._ends_us,
+                epoch_us=self._epoch_us,
+                begun_s=sum(session.begun_s() for session in waiting),
+                cores=max(self._timed_cores, MIN_CORES),
+            )
+        except Exception as error:
+            self._failed("deadlines are not looked at", error)
+            return
+        for (session, records), count in zip(waiting.items(), drops, strict=True):
+            session.deadlines.give_up(count)
+            self._given_up_ns += count * records.cost_s * 1e9
 
     def _work(self, session: QuerySession, stage: OperatorStage, records: int) -> None:
         begin_ns = self._clock.monotonic_ns()
@@ -202,12 +250,24 @@ class Scheduler:
             return starving
         if len(sessions) == 1 and self.settings.policy != "round-robin":
             return sessions[0]
+        if self._saturation.active and not memory:
+            timed = [session for session in sessions if session.deadlines.can_hold]
+            others = [session for session in sessions if not session.deadlines.can_hold]
+            if timed and (not others or self._is_timed_next()):
+                return min(timed, key=lambda session: (session.deadlines.first_us, session.pipeline.query))
+            sessions = others or sessions
         views = [self._view(session) for session in sessions]
         if memory:
             index = pick_for_memory(views, self.settings.cycle_ms, now_ms)
         else:
             index = self._policy.pick(views, now_ms, self._saturation.active)
         return sessions[index or 0]
+
+    def _is_timed_next(self) -> bool:
+        """Whether queries with a constraint have used less of this epoch's operators' time than their share."""
+        used_ns = {session: session.pipeline.used_ns for session in self._sessions.values()}
+        timed_ns = sum(used for session, used in used_ns.items() if session.deadlines.can_hold)
+        return timed_ns <= self._timed_share * sum(used_ns.values())
 
     def _memory_counts(self) -> bool:
         """Whether too many bytes wait, now."""
@@ -238,6 +298,8 @@ class Scheduler:
         force, and rows of `agent.wire.SWEEPS`.
         """
         session, sweeps = self._sessions[pipeline.query, pipeline.plan], pipeline.take_sweeps(emitted_us)
+        took_us = min(max(emitted_us - self._ends_us, 0), self._epoch_us)
+        self._closing_us = max(took_us, int(FORGETTING * self._closing_us))
         try:
             swept = session.sweep_rows(sweeps, epoch_us, version)
             held = self.refined_state.in_force.version if self.refined_state.in_force is not None else None
@@ -289,6 +351,8 @@ class Scheduler:
             return (
                 f"{self._waiting_bytes():,} bytes wait, {self.settings.memory_bytes:,} may: what frees most goes first"
             )
+        if self.mode == "saturated" and any(session.deadlines.can_hold for session in self._sessions.values()):
+            return "more work than CPU time: as many records as possible by their deadlines, the others sent on at once"
         if self.settings.policy == "klink" and self.mode == "saturated":
             return "more work than CPU time: short windows first, none much later than all"
         return _WORDS[self.settings.policy]

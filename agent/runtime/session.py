@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from agent.runtime.deadlines import QueryDeadlines, WaitingRecords
 from agent.runtime.query.pipeline import LocalPipeline
 from agent.runtime.query.record_queue import WindowSweep
 from agent.runtime.stream_tracker import StreamTracker, sweep_prior
@@ -72,6 +73,7 @@ class QuerySession:
         if pipeline.period_us is not None:
             stream = pipeline.config.pipeline.source.id
             self.tracker = StreamTracker(stream, pipeline.period_us, settings, self._prior(stream))
+        self.deadlines = QueryDeadlines(pipeline, self.tracker)
 
     def learn(self, settings: ScheduleSettings, epoch_us: int, ends_us: int) -> None:
         """Begin an epoch of this length and end; settings, or statistics learned elsewhere, may have changed."""
@@ -126,6 +128,24 @@ class QuerySession:
             ran_ms=float("-inf") if self.ran_us is None else self.ran_us / 1e3,
             expires_ms=self._expires_ms(arrived_us),
         )
+
+    def waiting_records(self) -> WaitingRecords:
+        """Records at the first operator, by when they have to leave."""
+        return WaitingRecords(
+            self.deadlines.waiting(),
+            self._here_ms()[0] / 1e3,
+            self.deadlines.weight,
+            self.deadlines.constraint_s or 0.0,
+        )
+
+    def begun_s(self) -> float:
+        """CPU time of the records that wait behind the first operator."""
+        return sum(count * ms for count, ms in zip(self.pipeline.queued[1:], self._here_ms()[1:], strict=True)) / 1e3
+
+    def _here_ms(self) -> list[float]:
+        """CPU time of a record that waits for each operator, through all that follow here."""
+        cost_ms, here, _ = self._path()
+        return self._through_ms(cost_ms, here)
 
     def _due_ms(self, pending_ms: float | None) -> float | None:
         """The deadline by the clock; where its watermark was here before, that is when it is due."""
@@ -245,6 +265,7 @@ class QuerySession:
             "x": [_us(forecast.mean_ms), _us(forecast.least_ms), _us(forecast.most_ms)] if forecast else None,
             "w": [[row[name] for name in names] for row in swept[-MAX_TOLD:]],
             "t": self.spans.take(began_ns),
+            **self.deadlines.row(swept, now_us),
         }
 
 

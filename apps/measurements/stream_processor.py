@@ -13,12 +13,12 @@ from django.utils import timezone
 from apps.measurements.models import StreamStretch, StreamWork
 from apps.microbatch.choices import SparkQueryOrigin
 from apps.microbatch.models import MicroBatch
+from apps.telemetry.configs import ASSUMED_TRIGGER_S
 from apps.telemetry.selectors import stream_state
 from engine.measurement.microbatch import StageTiming
 from engine.rollouts.epochs import EPOCH_S
 
 __all__ = [
-    "ASSUMED_TRIGGER_S",
     "CATCH_UP",
     "MAX_TRIGGERS",
     "STRETCHES_KEPT",
@@ -106,8 +106,6 @@ def _until_steady(last: StreamStretch | None, since: datetime | None, now: datet
     begins_at = last.ends_at if last else since or now
     StreamStretch.objects.create(work=work, ready_since=None, begins_at=begins_at, ends_at=max(begins_at, now))
 
-
-ASSUMED_TRIGGER_S = 2.0  # what SLUICE_STREAM_TRIGGER_S is unless it is set
 
 _RECENT = 30  # batches; five minutes at one every ten seconds
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
@@ -13,15 +14,19 @@ from django.dispatch import Signal
 from apps.core.errors import Fault
 from apps.queries.choices import QueryState
 from apps.telemetry.choices import AgentKind, LiveState
+from apps.telemetry.ingest.streams import stream_state
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan, TelemetrySource
 from apps.telemetry.push import push
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EPOCH_S
 
 __all__ = [
+    "ASSUMED_TRIGGER_S",
+    "DEADLINES",
     "FIXED",
     "agent_config",
     "config_acknowledged",
+    "config_without_deadlines",
     "configs_renew",
     "fixed_settings",
     "live_served",
@@ -35,6 +40,8 @@ __all__ = [
 
 
 FIXED = "fixed"
+ASSUMED_TRIGGER_S = 2.0  #: what SLUICE_STREAM_TRIGGER_S is unless it is set
+_MAX_TRIGGER_S = 600.0  # that the stream processor's settings allow
 Refiner = Callable[[Assignment], Mapping[str, Any] | None]
 Scheduler = Callable[[Agent], Mapping[str, Any] | None]
 
@@ -106,9 +113,25 @@ def live_served() -> QuerySet[LiveQuery]:
     return LiveQuery.objects.exclude(state=LiveState.STOPPED).filter(query__state=QueryState.RUNNING)
 
 
+class _StreamDelay:
+    """Time from an agent to a result, looked up once where it is asked for."""
+
+    @cached_property
+    def seconds(self) -> float:
+        """The stream processor's trigger, and a batch, which takes as long at the most where it keeps up."""
+        trigger_s = stream_state().get("trigger_s")
+        if not isinstance(trigger_s, (int, float)) or not 0 < trigger_s <= _MAX_TRIGGER_S:
+            trigger_s = ASSUMED_TRIGGER_S
+        return 2.0 * trigger_s
+
+
 def agent_config(agent: Agent) -> dict[str, Any]:
     """The configuration of an agent (`agent/config.py` defines it). Its version grows when its content changes."""
-    content = _content(agent)
+    return _renewed(agent, _StreamDelay())
+
+
+def _renewed(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
+    content = _content(agent, delay)
     digest = _digest(content)
     if digest != agent.config_digest:
         # of two that see the change at once, one counts
@@ -119,6 +142,17 @@ def agent_config(agent: Agent) -> dict[str, Any]:
     return {"version": agent.config_version, **content}
 
 
+#: Fields that agents of earlier releases refuse; those that know them ask for them by this name.
+DEADLINES = "deadlines"
+_OF_QUERIES = ("latency_constraint_s", "priority", "shed_late")
+
+
+def config_without_deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as agents know it that decide nothing by deadlines."""
+    queries = [{name: value for name, value in query.items() if name not in _OF_QUERIES} for query in config["queries"]]
+    return {name: value for name, value in config.items() if name != "stream_delay_s"} | {"queries": queries}
+
+
 def configs_renew(agents: Iterable[Any]) -> None:
     """Bring the versions of these agents' configurations up to date, and those of the relays above them.
 
@@ -126,14 +160,16 @@ def configs_renew(agents: Iterable[Any]) -> None:
     """
     ids = set(agents)
     above = Agent.objects.filter(children__in=ids).values("pk")  # a relay waits for what runs below it
+    delay = _StreamDelay()
     for agent in Agent.objects.filter(Q(pk__in=ids) | Q(pk__in=above)).select_related("cluster", "parent"):
-        agent_config(agent)
+        _renewed(agent, delay)
 
 
-def _content(agent: Agent) -> dict[str, Any]:
+def _content(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
     relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
     parts = _parts([agent.pk]) if agent.enabled and relay is None else []  # a relay does nothing else
     schedule = schedule_of(agent) if parts else None
+    timed = any(part.live.query.objective_bound_s for part in parts)
     return {
         "agent": str(agent.pk),
         "cluster": agent.cluster.slug,
@@ -147,6 +183,7 @@ def _content(agent: Agent) -> dict[str, Any]:
         "relay": relay,
         "parent": {"url": _address_of(agent.parent)} if _is_below(agent) else None,
         **({"refined_schedule": schedule} if schedule else {}),  # agents that know of none are told of none
+        **({"stream_delay_s": delay.seconds} if timed else {}),
     }
 
 
@@ -179,6 +216,19 @@ def _query(part: Assignment) -> dict[str, Any]:
         "settings": part.settings,
         "refined": refined_of(part),
         "weight": part.weight,
+        **_deadline(live),
+    }
+
+
+def _deadline(live: LiveQuery) -> dict[str, Any]:
+    """The query's objective as a latency constraint; nothing where it has none."""
+    query = live.query
+    if not query.objective_bound_s:
+        return {}
+    return {
+        "latency_constraint_s": query.objective_bound_s,
+        "priority": query.priority,
+        "shed_late": live.shed_late,
     }
 
 

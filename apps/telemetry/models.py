@@ -179,6 +179,10 @@ class LiveQuery(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(86_400)],
         help_text="An agent silent for longer no longer holds the watermark back.",
     )
+    shed_late = models.BooleanField(
+        default=False,
+        help_text="Under overload, agents lose records that are late wherever they are processed; else they are sent.",
+    )
     started_at = models.DateTimeField(default=timezone.now)
     stopped_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField(auto_now=True)

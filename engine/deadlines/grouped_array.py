@@ -39,8 +39,8 @@ class GroupedSchedule:
     >>> schedule.release([1.0, 1.0, 1.0, 2.0], [0, 1, 1, 1])
     >>> schedule.sweep(0.0)  # 1.25 s of work are due after one second
     1
-    >>> schedule.kept([1.0, 2.0], [1, 1]).tolist()
-    [1, 1]
+    >>> schedule.by_level()
+    [1, 2]
     """
 
     def __init__(self, unit_s: float, costs_s: Sequence[float], weights: Sequence[float] | None = None) -> None:
@@ -106,13 +106,10 @@ class GroupedSchedule:
         self._counts[filled] = np.array([place.counts for place in places], np.int64).T
         return sum(place.dropped for place in places)
 
-    def kept(self, deadlines_s: Any, levels: Any) -> NDArray[np.int64]:
-        """Number of tasks that wait with each of these deadlines, as rounded, and levels."""
-        rows = self._buckets(deadlines_s) - self._base
-        inside = (rows >= 0) & (rows < len(self._counts))
-        found = np.zeros(len(rows), np.int64)
-        found[inside] = self._counts[rows[inside], np.asarray(levels)[inside]]
-        return found
+    def by_level(self) -> list[int]:
+        """Number of tasks that wait, by level."""
+        counts: list[int] = self._counts.sum(axis=0).tolist()
+        return counts
 
     def serve(self, now_s: float, until_s: float) -> tuple[float, int]:
         """Take tasks in order of deadline, the cheapest first, until one ends at `until_s` or later.

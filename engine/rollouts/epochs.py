@@ -79,3 +79,6 @@ class EpochRow:
     sweeps: tuple[Sweep, ...] = ()  #: windows that were swept in it
     spans: tuple[tuple[float, float], ...] = ()  #: when it ran: milliseconds since the epoch began, and how many
     schedule_version: int | None = None  #: of the refined schedule of the agent in force
+    timed: int = 0  #: windows, or records of a query without windows, that left and have a latency constraint
+    in_time: int = 0  #: of these, those that could keep it
+    shed_late: int = 0  #: of the overflow, records that were late everywhere and lost, where the query allows that

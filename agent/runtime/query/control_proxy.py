@@ -35,6 +35,7 @@ class OperatorCounts:
     bytes_drained: int = 0
     cpu_ns: int = 0
     groups_out: int = 0
+    records_shed: int = 0  #: of those that overflowed, lost on purpose
 
 
 class ControlProxy:
@@ -46,7 +47,7 @@ class ControlProxy:
     Notes
     -----
     At every epoch's end ``in + queued before = processed + drained + overflow + queued``. Records that are given up
-    are overflow: they go on to the stream processor, unprocessed.
+    are overflow: they go on to the stream processor, unprocessed. So are those that are shed, which nobody processes.
     """
 
     def __init__(self, load_factor: float, period_us: int | None = None) -> None:
@@ -88,6 +89,13 @@ class ControlProxy:
         """The first of those that wait go on unprocessed."""
         if records:
             self.refuse(self.queue.take(records).table)
+
+    def shed(self, records: int) -> None:
+        """The first of those that wait are lost."""
+        if records:
+            self.queue.take(records)
+            self.counts.records_overflow += records
+            self.counts.records_shed += records
 
     def end_epoch(self) -> tuple[list[pa.Table], OperatorCounts]:
         """Records to send to this operator's other half, and the epoch's counters."""

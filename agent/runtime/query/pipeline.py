@@ -76,6 +76,7 @@ class LocalPipeline:
         self._others: list[pa.Table] = []  # of the stream that is joined
         self._streams_us = dict.fromkeys(pipeline.streams, 0)
         self.used_ns = 0
+        self._leaving: list[tuple[int, int]] = []  # arrivals of records that leave with this epoch, where they count
         self.fault = ""
 
     def update(self, config: RuntimeQuery, now_us: int) -> None:
@@ -109,7 +110,9 @@ class LocalPipeline:
 
     def feed(self, table: pa.Table, now_us: int = 0, least_us: int = 0) -> None:
         """Records of the source come, none of an earlier event time."""
+        before = self.waiting()
         self._hand_on(table, 0, now_us, least_us)
+        self._note_leaving([(now_us, table.num_rows - (self.waiting() - before))])
 
     def pass_by(self, table: pa.Table) -> None:
         """Records of the stream that is joined come: the columns that are needed of them go on."""
@@ -195,6 +198,32 @@ class LocalPipeline:
         arrivals_us = (stage.proxy.queue.arrived_us for stage in self.stages)
         return min((arrived_us for arrived_us in arrivals_us if arrived_us is not None), default=None)
 
+    def waiting_groups(self) -> list[tuple[int, int, int]]:
+        """Records queued at the first operator, as they came: (arrival, end of the window that needs them, records).
+
+        That is the window that the next mark behind them sweeps, whatever their own is; 0 without windows.
+        """
+        period_us, before_us = self.period_us, self.watermark_us
+        groups: list[tuple[int, int, int]] = []
+        swept = 0  # groups with a mark behind them that sweeps
+        for item in self.queue_items():
+            if isinstance(item, QueuedRecords):
+                groups.append((item.arrived_us, self._window_us(item.least_us), item.records))
+                continue
+            if period_us is not None and before_us:
+                ends_us = (before_us // period_us + 1) * period_us
+                if ends_us <= item.watermark_us:
+                    groups[swept:] = [(arrived_us, ends_us, records) for arrived_us, _, records in groups[swept:]]
+                    swept = len(groups)
+            before_us = item.watermark_us
+        return groups
+
+    def _window_us(self, event_us: int) -> int:
+        """End of the first window of a record that is not swept yet."""
+        if self.period_us is None:
+            return 0
+        return max((event_us // self.period_us + 1) * self.period_us, self.deadline_us or 0)
+
     @property
     def stimulus_us(self) -> int | None:
         """Event time of the earliest record that waits."""
@@ -224,6 +253,8 @@ class LocalPipeline:
 
     def work(self, stage: OperatorStage, records: int) -> None:
         """Run one operator on some of its records; those it fails at go on unprocessed."""
+        if stage is self.stages[0]:
+            self._note_leaving(stage.proxy.queue.arrivals(records))
         taken = stage.proxy.queue.take(records)
         self._run(stage, taken)
         self._release(self.stages.index(stage))
@@ -274,7 +305,27 @@ class LocalPipeline:
         """Those that have waited longest go on unprocessed."""
         self._overflow(0, self.stages[0].proxy.queue.first)
 
+    def give_up(self, records: int, shed: int) -> None:
+        """The first records that wait are not processed here: `shed` of them are lost, the others go on."""
+        if shed:
+            self._note_leaving(self.stages[0].proxy.queue.arrivals(shed))
+            self.stages[0].proxy.shed(shed)
+        self._overflow(0, records - shed)
+
+    def take_leaving(self) -> list[tuple[int, int]]:
+        """Arrivals of records that left since the last call: (time, records); of a query with a constraint and without
+        windows.
+        """
+        leaving, self._leaving = self._leaving, []
+        return leaving
+
+    def _note_leaving(self, arrivals: Sequence[tuple[int, int]]) -> None:
+        if self.config.latency_constraint_s is not None and self.period_us is None:
+            self._leaving += arrivals
+
     def _overflow(self, k: int, records: int) -> None:
+        if k == 0:
+            self._note_leaving(self.stages[0].proxy.queue.arrivals(records))
         self.stages[k].proxy.overflow(records)
         self._release(k)
 

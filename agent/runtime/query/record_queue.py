@@ -194,6 +194,17 @@ class RecordQueue:
             records += item.records if isinstance(item, QueuedRecords) else 0
         return records
 
+    def arrivals(self, most: int) -> list[tuple[int, int]]:
+        """When the first `most` records came: (time, records)."""
+        found: list[tuple[int, int]] = []
+        for item in self._items:
+            if most <= 0:
+                break
+            if isinstance(item, QueuedRecords):
+                found.append((item.arrived_us, min(item.records, most)))
+                most -= item.records
+        return found
+
     def before(self, watermark_us: int) -> tuple[QueuedMark, int] | None:
         """The first mark that has come so far, and how many records wait before it; None where there is none."""
         records = 0

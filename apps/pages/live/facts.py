@@ -33,20 +33,24 @@ from apps.results.selectors import (
     result_latest,
     results_recent,
 )
+from apps.rollouts.schedule.queries import MIN_IN_TIME, window_period_s
 from apps.telemetry.choices import LiveState
+from apps.telemetry.ingest.epochs import recorded_epochs
 from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.ui.marks import Mark
-from apps.ui.numbers import Quantity, count, seconds
+from apps.ui.numbers import Quantity, count, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.tables import Column, Table
 from apps.ui.times import ago
+from engine.rollouts.epochs import EpochRow
 from engine.words import counted
 
 __all__ = ["LiveView", "live_stats", "results_table"]
 
 
 _WINDOWS = 60  # behind the pictures
+_EPOCHS_S = 300.0  # of epochs behind what left on time
 _MAX_ALERTS, _MAX_ENDED = 8, 3  # listed: what has ended makes room for the results below
 _UPWARDS = Q(rule__comparison__in=[Comparison.ABOVE, Comparison.AT_LEAST])
 #: Alerts by how far their value is beyond the threshold, the farthest first.
@@ -143,6 +147,14 @@ class LiveView:
         """Agents without an assignment."""
         taken = {assigned.part.agent_id for assigned in self.assigned}
         return [agent for agent in self.agents if agent.pk not in taken]
+
+    @cached_property
+    def epochs(self) -> list[EpochRow]:
+        """Epochs of the query at its agents in the last minutes."""
+        if self.live is None:
+            return []
+        recorded = recorded_epochs([assigned.part.agent for assigned in self.assigned], timezone.now(), _EPOCHS_S)
+        return [row for by_query in recorded.values() for row in by_query.get(self.live.key, ())]
 
     # -- results
     @cached_property
@@ -257,8 +269,9 @@ class LiveView:
 
 
 def live_stats(view: LiveView) -> list[Stat]:
-    """Newest result, latency, watermark, late records, alerts."""
-    return [_results(view), _latency(view), _watermark(view), _late(view), _alerting(view)]
+    """Newest result, latency, what left agents on time, watermark, late records, alerts."""
+    timed = [_on_time(view)] if view.query.objective_bound_s else []
+    return [_results(view), _latency(view), *timed, _watermark(view), _late(view), _alerting(view)]
 
 
 def _results(view: LiveView) -> Stat:
@@ -279,6 +292,17 @@ def _latency(view: LiveView) -> Stat:
     tone = "bad" if bound and middle > bound else "watch" if bound and worst > bound else ""
     note = f"worst of {counted(len(latencies), 'window')} {seconds(worst)}"
     return Stat("Latency", seconds(middle), f"{note}, objective {seconds(bound)}" if bound else note, tone)
+
+
+def _on_time(view: LiveView) -> Stat:
+    timed, in_time = (sum(getattr(row, name) for row in view.epochs) for name in ("timed", "in_time"))
+    if not timed:
+        return Stat("Left on time", Quantity("\N{EN DASH}"), "no agent has reported it yet")
+    shed, bound = sum(row.shed_late for row in view.epochs), seconds(view.query.objective_bound_s)
+    words = counted(timed, "record" if window_period_s(view.live.pipeline) is None else "window")
+    note = f"of {words} at agents, for the objective of {bound}"
+    note = f"{note}; {counted(shed, 'record')} shed as late everywhere" if shed else note
+    return Stat("Left on time", percent(in_time / timed), note, "watch" if in_time < MIN_IN_TIME * timed else "")
 
 
 def _watermark(view: LiveView) -> Stat:

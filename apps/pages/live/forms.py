@@ -38,6 +38,11 @@ class StartForm(forms.Form):
         initial=900,
         help_text="In event time. Late records within it lead to another revision of the result.",
     )
+    shed_late = forms.BooleanField(
+        label="Lose records that are late everywhere",
+        required=False,
+        help_text="Under overload only, and only with an objective. Otherwise they are sent to the stream processor.",
+    )
 
     def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -15,10 +15,11 @@ from apps.telemetry.models import Agent, Assignment
 from engine.klink.settings import ScheduleSettings
 from engine.rollouts.epochs import EpochRow, Sweep, WatermarkForecast
 
-__all__ = ["ScheduledQuery", "memory_of", "scheduled_queries", "tail_latency_s", "window_period_s"]
+__all__ = ["MIN_IN_TIME", "ScheduledQuery", "memory_of", "scheduled_queries", "tail_latency_s", "window_period_s"]
 
 
 _TAIL = 0.99
+MIN_IN_TIME = 0.95  #: share of what left in time, below which it is marked
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,25 @@ class ScheduledQuery:
     def latency_p99_s(self) -> float | None:
         """99 % quantile of window latency; the longest of fewer than a hundred."""
         return tail_latency_s([sweep.latency_s for sweep in self.sweeps])
+
+    @property
+    def timed(self) -> int:
+        """Windows, or records of a query without windows, that left and have a latency constraint."""
+        return sum(row.timed for row in self.rows)
+
+    @property
+    def in_time(self) -> int:
+        """Of these, those that could keep it."""
+        return sum(row.in_time for row in self.rows)
+
+    @property
+    def in_time_share(self) -> float | None:
+        return self.in_time / self.timed if self.timed else None
+
+    @property
+    def shed_late(self) -> int:
+        """Records that were late everywhere and lost."""
+        return sum(row.shed_late for row in self.rows)
 
     def ran_s(self, since_us: float) -> float:
         """Seconds on the core in epochs that began since then."""

@@ -236,6 +236,10 @@ def _query(line: ScheduledQuery) -> dict[str, Any]:
         "deadline_us": line.deadline_us,
         "expected": line.expected._asdict() if line.expected else None,
         "overflow": sum(row.overflow for row in line.rows),
+        "timed": line.timed,
+        "in_time": line.in_time,
+        "in_time_share": line.in_time_share,
+        "shed_late": line.shed_late,
         "late": line.late,
         **_windows([line]),
     }

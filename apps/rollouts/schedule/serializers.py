@@ -59,6 +59,12 @@ class _ScheduledQuerySerializer(_SweptWindowsSerializer):
     deadline_us = serializers.IntegerField(allow_null=True, help_text="Of the next window.")
     expected = _ForecastSerializer(allow_null=True, help_text="When its watermark is expected.")
     overflow = serializers.IntegerField(help_text="Records that were sent on unprocessed.")
+    timed = serializers.IntegerField(
+        help_text="Windows that left, or records of a query without windows; 0 without an objective."
+    )
+    in_time = serializers.IntegerField(help_text="Of these, those early enough for the query's objective.")
+    in_time_share = serializers.FloatField(allow_null=True)
+    shed_late = serializers.IntegerField(help_text="Records that were late everywhere, and lost.")
     late = serializers.CharField(help_text="Why no watermark closes its windows.")
 
 

@@ -128,6 +128,9 @@ _EPOCH: Mapping[str, Callable[[Any], Any]] = {
     "w": _or((), _sweeps),
     "t": _or((), _spans),
     "s": _or_none(_whole),
+    "oc": _or(0, _whole),
+    "ot": _or(0, _whole),
+    "sl": _or(0, _whole),
 }
 _CHANGE: Mapping[str, Callable[[Any], Any]] = {
     "epoch_us": _whole,
@@ -158,7 +161,8 @@ class EpochsField(_RowsField):
     sent, `o` records overflowing, `u` CPU seconds used, `b` to be had and `i` idle, `d` delay in seconds or null, `v`
     refined version or null. Of scheduling, each of which may be missing: `q` records waiting and `qb` their bytes, `l`
     slack in seconds, `x` the next sweeping watermark as expected, `w` windows that were swept, `t` when it ran, `s`
-    version of the agent's refined schedule."""
+    version of the agent's refined schedule. Of latency constraints: `oc` windows or records that were counted, `ot` of
+    these in time, `sl` records that were late everywhere and shed."""
 
     def to_internal_value(self, data: Any) -> list[EpochRow]:
         return [EpochRow(*row.values()) for row in self.read(data, _EPOCH, _MAX_EPOCHS)]

@@ -27,6 +27,12 @@ _SETTINGS = (
 )
 
 
+_SHED = (
+    "Whether agents under overload lose records that are late wherever they are processed; unless given they are sent "
+    "to the stream processor."
+)
+
+
 class PartSerializer(StrictSerializer):
     """An agent's assignment in a live query; fields left out stay as they are."""
 
@@ -55,6 +61,7 @@ class LiveSerializer(StrictSerializer):
     assignments = serializers.SerializerMethodField()
     retain_s = NumberField(required=False)
     idle_after_s = NumberField(required=False)
+    shed_late = serializers.BooleanField(required=False)
     started_at = serializers.DateTimeField(read_only=True)
     stopped_at = serializers.DateTimeField(read_only=True)
 
@@ -83,6 +90,7 @@ class LiveStartSerializer(StrictSerializer):
     settings = serializers.JSONField(required=False, help_text=f"At all of these agents. {_SETTINGS}")
     retain_s = NumberField(required=False)
     idle_after_s = NumberField(required=False)
+    shed_late = serializers.BooleanField(required=False, help_text=_SHED)
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         cluster = values.pop("cluster")
@@ -96,6 +104,7 @@ class LiveUpdateSerializer(StrictSerializer):
 
     retain_s = NumberField(required=False)
     idle_after_s = NumberField(required=False)
+    shed_late = serializers.BooleanField(required=False, help_text=_SHED)
     assignments = PartSerializer(many=True, required=False)
 
 

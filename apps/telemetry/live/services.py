@@ -59,7 +59,7 @@ def live_start(
     settings : mapping, optional
         How each of these agents finds its load factors (`engine.jarvis.settings`); by itself unless given.
     fields
-        `retain_s`, `idle_after_s`.
+        `retain_s`, `idle_after_s`, `shed_late`.
 
     Raises
     ------
@@ -120,11 +120,15 @@ def live_delete(*, live: LiveQuery) -> None:
 
 @transaction.atomic
 def live_update(*, live: LiveQuery, **fields: Any) -> LiveQuery:
-    """Change how long windows take late records (`retain_s`) and agents are waited for (`idle_after_s`)."""
+    """Change how long windows take late records (`retain_s`) and agents are waited for (`idle_after_s`), and whether
+    agents may lose records that are late everywhere (`shed_late`).
+    """
     for name, value in fields.items():
         setattr(live, name, value)
     check_row(live)
     live.save(update_fields=[*fields, "updated_at"])
+    if "shed_late" in fields:
+        configs_renew(live.assignments.values_list("agent", flat=True))
     live_announce(live)
     return live
 
@@ -272,6 +276,7 @@ def _keep_up(live: LiveQuery) -> None:
     """Renew the pipeline for another version or name: frames name a query by cluster and name."""
     named = KnownPlan.objects.filter(query=live.key, digest=live.plan, live=live).exists()
     if named and live.version_id == live.query.running_version_id:
+        configs_renew(live.assignments.values_list("agent", flat=True))  # objective and priority are in them
         return
     faults = live_refresh(live=live)
     if faults:

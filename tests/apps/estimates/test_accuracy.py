@@ -15,10 +15,11 @@ from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
 from apps.estimates.trust import accuracy_summary, evidence_of, trust_of
 from apps.measurements.models import StreamStretch
-from apps.measurements.stream_processor import ASSUMED_TRIGGER_S, timing_now
+from apps.measurements.stream_processor import timing_now
 from apps.microbatch.models import MicroBatch
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
+from apps.telemetry.configs import ASSUMED_TRIGGER_S
 from apps.telemetry.models import LiveQuery
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch

@@ -10,11 +10,12 @@ from rest_framework.test import APIClient
 from agent.config import AgentConfig
 from apps.accounts.services import token_digest
 from apps.core.errors import Malformed
+from apps.queries.definitions import query_update
 from apps.telemetry import configs as telemetry_configs
 from apps.telemetry.agents.services import agent_delete, agent_update
 from apps.telemetry.choices import AgentKind
-from apps.telemetry.configs import agent_config, configs_renew, fixed_settings, refiner, scheduler
-from apps.telemetry.live.services import assignment_set, live_stop
+from apps.telemetry.configs import ASSUMED_TRIGGER_S, agent_config, configs_renew, fixed_settings, refiner, scheduler
+from apps.telemetry.live.services import assignment_set, live_stop, live_update
 from apps.telemetry.models import Agent
 from tests.apps.telemetry.world import client_of, enrolled, live_at, probing
 
@@ -90,6 +91,26 @@ class TestConfig:
         assert (second["version"], second["refined_schedule"]) == (first["version"] + 1, {"version": 1})
         assignment_set(live=live, agent=joined.agent, enabled=False)
         assert "refined_schedule" not in agent_config(Agent.objects.get())  # it runs nothing
+
+    def test_objective_of_a_query_is_the_latency_constraint_of_its_agents(self) -> None:
+        live, (joined,) = live_at(probing(), "a1")
+        query_update(query=live.query, objective=None)
+        plain = agent_config(Agent.objects.get())
+        assert "stream_delay_s" not in plain
+        assert "latency_constraint_s" not in plain["queries"][0]
+        query_update(query=live.query, objective={"statistic": "q0.99", "bound_s": 10.0}, priority=2)
+        live_update(live=live, shed_late=True)
+        changed = Agent.objects.get()
+        assert changed.config_version > plain["version"]
+        address = f"/api/v1/agents/{joined.agent.pk}/config"
+        known = client_of(joined).get(address, headers={"Sluice-Fields": "deadlines"})
+        read = AgentConfig.parse(known.json())
+        (query,) = read.queries
+        assert (query.latency_constraint_s, query.priority, query.shed_late) == (10.0, 2, True)
+        assert read.stream_delay_s == 2 * ASSUMED_TRIGGER_S
+        older = client_of(joined).get(address)  # an agent that would refuse fields that it does not know
+        assert older.json() == {**plain, "version": read.version}
+        assert older["ETag"] != known["ETag"]
 
     def test_source_options_may_differ_by_agent(self) -> None:
         _, (one, two) = live_at(probing(), "a1", "a2")

@@ -105,19 +105,18 @@ def test_grouped_array_keeps_as_many_as_the_best_subset_of_rounded_deadlines() -
         assert len(schedule) <= best.size
 
 
-def test_grouped_array_says_which_tasks_stay() -> None:
+def test_grouped_array_takes_counts_and_says_what_stays_by_level() -> None:
     schedule = GroupedSchedule(0.1, [0.1, 0.3])
     schedule.release([0.3, 0.3, 0.65, 5.0], [0, 1, 1, 0], counts=[2, 1, 1, 7])
-    assert schedule.sweep(0.0) == 1  # one of the dear ones due together with the cheap ones, or the later one
-    assert schedule.kept([0.3, 0.65, 5.0, 9.0, -1.0], [0, 1, 0, 0, 0]).tolist() == [2, 1, 7, 0, 0]
-    assert schedule.kept([0.3], [1]).tolist() == [0]
+    assert schedule.sweep(0.0) == 1  # one of the dear ones
+    assert schedule.by_level() == [9, 1]
 
 
 def test_grouped_array_drops_the_least_weight_for_its_cost() -> None:
     heavy = GroupedSchedule(0.1, [0.25, 0.25], weights=[1.0, 3.0])
     heavy.release([1.0] * 8, [0, 0, 0, 0, 1, 1, 1, 1])
     assert heavy.sweep(0.0) == 4
-    assert heavy.kept([1.0, 1.0], [0, 1]).tolist() == [0, 4]
+    assert heavy.by_level() == [0, 4]
 
 
 def test_what_is_kept_is_served_in_time() -> None:

@@ -13,10 +13,11 @@ from django.utils.safestring import SafeString
 
 from apps.pages.sources.facts import moment_of
 from apps.pages.sources.schedule.charts import clock_of, line_mark
-from apps.rollouts.schedule.queries import ScheduledQuery
+from apps.rollouts.schedule.queries import MIN_IN_TIME, ScheduledQuery
 from apps.ui.marks import icon
 from apps.ui.numbers import MISSING, bytes_size, count, percent, seconds, seconds_range
 from apps.ui.tables import Column, Table
+from engine.words import counted
 
 __all__ = ["schedule_table"]
 
@@ -62,6 +63,9 @@ def _columns(slug: str) -> list[Column]:
                high_first=True, sort=lambda line: line.latency_mean_s, csv=lambda line: line.latency_mean_s),
         Column("p99", "p99", _p99, sort=lambda line: line.latency_p99_s, csv=lambda line: line.latency_p99_s, num=True,
                high_first=True),
+        Column("on-time", "On time", _on_time, sort=lambda line: line.in_time_share,
+               csv=lambda line: line.in_time_share, num=True,
+               css=lambda line: "watch" if (line.in_time_share or 1) < MIN_IN_TIME else ""),
     ]  # fmt: skip
 
 
@@ -128,6 +132,16 @@ def _hits(line: ScheduledQuery) -> Any:
         return MISSING
     text = "{} <small>of {}</small>"
     return format_html(text, percent(line.hit_rate).html, count(len(line.judged)))
+
+
+def _on_time(line: ScheduledQuery) -> Any:
+    if line.in_time_share is None:
+        return MISSING
+    kind = "window" if line.period_s is not None else "record"
+    title = f"{count(line.in_time)} of {counted(line.timed, kind)}"
+    if line.shed_late:
+        title = f"{title}; {counted(line.shed_late, 'record')} shed"
+    return format_html('<span title="{}">{}</span>', title, percent(line.in_time_share).html)
 
 
 def _p99(line: ScheduledQuery) -> Any:

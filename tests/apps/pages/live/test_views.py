@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from apps.queries.models import Query
 from apps.results.models import Alert, AlertRule
 from apps.results.notices import alert_deliveries_send_due
 from apps.telemetry.configs import fixed_settings
+from apps.telemetry.ingest.epochs import epochs_add
 from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.live.pipelines import executable_of
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StaticTable, TelemetrySource
 from engine.dataflow.templates import TEMPLATES
+from engine.rollouts.epochs import EpochRow
 from tests.apps.pages.html import body
 from tests.apps.results.rows import live_query, result
 
@@ -165,6 +169,20 @@ def test_live_tab_shows_new_results(browser: Client, live: LiveQuery, agent: Age
     assert csv[0] == "src,dst,n,rtt"
     only = body(browser.get(f"{LIVE}?q=c")).split('id="t-results"')[1].split("</table>")[0]
     assert ">40<" not in only
+
+
+def test_live_tab_shows_what_left_agents_on_time(browser: Client, live: LiveQuery, agent: Agent) -> None:
+    Assignment.objects.create(live=live, agent=agent)
+    frames_receive([result(live.query, {AB: 10.0}, 0)])
+    assert "no agent has reported it yet" in body(browser.get(LIVE))
+    now_us = int(time.time()) * 1_000_000
+    row = EpochRow(now_us - 5_000_000, (1.0,), 100, 8600, 4000, 9, 0.02, 0.15, 0.1, 0.2, None)
+    later = replace(row, epoch_us=now_us, timed=4, in_time=2, shed_late=9)
+    epochs_add(str(agent.pk), {live.key: [replace(row, timed=4, in_time=4), later]})
+    html = " ".join(body(browser.get(LIVE)).split())
+    assert "Left on time" in html
+    assert "of 8 windows at agents, for the objective of 5" in html
+    assert "9 records shed as late everywhere" in html
 
 
 def test_markup_in_results_is_escaped(browser: Client, live: LiveQuery) -> None:

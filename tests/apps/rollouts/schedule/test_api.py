@@ -41,6 +41,7 @@ def test_schedules_of_a_cluster_are_shown(fleet: Fleet, api: APIClient) -> None:
     assert query["backlog_s"] == pytest.approx(3.3)
     assert one["windows"] == query["windows"] > 0
     assert query["latency_mean_s"] == pytest.approx(0.41, abs=0.02)
+    assert (query["timed"], query["in_time_share"], query["shed_late"]) == (0, None, 0)
     only = api.get(HERE, {"agent": "a2", "last_s": 10}).json()
     assert [row["agent"] for row in only["agents"]] == ["a2"]
     for wrong in ("5", "nan", "inf", "soon"):

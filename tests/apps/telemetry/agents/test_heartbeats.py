@@ -205,7 +205,7 @@ class TestHeartbeat:
     def test_schedule_report_is_kept(self) -> None:
         live, (joined,) = live_at(probing(), "a1")
         e = epoch(1)["e"]
-        told = {"q": 3, "qb": 258, "l": -0.5, "x": [e + 4, e + 2, e + 9], "s": 9}
+        told = {"q": 3, "qb": 258, "l": -0.5, "x": [e + 4, e + 2, e + 9], "s": 9, "oc": 4, "ot": 3, "sl": 1}
         told |= {"w": [[e, None, None, e + 1, e + 2, e + 3]], "t": [[0, 120], [500.5, 20]]}
         row = {"query": live.key, "late": "no record for 90 s", "epochs": [epoch(1, **told), epoch(2)]}
         assert heartbeat(client_of(joined), joined, queries=[row], schedule=SCHEDULE).status_code == 200
@@ -217,6 +217,8 @@ class TestHeartbeat:
         assert (with_it.expected, with_it.spans) == ((e + 4, e + 2, e + 9), ((0.0, 120.0), (500.5, 20.0)))
         assert with_it.sweeps == ((e, None, None, e + 1, e + 2, e + 3),)
         assert (without.queued, without.slack_s, without.sweeps, without.schedule_version) == (0, None, (), None)
+        assert (with_it.timed, with_it.in_time, with_it.shed_late) == (4, 3, 1)
+        assert (without.timed, without.in_time, without.shed_late) == (0, 0, 0)
         assert policy_in_force(joined.agent.cluster) == {str(joined.agent.pk): "klink"}
 
     def test_heartbeat_of_an_older_agent_has_no_schedule(self) -> None:

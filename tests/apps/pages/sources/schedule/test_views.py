@@ -113,12 +113,13 @@ def test_unknown_time_span_falls_back_to_the_default(browser: Client, core: tupl
 def test_schedule_table_shows_the_state_of_each_query(browser: Client, core: tuple[Agent, list[LiveQuery]]) -> None:
     agent, lives = core
     epochs_with(agent, lives[0], delay_s=0.5)
-    epochs_with(agent, lives[1], delay_s=0.9)
+    epochs_with(agent, lives[1], delay_s=0.9, timed=4, in_time=3)
     html = body(browser.get(SCHEDULE))
     probes = cells(html, "probes")
     assert probes[0] == "probes every 10 s"
     assert probes[1:5] == ["In time", "1.4 s", "12", "3.3 s"]
-    assert probes[6:] == ["+0.2 to 0.8 s", "+0.5 s", "100 % of 4", "1 s", "1 s"]
+    assert probes[6:] == ["+0.2 to 0.8 s", "+0.5 s", "100 % of 4", "1 s", "1 s", "–"]
+    assert cells(html, "racks")[-1] == "75 %"
     assert cells(html, "racks")[8] == "0 % of 4", "0.9 s after the end is not within 0.2 to 0.8 s"
     assert "/c/little/queries/probes/live/" in html
     assert "/c/little/sources/agents/edge-1/" in html
