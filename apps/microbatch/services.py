@@ -120,7 +120,7 @@ def settings_apply(*, query: SparkQuery, user: User | None, **settings: Any) -> 
         faults = [Fault(name, f"{name} of the stream processor is fixed while it runs") for name in others]
         raise Impossible(f"{faults[0].message}; allowed: trigger_s.", faults)
     if query.is_own:
-        query.wanted_trigger_s = settings["trigger_s"]
+        query.wanted_trigger_s = round(settings["trigger_s"], 3)  # Spark's triggers are whole milliseconds
         _check(query, [])
     else:
         before = query.setting_values

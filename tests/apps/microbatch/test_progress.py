@@ -228,6 +228,12 @@ def test_own_query_registers_itself_once_and_gets_the_trigger_that_is_wanted(clu
     assert own.trigger_s == 1.0 and own.settings_since == BEGIN + timedelta(seconds=25)
 
 
+def test_trigger_is_wanted_in_whole_milliseconds_as_it_is_reported(cluster: Cluster) -> None:
+    own_progress_ingest(documents=progress_of_run(range(3)), settings={"trigger_s": 2.0})
+    own = settings_apply(query=SparkQuery.objects.get(), user=None, trigger_s=2.248104)
+    assert own.wanted_trigger_s == 2.248
+
+
 def test_trigger_that_progress_names_changes_with_its_batches(query: SparkQuery) -> None:
     def with_trigger(batches: range, interval_ms: int) -> list[dict[str, Any]]:
         return progress_of_run(batches, trigger={"type": "ProcessingTime", "intervalMs": interval_ms})
