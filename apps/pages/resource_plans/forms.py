@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,8 @@ __all__ = [
     "input_specs",
 ]
 
+#: 120,000 may be a hundred and twenty thousand, or 120 to three decimals: it is asked about, not guessed.
+_GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
 _US, _PERCENT, _MEGA = 1e6, 100.0, 1e-6
 _STATISTICS = [("mean", "mean"), ("q0.95", "q0.95"), ("q0.99", "q0.99")]
 _AMOUNT = Number(least=0.0)
@@ -205,6 +208,9 @@ class _InputField(forms.CharField):
         text = super().clean(value)
         if not text:
             return None
+        if _GROUPED.fullmatch(text):
+            plain = text.replace(",", "")
+            raise forms.ValidationError(f"It is {text[:40]}; write {plain[:40]}, or a point before decimals.")
         kind = self.spec.kind
         read = kind.read(as_float(text.replace(",", ".").replace("\u2212", "-")), "", "", [])
         if read is BAD:

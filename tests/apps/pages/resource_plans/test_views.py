@@ -102,6 +102,20 @@ def test_wrong_input_is_told_at_its_fields_all_at_once(browser: Client, cluster:
     assert not ResourcePlan.objects.exists()
 
 
+@pytest.mark.parametrize(("typed", "rate"), [("120,5", 120.5), ("120000", 120_000.0), ("0,125", 0.125)])
+def test_decimals_may_follow_a_comma(browser: Client, cluster: Cluster, typed: str, rate: float) -> None:
+    values = fields(body(browser.get(NEW))) | {"rate": typed, "constraint_s": "5", "profile-c_in_s": "1"}
+    browser.post(NEW, values | {"statistic": "mean"})
+    assert ResourcePlan.objects.get().question["rate"] == rate
+
+
+def test_grouped_thousands_are_asked_about_and_not_read_as_decimals(browser: Client, cluster: Cluster) -> None:
+    values = fields(body(browser.get(NEW))) | {"rate": "120,000", "constraint_s": "5", "profile-c_in_s": "1"}
+    html = body(browser.post(NEW, values | {"statistic": "mean"}))
+    assert "Input rate: It is 120,000; write 120000, or a point before decimals." in said(html)
+    assert fields(html)["rate"] == "120,000" and not ResourcePlan.objects.exists()
+
+
 def test_faults_of_the_whole_question_stand_at_a_field(browser: Client, cluster: Cluster) -> None:
     url = f"{NEW}?engine=stage"
     values = fields(body(browser.get(url))) | {"rate": "10", "constraint_s": "1", "statistic": "mean"}
