@@ -171,6 +171,14 @@ def test_refit_that_cannot_be_is_explained(browser: Client, cluster: Cluster) ->
     assert response.status_code == 422 and "A fit needs three, of two sizes." in body(response)
 
 
+def test_parts_of_warm_up_batches_are_not_shown_as_an_empty_list(browser: Client, cluster: Cluster) -> None:
+    row = spark_query_create(cluster=cluster, name="new", origin="listener")
+    progress_ingest(query=row, documents=progress_of_run(range(2)))
+    assert "Parts of a micro-batch" not in body(browser.get(f"{ROOT}{row.pk}/"))
+    progress_ingest(query=row, documents=progress_of_run(range(2, 5)))
+    assert "Parts of a micro-batch" in body(browser.get(f"{ROOT}{row.pk}/"))
+
+
 def test_applied_settings_show_what_to_copy_and_who_applied_them(browser: Client, query: SparkQuery) -> None:
     address = f"{ROOT}{query.pk}/apply/"
     html = body(browser.get(f"{address}?trigger_s=2.5&executors=6"))
