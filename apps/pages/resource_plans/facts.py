@@ -245,6 +245,11 @@ class ResourcePlanFacts:
         return bool(self.question.get("watermark_delay_s", 0.0) > self.question["constraint_s"] / 2)
 
     @property
+    def is_all_watermark(self) -> bool:
+        """Whether it leaves nothing of the constraint."""
+        return bool(self.question.get("watermark_delay_s", 0.0) >= self.question["constraint_s"])
+
+    @property
     def stats(self) -> list[Stat]:
         """The answer in four numbers."""
         end, constraint = self.end, f"of {self.constraint}"

@@ -184,6 +184,12 @@ def test_watermark_delay_is_told_apart(browser: Client, cluster: Cluster) -> Non
     )
 
 
+def test_watermark_delay_beyond_the_constraint_is_no_part_of_it(browser: Client, cluster: Cluster) -> None:
+    row = spark_plan(cluster, constraint_s=10.0, watermark_delay_s=30.0)
+    text = said(body(browser.get(f"{ROOT}{row.pk}/")))
+    assert "The wait for the watermark alone, 30 s, takes the constraint of 10 s:" in text
+
+
 def test_stage_answer_appears_when_its_job_is_done(browser: Client, cluster: Cluster) -> None:
     row = stage_plan(cluster)
     html = body(browser.get(f"{ROOT}{row.pk}/"))
