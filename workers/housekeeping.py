@@ -16,6 +16,7 @@ from apps.measurements.stream_processor import stretches_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
 from apps.planning.backtests.services import backtests_purge
 from apps.planning.placements.services import placements_purge
+from apps.planning.resource_plans.services import resource_plans_purge
 from apps.planning.what_ifs.services import what_ifs_purge
 from apps.queries.arrivals.uploads import uploads_purge
 from apps.queries.imports import imports_purge
@@ -59,6 +60,7 @@ def purge() -> int:
         + uploads_purge()
         + placements_purge()
         + what_ifs_purge()
+        + resource_plans_purge()
         + results_purge()
         + statistics_purge()
         + stretches_purge()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -40,7 +41,10 @@ __all__ = [
     "resource_plan_delete",
     "resource_plan_request",
     "resource_plan_store",
+    "resource_plans_purge",
 ]
+
+RESOURCE_PLAN_RETENTION = timedelta(days=180)
 
 
 @transaction.atomic
@@ -168,6 +172,12 @@ def resource_plan_apply(*, row: ResourcePlan, user: User | None, choice: str = P
     row.save(update_fields=["applied_choice", "applied_by", "applied_at", "updated_at"])
     resource_plan_announce(row)
     return row
+
+
+def resource_plans_purge() -> int:
+    """Delete resource plans older than `RESOURCE_PLAN_RETENTION`; returns the number."""
+    before = timezone.now() - RESOURCE_PLAN_RETENTION
+    return ResourcePlan.objects.filter(created_at__lt=before).exclude(state=RunState.ASKED).delete()[0]
 
 
 @transaction.atomic
