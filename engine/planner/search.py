@@ -41,6 +41,7 @@ _HIGHER = 1.00001  # step of a rate that finer numbers of threads have to bear
 _ALL_THREADS = 8
 _BISECTIONS = 40
 _HOPELESS = 1e300
+_MAX_CAPACITY = 1e18  # tuples/s of a node, where tuples cost next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class StageSearch:
         self._starts = np.array([(b_in, b_sh * goal_s, b_ch * goal_s) for b_in, b_sh, b_ch in _STARTS])
         model = self._model
         size = model.b_in + model.alpha * model.b_out
-        by_cpu = model.cores / (model.c_map + model.alpha * model.c_red)
-        self.node_capacity = model.rho_max * min(by_cpu, model.v_net / size if size > 0.0 else math.inf)
+        work = max(model.c_map + model.alpha * model.c_red, model.cores / _MAX_CAPACITY)
+        self.node_capacity = model.rho_max * min(model.cores / work, model.v_net / size if size > 0.0 else math.inf)
         """Rate (tuples/s) that a node cannot exceed, whatever the settings."""
         self.space = cache(self._space)
         self.largest = cache(self._largest)

@@ -103,6 +103,12 @@ def test_more_nodes_than_partitions_are_worth_are_not_taken() -> None:
     assert search.fewest_nodes(1.02 * rates[best], 29) is None
 
 
+def test_tuples_that_cost_next_to_nothing_end_the_search() -> None:
+    for profile in (StageProfile(c_map=1e-320, c_red=0, b_in=0, b_out=0), StageProfile(alpha=1e-320, c_map=0)):
+        search = StageSearch(profile, NODE, LatencyOptions(), FEW, 1.0)
+        assert 0 < search.largest(1)[0] <= 1.01 * search.node_capacity < float("inf")
+
+
 def test_largest_rate_of_given_settings_keeps_the_goal_just_so() -> None:
     search = StageSearch(WORD, NODE, LatencyOptions(), SearchLimits(), 0.4)
     settings = StageSettings(10, 2, 3, 0.005, 0.2, 0.2)
