@@ -37,6 +37,8 @@ UTILISATION_CEILING = 0.85
 AIM = 0.93  # share of the constraint that plans aim at
 INPUT_SHARE = 0.5  # of the time per row before the shuffle, where nothing tells
 TASK_S = 0.01  # to start a wave of tasks, where nothing tells
+_WAVES_SHARE = 0.5  # of a fitted fixed time at most: offsets, planning and commit cost the same on any cores
+_MAX_RATE = 1e15  # of a question, and of plans whose rows cost next to nothing
 MAX_EXECUTORS = 1_000
 _MAX_PARTITIONS = 100_000
 _CURVE_POINTS = 25
@@ -134,7 +136,7 @@ class MicroBatchQuestion(SettingsRecord):
 
     TABLE: ClassVar[FieldTable] = FieldTable(
         "micro-batch question",
-        Field("rate", Number(above=0, most=1e15), required=True, help="input rows per second"),
+        Field("rate", Number(above=0, most=_MAX_RATE), required=True, help="input rows per second"),
         Field("constraint_s", Number(above=0, most=1e6), required=True, help="latency constraint in seconds"),
         Field("statistic", String(), help="mean, or a quantile such as q0.95; mean"),
         Field("headroom", Number(least=0, most=0.95), help="share of the plan's rate to keep free; 0"),
@@ -266,13 +268,14 @@ def profile_of_fit(
     """Costs that give the fitted F and k under the settings of the fit.
 
     A fit cannot tell the stages apart: the share of the input stage in the time per row, the start of a wave and the
-    spread of tasks are assumed. At the same settings they do not matter; for others they do.
+    spread of tasks are assumed. At the same settings they do not matter; for others they do. Waves are given no more
+    than half of the fixed time, so that fewer waves do not make it vanish.
     """
-    wave_s = min(t_task_s, model.fixed_s / settings.waves)
+    wave_s = min(t_task_s, _WAVES_SHARE * model.fixed_s / settings.waves)
     of_input = _model(MicroBatchProfile(f0_s=0.0, c_in_s=1.0, cv=cv), settings).per_row_s
     of_shuffle = _model(MicroBatchProfile(f0_s=0.0, c_in_s=0.0, c_sh_s=1.0, cv=cv), settings).per_row_s
     return MicroBatchProfile(
-        f0_s=max(model.fixed_s - settings.waves * wave_s, 0.0),
+        f0_s=model.fixed_s - settings.waves * wave_s,
         t_task_s=wave_s,
         c_in_s=input_share * model.per_row_s / of_input,
         c_sh_s=(1 - input_share) * model.per_row_s / of_shuffle,
@@ -316,16 +319,17 @@ def size_microbatch(profile: MicroBatchProfile, question: MicroBatchQuestion) ->
     """
     began_s = time.perf_counter()
     numbers = range(1, question.max_executors + 1)
-    chosen = next((n for n in numbers if _max_rate(profile, question, n) >= question.target_rate), None)
+    longest_s = _longest_s(profile, question)
+    chosen = next((n for n in numbers if _max_rate(profile, question, n, longest_s) >= question.target_rate), None)
     plan = fastest = infeasibility = None
     if chosen is None:
-        infeasibility = _infeasibility(profile, question)
+        infeasibility = _infeasibility(profile, question, longest_s)
         around: tuple[int, ...] = (question.max_executors,)
     else:
-        plan = _throughput_plan(profile, question, chosen)
+        plan = _throughput_plan(profile, question, chosen, longest_s)
         fastest = _fastest_plan(profile, question, chosen)
         around = tuple(n for n in (chosen - 1, chosen, chosen + 1) if n >= 1)
-    curve = tuple((n, _max_rate(profile, question, n), tuple(_curve(profile, question, n))) for n in around)
+    curve = tuple((n, _max_rate(profile, question, n, longest_s), tuple(_curve(profile, question, n))) for n in around)
     return MicroBatchSizing(question, plan, fastest, curve, infeasibility, time.perf_counter() - began_s)
 
 
@@ -358,10 +362,9 @@ def _longest_s(profile: MicroBatchProfile, question: MicroBatchQuestion) -> floa
     return low
 
 
-def _max_rate(profile: MicroBatchProfile, question: MicroBatchQuestion, executors: int) -> float:
-    """Highest rate under the constraint; infinite where rows cost nothing."""
-    model, longest_s = _model(profile, _settings(question, executors)), _longest_s(profile, question)
-    return _rate_at(model, question, longest_s)
+def _max_rate(profile: MicroBatchProfile, question: MicroBatchQuestion, executors: int, longest_s: float) -> float:
+    """Highest rate under the constraint, at the trigger of `_longest_s`."""
+    return _rate_at(_model(profile, _settings(question, executors)), question, longest_s)
 
 
 def _rate_at(model: BatchModel, question: MicroBatchQuestion, trigger_s: float) -> float:
@@ -372,7 +375,8 @@ def _rate_at(model: BatchModel, question: MicroBatchQuestion, trigger_s: float) 
     batch_s = min(question.utilisation_ceiling * trigger_s, question.target_s - wait)
     if batch_s <= model.fixed_s:
         return 0.0
-    return (batch_s - model.fixed_s) / trigger_s / model.per_row_s if model.per_row_s > 0 else math.inf
+    rows_s = (batch_s - model.fixed_s) / trigger_s
+    return rows_s / model.per_row_s if rows_s < _MAX_RATE * model.per_row_s else _MAX_RATE
 
 
 def _shortest_s(model: BatchModel, question: MicroBatchQuestion, rate: float) -> float | None:
@@ -381,9 +385,10 @@ def _shortest_s(model: BatchModel, question: MicroBatchQuestion, rate: float) ->
     return max(model.fixed_s / spare, 1e-3) if spare > 0 else None
 
 
-def _throughput_plan(profile: MicroBatchProfile, question: MicroBatchQuestion, executors: int) -> SparkPlan:
+def _throughput_plan(
+    profile: MicroBatchProfile, question: MicroBatchQuestion, executors: int, longest_s: float
+) -> SparkPlan:
     model = _model(profile, _settings(question, executors))
-    longest_s = _longest_s(profile, question)
     rounded_s = _rounded_down(longest_s)
     fits = _rate_at(model, question, rounded_s) >= question.target_rate
     return _plan(profile, question, executors, rounded_s if fits else longest_s)
@@ -402,7 +407,7 @@ def _plan(profile: MicroBatchProfile, question: MicroBatchQuestion, executors: i
     batch = model.latency(question.rate, trigger_s, question.statistic)
     assert batch is not None, "a plan bears its rate"
     max_rate = _rate_at(model, question, trigger_s)
-    if math.isfinite(max_rate):  # a batch after an outage takes no more than one that fills the ceiling
+    if max_rate < _MAX_RATE:  # a batch after an outage takes no more than one that fills the ceiling
         settings = replace(settings, max_rows_per_trigger=float(math.ceil(max_rate * trigger_s)))
     work_s = question.rate * (profile.c_in_s + profile.alpha * profile.c_sh_s)
     return SparkPlan(
@@ -425,7 +430,7 @@ def _limit(profile: MicroBatchProfile, question: MicroBatchQuestion, settings: S
     if question.target_s <= 0:
         return "watermark delay"
     rate = _rate_at(model, question, trigger_s)
-    rows_s = 0.0 if math.isinf(rate) else rate * trigger_s * model.per_row_s
+    rows_s = rate * trigger_s * model.per_row_s
     if model.fixed_s >= rows_s:
         return "fixed time of a batch"
     if settings.input_partitions < settings.cores and profile.c_in_s > 0:
@@ -437,12 +442,11 @@ def _limit(profile: MicroBatchProfile, question: MicroBatchQuestion, settings: S
     return "cores"
 
 
-def _infeasibility(profile: MicroBatchProfile, question: MicroBatchQuestion) -> Infeasibility:
+def _infeasibility(profile: MicroBatchProfile, question: MicroBatchQuestion, longest_s: float) -> Infeasibility:
     numbers = range(1, question.max_executors + 1)
-    rates = [_max_rate(profile, question, n) for n in numbers]
+    rates = [_max_rate(profile, question, n, longest_s) for n in numbers]
     best_rate = max(rates)
     constraints = [found for n in numbers if (found := _least_constraint_s(profile, question, n)) is not None]
-    longest_s = _longest_s(profile, question)
     return Infeasibility(
         limit=_limit(profile, question, _settings(question, rates.index(best_rate) + 1, longest_s)),
         nearest_constraint_s=min(constraints, default=None),

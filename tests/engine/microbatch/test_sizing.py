@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -170,3 +171,26 @@ def test_question_names_what_is_wrong(changed: dict[str, Any], path: str):
     with pytest.raises(DocumentError) as caught:
         question(**changed)
     assert [fault.path for fault in caught.value.faults] == [path]
+
+
+def test_fewer_waves_do_not_make_the_fixed_time_vanish():
+    """200 shuffle partitions on one core: taken for waves alone, half a second would be 5 ms on four cores."""
+    profile = profile_of_fit(BatchModel(0.5, 1e-5, 0.0, 60, 100, 10_000), SparkSettings(1, 1, 1, 200, 5.0))
+    assert size_microbatch(profile, question(rate=1_000, constraint_s=0.3)).plan is None
+    plan = size_microbatch(profile, question(rate=1_000, constraint_s=2.0)).plan
+    assert plan is not None
+    assert plan.batch.batch_s > 0.25
+
+
+def test_rows_that_cost_next_to_nothing_leave_every_figure_finite():
+    plan = size_microbatch(MicroBatchProfile(f0_s=0.1, c_in_s=1e-320), question()).plan
+    assert plan is not None
+    json.dumps(plan.to_dict(), allow_nan=False)
+    assert plan.settings.max_rows_per_trigger is None
+
+
+def test_a_thousand_executors_are_tried_within_a_request():
+    profile = MicroBatchProfile(f0_s=0.3, c_in_s=1e-5, c_sh_s=1e-5, sd_s=0.2)
+    sizing = size_microbatch(profile, question(rate=1e12, statistic="q0.95", max_executors=1000))
+    assert sizing.plan is None
+    assert sizing.duration_s < 5  # a search for the trigger by each of them would take 30
