@@ -8,6 +8,7 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.db.models import Model
+from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
@@ -124,7 +125,8 @@ class MicroBatchViewSet(ApiMixin, mixins.ListModelMixin, viewsets.GenericViewSet
     scopes = {"GET": Scope.READ}
 
     def get_queryset(self) -> Any:
-        return MicroBatch.objects.filter(query_id=int(self.kwargs["query_pk"]))
+        query = get_object_or_404(SparkQuery, pk=self.kwargs["query_pk"])
+        return MicroBatch.objects.filter(query=query)
 
 
 class OwnProgressView(ApiMixin, APIView):

@@ -53,7 +53,7 @@ class FitCourse:
             row.predicted_s, row.fit = self.fit.model.duration_s(row.rows), self.fit
             row.fit_batches = self.fit.batches
         if row.rows > 0 and not row.is_warm_up and self._wants_more and self._fits_in(row):
-            self._points.append((float(row.rows), row.duration_s))
+            self._points = [*self._points[1 - MAX_GROWTH :], (float(row.rows), row.duration_s)]
             self._grow(row)
 
     def store(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from apps.core.errors import Fault, Impossible, Malformed, TooLarge, from_engine
+from apps.core.errors import Fault, Impossible, Malformed, Missing, TooLarge, from_engine
 from apps.core.limits import MAX_GENERATION, MAX_NAME
 from apps.fleet.choices import InputOrigin
 from apps.fleet.services import cluster_announce
@@ -35,6 +36,7 @@ _MAX_ROWS, _MAX_BATCH, _MAX_DURATION_S = 10**15, 10**15, 1e7
 _MAX_FAULTS = 20
 _TRIGGER_BATCHES, _MIN_INTERVALS = 25, 5
 _BUSY, _ALIKE = 0.9, 0.1
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,13 @@ def progress_ingest(
     ------
     Malformed
         With every fault; progress of several queries, or of another query than before.
+    Missing
+        The query was deleted meanwhile.
     """
-    query = SparkQuery.objects.select_for_update(of=("self",)).get(pk=query.pk)
+    row = SparkQuery.objects.select_for_update(of=("self",)).filter(pk=query.pk).first()
+    if row is None:  # a URL may answer after its query was deleted
+        raise Missing(f"The Spark query {query.name} is not watched any more.")
+    query = row
     kept, left_out = _of_query(query, documents)
     try:
         reading = read_progress(kept) if kept else ProgressReading((), 0, 0)
@@ -163,7 +170,7 @@ def _is_named(query: SparkQuery, document: Any) -> bool:
     """Whether a document is of the query's name; what is no object is kept, so that its fault is told."""
     if not query.spark_name or not isinstance(document, Mapping):
         return True
-    return query.spark_name in {document.get("name"), document.get("id")}
+    return query.spark_name in (document.get("name"), document.get("id"))
 
 
 def _identity_of(document: Any) -> str:
@@ -186,13 +193,13 @@ def _check(batches: Sequence[BatchProgress], now: datetime) -> None:
 
 def _faults(batch: BatchProgress, latest: datetime) -> Iterable[Fault]:
     path = f"batch {batch.batch}"
-    if "\x00" in json.dumps([batch.parts_s and list(batch.parts_s), [state.operator for state in batch.state]]):
-        yield Fault(f"{path}.durationMs", "a name holds a zero character; allowed: text")
+    for name, texts in (("durationMs", batch.parts_s), ("stateOperators", [state.operator for state in batch.state])):
+        if not all(map(_is_storable, texts)):
+            yield Fault(f"{path}.{name}", f"a name in {name} holds a zero or half a character; allowed: text")
     for name, text in (("runId", batch.run_id), ("id", batch.query_id), ("name", batch.name)):
-        if len(text) > MAX_GENERATION or "\x00" in text:
-            yield Fault(
-                f"{path}.{name}", f"{name} has {len(text)} characters; allowed: up to {MAX_GENERATION}, no zero"
-            )
+        if len(text) > MAX_GENERATION or not _is_storable(text):
+            allowed = f"up to {MAX_GENERATION}, none of them zero or a half"
+            yield Fault(f"{path}.{name}", f"{name} has {len(text)} characters; allowed: {allowed}")
     for name, value, most in (
         ("batchId", batch.batch, _MAX_BATCH),
         ("numInputRows", batch.rows, _MAX_ROWS),
@@ -202,6 +209,11 @@ def _faults(batch: BatchProgress, latest: datetime) -> Iterable[Fault]:
             yield Fault(f"{path}.{name}", f"{name} is {value:g}; allowed: up to {most:g}")
     if batch.begins_at > latest:
         yield Fault(f"{path}.timestamp", f"timestamp is {batch.begins_at.isoformat()}; allowed: up to a day from now")
+
+
+def _is_storable(text: str) -> bool:
+    """Whether PostgreSQL takes a text: JSON can write a zero character, and one half of a surrogate pair."""
+    return _UNSTORABLE.search(text) is None
 
 
 def _unknown(query: SparkQuery, batches: Sequence[BatchProgress]) -> list[BatchProgress]:
@@ -268,7 +280,8 @@ def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapp
 def _input_partitions(document: Any) -> int:
     """Partitions of Kafka sources, whose offsets are {topic: {partition: offset}}."""
     sources = document.get("sources") if isinstance(document, Mapping) else None
-    ends = [source.get("endOffset") for source in sources or () if isinstance(source, Mapping)]
+    given = sources if isinstance(sources, list) else []
+    ends = [source.get("endOffset") for source in given if isinstance(source, Mapping)]
     return sum(len(topic) for end in map(_offset, ends) for topic in end.values() if isinstance(topic, Mapping))
 
 
@@ -277,7 +290,7 @@ def _offset(end: Any) -> Mapping[str, Any]:
     if isinstance(end, str):
         try:
             end = json.loads(end)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return end if isinstance(end, Mapping) else {}
 

@@ -79,11 +79,15 @@ def batches_newest(query: SparkQuery, limit: int) -> list[MicroBatch]:
 
 
 def newest_rate(batches: Sequence[MicroBatch]) -> float | None:
-    """Rows per second that arrived over these batches of one query, oldest first; None with fewer than two of a run.
+    """Rows per second that arrived over these batches of one query, oldest first; None without two in a row.
 
-    Rows of a batch came since the batch before it began.
+    Rows of a batch came since the batch before it began. Where that one is not known, neither is their rate.
     """
     newest = batches[-_RATE_BATCHES:]
-    pairs = [(before, batch) for before, batch in pairwise(newest) if before.run_id == batch.run_id]
+    pairs = [
+        (before, batch)
+        for before, batch in pairwise(newest)
+        if before.run_id == batch.run_id and batch.batch == before.batch + 1
+    ]
     span_s = sum((batch.begins_at - before.begins_at).total_seconds() for before, batch in pairs)
     return sum(batch.rows for _, batch in pairs) / span_s if span_s > 0 else None

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -139,7 +140,7 @@ def spark_queries_poll(now: datetime | None = None) -> int:
     began_s, answered = time.monotonic(), 0
     due = (now or timezone.now()) - timedelta(seconds=POLL_S / 2)
     rows = SparkQuery.objects.filter(origin=SparkQueryOrigin.URL).exclude(asked_at__gt=due)
-    for query in rows.order_by("asked_at", "pk"):
+    for query in rows.order_by(F("asked_at").asc(nulls_first=True), "pk"):
         if time.monotonic() - began_s > _POLL_BUDGET_S:
             break
         answered += spark_query_poll(query=query)

@@ -20,6 +20,8 @@ _WHAT = "progress of a Spark query"
 _EVENT = "QueryProgressEvent"
 _COUNT = Number(least=0, whole=True)
 _MS = Number(least=0)
+_TRIGGER_MS = Number(least=0, most=86_400_000)
+_PARTITIONS = Number(least=1, most=100_000, whole=True)
 _TEXT = String()
 _STATE_FIGURES = {
     "numRowsTotal": "rows",
@@ -67,7 +69,6 @@ class BatchProgress:
     event_lag_s: float | None = None
     trigger_s: float | None = None
     state: tuple[StateFigures, ...] = ()
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,6 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
     trigger_s = _trigger_s(document.get("trigger"), join_path(path, "trigger"), faults)
     if len(faults) > before:
         return None
-    sources = document.get("sources")
-    first = sources[0] if isinstance(sources, list) and sources else None
     return BatchProgress(
         **fields,
         name=str(document.get("name") or ""),
@@ -200,7 +199,6 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
         event_lag_s=lag_s,
         trigger_s=trigger_s,
         state=state,
-        source=str(first.get("description") or "") if isinstance(first, Mapping) else "",
     )
 
 
@@ -232,11 +230,11 @@ def _instant(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any
 def _utc(text: Any, path: str, key: str, faults: list[Fault]) -> Any:
     try:
         instant = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (OverflowError, TypeError, ValueError):
         allowed = "an instant such as 2026-01-31T08:00:00.000Z"
         faults.append(Fault(path, f"{key} is {value_words(text)}; allowed: {allowed}"))
         return BAD
-    return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def _duration_s(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
@@ -277,7 +275,7 @@ def _rate(document: Mapping[str, Any], path: str, faults: list[Fault]) -> float 
 def _trigger_s(trigger: Any, path: str, faults: list[Fault]) -> float | None:
     if not isinstance(trigger, Mapping) or trigger.get("type") != "ProcessingTime" or "intervalMs" not in trigger:
         return None
-    read = _MS.read(trigger["intervalMs"], path, "intervalMs", faults)
+    read = _TRIGGER_MS.read(trigger["intervalMs"], path, "intervalMs", faults)
     return None if read is BAD else read / 1000
 
 
@@ -301,7 +299,7 @@ def _state(operators: Any, path: str, faults: list[Fault]) -> tuple[StateFigures
             faults.append(Fault(where, f"item {number} is {value_words(operator)}; allowed: an object"))
             continue
         values = {
-            name: _MS.read(operator[key], where, key, faults)
+            name: (_PARTITIONS if name == "shuffle_partitions" else _MS).read(operator[key], where, key, faults)
             for key, name in _STATE_FIGURES.items()
             if operator.get(key) is not None
         }

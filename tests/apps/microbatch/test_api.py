@@ -59,6 +59,11 @@ def test_wrong_fields_are_all_named(api: APIClient, cluster: Cluster, more: dict
     assert not SparkQuery.objects.exists()
 
 
+@pytest.mark.parametrize("number", [999, 10**30])
+def test_batches_of_no_query_are_missing(api: APIClient, db: None, number: int) -> None:
+    assert api.get(f"{LIST}/{number}/batches").status_code == 404
+
+
 def test_taken_name_is_a_conflict(api: APIClient, cluster: Cluster) -> None:
     watched(api, cluster)
     assert watched(api, cluster).status_code == 409

@@ -42,6 +42,36 @@ def test_progress_that_comes_again_is_counted_once(query: SparkQuery) -> None:
     assert MicroBatch.objects.filter(query=query).count() == 8
 
 
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "[0].timestamp"),
+        ({"eventTime": {"max": "0001-01-01T00:00:00+14:00"}}, "[0].eventTime.max"),
+        ({"trigger": {"type": "ProcessingTime", "intervalMs": 1e300}}, "[0].trigger.intervalMs"),
+        ({"stateOperators": [{"numShufflePartitions": 1e300}]}, "[0].stateOperators[0].numShufflePartitions"),
+        ({"stateOperators": [{"numShufflePartitions": 0.5}]}, "[0].stateOperators[0].numShufflePartitions"),
+        ({"runId": "\ud800"}, "batch 0.runId"),
+        ({"name": "\x00"}, "batch 0.name"),
+        ({"durationMs": {"triggerExecution": 5, "add\x00Batch": 4}}, "batch 0.durationMs"),
+        ({"stateOperators": [{"operatorName": "\ud800"}]}, "batch 0.stateOperators"),
+    ],
+)
+def test_value_that_no_database_holds_is_refused(query: SparkQuery, wrong: dict[str, Any], path: str) -> None:
+    with pytest.raises(Malformed) as refused:
+        ingested(query, documents_of(json.dumps([progress(0, 10, 100) | wrong]).encode()))
+    assert [fault.path for fault in refused.value.faults] == [path]
+
+
+def test_odd_fields_that_are_not_used_do_no_harm(query: SparkQuery) -> None:
+    SparkQuery.objects.update(spark_name="orders")
+    documents = [
+        progress(0, 10, 100, sources=5),
+        progress(1, 10, 100, sources=[{"endOffset": "[" * 100_000}]),
+        progress(2, 10, 100, name=["orders"]),
+    ]
+    assert (answer := ingested(query, documents)).accepted == 2 and answer.left_out == 1
+
+
 def test_idle_progress_keeps_the_query_alive_and_stores_nothing(query: SparkQuery) -> None:
     answer = ingested(query, [progress(0, 0, 3, durationMs={"latestOffset": 2, "triggerExecution": 3})])
     assert (answer.accepted, answer.idle) == (0, 1)
@@ -249,6 +279,12 @@ def test_rate_is_what_came_between_the_beginnings_of_batches(query: SparkQuery) 
     ingested(query, [progress(batch, 1000 * batch, 50) for batch in range(4)])
     assert newest_rate(list(query.batches.order_by("batch"))) == pytest.approx(6000 / 15)
     assert newest_rate([]) is None
+
+
+def test_batches_that_nobody_reported_do_not_lower_the_rate(query: SparkQuery) -> None:
+    """A URL that tells the last batch alone is asked less often than batches end."""
+    ingested(query, [progress(batch, 1000, 50) for batch in (0, 3, 6, 7, 8, 11)])
+    assert newest_rate(list(query.batches.order_by("batch"))) == pytest.approx(1000 / 5)
 
 
 def test_old_batches_are_purged_and_those_of_files_stay(

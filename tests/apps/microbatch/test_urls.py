@@ -68,6 +68,28 @@ def test_fault_is_forgotten_with_the_next_good_answer(query: SparkQuery, hook: H
     assert fault_of(query) == "" and spark_query_state(query) == SparkQueryState.REPORTING
 
 
+def test_query_that_is_deleted_while_its_url_answers_is_forgotten(query: SparkQuery, hook: Hook) -> None:
+    hook.document = json.dumps(progress_of_run(range(2))).encode()
+    SparkQuery.objects.all().delete()
+    assert not spark_query_poll(query=query)
+    assert not SparkQuery.objects.exists()
+
+
+def test_query_that_was_never_asked_comes_first(
+    cluster: Cluster, query: SparkQuery, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poll(query: SparkQuery) -> bool:
+        asked.append(query.pk)
+        return True
+
+    SparkQuery.objects.update(asked_at=timezone.now() - timedelta(hours=1))
+    newer = spark_query_create(cluster=cluster, name="later", origin="url", url=hook.url)
+    asked: list[int] = []
+    monkeypatch.setattr(services, "spark_query_poll", poll)
+    spark_queries_poll()
+    assert asked == [newer.pk, query.pk]
+
+
 def test_server_that_is_away_is_a_fault(query: SparkQuery, closed_port: int) -> None:
     SparkQuery.objects.update(url=f"http://127.0.0.1:{closed_port}/")
     assert spark_queries_poll() == 0 and "did not answer" in fault_of(query)
