@@ -96,8 +96,14 @@ class BatchModel:
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether batches differed enough in size to tell fixed time from time per row."""
-        return not self.batches or self.most_rows >= TOLD_APART * max(self.least_rows, 1.0)
+        """Whether batches differed enough in size to tell fixed time from time per row.
+
+        The largest must take longer than the smallest by more than batches of one size differ among themselves.
+        """
+        if not self.batches:
+            return True
+        grows_s = self.per_row_s * (self.most_rows - self.least_rows)
+        return self.most_rows >= TOLD_APART * max(self.least_rows, 1.0) and grows_s > self.sd_s
 
     def duration_s(self, rows: float) -> float:
         """Predicted duration of a batch."""

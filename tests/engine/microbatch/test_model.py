@@ -106,6 +106,13 @@ def test_batches_of_nearly_one_size_do_not_tell_fixed_time_apart():
     assert not least_squares([(1000, 1.0), (1010, 1.02), (1020, 1.01)]).is_told_apart
 
 
+def test_batches_that_scatter_more_than_they_grow_tell_nothing_apart() -> None:
+    falling = least_squares([(48_000, 4.1), (55_000, 3.2), (61_000, 3.4), (72_000, 2.6)])
+    assert falling.per_row_s == 0.0 and not falling.is_told_apart
+    assert not least_squares([(48_000, 3.1), (55_000, 4.2), (61_000, 2.4), (72_000, 3.6)]).is_told_apart
+    assert least_squares([(48_000, 2.5), (55_000, 2.7), (61_000, 2.9), (72_000, 3.4)]).is_told_apart
+
+
 def test_observed_latency_counts_rows_between_batches_of_one_run():
     batches = [
         BatchProgress("run", 0, START, 10, 0.5),
