@@ -154,7 +154,7 @@ def test_more_progress_is_uploaded_and_a_bad_file_is_told(browser: Client, query
 def test_drift_is_told_on_page_list_and_overview_until_a_refit(browser: Client, query: SparkQuery) -> None:
     progress_ingest(query=query, documents=progress_of_run(range(40, 62), per_row_ms=0.004))
     html = body(browser.get(f"{ROOT}{query.pk}/"))
-    assert "longer than predicted, in the median of the newest 20" in html and "Drifts" in html
+    assert "longer than predicted, in the median of the newest, at most" in html and "Drifts" in html
     assert "Drifts" in body(browser.get(ROOT))
     overview = body(browser.get("/c/little/"))
     assert "orders runs away from its prediction" in overview
