@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
+from django.core import signing
 
 from apps.core.errors import Missing
+from apps.fleet.choices import InputOrigin
 from apps.fleet.models import Cluster
 from apps.microbatch.selectors import spark_queries_visible
 from apps.planning.choices import PlanEngine
 from apps.planning.resource_plans.profiles import PlanInput
 from apps.planning.resource_plans.questions import MAX_SIZE, origin_of
-from apps.planning.resource_plans.selectors import PlanSource, spark_query_by_number
+from apps.planning.resource_plans.selectors import PlanSource, SourceInputs, spark_query_by_number
 from apps.queries.choices import QueryState
 from apps.queries.selectors import query_by_name
 from apps.ui.forms import choice_field
@@ -30,10 +32,13 @@ __all__ = [
     "ResourcePlanForm",
     "field_names",
     "input_specs",
+    "sign_inputs",
+    "source_as_shown",
 ]
 
 #: 120,000 may be a hundred and twenty thousand, or 120 to three decimals: it is asked about, not guessed.
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
+_SALT = "inputs of a resource plan"
 _US, _PERCENT, _MEGA = 1e6, 100.0, 1e-6
 _STATISTICS = [("mean", "mean"), ("q0.95", "q0.95"), ("q0.99", "q0.99")]
 _AMOUNT = Number(least=0.0)
@@ -351,3 +356,35 @@ class ProfileSourceForm(forms.Form):
         except Missing:  # gone since the choices were read
             query = spark = None
         return PlanSource(self.cluster, engine, query, spark, chosen.get("pool", ""))
+
+
+def sign_inputs(source: PlanSource, inputs: Mapping[str, PlanInput]) -> str:
+    """Inputs that a source gives now, signed, for its form to carry along."""
+    flat = {path: [entry.value, str(entry.origin)] for path, entry in inputs.items()}
+    held = {"of": _identity(source), "inputs": flat, "basis": source.basis()}
+    return signing.dumps(held, salt=_SALT, compress=True)
+
+
+def source_as_shown(source: PlanSource, signed: str) -> PlanSource:
+    """The source with what it gave when its form was shown; as it is now where `signed` is not of this source."""
+    try:
+        held = signing.loads(signed, salt=_SALT)
+    except signing.BadSignature:
+        return source
+    if held["of"] != _identity(source):
+        return source
+    inputs = {path: PlanInput(value, InputOrigin(origin)) for path, (value, origin) in held["inputs"].items()}
+    return replace(source, shown=SourceInputs(inputs, held["basis"]))
+
+
+def _identity(source: PlanSource) -> list[Any]:
+    plan = str(source.plan.pk) if source.plan else ""
+    spark = source.spark_query.pk if source.spark_query else 0
+    return [
+        source.cluster.slug,
+        str(source.engine),
+        source.query.name if source.query else "",
+        spark,
+        source.pool,
+        plan,
+    ]

@@ -15,7 +15,13 @@ from apps.core.errors import Conflict, Impossible
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.resource_plans.facts import ResourcePlanFacts
-from apps.pages.resource_plans.forms import ProfileSourceForm, ResourcePlanForm, field_names
+from apps.pages.resource_plans.forms import (
+    ProfileSourceForm,
+    ResourcePlanForm,
+    field_names,
+    sign_inputs,
+    source_as_shown,
+)
 from apps.pages.resource_plans.tables import resource_plans_table
 from apps.planning.choices import PlanChoice
 from apps.planning.models import ResourcePlan
@@ -56,7 +62,7 @@ class ResourcePlanNew(ClusterPage):
         return self.shown(form, source)
 
     def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        source = self.source
+        source = source_as_shown(self.source, request.POST.get("shown", ""))
         form = ResourcePlanForm(request.POST, engine=source.engine, inputs=source.inputs(), overrides={})
         if form.is_valid():
             asked, is_done = try_service(form, lambda: self.ask(source, form), field_names(source.engine))
@@ -73,6 +79,7 @@ class ResourcePlanNew(ClusterPage):
             spark_query=source.spark_query,
             pool=source.pool,
             plan=source.plan,
+            shown=source.shown,
             **form.given,
         )
 
@@ -104,7 +111,8 @@ class ResourcePlanNew(ClusterPage):
 
     def shown(self, form: ResourcePlanForm, source: PlanSource, status: int = 200) -> HttpResponse:
         """The page with a form as it stands."""
-        return self.page({"form": form, "source": source, "source_form": self.source_form}, status)
+        shown = sign_inputs(source, form.inputs)
+        return self.page({"form": form, "source": source, "source_form": self.source_form, "shown": shown}, status)
 
 
 class ResourcePlanPage(ClusterPage):

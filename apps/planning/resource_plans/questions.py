@@ -26,7 +26,7 @@ _DEFAULT_F0_S = 0.3  # offsets, planning, log and commit of a batch, where nothi
 #: default in the engine, ever shorter intervals are free and plans promise latencies that nothing keeps.
 _OVERHEADS = {"c_bat": 2e-4, "c_sh": 8e-6, "c_part": 3e-5, "c_hb": 5e-3}
 _SEEK_S = 5e-4
-_SAME = 1e-6  # forms show six digits: a number that agrees in those was not changed
+_SAME = 5.001e-6  # forms show six digits, so half of the last one: a number that agrees in those was not changed
 
 
 class _Statistic(FieldKind):

@@ -33,6 +33,7 @@ from engine.microbatch.sizing import SparkSettings, profile_of_fit
 __all__ = [
     "NodeKind",
     "PlanSource",
+    "SourceInputs",
     "node_kind",
     "resource_plan_by_id",
     "resource_plans_visible",
@@ -95,11 +96,20 @@ def node_kind(cluster: Cluster, pool: str = "") -> NodeKind | None:
 
 
 @dataclass(frozen=True)
+class SourceInputs:
+    """Inputs that a source gave at one moment, and the version, nodes and fit that they were taken from."""
+
+    inputs: dict[str, PlanInput]
+    basis: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class PlanSource:
     """Where a plan's inputs come from: a former plan, a query's statistics, a Spark query's fit, or nothing of these.
 
     Later ones win: the product's defaults, the nodes of `pool`, the query, the Spark query. A former plan of the same
-    engine has them all.
+    engine has them all. `shown` is what the source gave when a form was filled from it: rate and fit of a Spark query
+    that runs are others a moment later.
     """
 
     cluster: Cluster
@@ -108,6 +118,7 @@ class PlanSource:
     spark_query: SparkQuery | None = None
     pool: str = ""
     plan: ResourcePlan | None = None
+    shown: SourceInputs | None = None
 
     @cached_property
     def kind(self) -> NodeKind | None:
@@ -126,6 +137,8 @@ class PlanSource:
 
     def inputs(self) -> dict[str, PlanInput]:
         """Every input that has a value, by its path in the question."""
+        if self.shown is not None:
+            return self.shown.inputs
         inputs = base_inputs(self.engine)
         if self.former is not None:
             return inputs | plan_inputs(self.former.question, self.former.origins)
@@ -140,6 +153,8 @@ class PlanSource:
 
     def basis(self) -> dict[str, Any]:
         """Version, nodes and fit that the inputs were taken from, to be told with the answer."""
+        if self.shown is not None:
+            return self.shown.basis
         if self.former is not None:
             return dict(self.former.basis)
         basis: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from apps.microbatch.services import settings_apply
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.questions import read_question
-from apps.planning.resource_plans.selectors import PlanSource
+from apps.planning.resource_plans.selectors import PlanSource, SourceInputs
 from apps.queries.models import Query
 from engine.microbatch.sizing import (
     MicroBatchProfile,
@@ -79,6 +79,7 @@ def resource_plan_create(
     spark_query: SparkQuery | None = None,
     pool: str = "",
     plan: ResourcePlan | None = None,
+    shown: SourceInputs | None = None,
     **given: Any,
 ) -> ResourcePlan:
     """Create a resource plan without a job; of Spark's micro-batches with its answer.
@@ -95,6 +96,8 @@ def resource_plan_create(
         Nodes that the plan is for; empty: the pool of most nodes.
     plan : ResourcePlan, optional
         A former plan of the same engine whose inputs are taken over where they are not given.
+    shown : SourceInputs, optional
+        What the form was filled with, where the source may have changed since.
     given : Any
         Inputs as `questions.read_question` reads them: rate, constraint_s, statistic, profile and others.
 
@@ -108,7 +111,7 @@ def resource_plan_create(
     if spark_query is not None and engine != PlanEngine.MICROBATCH:
         message = "a Spark query goes with engine microbatch; its fit does not tell map from reduce"
         raise Malformed(f"spark_query: {message}.", [("spark_query", message)])
-    source = PlanSource(cluster, engine, query, spark_query, pool, plan)
+    source = PlanSource(cluster, engine, query, spark_query, pool, plan, shown)
     _require_fit(source, given.get("profile"))
     question = read_question(engine, given, source.inputs())
     row = ResourcePlan.objects.create(

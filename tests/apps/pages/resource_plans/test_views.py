@@ -15,7 +15,7 @@ from django.utils.html import strip_tags
 
 from apps.fleet.models import Cluster
 from apps.microbatch.models import SparkQuery
-from apps.microbatch.progress import own_progress_ingest
+from apps.microbatch.progress import own_progress_ingest, progress_ingest
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.services import resource_plan_request
 from tests.apps import small_cluster
@@ -219,6 +219,30 @@ def test_fit_of_a_spark_query_fills_the_form(browser: Client, cluster: Cluster) 
     assert "orders has no fit yet" in said(
         body(browser.get(f"/c/other/provisioning/resource-plans/new/?source=spark:{never.pk}"))
     )
+
+
+def test_measured_rate_stays_measured_while_the_query_runs_on(browser: Client, cluster: Cluster) -> None:
+    query = watched(cluster)
+    url = f"{NEW}?engine=microbatch&source=spark:{query.pk}"
+    html = body(browser.get(url))
+    signed = re.findall(r'name="shown" value="([^"]+)"', html)[0]
+    values = fields(html) | {"constraint_s": "5", "statistic": "mean"}
+    progress_ingest(query=query, documents=progress_of_run(range(20, 30), fixed_ms=700, per_row_ms=0.004))
+    for shown, origin in ((signed, "measured"), (f"{signed}x", "assumed"), ("", "assumed")):
+        row = ResourcePlan.objects.get(
+            pk=browser.post(url, values | {"shown": shown}).headers["Location"].split("/")[-2]
+        )
+        assert (row.origins["rate"], row.origins["profile.sd_s"]) == (origin, origin)
+        assert row.question["rate"] == pytest.approx(float(values["rate"]), rel=1e-5)
+        assert (row.basis["fit"]["batches"] == 17) is (shown == signed)  # 20 less those that warm up
+
+
+def test_inputs_of_another_source_are_not_taken(browser: Client, cluster: Cluster) -> None:
+    query = watched(cluster)
+    html = body(browser.get(f"{NEW}?engine=microbatch&source=spark:{query.pk}"))
+    signed = re.findall(r'name="shown" value="([^"]+)"', html)[0]
+    browser.post(NEW, fields(html) | {"constraint_s": "5", "statistic": "mean", "shown": signed})
+    assert ResourcePlan.objects.get().origins["rate"] == "assumed"
 
 
 def test_spark_query_gives_no_stage(browser: Client, cluster: Cluster) -> None:
