@@ -154,11 +154,12 @@ def fit_refit(*, query: SparkQuery, user: User | None = None, reason: str = FitR
 def _fit_create(
     query: SparkQuery, model: BatchModel, reason: str, first_at: datetime, now: datetime, user: User | None = None
 ) -> BatchFit:
+    former = fit_in_force(query)
     fit = BatchFit(
         query=query,
         reason=reason,
         first_at=first_at,
-        since=now,
+        since=now if former is None else max(now, former.since),  # also where the clock was set back: the newest counts
         setting_values=query.setting_values,
         requested_by=user,
     )

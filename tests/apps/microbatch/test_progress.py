@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from apps.core.errors import Impossible, Malformed, TooLarge
 from apps.fleet.choices import InputOrigin
@@ -318,3 +319,10 @@ class TestDocuments:
         monkeypatch.setattr(ingest, "MAX_DOCUMENTS", 1)
         with pytest.raises(TooLarge):
             documents_of(b"{}\n{}")
+
+
+def test_refit_is_in_force_though_the_clock_was_set_back(query: SparkQuery) -> None:
+    ingested(query, progress_of_run(range(10)))
+    BatchFit.objects.update(since=timezone.now() + timedelta(hours=1))
+    fit = fit_refit(query=query)
+    assert fit_in_force(query) == fit
