@@ -80,9 +80,8 @@ class Pair:
 
     @property
     def downstream_cost_s(self) -> float:
-        """Downstream cost in the agent's slack."""
-        (session,) = self.work._runtime.scheduler._sessions.values()
-        return session.downstream_cost_s
+        """Downstream cost in the agent's slack; 0 before its first epoch."""
+        return sum(session.downstream_cost_s for session in self.work._runtime.scheduler._sessions.values())
 
 
 @pytest.fixture
