@@ -32,7 +32,7 @@ class QueryWork:
     Attributes
     ----------
     rate_eps : float
-        Events/s that its sources bring; 0 where no source's arrivals are known.
+        Events/s that its sources bring; 0 unless the arrivals of all of them are known.
     map_cycles : float
         Cycles per input event in operators before the first keyed ones.
     map_outputs : float
@@ -110,7 +110,7 @@ def query_work(operators: Sequence[Operator], rates: Mapping[str, float], subint
     maps = [operator for operator in ordered if operator.id not in reduces]
     every = weakest_origin(_kinds(ordered))
     return QueryWork(
-        rate_eps=sum(rates.get(name, 0.0) for name in inflow),
+        rate_eps=sum(inflow.values()) if inflow.keys() <= rates.keys() else 0.0,
         map_cycles=map_cycles / total,
         map_outputs=handed / total,
         reduce_cycles=reduce_cycles / handed if handed else 0.0,

@@ -79,3 +79,9 @@ def test_model_in_place_of_statistics_is_taken_at_the_mean_rate() -> None:
 def test_unknown_arrivals_leave_the_rate_open_but_not_the_work() -> None:
     work = query_work(sessions(), {}, 1.0)
     assert (work.rate_eps, work.map_cycles, work.map_outputs) == (0.0, 200.0, 0.5)
+
+
+def test_rate_is_open_where_one_of_two_sources_is_not_known() -> None:
+    join = operator("join", "join", Input("orders", 1.0, 30.0), Input("payments", 1.0, 90.0))
+    assert query_work([join], {"orders": 300.0}, 1.0).rate_eps == 0.0
+    assert query_work([join], {"orders": 300.0, "payments": 0.0}, 1.0).rate_eps == 300.0
