@@ -48,7 +48,7 @@ class FieldKind:
 
 @dataclass(frozen=True)
 class Number(FieldKind):
-    """A finite number. `above` excludes its bound, `least` and `most` (where there is a `least`) include theirs."""
+    """A finite number. `above` excludes its bound, `least` and `most` include theirs."""
 
     above: float | None = None
     least: float | None = None
@@ -58,7 +58,7 @@ class Number(FieldKind):
     def allowed(self) -> str:
         kind = "a whole number" if self.whole else "a finite number"
         if self.above is not None:
-            return f"{kind} above {self.above:g}"
+            return f"{kind} above {self.above:g}" + ("" if self.most is None else f" and up to {self.most:.15g}")
         if self.most is not None:
             return f"{kind} from {self.least:g} to {self.most:.15g}"
         return kind if self.least is None else f"{kind} of at least {self.least:g}"

@@ -10,6 +10,7 @@ import pytest
 
 from engine.errors import DocumentError
 from engine.planner.latency import LatencyOptions, evaluate_latency
+from engine.planner.profile import NodeHardware
 from engine.planner.search import SearchLimits
 from engine.planner.sizing import StageSizing, size_stage
 from tests.engine.planner.stages import NODE, SESSIONS, WINDOWS, WORD
@@ -157,3 +158,9 @@ def test_upper_bound_of_a_quantile_takes_more_nodes() -> None:
     assert quantile.plan is not None and bound.plan is not None
     assert bound.plan.settings.nodes >= quantile.plan.settings.nodes
     assert bound.plan.latency.metric > quantile.plan.latency.metric * 0.9
+
+
+def test_fault_of_a_ceiling_names_both_its_bounds() -> None:
+    with pytest.raises(DocumentError) as caught:
+        NodeHardware.parse({"rho_max": 1.5})
+    assert caught.value.faults[0].message == "rho_max is 1.5; allowed: a finite number above 0 and up to 1"
