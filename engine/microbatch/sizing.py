@@ -446,9 +446,10 @@ def _infeasibility(profile: MicroBatchProfile, question: MicroBatchQuestion, lon
     numbers = range(1, question.max_executors + 1)
     rates = [_max_rate(profile, question, n, longest_s) for n in numbers]
     best_rate = max(rates)
+    most = max(n for n, rate in zip(numbers, rates, strict=True) if rate == best_rate)  # the first ones lack cores, too
     constraints = [found for n in numbers if (found := _least_constraint_s(profile, question, n)) is not None]
     return Infeasibility(
-        limit=_limit(profile, question, _settings(question, rates.index(best_rate) + 1, longest_s)),
+        limit=_limit(profile, question, _settings(question, most, longest_s)),
         nearest_constraint_s=min(constraints, default=None),
         nearest_rate=best_rate * (1 - question.headroom) if best_rate > 0 else None,
     )

@@ -194,3 +194,9 @@ def test_a_thousand_executors_are_tried_within_a_request():
     sizing = size_microbatch(profile, question(rate=1e12, statistic="q0.95", max_executors=1000))
     assert sizing.plan is None
     assert sizing.duration_s < 5  # a search for the trigger by each of them would take 30
+
+
+def test_partitions_are_the_limit_where_more_cores_would_not_help():
+    sizing = size_microbatch(PROFILE, question(rate=1e7, input_partitions=1, cores_per_executor=1))
+    assert sizing.infeasibility is not None
+    assert sizing.infeasibility.limit == "input partitions"
