@@ -119,8 +119,9 @@ def progress_ingest(
     query.reported_at, query.fault = now, ""
     if reading.batches:
         query.spark_identity = _identity(reading.batches[-1].name, reading.batches[-1].query_id)
-    _learn(query, _measured(kept, reading, settings or {}), fresh, now)
-    _learn_trigger(query, fresh)
+    if not _is_outdated(query, reading.batches, fresh):
+        _learn(query, _measured(kept, reading, settings or {}), fresh, now)
+        _learn_trigger(query, fresh)
     course = FitCourse(query, now)
     rows = [_row(query, batch, is_warm_up, now) for batch, is_warm_up in _with_warm_up(query, fresh)]
     for row in rows:
@@ -259,6 +260,14 @@ def _row(query: SparkQuery, batch: BatchProgress, is_warm_up: bool, now: datetim
 
 
 # -- what it tells of the settings
+
+
+def _is_outdated(query: SparkQuery, batches: Sequence[BatchProgress], fresh: Sequence[BatchProgress]) -> bool:
+    """Whether later batches are known already, as where a post is repeated: their settings count, not these."""
+    if not batches or not fresh:
+        return bool(batches)
+    last = fresh[-1]
+    return MicroBatch.objects.filter(query=query, run_id=last.run_id, batch__gt=last.batch).exists()
 
 
 def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapping[str, Any]) -> dict[str, Any]:

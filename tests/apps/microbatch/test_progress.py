@@ -276,6 +276,18 @@ def test_trigger_that_progress_names_changes_with_its_batches(query: SparkQuery)
     assert list(query.batches.order_by("batch").values_list("trigger_s", flat=True)[13:15]) == [5.0, 2.5]
 
 
+def test_post_that_is_repeated_does_not_bring_former_settings_back(query: SparkQuery) -> None:
+    def with_trigger(batches: range, interval_ms: int) -> list[dict[str, Any]]:
+        return progress_of_run(batches, trigger={"type": "ProcessingTime", "intervalMs": interval_ms})
+
+    ingested(query, with_trigger(range(10), 5000))
+    ingested(query, with_trigger(range(12, 20), 2500))
+    before = query.settings_since
+    for late in (range(8, 10), range(8, 11)):
+        ingested(query, with_trigger(late, 5000))
+        assert (query.trigger_s, query.settings_since) == (2.5, before)
+
+
 def test_rate_is_what_came_between_the_beginnings_of_batches(query: SparkQuery) -> None:
     ingested(query, [progress(batch, 1000 * batch, 50) for batch in range(4)])
     assert newest_rate(list(query.batches.order_by("batch"))) == pytest.approx(6000 / 15)
