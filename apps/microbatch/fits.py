@@ -16,7 +16,7 @@ from apps.microbatch.choices import FitReason
 from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
-from engine.microbatch.model import DRIFT_BATCHES, BatchDrift, BatchModel, batch_drift, least_squares
+from engine.microbatch.model import DRIFT_BATCHES, BatchDrift, BatchModel, batch_drift, fit_durations
 from engine.words import counted
 
 __all__ = ["MAX_GROWTH", "FitCourse", "drift_update", "fit_refit", "spark_query_announce"]
@@ -86,7 +86,7 @@ class FitCourse:
 
     def _grow(self, row: MicroBatch) -> None:
         try:
-            model = least_squares(self._points)
+            model = fit_durations(self._points)
         except DocumentError:
             return  # too few, or all of one size
         if self.fit is None or self._is_replaced:
@@ -122,7 +122,8 @@ def drift_update(query: SparkQuery, now: datetime) -> BatchDrift | None:
 
 @transaction.atomic
 def fit_refit(*, query: SparkQuery, user: User | None = None, reason: str = FitReason.REQUEST) -> BatchFit:
-    """Fit a query anew to its newest 20 micro-batches with rows, under the present settings.
+    """Fit a query anew to its newest 20 micro-batches with rows, under the present settings; to its newest 60 where
+    those are of one size, as at an even rate.
 
     Raises
     ------
@@ -133,9 +134,12 @@ def fit_refit(*, query: SparkQuery, user: User | None = None, reason: str = FitR
     rows = MicroBatch.objects.filter(query=query, is_warm_up=False, rows__gt=0)
     if query.settings_since is not None:
         rows = rows.filter(begins_at__gte=query.settings_since)
-    sample = list(rows.order_by("-begins_at", "-batch").values_list("rows", "duration_s", "begins_at")[:DRIFT_BATCHES])
+    newest = list(rows.order_by("-begins_at", "-batch").values_list("rows", "duration_s", "begins_at")[:MAX_GROWTH])
+    sample = newest[:DRIFT_BATCHES]
+    if len({count for count, _, _ in sample}) < 2:
+        sample = newest
     try:
-        model = least_squares([(float(count), duration_s) for count, duration_s, _ in sample])
+        model = fit_durations([(float(count), duration_s) for count, duration_s, _ in sample])
     except DocumentError as error:
         sizes = counted(len({count for count, _, _ in sample}), "size")
         message = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any
@@ -31,6 +31,7 @@ __all__ = [
     "batch_drift",
     "coefficients",
     "fit_batches",
+    "fit_durations",
     "least_squares",
     "observed_latency",
     "quantile_level",
@@ -284,6 +285,23 @@ def least_squares(points: Sequence[tuple[float, float]]) -> BatchModel:
     mean = math.fsum(residuals) / len(residuals)
     sd_s = math.sqrt(math.fsum((residual - mean) ** 2 for residual in residuals) / (len(points) - 2))
     return BatchModel(fixed_s, max(per_row_s, 0.0), sd_s, len(points), min(rows), max(rows))
+
+
+def fit_durations(points: Sequence[tuple[float, float]]) -> BatchModel:
+    """Fit that predicts: the line of `least_squares`, or the mean where larger batches were no slower.
+
+    Without a slope, the intercept of a falling line is more than any of its batches took.
+
+    Raises
+    ------
+    DocumentError
+        Fewer than 3 points, or all of one size.
+    """
+    model = least_squares(points)
+    if model.per_row_s > 0:
+        return model
+    seconds = [duration_s for _, duration_s in points]
+    return replace(model, fixed_s=statistics.fmean(seconds), sd_s=statistics.stdev(seconds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,14 @@ def test_fits_of_before_are_purged_and_the_one_in_force_stays(query: SparkQuery)
     assert fit_in_force(query) == newest
 
 
+def test_refit_at_an_even_rate_reaches_back_to_batches_of_another_size(query: SparkQuery) -> None:
+    ingested(query, [progress(batch, 100_000, 500) for batch in range(20)])
+    ingested(query, [progress(batch, 300_000, 700) for batch in range(20, 45)])
+    fit = fit_refit(query=query)
+    assert (fit.batches, fit.most_rows) == (42, 300_000)  # all but those that warm up
+    assert fit.model.duration_s(300_000) == pytest.approx(0.7, rel=0.02)
+
+
 def test_refit_of_batches_of_one_size_is_refused_with_the_reason(query: SparkQuery) -> None:
     ingested(query, [progress(batch, 1000, 50) for batch in range(8)])
     with pytest.raises(Impossible, match="5 micro-batches of 1 size"):

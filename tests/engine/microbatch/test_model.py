@@ -13,6 +13,7 @@ from engine.microbatch.model import (
     batch_drift,
     coefficients,
     fit_batches,
+    fit_durations,
     least_squares,
     observed_latency,
     wait_s,
@@ -106,9 +107,15 @@ def test_batches_of_nearly_one_size_do_not_tell_fixed_time_apart():
     assert not least_squares([(1000, 1.0), (1010, 1.02), (1020, 1.01)]).is_told_apart
 
 
+def test_larger_batches_that_were_faster_are_predicted_by_the_mean() -> None:
+    fit = fit_durations([(48_000, 4.1), (55_000, 3.2), (61_000, 3.4), (72_000, 2.6)])
+    assert (fit.fixed_s, fit.per_row_s, fit.sd_s) == pytest.approx((3.325, 0.0, 0.618466), rel=1e-5)
+    rising = [(48_000, 2.5), (55_000, 2.7), (61_000, 2.9), (72_000, 3.4)]
+    assert fit_durations(rising) == least_squares(rising)
+
+
 def test_batches_that_scatter_more_than_they_grow_tell_nothing_apart() -> None:
-    falling = least_squares([(48_000, 4.1), (55_000, 3.2), (61_000, 3.4), (72_000, 2.6)])
-    assert falling.per_row_s == 0.0 and not falling.is_told_apart
+    assert not least_squares([(48_000, 4.1), (55_000, 3.2), (61_000, 3.4), (72_000, 2.6)]).is_told_apart
     assert not least_squares([(48_000, 3.1), (55_000, 4.2), (61_000, 2.4), (72_000, 3.6)]).is_told_apart
     assert least_squares([(48_000, 2.5), (55_000, 2.7), (61_000, 2.9), (72_000, 3.4)]).is_told_apart
 
