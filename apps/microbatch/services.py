@@ -24,6 +24,7 @@ from apps.microbatch.models import SETTINGS, MicroBatch, SparkQuery
 from apps.microbatch.progress import documents_of, progress_ingest
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
+from engine.fields import Number
 from engine.microbatch.model import quantile_level
 
 __all__ = [
@@ -44,6 +45,7 @@ POLL_S = 30.0
 _POLL_BUDGET_S = 25.0  # of a round, after which the others wait for the next
 _MAX_ANSWER_BYTES = 8 * 2**20
 _OWN_SETTINGS = ("trigger_s",)
+_OWN_TRIGGER = Number(least=0.1, most=600)
 
 
 @transaction.atomic
@@ -121,8 +123,11 @@ def settings_apply(*, query: SparkQuery, user: User | None, **settings: Any) -> 
         faults = [Fault(name, f"{name} of the stream processor is fixed while it runs") for name in others]
         raise Impossible(f"{faults[0].message}; allowed: trigger_s.", faults)
     if query.is_own:
+        wrong: list[Fault] = []
+        _OWN_TRIGGER.read(settings["trigger_s"], "", "trigger_s", wrong)
+        if wrong:
+            raise Malformed(f"{wrong[0].message}.", wrong)
         query.wanted_trigger_s = round(settings["trigger_s"], 3)  # Spark's triggers are whole milliseconds
-        _check(query, [])
     else:
         before = query.setting_values
         _assign(query, settings)

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Conflict, Impossible
+from apps.core.errors import Conflict, Impossible, Malformed
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.resource_plans.facts import ResourcePlanFacts
@@ -141,7 +141,7 @@ class ResourcePlanApply(ResourcePlanPage):
         choice = choice if choice in PlanChoice.values else PlanChoice.THROUGHPUT
         try:
             applied = resource_plan_apply(row=row, user=signed_in_user(request), choice=choice)
-        except (Conflict, Impossible) as refusal:
+        except (Conflict, Impossible, Malformed) as refusal:
             return self.shown(row, choice, refusal.status, refusal.message)
         name = applied.spark_query.name if applied.spark_query else ""
         said = f"The settings are noted for {name}: batches from now on are fitted anew."

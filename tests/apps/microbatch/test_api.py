@@ -129,7 +129,9 @@ def test_stream_processor_registers_and_is_told_its_trigger(api: APIClient, clus
     address = f"{LIST}/{row['id']}"
     refused = api.post(address + "/apply", {"settings": {"trigger_s": 1, "executors": 2}}, format="json")
     assert refused.status_code == 422 and refused.json()["faults"][0]["path"] == "executors"
-    assert api.post(address + "/apply", {"settings": {"trigger_s": 0.01}}, format="json").status_code == 400
+    short = api.post(address + "/apply", {"settings": {"trigger_s": 0.01}}, format="json")
+    message = "trigger_s is 0.01; allowed: a finite number from 0.1 to 600"
+    assert short.status_code == 400 and short.json()["faults"] == [{"path": "trigger_s", "message": message}]
     assert api.post(address + "/apply", {"settings": {"trigger_s": 1}}, format="json").status_code == 200
     assert api.post(path, body, format="json").json()["settings"] == {"trigger_s": 1.0}
     assert api.patch(address, {"settings": {"trigger_s": 3}}, format="json").status_code == 400
