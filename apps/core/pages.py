@@ -40,7 +40,10 @@ def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
         "back": _back(request),
     }
     fragment = bool(getattr(request, "htmx", False))
-    return HttpResponse(_render(request, context, fragment), status=error.status, headers=error.headers)
+    response = HttpResponse(_render(request, context, fragment), status=error.status, headers=error.headers)
+    if fragment:  # it has the page's address: the browser's Back would show it in place of the page
+        response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def _back(request: HttpRequest) -> str:
