@@ -118,7 +118,8 @@ def records_to_drop(
     Notes
     -----
     All records of a query cost the same, so its first ones may go in place of the latest that the grouped array drops:
-    those that stay have later deadlines, and the same number of them still fits.
+    those that stay have later deadlines, and the same number of them still fits. Deadlines that have passed are alike,
+    as are those beyond `MAX_BUCKETS` units: clocks of sources may be years off.
 
     Examples
     --------
@@ -126,12 +127,14 @@ def records_to_drop(
     >>> records_to_drop([waiting], now_us=0, ends_us=1_000_000, epoch_us=1_000_000, begun_s=0.0, cores=1.0)
     [30]
     """
-    horizon_us = max(due_us for query in queries for due_us, _ in query.dues) - now_us
-    unit_s = max(min(query.constraint_s for query in queries) / UNITS, horizon_us / 1e6 / MAX_BUCKETS)
+    constraints_s = [query.constraint_s for query in queries]
+    unit_s = max(min(constraints_s) / UNITS, max(constraints_s) / MAX_BUCKETS)
+    reach_s = MAX_BUCKETS * unit_s
     schedule = GroupedSchedule(unit_s, [query.cost_s / cores for query in queries], [query.weight for query in queries])
     for level, query in enumerate(queries):
         # by the end of the last epoch with which they may leave
-        dues_s = [((due_us - ends_us) // epoch_us * epoch_us + ends_us - now_us) / 1e6 for due_us, _ in query.dues]
+        leaves_us = [(due_us - ends_us) // epoch_us * epoch_us + ends_us for due_us, _ in query.dues]
+        dues_s = [min(max((leave_us - now_us) / 1e6, -unit_s), reach_s) for leave_us in leaves_us]
         schedule.release(dues_s, [level] * len(dues_s), [count for _, count in query.dues])
     schedule.sweep(begun_s / cores)
     kept = schedule.by_level()

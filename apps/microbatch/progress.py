@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Count
 from django.utils import timezone
 
 from apps.core.errors import Fault, Impossible, Malformed, Missing, TooLarge, from_engine
@@ -230,11 +232,8 @@ def _unknown(query: SparkQuery, batches: Sequence[BatchProgress]) -> list[BatchP
 
 def _with_warm_up(query: SparkQuery, batches: Sequence[BatchProgress]) -> Iterable[tuple[BatchProgress, bool]]:
     """Batches, and whether each is one of the first with rows of its run."""
-    runs = {batch.run_id for batch in batches}
-    first = {
-        run_id: len(MicroBatch.objects.filter(query=query, run_id=run_id, rows__gt=0)[:WARM_UP_BATCHES])
-        for run_id in runs
-    }
+    stored = MicroBatch.objects.filter(query=query, run_id__in={batch.run_id for batch in batches}, rows__gt=0)
+    first = Counter(dict(stored.order_by().values_list("run_id").annotate(Count("pk"))))
     for batch in batches:
         yield batch, first[batch.run_id] < WARM_UP_BATCHES
         first[batch.run_id] += batch.rows > 0

@@ -250,6 +250,11 @@ class ResourcePlanFacts:
         return bool(self.question.get("watermark_delay_s", 0.0) >= self.question["constraint_s"])
 
     @property
+    def notes(self) -> list[str]:
+        """Doubts about the source of the inputs."""
+        return list(self.answer.get("notes", [])) if self.answer else []
+
+    @property
     def stats(self) -> list[Stat]:
         """The answer in four numbers."""
         end, constraint = self.end, f"of {self.constraint}"

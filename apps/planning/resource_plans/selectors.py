@@ -68,6 +68,12 @@ def spark_query_by_number(cluster: Cluster, number: int) -> SparkQuery:
     return row
 
 
+_NOT_TOLD_APART = (
+    "The fitted micro-batches were of nearly one size, or scattered too much, so fixed time and time per row are not "
+    "told apart: plans for other sizes may be far off."
+)
+
+
 @dataclass(frozen=True)
 class NodeKind:
     """Nodes of a pool as a plan sees them: all alike."""
@@ -129,6 +135,13 @@ class PlanSource:
     def fit(self) -> BatchFit | None:
         """The fit in force of the Spark query."""
         return fit_in_force(self.spark_query) if self.spark_query is not None else None
+
+    @property
+    def notes(self) -> list[str]:
+        """Doubts about the source that every answer from it repeats."""
+        if self.former is not None:
+            return list((self.former.result or {}).get("notes", []))
+        return [_NOT_TOLD_APART] if self.fit is not None and not self.fit.model.is_told_apart else []
 
     @property
     def former(self) -> ResourcePlan | None:

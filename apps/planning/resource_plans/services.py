@@ -126,7 +126,7 @@ def resource_plan_create(
     )
     if engine == PlanEngine.MICROBATCH:
         started = time.perf_counter()
-        answer = _microbatch_answer(question.document)
+        answer = _microbatch_answer(question.document) | {"notes": source.notes}
         resource_plan_store(row=row, answer=answer, duration_s=time.perf_counter() - started)
     return row
 

@@ -151,3 +151,11 @@ def test_work_that_was_begun_goes_first() -> None:
     times = {"now_us": 2_000_000, "ends_us": 2_500_000, "epoch_us": 500_000, "cores": 1.0}
     assert records_to_drop([waiting], begun_s=0.0, **times) == [0]  # epochs end at 2.5 and 3.0: a second is left
     assert records_to_drop([waiting], begun_s=0.4, **times) == [40]
+
+
+@pytest.mark.parametrize("years", [-1, 1])
+def test_clock_that_is_a_year_off_leaves_other_queries_alone(years: int) -> None:
+    sane = WaitingRecords([(2 * SECOND_US, 10)], 0.01, 1.0, 3.0)
+    odd = WaitingRecords([(years * 365 * 86_400 * SECOND_US, 5)], 0.01, 1.0, 3.0)
+    drops = records_to_drop([sane, odd], now_us=0, ends_us=SECOND_US, epoch_us=SECOND_US, begun_s=0.0, cores=1.0)
+    assert drops == [0, 5 if years < 0 else 0]
