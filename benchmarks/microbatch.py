@@ -38,7 +38,7 @@ _AGENTS = tuple(f"agent-{number}" for number in range(8))
 _TRIGGERS_S = (1.0, 2.0, 4.0)
 _RATES = (10_000, 40_000)
 _CALIBRATION_TRIGGER_S = 2.0
-_WARM_UP_S = 20.0
+_WARM_UP_S = 60.0  # the Java process compiles for some twenty batches
 _PATIENCE_S = 60.0
 
 

@@ -54,7 +54,7 @@ def _query_columns(cluster: Cluster) -> list[Column]:
     return [
         Column("query", "Query", name, sort="name", csv=lambda query: query.name),
         Column("origin", "Origin", lambda query: query.get_origin_display(), sort="origin"),
-        Column("state", "State", _state, csv=lambda query: spark_query_state(query).value),
+        Column("state", "State", lambda query: state_mark(_state(query)), csv=_state),
         Column(
             "newest",
             "Newest",
@@ -71,8 +71,8 @@ def _query_columns(cluster: Cluster) -> list[Column]:
     ]
 
 
-def _state(query: SparkQuery) -> SafeString:
-    return state_mark("drifting") if query.drifting_since else state_mark(spark_query_state(query).value)
+def _state(query: SparkQuery) -> str:
+    return "drifting" if query.drifting_since else spark_query_state(query).value
 
 
 def _trigger(query: SparkQuery) -> Any:
