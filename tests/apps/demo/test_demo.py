@@ -60,7 +60,8 @@ def test_demo_shows_every_verdict() -> None:
     assert placement_standing(proposal).can_apply
     assert proposal.facts["moves"] > 0
     backtest = cluster.backtests.get()
-    assert (backtest.state, backtest.facts["asked"], backtest.facts["segments"]) == ("answered", 5, 168)
+    assert (backtest.state, backtest.facts["asked"]) == ("answered", 5)
+    assert backtest.facts["segments"] in {167, 168}  # hours of a week; one less where an hour began meanwhile
     assert not Query.objects.filter(cluster__slug="eu-2").exists()
     for name in ("demo", "viewer"):
         person = authenticate(username=name, password="sluice-demo")
