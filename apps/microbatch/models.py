@@ -15,7 +15,7 @@ from apps.fleet.models import Cluster
 from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from engine.microbatch.model import BatchModel
 from engine.microbatch.progress import BatchProgress
-from engine.microbatch.sizing import MAX_EXECUTORS, SparkSettings
+from engine.microbatch.settings import MAX_EXECUTORS, SparkSettings
 
 __all__ = ["SETTINGS", "BatchFit", "MicroBatch", "SparkQuery"]
 

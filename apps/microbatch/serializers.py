@@ -22,7 +22,7 @@ from apps.microbatch.progress import MAX_DOCUMENTS
 from apps.microbatch.selectors import fit_in_force, spark_query_state
 from engine.errors import Fault
 from engine.fields import FieldTable, Number
-from engine.microbatch.sizing import SparkSettings
+from engine.microbatch.settings import SparkSettings
 
 __all__ = [
     "SETTINGS_TABLE",

@@ -10,7 +10,8 @@ from typing import Any
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, Number, String
 from engine.microbatch.model import coefficients, least_squares
-from engine.microbatch.sizing import MicroBatchProfile, MicroBatchQuestion, size_microbatch
+from engine.microbatch.settings import MicroBatchProfile
+from engine.microbatch.sizing import MicroBatchQuestion, size_microbatch
 
 __all__ = ["command"]
 

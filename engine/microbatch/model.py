@@ -35,6 +35,7 @@ __all__ = [
     "least_squares",
     "observed_latency",
     "quantile_level",
+    "rising_root",
     "wait_s",
 ]
 
@@ -186,7 +187,7 @@ def wait_s(interval_s: float, sd_s: float, level: float | None) -> float:
     def share_below(y: float) -> float:
         return (_rise(y / sd_s) - _rise((y - interval_s) / sd_s)) * sd_s / interval_s
 
-    return _root(lambda y: share_below(y) - level, -reach, interval_s + reach)
+    return rising_root(lambda y: share_below(y) - level, -reach, interval_s + reach)
 
 
 def _rise(z: float) -> float:
@@ -194,7 +195,8 @@ def _rise(z: float) -> float:
     return z * _NORMAL.cdf(z) + _NORMAL.pdf(z)
 
 
-def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+def rising_root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Argument between `low` and `high` at which a rising function crosses 0, by bisection."""
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if rising(middle) < 0:
@@ -342,7 +344,7 @@ def observed_latency(batches: Sequence[BatchProgress], statistic: str = "mean") 
         rows=total,
         batches=len(parts),
         mean_s=mean_s,
-        statistic_s=mean_s if level is None else _root(lambda y: share_below(y) - level, 0.0, longest),
+        statistic_s=mean_s if level is None else rising_root(lambda y: share_below(y) - level, 0.0, longest),
         interval_s=statistics.fmean(interval_s for _, _, interval_s in parts),
         batch_s=statistics.fmean(batch_s for _, batch_s, _ in parts),
     )

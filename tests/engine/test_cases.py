@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.__main__ import COMMANDS, main
+from engine.__main__ import main
 from engine.planner.command import latency_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +75,6 @@ def deviations(result: Any, expected: Any, path: str, tolerance: float) -> list[
 @pytest.mark.parametrize("file", PLANNER_FILES, ids=lambda file: file.stem)
 def test_planner_case_has_the_expected_result(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = json.loads(file.read_text())
-    if case["command"] not in COMMANDS:
-        pytest.skip(f"no command {case['command']}")
     status = main([case["command"], str(file)])
     line = json.loads(capsys.readouterr().out)
     expected = case["expect"]

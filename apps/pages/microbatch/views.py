@@ -29,7 +29,7 @@ from apps.pages.microbatch.facts import SHOWN, SparkQueryFacts, listener_code
 from apps.pages.microbatch.forms import WAYS, ApplyForm, ProgressForm, SparkQueryForm
 from apps.pages.microbatch.tables import batches_table, spark_queries_table
 from apps.ui.forms import show_faults
-from engine.microbatch.sizing import SparkSettings
+from engine.microbatch.settings import SparkSettings
 from engine.words import counted
 
 __all__ = [

@@ -14,7 +14,8 @@ from apps.planning.resource_plans.profiles import PlanInput
 from engine.errors import DocumentError
 from engine.fields import BAD, Field, FieldKind, FieldTable, Number
 from engine.microbatch.model import quantile_level
-from engine.microbatch.sizing import MicroBatchProfile, MicroBatchQuestion
+from engine.microbatch.settings import MicroBatchProfile
+from engine.microbatch.sizing import MicroBatchQuestion
 from engine.planner.profile import NodeHardware, StageProfile, StageQuestion
 
 __all__ = ["MAX_SIZE", "ResourceQuestion", "base_inputs", "origin_of", "plan_inputs", "read_question"]

@@ -24,13 +24,8 @@ from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.questions import read_question
 from apps.planning.resource_plans.selectors import PlanSource, SourceInputs
 from apps.queries.models import Query
-from engine.microbatch.sizing import (
-    MicroBatchProfile,
-    MicroBatchQuestion,
-    SparkPlan,
-    setting_effects,
-    size_microbatch,
-)
+from engine.microbatch.settings import MicroBatchProfile, setting_effects
+from engine.microbatch.sizing import MicroBatchQuestion, SparkPlan, size_microbatch
 from engine.words import counted
 
 __all__ = [

@@ -9,15 +9,14 @@ import pytest
 
 from engine.errors import DocumentError
 from engine.microbatch.model import BatchModel
-from engine.microbatch.sizing import (
+from engine.microbatch.settings import (
     MicroBatchProfile,
-    MicroBatchQuestion,
     SparkSettings,
     predict_latency,
     profile_of_fit,
     setting_effects,
-    size_microbatch,
 )
+from engine.microbatch.sizing import MicroBatchQuestion, size_microbatch
 
 PROFILE = MicroBatchProfile(f0_s=0.25, c_in_s=2e-5, c_sh_s=1e-5, alpha=3.0, cv=0.1)
 
