@@ -67,7 +67,7 @@ def _row(second: int, ends: list[int], delay_s: float, slack_s: float, row: dict
     end_us = second * _SECOND_US
     arrived_us, emitted_us = end_us + round(delay_s * 1e6), end_us + _SECOND_US
     sweep = Sweep(end_us, end_us + 200_000, end_us + 800_000, arrived_us, arrived_us + 10_000, emitted_us)
-    next_us = (second // 10 + 1) * 10 * _SECOND_US
+    next_us = (max(end for end in ends if end <= second) + 10) * _SECOND_US
     values: dict[str, Any] = {
         "records_in": 100,
         "bytes_in": 1000,
