@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.launcher.fake_services import fake
 
 def main() -> int:
     journal, logs = Path(sys.argv[1]), Path(sys.argv[2])
+    for number in (signal.SIGINT, signal.SIGHUP):  # ignored where the tests run under nohup or in the background
+        signal.signal(number, signal.SIG_DFL)
     runner = ProcessRunner(Terminal(), logs)
     runner.catch_signals()
     try:
