@@ -1,7 +1,7 @@
 """Pytest plug-in: tiers and groups of the tests.
 
 The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those
-computed for more than a tenth of a second when `RECORD_SLOW_TESTS=1 ./sluice test --quick -n 1` last wrote the list.
+computed for more than 60 ms when `RECORD_SLOW_TESTS=1 ./sluice test --quick -n 1` last wrote the list.
 The folder of a test says what it needs; a test elsewhere that starts a process says so with the mark `process`, and
 fails without it. Tests of one group run in one process of the run: the tests of a file share its fixtures, all of
 Spark's tests one session, and the tests of a console one console.
@@ -25,7 +25,7 @@ _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "laun
 _MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
 _NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
-_SLOW_S, _LONG_S = 0.1, 0.5  # computed, and with all waiting
+_SLOW_S, _LONG_S = 0.06, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 #: Folders whose tests all share one thing: a Spark session, a world in the database.

@@ -68,7 +68,9 @@ class RelayServer:
     def __init__(self, listen: tuple[str, int], admits: Admitter, take: Taker) -> None:
         self.listen = listen
         self._server = _Server(listen, admits, take)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="relay", daemon=True)
+        # an agent that stops is not held up by half a second
+        polls = {"poll_interval": 0.1}
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs=polls, name="relay", daemon=True)
         self._thread.start()
         log.info("taking frames on %s:%d", *self._server.server_address[:2])
 
