@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
@@ -13,12 +14,11 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from apps.fleet.choices import InputOrigin
 from apps.microbatch.models import SparkQuery
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat
 from apps.pages.resource_plans.charts import CurveChart, OperatingPoint
-from apps.pages.resource_plans.forms import InputSpec, input_specs
+from apps.pages.resource_plans.inputs import InputRow, input_rows
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.services import limit_of
@@ -29,7 +29,6 @@ from engine.words import counted
 
 __all__ = [
     "EndCard",
-    "InputRow",
     "ResourcePlanFacts",
     "SettingEffectRow",
     "UtilisationRow",
@@ -120,16 +119,6 @@ class SettingEffectRow:
     is_late: bool
     breaks: bool
     needs_checkpoint: bool
-
-
-@dataclass(frozen=True)
-class InputRow:
-    """An input of the question with its origin; `is_minor` where few people give it, and nobody has."""
-
-    label: str
-    value: str
-    origin: str
-    is_minor: bool = False
 
 
 class ResourcePlanFacts:
@@ -280,22 +269,21 @@ class ResourcePlanFacts:
     @property
     def nearest_constraint(self) -> tuple[Quantity, str] | None:
         """The tightest constraint that can be kept at the rate, rounded up, and the form with it filled in."""
-        value = self._nearest("nearest_constraint_s", math.ceil)
+        value = self._nearest("nearest_constraint_s", ROUND_CEILING)
         return None if value is None else (seconds(value), self.again(constraint_s=f"{value:.12g}"))
 
     @property
     def nearest_rate(self) -> tuple[Quantity, str] | None:
         """The highest rate under the constraint, rounded down, and the form with it filled in."""
-        value = self._nearest("nearest_rate", math.floor)
+        value = self._nearest("nearest_rate", ROUND_FLOOR)
         return None if value is None else (rate(value), self.again(rate=f"{value:.12g}"))
 
-    def _nearest(self, name: str, towards: Any) -> float | None:
+    def _nearest(self, name: str, rounding: str) -> float | None:
         assert self.answer is not None
         value = (self.answer["infeasible"] or {}).get(name)
         if not value:
             return None
-        unit = 10.0 ** (math.floor(math.log10(value)) - _ADVICE_DIGITS + 1)
-        return float(towards(value / unit - 1e-9 * (towards is math.ceil) + 1e-9 * (towards is math.floor)) * unit)
+        return float(Context(_ADVICE_DIGITS, rounding).create_decimal(f"{value:.12g}"))  # less what binary adds
 
     def again(self, **changes: str) -> str:
         """The form with this plan's inputs, some of them changed."""
@@ -426,26 +414,17 @@ class ResourcePlanFacts:
         fit = self.fit or {}
         return seconds(fit["fixed_s"]), _brief_s(fit["per_row_s"])
 
-    @cached_property
-    def inputs(self) -> list[InputRow]:
-        """Every input of the form with its origin."""
-        rows = []
-        for spec in input_specs(self.row.engine):
-            group, _, name = spec.path.rpartition(".")
-            value = (self.question.get(group, {}) if group else self.question).get(name)
-            if value is not None and spec.path != "constraint_s":
-                origin = self.row.origins.get(spec.path, "")
-                is_minor = spec.is_folded and origin == InputOrigin.DEFAULT
-                rows.append(InputRow(spec.label, _input(spec, value), origin, is_minor))
-        return rows
-
     @property
     def main_inputs(self) -> list[InputRow]:
-        return [row for row in self.inputs if not row.is_minor]
+        return [row for row in self._inputs if not row.is_minor]
 
     @property
     def minor_inputs(self) -> list[InputRow]:
-        return [row for row in self.inputs if row.is_minor]
+        return [row for row in self._inputs if row.is_minor]
+
+    @cached_property
+    def _inputs(self) -> list[InputRow]:
+        return input_rows(self.row)
 
     @property
     def rest_path(self) -> str:
@@ -459,14 +438,6 @@ class ResourcePlanFacts:
 
 def _setting(name: str, value: Any) -> str:
     return str(seconds(value)) if name.endswith("_s") else f"{value:,.0f}"
-
-
-def _input(spec: InputSpec, value: Any) -> str:
-    if spec.is_flag:
-        return "Yes" if value else "No"
-    number = value * spec.scale
-    text = f"{number:,.0f}" if abs(number) >= 1e4 else significant(number)
-    return f"{text}{'' if spec.unit == '%' else ' '}{spec.unit}".strip()
 
 
 def _apart(value: Any, other: Any) -> Quantity:

@@ -15,13 +15,8 @@ from apps.core.errors import Conflict, Impossible, Malformed
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.resource_plans.facts import ResourcePlanFacts
-from apps.pages.resource_plans.forms import (
-    ProfileSourceForm,
-    ResourcePlanForm,
-    field_names,
-    sign_inputs,
-    source_as_shown,
-)
+from apps.pages.resource_plans.forms import ProfileSourceForm, ResourcePlanForm, sign_inputs, source_as_shown
+from apps.pages.resource_plans.inputs import field_names
 from apps.pages.resource_plans.tables import resource_plans_table
 from apps.planning.choices import PlanChoice
 from apps.planning.models import ResourcePlan
