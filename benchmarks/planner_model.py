@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +150,7 @@ def simulate_all(samples: Sequence[StageSample]) -> list[SimulatedLatency]:
     if len(samples) < _FEW:
         return [simulated_latency(sample) for sample in samples]
     simulated_latency(replace(samples[0], runs=1, run_s=0.5, warm_up_s=0.5))
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor() as pool:
         return list(pool.map(simulated_latency, samples))
 
 
@@ -297,11 +296,10 @@ def write_errors(folder: Path | None, name: str, errors: Sequence[ModelError]) -
     with (folder / name).open("w", newline="") as file:
         writer = csv.writer(file)
         kinds = [f"{variant}_{kind}" for variant in VARIANTS for kind in ("mean", "q0.99")]
-        names = ["nodes", "mappers", "reducers", "b_in_s", "b_sh_s", "b_ch_s"]
-        writer.writerow(["workload", "scv", *names, "rate", "stable_runs", "mean_s", "q0.99_s", *kinds])
+        settings = [field.name for field in fields(StageSettings)]
+        writer.writerow(["workload", "scv", *settings, "rate", "stable_runs", "mean_s", "q0.99_s", *kinds])
         for error in errors:
             sample, simulated = error.sample, error.simulated
             model = [value for variant in VARIANTS for value in (error.mean[variant], error.quantile[variant])]
             figures = [sample.rate, simulated.stable, simulated.mean_s, simulated.quantile_s, *model]
-            settings = [sample.settings.to_dict()[name] for name in names]
-            writer.writerow([sample.name, sample.profile.cv2_map, *settings, *figures])
+            writer.writerow([sample.name, sample.profile.cv2_map, *sample.settings.to_dict().values(), *figures])

@@ -113,9 +113,11 @@ class StageSearch:
         """Whether some settings keep the goal at `rate`."""
         return self._least(rate, nodes, self.space(nodes), self.goal_s) <= self.goal_s
 
-    def least(self, rate: float, nodes: int) -> tuple[float, StageSettings | None]:
-        """Least metric at `rate` and its settings; infinite and None where none is stable."""
-        return self._found(self._least(rate, nodes, self.space(nodes), -1.0), nodes)
+    def least(self, rate: float, nodes: int, first: StageSettings | None = None) -> tuple[float, StageSettings | None]:
+        """Least metric at `rate` and its settings; infinite and None where none is stable. The search may begin with
+        settings that are known to be good.
+        """
+        return self._found(self._least(rate, nodes, self.space(nodes), -1.0, first), nodes)
 
     def _least(
         self, rate: float, nodes: int, space: SearchSpace, goal_s: float, first: StageSettings | None = None
@@ -133,10 +135,14 @@ class StageSearch:
 
     def _largest(self, nodes: int) -> tuple[float, StageSettings | None]:
         """Largest rate within the goal and its settings; 0 and None where none is small enough."""
-        return self.largest_above(_FIRST_SHARE * nodes * self.node_capacity, nodes)
+        return self._largest_from(_FIRST_SHARE * nodes * self.node_capacity, nodes)
 
     def largest_above(self, rate: float, nodes: int) -> tuple[float, StageSettings | None]:
-        """The same, sought from `rate` on: faster where it is known to be reachable."""
+        """The same, sought from `rate` on, faster where that is reachable; from below where it is missed."""
+        reached, settings = self._largest_from(rate, nodes)
+        return self.largest(nodes) if settings is None else (reached, settings)
+
+    def _largest_from(self, rate: float, nodes: int) -> tuple[float, StageSettings | None]:
         upper = 1.01 * nodes * self.node_capacity
         arrays = self._place, self._best, self._answer
         space = self.space(nodes)

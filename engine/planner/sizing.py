@@ -180,7 +180,7 @@ def size_stage(
     nodes = sizer.search.fewest_nodes(question.target_rate, question.max_nodes)
     plan = None if nodes is None else sizer.throughput_plan(nodes)
     plan_s = time.perf_counter() - began_s
-    fastest = None if nodes is None else sizer.latency_plan(nodes)
+    fastest = None if plan is None else sizer.latency_plan(plan)
     infeasibility = sizer.infeasibility() if plan is None else None
     around = [question.max_nodes] if nodes is None else [max(nodes - 1, 1), nodes, nodes + 1]
     curves = sizer.curves(dict.fromkeys(around), plan, fastest) if with_curves else ()
@@ -219,7 +219,7 @@ class _Sizer:
         if typed_rate >= target and self._keeps_goal(typed):
             return self._plan(typed, typed_rate)
         if not self._keeps_goal(settings):  # quantiles may be lower at a higher rate
-            _, settings = self.search.least(target, nodes)
+            _, settings = self.search.least(target, nodes, settings)
             assert settings is not None, "some settings reach the rate"
             max_rate = max(self.search.largest_of(settings), target)
         return self._plan(settings, max_rate)
@@ -229,14 +229,13 @@ class _Sizer:
         rates = self.question.rate, self.question.target_rate
         return max(self.search.metric(rate, settings) for rate in rates) <= self.search.goal_s
 
-    def latency_plan(self, nodes: int) -> StagePlan | None:
-        """The settings of least latency at the rate, headroom included."""
-        _, settings = self.search.least(self.question.target_rate, nodes)
+    def latency_plan(self, plan: StagePlan) -> StagePlan | None:
+        """The settings of least latency at the rate, headroom included, with as many nodes as a plan."""
+        _, settings = self.search.least(self.question.target_rate, plan.settings.nodes, plan.settings)
         if settings is None:
             return None
         typed = _typed(settings)
-        is_stable = math.isfinite(self.search.metric(self.question.target_rate, typed))
-        settings = typed if is_stable else settings
+        settings = typed if self._keeps_goal(typed) else settings
         return self._plan(settings, self.search.largest_of(settings))
 
     def _plan(self, settings: StageSettings, max_rate: float) -> StagePlan:

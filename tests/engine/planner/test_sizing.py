@@ -110,6 +110,13 @@ def test_nearest_rate_and_nearest_constraint_have_plans() -> None:
     assert sized(constraint_s=0.98 * lack.nearest_constraint_s, max_nodes=10).plan is None
 
 
+def test_rate_that_is_met_from_below_alone_has_a_plan_and_its_fastest_keeps_the_aim() -> None:
+    sizing = size_stage(WORD, NODE, rate=419e3, max_nodes=4, constraint_s=0.5, with_curves=False)
+    assert sizing.plan is not None and sizing.fastest is not None
+    assert sizing.plan.max_rate >= sizing.question.target_rate
+    assert sizing.fastest.latency.metric <= sizing.question.aim_s
+
+
 def test_rate_beyond_all_nodes_has_no_nearest_constraint() -> None:
     lack = sized(rate=5e6).infeasibility
     assert lack is not None

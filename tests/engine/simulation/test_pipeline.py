@@ -11,23 +11,20 @@ import pytest
 
 from benchmarks import planner_figures, planner_model, planner_plans
 from engine.planner.latency import StageSettings, evaluate_latency
-from engine.planner.profile import NodeHardware, StageProfile
+from engine.planner.profile import StageProfile
 from engine.simulation.pipeline import PipelineSettings, simulate_pipeline
 from engine.simulation.run import TooLargeError
+from tests.engine.planner.stages import NODE, WORD
 
 pytestmark = pytest.mark.slow  # the first of them compiles the loop
 
-HARDWARE = NodeHardware(n=4, t_seek=5e-4)
-WORD = StageProfile(
-    alpha=8, c_map=1.6e-5, c_red=2e-6, b_in=110, b_out=12, c_part=3e-5, c_sh=8e-6, c_hb=5e-3, c_bat=2e-4
-)
 STEADY = replace(WORD, cv2_map=0, cv2_red=0, cv2_net=0, cv2_disk=0)
 SETTINGS = StageSettings(nodes=2, mappers=2, reducers=2, b_in_s=0.02, b_sh_s=0.2, b_ch_s=0.2)
 RATE = 150_000.0
 SHORT = PipelineSettings(duration_s=8, warm_up_s=2)
 
 
-def simulated(profile=WORD, rate=RATE, settings=SETTINGS, run=SHORT, hardware=HARDWARE, **changes):
+def simulated(profile=WORD, rate=RATE, settings=SETTINGS, run=SHORT, hardware=NODE, **changes):
     return simulate_pipeline(profile, hardware, rate, replace(settings, **changes), run)
 
 
@@ -87,8 +84,8 @@ def test_work_demanded_is_work_done():
 
 
 def test_more_threads_than_cores_occupy_threads_longer_than_they_work():
-    spare = simulated(mappers=4, reducers=4, hardware=replace(HARDWARE, n=8))
-    crowded = simulated(mappers=4, reducers=4, hardware=replace(HARDWARE, n=3))
+    spare = simulated(mappers=4, reducers=4, hardware=replace(NODE, n=8))
+    crowded = simulated(mappers=4, reducers=4, hardware=replace(NODE, n=3))
     assert spare.utilisation["map"] == pytest.approx(RATE / 8 * 1.6e-5 + 8e-6 * 8 / 0.2 + 5e-5 / 0.02, rel=0.02)
     assert crowded.utilisation["map"] > 1.05 * spare.utilisation["map"]
     assert crowded.mean_s > spare.mean_s
@@ -112,8 +109,8 @@ def test_heavy_load_below_capacity_is_stable():
 
 def test_mapper_without_room_for_outputs_waits_until_they_are_fetched():
     per_batch = RATE / 4 * 0.2 * 8 * 12
-    roomy = simulated(hardware=replace(HARDWARE, map_buf=3 * per_batch))
-    tight = simulated(hardware=replace(HARDWARE, map_buf=1.3 * per_batch))
+    roomy = simulated(hardware=replace(NODE, map_buf=3 * per_batch))
+    tight = simulated(hardware=replace(NODE, map_buf=1.3 * per_batch))
     assert roomy.stable and roomy.blocked == 0
     assert tight.blocked > 0.1
     assert (tight.stable, tight.reason) == (False, "map output buffer")
