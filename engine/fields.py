@@ -60,7 +60,8 @@ class Number(FieldKind):
         if self.above is not None:
             return f"{kind} above {self.above:g}" + ("" if self.most is None else f" and up to {self.most:.15g}")
         if self.most is not None:
-            return f"{kind} from {self.least:g} to {self.most:.15g}"
+            least = "up" if self.least is None else f"from {self.least:g}"
+            return f"{kind} {least} to {self.most:.15g}"
         return kind if self.least is None else f"{kind} of at least {self.least:g}"
 
     def fits(self, value: Any) -> bool:

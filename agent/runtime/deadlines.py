@@ -15,7 +15,8 @@ __all__ = ["QueryDeadlines", "WaitingRecords", "records_to_drop"]
 
 
 UNITS = 100  # of the shortest constraint: deadlines are rounded down to these
-MAX_BUCKETS = 2_000  # however long the longest constraint is
+MAX_BUCKETS = 2_000  # later deadlines are alike
+MAX_CONSTRAINT_S = 1e9  # longer ones are alike
 MAX_PRIORITY = 10  # a step doubles the weight; beyond a thousandfold more of it says nothing
 
 
@@ -38,7 +39,8 @@ class QueryDeadlines:
     @property
     def constraint_s(self) -> float | None:
         """Latency constraint of the query; None where it has none."""
-        return self._pipeline.config.latency_constraint_s
+        given_s = self._pipeline.config.latency_constraint_s
+        return None if given_s is None else min(given_s, MAX_CONSTRAINT_S)
 
     @property
     def weight(self) -> float:
@@ -79,7 +81,8 @@ class QueryDeadlines:
         """The first records go on unprocessed; those that are late everywhere are shed where the query allows that."""
         shed = 0
         if self._pipeline.config.shed_late:
-            late = sum(count for due_us, count in self.waiting() if due_us < self._ends_us)
+            # for sure, even if this epoch is closed in no time
+            late = sum(count for due_us, count in self.waiting() if due_us + self._closing_us < self._ends_us)
             shed = min(late, records)
         self._pipeline.give_up(records, shed)
 
@@ -127,8 +130,7 @@ def records_to_drop(
     >>> records_to_drop([waiting], now_us=0, ends_us=1_000_000, epoch_us=1_000_000, begun_s=0.0, cores=1.0)
     [30]
     """
-    constraints_s = [query.constraint_s for query in queries]
-    unit_s = max(min(constraints_s) / UNITS, max(constraints_s) / MAX_BUCKETS)
+    unit_s = min(query.constraint_s for query in queries) / UNITS
     reach_s = MAX_BUCKETS * unit_s
     schedule = GroupedSchedule(unit_s, [query.cost_s / cores for query in queries], [query.weight for query in queries])
     for level, query in enumerate(queries):

@@ -26,7 +26,7 @@ __all__ = ["Saturation", "Scheduler"]
 
 USED_UP_SHARE = 0.95  # of what operators could have had
 MUCH_SHARE = 0.05  # of what operators could have had: work that is left and counts
-FORGETTING = 0.9  # of how long closing an epoch took, with each query's
+FORGETTING = 0.9  # of how long closing an epoch took, with each epoch
 MIN_CORES = 1e-4  # that queries with a constraint are taken to have; with less, all of their records go on
 EPOCHS = 3  # alike, before it is one or the other
 log = logging.getLogger(__name__)
@@ -114,6 +114,7 @@ class Scheduler:
             session.learn(settings, epoch_us, ends_us)
             session.deadlines.begin(ends_us, epoch_us, config.stream_delay_s, self._closing_us)
             session.downstream_cost_s = self.downstream.get((session.pipeline.query, session.pipeline.plan), 0.0)
+        self._closing_us = int(FORGETTING * self._closing_us)
         changed, self.refined_state.changed = self.refined_state.changed, False
         return changed
 
@@ -298,8 +299,7 @@ class Scheduler:
         force, and rows of `agent.wire.SWEEPS`.
         """
         session, sweeps = self._sessions[pipeline.query, pipeline.plan], pipeline.take_sweeps(emitted_us)
-        took_us = min(max(emitted_us - self._ends_us, 0), self._epoch_us)
-        self._closing_us = max(took_us, int(FORGETTING * self._closing_us))
+        self._closing_us = max(self._closing_us, min(max(emitted_us - self._ends_us, 0), self._epoch_us))
         try:
             swept = session.sweep_rows(sweeps, epoch_us, version)
             held = self.refined_state.in_force.version if self.refined_state.in_force is not None else None

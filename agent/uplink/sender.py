@@ -216,8 +216,7 @@ class SpoolSender:
     def _moved(self) -> bool:
         """Whether all that the former receiver took is committed, so that the rest can go to the new one."""
         if self._spool.committed_seq < self._spool.acked_seq:
-            fault = f"waiting until the frames sent to {self._last_route()} are committed"
-            self.state, self.fault = "moving", fault
+            self.state, self.fault = "moving", f"waiting until the frames sent to {self._last_route()} are committed"
             return False
         self._spool.renew()
         self._keep_route()

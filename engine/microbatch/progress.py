@@ -18,8 +18,9 @@ __all__ = ["BatchProgress", "ProgressReading", "StateFigures", "progress_documen
 MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
 _WHAT = "progress of a Spark query"
 _EVENT = "QueryProgressEvent"
-_COUNT = Number(least=0, whole=True)
+_COUNT = Number(least=0, most=10**15, whole=True)
 _MS = Number(least=0)
+_DURATION_MS = Number(least=0, most=1e10)
 _TRIGGER_MS = Number(least=0, most=86_400_000)
 _PARTITIONS = Number(least=1, most=100_000, whole=True)
 _TEXT = String()
@@ -215,11 +216,16 @@ def _rows(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
     if "numInputRows" in document or not isinstance(sources, list) or not sources:
         return _required(document, "numInputRows", _COUNT, path, faults)
     read = [
-        _required(source, "numInputRows", _COUNT, f"{join_path(path, 'sources')}[{number}]", faults)
+        _required(
+            source if isinstance(source, Mapping) else {},
+            "numInputRows",
+            _COUNT,
+            f"{join_path(path, 'sources')}[{number}]",
+            faults,
+        )
         for number, source in enumerate(sources)
-        if isinstance(source, Mapping)
     ]
-    return BAD if BAD in read else sum(read)
+    return BAD if BAD in read else _COUNT.read(sum(read), path, "numInputRows", faults)
 
 
 def _instant(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
@@ -240,9 +246,11 @@ def _utc(text: Any, path: str, key: str, faults: list[Fault]) -> Any:
 def _duration_s(document: Mapping[str, Any], path: str, faults: list[Fault]) -> Any:
     durations = document.get("durationMs")
     if isinstance(durations, Mapping) and "triggerExecution" in durations:
-        value = _MS.read(durations["triggerExecution"], join_path(path, "durationMs"), "triggerExecution", faults)
+        value = _DURATION_MS.read(
+            durations["triggerExecution"], join_path(path, "durationMs"), "triggerExecution", faults
+        )
     elif "batchDuration" in document:
-        value = _MS.read(document["batchDuration"], path, "batchDuration", faults)
+        value = _DURATION_MS.read(document["batchDuration"], path, "batchDuration", faults)
     else:
         where = join_path(path, "durationMs.triggerExecution")
         faults.append(Fault(where, "durationMs.triggerExecution is missing, and so is batchDuration; one is needed"))

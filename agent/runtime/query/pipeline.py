@@ -82,6 +82,8 @@ class LocalPipeline:
     def update(self, config: RuntimeQuery, now_us: int) -> None:
         """New settings and weight of the same plan."""
         self.config = config
+        if config.latency_constraint_s is None:
+            self._leaving = []
         self.adaptation.take_up(config, now_us)
 
     def steer(self) -> None:

@@ -153,6 +153,14 @@ def test_work_that_was_begun_goes_first() -> None:
     assert records_to_drop([waiting], begun_s=0.4, **times) == [40]
 
 
+@pytest.mark.parametrize("long_s", [3.0, 86_400.0, 1e9])
+def test_long_constraint_leaves_short_ones_their_time(long_s: float) -> None:
+    short = WaitingRecords([(2 * SECOND_US, 50)], 0.01, 1.0, 3.0)
+    long = WaitingRecords([(round(long_s * SECOND_US), 50)], 0.01, 1.0, long_s)
+    times = {"now_us": 0, "ends_us": SECOND_US, "epoch_us": SECOND_US, "begun_s": 0.0, "cores": 1.0}
+    assert records_to_drop([short, long], **times) == [0, 0]
+
+
 @pytest.mark.parametrize("years", [-1, 1])
 def test_clock_that_is_a_year_off_leaves_other_queries_alone(years: int) -> None:
     sane = WaitingRecords([(2 * SECOND_US, 10)], 0.01, 1.0, 3.0)

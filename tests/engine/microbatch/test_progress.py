@@ -53,6 +53,10 @@ def test_event_log_holds_rows_by_source_alone():
     with pytest.raises(DocumentError) as refused:
         read_progress([document])
     assert [fault.path for fault in refused.value.faults] == ["[0].sources[1].numInputRows"]
+    document["sources"] = [None, "x"]
+    with pytest.raises(DocumentError) as refused:
+        read_progress([document])
+    assert [fault.path for fault in refused.value.faults] == [f"[0].sources[{i}].numInputRows" for i in (0, 1)]
 
 
 def test_durations_are_seconds_and_older_versions_have_batch_duration_alone():
@@ -88,8 +92,8 @@ def test_every_fault_of_every_object_is_named():
             progress(2, stateOperators=[{"numRowsTotal": "x"}]),
         ]
     )
-    assert found["[0].numInputRows"] == "numInputRows is 'many'; allowed: a whole number of at least 0"
-    assert found["[0].batchId"] == "batchId is 1.5; allowed: a whole number of at least 0"
+    assert found["[0].numInputRows"] == "numInputRows is 'many'; allowed: a whole number from 0 to 1e+15"
+    assert found["[0].batchId"] == "batchId is 1.5; allowed: a whole number from 0 to 1e+15"
     assert {"[1].batchId", "[1].numInputRows", "[1].timestamp", "[1].durationMs.triggerExecution"} <= set(found)
     assert found["[2]"] == "[2] is 7; allowed: a progress object"
     assert {"[3].timestamp", "[3].durationMs.triggerExecution", "[4].stateOperators[0].numRowsTotal"} <= set(found)
