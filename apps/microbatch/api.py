@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
-from django.conf import settings
 from django.db.models import Model
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
-from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import TooLarge
 from apps.core.rest.api import ApiMixin
+from apps.core.rest.parsers import StrictJSONParser
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.microbatch import services
@@ -42,19 +39,10 @@ from apps.microbatch.serializers import (
 __all__ = ["MicroBatchViewSet", "OwnProgressView", "ProgressParser", "SparkQueryViewSet"]
 
 
-class ProgressParser(BaseParser):
+class ProgressParser(StrictJSONParser):
     """Progress of Spark as it is written: JSON, or lines of it, whose numbers Spark may also write as 6.9E8."""
 
-    media_type = "application/json"
-
-    def parse(
-        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> list[Any]:
-        limit = settings.UPLOAD_MAX_BYTES
-        data = stream.read(limit + 1)
-        if len(data) > limit:
-            raise TooLarge(f"The body is larger than {limit / 1e6:g} MB.")
-        return documents_of(data)
+    read = staticmethod(documents_of)
 
 
 class _LinesParser(ProgressParser):

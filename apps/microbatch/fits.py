@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,8 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.core.errors import Impossible
 from apps.core.events import announce
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_announce
 from apps.microbatch.choices import FitReason
 from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force
@@ -44,7 +46,7 @@ class FitCourse:
         self.fit = fit_in_force(query)
         self._begins_at = self._sample_begin()
         self._grows = query.drifting_since is None or self._is_replaced
-        self._points = list(self._stored()) if self._wants_more else []
+        self._points = deque(self._stored() if self._wants_more else (), maxlen=MAX_GROWTH)
         self._has_grown = False
 
     def take(self, row: MicroBatch) -> None:
@@ -53,8 +55,8 @@ class FitCourse:
             row.predicted_s, row.fit = self.fit.model.duration_s(row.rows), self.fit
             row.fit_batches = self.fit.batches
         if row.rows > 0 and not row.is_warm_up and self._wants_more and self._fits_in(row):
-            self._points = [*self._points[1 - MAX_GROWTH :], (float(row.rows), row.duration_s)]
-            self._grow(row)
+            self._points.append((row.begins_at, float(row.rows), row.duration_s))
+            self._grow()
 
     def store(self) -> None:
         """Store what the fit in force has grown to."""
@@ -77,31 +79,27 @@ class FitCourse:
     def _fits_in(self, row: MicroBatch) -> bool:
         return self._begins_at is None or row.begins_at >= self._begins_at
 
-    def _stored(self) -> Iterable[tuple[float, float]]:
+    def _stored(self) -> list[tuple[datetime, float, float]]:
+        """(begin, rows, seconds) of the newest batches of the sample, oldest first."""
         rows = MicroBatch.objects.filter(query=self._query, is_warm_up=False, rows__gt=0)
         if self._begins_at is not None:
             rows = rows.filter(begins_at__gte=self._begins_at)
-        sample = rows.order_by("begins_at", "batch").values_list("rows", "duration_s")
-        return ((float(count), duration_s) for count, duration_s in sample[:MAX_GROWTH])
+        newest = rows.order_by("-begins_at", "-batch").values_list("begins_at", "rows", "duration_s")[:MAX_GROWTH]
+        return [(begins_at, float(count), duration_s) for begins_at, count, duration_s in list(newest)[::-1]]
 
-    def _grow(self, row: MicroBatch) -> None:
+    def _grow(self) -> None:
         try:
-            model = fit_durations(self._points)
+            model = fit_durations([(rows, duration_s) for _, rows, duration_s in self._points])
         except DocumentError:
             return  # too few, or all of one size
         if self.fit is None or self._is_replaced:
             reason = FitReason.FIRST if self.fit is None else FitReason.SETTINGS
-            first_at = self._begins_at or self._first_at(row)
+            first_at = min(begins_at for begins_at, _, _ in self._points)
             self.fit = _fit_create(self._query, model, reason, first_at, self._now)
             self._begins_at = first_at
         else:
             _assign(self.fit, model)
             self._has_grown = True
-
-    def _first_at(self, row: MicroBatch) -> datetime:
-        stored = MicroBatch.objects.filter(query=self._query, is_warm_up=False, rows__gt=0).order_by("begins_at")
-        first_at: datetime | None = stored.values_list("begins_at", flat=True).first()
-        return min(first_at, row.begins_at) if first_at else row.begins_at
 
 
 def drift_update(query: SparkQuery, now: datetime) -> BatchDrift | None:
@@ -115,8 +113,11 @@ def drift_update(query: SparkQuery, now: datetime) -> BatchDrift | None:
     drift = batch_drift(list(newest)[::-1]) if fit is not None else None
     query.drift_share = drift.share if drift else None
     query.drift_bias = drift.bias if drift else None
-    is_drifting = drift is not None and drift.is_drifting
+    was_drifting, is_drifting = query.drifting_since is not None, drift is not None and drift.is_drifting
     query.drifting_since = (query.drifting_since or now) if is_drifting else None
+    if was_drifting != is_drifting:  # the attention list
+        for cluster in [query.cluster] if query.cluster else Cluster.objects.all():
+            cluster_announce(cluster)
     return drift
 
 

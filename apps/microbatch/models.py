@@ -13,14 +13,15 @@ from apps.core.limits import MAX_FAULT, MAX_GENERATION, MAX_NAME, MAX_URL
 from apps.fleet.choices import InputOrigin
 from apps.fleet.models import Cluster
 from apps.microbatch.choices import FitReason, SparkQueryOrigin
-from engine.microbatch.model import BatchModel
+from engine.microbatch.model import MAX_DRIFT, BatchModel
 from engine.microbatch.progress import BatchProgress
 from engine.microbatch.settings import MAX_EXECUTORS, SparkSettings
 
-__all__ = ["SETTINGS", "BatchFit", "MicroBatch", "SparkQuery"]
+__all__ = ["MAX_OWN_TRIGGER_S", "MIN_OWN_TRIGGER_S", "SETTINGS", "BatchFit", "MicroBatch", "SparkQuery"]
 
 #: Settings of a Spark query that its latency hangs on; a change of one begins a new fit.
 SETTINGS = tuple(field.name for field in SparkSettings.TABLE.fields)
+MIN_OWN_TRIGGER_S, MAX_OWN_TRIGGER_S = 0.1, 600  # of Sluice's stream processor
 _COUNT: Any = [MinValueValidator(1), MaxValueValidator(100_000)]
 _EXECUTORS: Any = [MinValueValidator(1), MaxValueValidator(MAX_EXECUTORS)]
 
@@ -78,7 +79,7 @@ class SparkQuery(models.Model):
     wanted_trigger_s = models.FloatField(
         null=True,
         blank=True,
-        validators=[MinValueValidator(0.1), MaxValueValidator(600)],
+        validators=[MinValueValidator(MIN_OWN_TRIGGER_S), MaxValueValidator(MAX_OWN_TRIGGER_S)],
         help_text="Trigger interval that the stream processor is to run with; null: its own.",
     )
     applied_by = models.ForeignKey(
@@ -117,6 +118,17 @@ class SparkQuery(models.Model):
     def setting_values(self) -> dict[str, Any]:
         """Values of `SETTINGS` by name."""
         return {name: getattr(self, name) for name in SETTINGS}
+
+    @property
+    def drift_direction(self) -> str:
+        """Whether its batches are slower or faster than predicted, or scatter to both sides."""
+        bias = self.drift_bias or 0.0
+        return "slower" if bias > MAX_DRIFT else "faster" if bias < -MAX_DRIFT else "scattered"
+
+    @property
+    def drift_size(self) -> float:
+        """The share by which they are slower or faster, in the median."""
+        return abs(self.drift_bias or 0.0)
 
     def setting_origin(self, name: str) -> InputOrigin:
         """Origin of a setting's value."""

@@ -20,7 +20,6 @@ from django.utils import timezone
 from apps.core.errors import Fault, Impossible, Malformed, Missing, TooLarge, from_engine
 from apps.core.limits import MAX_GENERATION, MAX_NAME
 from apps.fleet.choices import InputOrigin
-from apps.fleet.services import cluster_announce
 from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query_announce
 from apps.microbatch.models import MicroBatch, SparkQuery
@@ -34,7 +33,6 @@ __all__ = ["MAX_DOCUMENTS", "ProgressAnswer", "documents_of", "own_progress_inge
 MAX_DOCUMENTS = 20_000  # in one request or file
 OWN_NAME = "Stream processor"
 _AHEAD = timedelta(days=1)  # a batch of another clock; one further ahead would stay the newest for ever
-_MAX_ROWS, _MAX_BATCH, _MAX_DURATION_S = 10**15, 10**15, 1e7
 _MAX_FAULTS = 20
 _TRIGGER_BATCHES, _MIN_INTERVALS = 25, 5
 _BUSY, _ALIKE = 0.9, 0.1
@@ -115,7 +113,7 @@ def progress_ingest(
         reading = read_progress(kept) if kept else ProgressReading((), 0, 0)
     except DocumentError as error:
         raise from_engine(error) from None
-    now, was_drifting = timezone.now(), query.drifting_since is not None
+    now = timezone.now()
     _check(reading.batches, now)
     fresh = _unknown(query, reading.batches)
     query.reported_at, query.fault = now, ""
@@ -136,8 +134,6 @@ def progress_ingest(
         with suppress(Impossible):  # the newest batches are of one size: the flag stays and says so
             fit_refit(query=query, reason=FitReason.DRIFT)
     spark_query_announce(query)
-    if query.cluster is not None and was_drifting != (query.drifting_since is not None):
-        cluster_announce(query.cluster)  # the attention list
     wanted = query.wanted_trigger_s
     return ProgressAnswer(
         accepted=len(rows),
@@ -203,13 +199,6 @@ def _faults(batch: BatchProgress, latest: datetime) -> Iterable[Fault]:
         if len(text) > MAX_GENERATION or not _is_storable(text):
             allowed = f"up to {MAX_GENERATION}, none of them zero or a half"
             yield Fault(f"{path}.{name}", f"{name} has {len(text)} characters; allowed: {allowed}")
-    for name, value, most in (
-        ("batchId", batch.batch, _MAX_BATCH),
-        ("numInputRows", batch.rows, _MAX_ROWS),
-        ("triggerExecution", batch.duration_s * 1000, _MAX_DURATION_S * 1000),
-    ):
-        if value > most:
-            yield Fault(f"{path}.{name}", f"{name} is {value:g}; allowed: up to {most:g}")
     if batch.begins_at > latest:
         yield Fault(f"{path}.timestamp", f"timestamp is {batch.begins_at.isoformat()}; allowed: up to a day from now")
 
@@ -265,8 +254,7 @@ def _is_outdated(query: SparkQuery, batches: Sequence[BatchProgress], fresh: Seq
     """Whether later batches are known already, as where a post is repeated: their settings count, not these."""
     if not batches or not fresh:
         return bool(batches)
-    last = fresh[-1]
-    return MicroBatch.objects.filter(query=query, run_id=last.run_id, batch__gt=last.batch).exists()
+    return MicroBatch.objects.filter(query=query, begins_at__gt=fresh[-1].begins_at).exists()
 
 
 def _measured(documents: Sequence[Any], reading: ProgressReading, reported: Mapping[str, Any]) -> dict[str, Any]:

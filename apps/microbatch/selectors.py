@@ -15,6 +15,7 @@ from apps.microbatch.choices import SparkQueryOrigin, SparkQueryState
 from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
 
 __all__ = [
+    "RATE_BATCHES",
     "batches_newest",
     "fit_in_force",
     "newest_rate",
@@ -26,7 +27,7 @@ __all__ = [
 
 _SILENT_AFTER = timedelta(minutes=2)  # an idle query of Spark reports every ten seconds
 _SILENT_TRIGGERS = 3.0
-_RATE_BATCHES = 60
+RATE_BATCHES = 60  # newest micro-batches that the rate of a Spark query is taken from
 
 
 def spark_queries_listed() -> QuerySet[SparkQuery]:
@@ -83,7 +84,7 @@ def newest_rate(batches: Sequence[MicroBatch]) -> float | None:
 
     Rows of a batch came since the batch before it began. Where that one is not known, neither is their rate.
     """
-    newest = batches[-_RATE_BATCHES:]
+    newest = batches[-RATE_BATCHES:]
     pairs = [
         (before, batch)
         for before, batch in pairwise(newest)

@@ -20,7 +20,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
 from apps.microbatch.choices import SparkQueryOrigin
 from apps.microbatch.fits import spark_query_announce
-from apps.microbatch.models import SETTINGS, MicroBatch, SparkQuery
+from apps.microbatch.models import MAX_OWN_TRIGGER_S, MIN_OWN_TRIGGER_S, SETTINGS, MicroBatch, SparkQuery
 from apps.microbatch.progress import documents_of, progress_ingest
 from apps.microbatch.selectors import fit_in_force
 from engine.errors import DocumentError
@@ -45,7 +45,7 @@ POLL_S = 30.0
 _POLL_BUDGET_S = 25.0  # of a round, after which the others wait for the next
 _MAX_ANSWER_BYTES = 8 * 2**20
 _OWN_SETTINGS = ("trigger_s",)
-_OWN_TRIGGER = Number(least=0.1, most=600)
+_OWN_TRIGGER = Number(least=MIN_OWN_TRIGGER_S, most=MAX_OWN_TRIGGER_S)
 
 
 @transaction.atomic

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from apps.core.errors import Impossible, Malformed, TooLarge
@@ -124,21 +125,32 @@ def test_fit_grows_with_the_batches_that_follow_up_to_its_limit(query: SparkQuer
     assert query.drift_share is not None and query.drift_share < 0.05 and query.drifting_since is None
 
 
-def test_batches_in_one_file_are_predicted_as_if_they_had_come_one_by_one(cluster: Cluster, query: SparkQuery) -> None:
-    documents = progress_of_run(range(30))
+@pytest.mark.parametrize("alike", [0, MAX_GROWTH + 20])
+def test_batches_in_one_file_are_predicted_as_if_they_had_come_one_by_one(
+    cluster: Cluster, query: SparkQuery, alike: int
+) -> None:
+    drifts = [progress(batch, 1000, 400 + 5 * batch) for batch in range(alike)]  # all of one size: no fit yet
+    documents = [*drifts, *progress_of_run(range(alike, alike + 30))]
     ingested(query, documents)
     other = spark_query_create(cluster=cluster, name="one by one", origin="listener")
     for document in documents:
         progress_ingest(query=other, documents=[document])
     predictions = [list(row.batches.order_by("batch").values_list("predicted_s", flat=True)) for row in (query, other)]
     assert predictions[0] == pytest.approx(predictions[1], nan_ok=False)
+    first = query.batches.get(batch=21 if alike else 3)  # the newest 60, without warm-up
+    for row in (query, other):
+        fit = fit_in_force(row)
+        assert fit is not None and fit.first_at == first.begins_at
 
 
 def test_slower_batches_raise_the_flag_and_a_refit_lowers_it(query: SparkQuery) -> None:
     ingested(query, progress_of_run(range(70)))
     ingested(query, progress_of_run(range(70, 95), per_row_ms=0.004))
     assert query.drifting_since is not None and query.drift_bias is not None and query.drift_bias > 0.15
+    connection.run_on_commit.clear()
     fit = fit_refit(query=query)
+    topics = {getattr(entry[1], "topic", "") for entry in connection.run_on_commit}
+    assert "cluster:little" in topics, "the attention list is told"
     query.refresh_from_db()
     assert (fit.reason, fit.batches, query.drifting_since) == (FitReason.REQUEST, 20, None)
     assert fit.per_row_s == pytest.approx(4e-6, rel=0.1)
