@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeGuard
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -13,8 +12,7 @@ from django.utils import timezone
 from apps.measurements.models import StreamStretch, StreamWork
 from apps.microbatch.choices import SparkQueryOrigin
 from apps.microbatch.models import MicroBatch
-from apps.telemetry.configs import ASSUMED_TRIGGER_S
-from apps.telemetry.selectors import stream_state
+from apps.telemetry.selectors import stream_state, stream_trigger_s
 from engine.measurement.microbatch import StageTiming
 from engine.rollouts.epochs import EPOCH_S
 
@@ -119,10 +117,5 @@ def timing_now() -> StageTiming:
     batches = MicroBatch.objects.filter(query__origin=SparkQueryOrigin.OWN, is_warm_up=False)
     recent = list(batches.values_list("trigger_s", "duration_s")[:_RECENT])
     if not recent:
-        said = stream_state().get("trigger_s")
-        return StageTiming(EPOCH_S, said if _is_time(said) and said > 0.0 else ASSUMED_TRIGGER_S)
+        return StageTiming(EPOCH_S, stream_trigger_s())
     return StageTiming(EPOCH_S, recent[0][0], tuple(duration_s for _, duration_s in recent))
-
-
-def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

@@ -14,14 +14,13 @@ from django.dispatch import Signal
 from apps.core.errors import Fault
 from apps.queries.choices import QueryState
 from apps.telemetry.choices import AgentKind, LiveState
-from apps.telemetry.ingest.streams import stream_state
+from apps.telemetry.ingest.streams import stream_trigger_s
 from apps.telemetry.models import Agent, Assignment, LiveQuery, StreamPlan, TelemetrySource
 from apps.telemetry.push import push
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EPOCH_S
 
 __all__ = [
-    "ASSUMED_TRIGGER_S",
     "DEADLINES",
     "FIXED",
     "agent_config",
@@ -40,8 +39,6 @@ __all__ = [
 
 
 FIXED = "fixed"
-ASSUMED_TRIGGER_S = 2.0  #: what SLUICE_STREAM_TRIGGER_S is unless it is set
-_MAX_TRIGGER_S = 600.0  # that the stream processor's settings allow
 Refiner = Callable[[Assignment], Mapping[str, Any] | None]
 Scheduler = Callable[[Agent], Mapping[str, Any] | None]
 
@@ -119,10 +116,7 @@ class _StreamDelay:
     @cached_property
     def seconds(self) -> float:
         """The stream processor's trigger, and a batch, which takes as long at the most where it keeps up."""
-        trigger_s = stream_state().get("trigger_s")
-        if not isinstance(trigger_s, (int, float)) or not 0 < trigger_s <= _MAX_TRIGGER_S:
-            trigger_s = ASSUMED_TRIGGER_S
-        return 2.0 * trigger_s
+        return 2.0 * stream_trigger_s()
 
 
 def agent_config(agent: Agent) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from apps.core.errors import Missing
 from apps.fleet.models import Cluster
 from apps.telemetry.choices import AgentKind, AgentState
 from apps.telemetry.configs import live_served
-from apps.telemetry.ingest.streams import stream_state
+from apps.telemetry.ingest.streams import stream_state, stream_trigger_s
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "source_readers",
     "sources_listed",
     "stream_state",
+    "stream_trigger_s",
     "tables_listed",
 ]
 

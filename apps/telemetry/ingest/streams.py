@@ -22,6 +22,7 @@ from apps.telemetry.agents.directory import forget_facts_on_commit
 from apps.telemetry.models import Agent, KnownPlan
 
 __all__ = [
+    "ASSUMED_TRIGGER_S",
     "PLANS_KEPT",
     "generations_purge",
     "limits",
@@ -29,9 +30,11 @@ __all__ = [
     "redis_or_unavailable",
     "stream_client",
     "stream_state",
+    "stream_trigger_s",
 ]
 
-
+ASSUMED_TRIGGER_S = 2.0  #: what SLUICE_STREAM_TRIGGER_S is unless it is set
+_MAX_TRIGGER_S = 600.0  # that the stream processor's settings allow
 _TIMEOUT_S = 3.0
 _RETRY_S = 2.0
 
@@ -68,6 +71,14 @@ def stream_state() -> dict[str, Any]:
     except (redis.RedisError, ValueError):
         return {"state": "unknown"}
     return state or {"state": "away"}
+
+
+def stream_trigger_s() -> float:
+    """Trigger interval that the stream processor reports; the usual one while it reports none."""
+    trigger_s = stream_state().get("trigger_s")
+    if isinstance(trigger_s, bool) or not isinstance(trigger_s, (int, float)):
+        return ASSUMED_TRIGGER_S
+    return float(trigger_s) if 0.0 < trigger_s <= _MAX_TRIGGER_S else ASSUMED_TRIGGER_S
 
 
 PLANS_KEPT = timedelta(days=30)  # longer than results of them are, so that each of these has its pipeline

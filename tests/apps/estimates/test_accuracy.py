@@ -19,7 +19,7 @@ from apps.measurements.stream_processor import timing_now
 from apps.microbatch.models import MicroBatch
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
-from apps.telemetry.configs import ASSUMED_TRIGGER_S
+from apps.telemetry.ingest.streams import ASSUMED_TRIGGER_S
 from apps.telemetry.models import LiveQuery
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch
