@@ -60,16 +60,9 @@ def latency_chart_of_batches(
     """Latency of the rows of each batch by a statistic, measured and predicted, against the constraint."""
     batches = [interval.batch for interval in intervals]
     axis, level = _Axis(batches), quantile_level(statistic)
-    share = 0.5 if level is None else level
     spreads_s = {fit.pk: fit.sd_s for fit in fits}
-    series = [
-        Series(
-            "measured",
-            "Measured",
-            x=[axis.at(batch) for batch in batches],
-            y=[share * interval.interval_s + interval.batch.duration_s for interval in intervals],
-        )
-    ]
+    measured_s = [interval.batch.duration_s + wait_s(interval.interval_s, 0.0, level) for interval in intervals]
+    series = [Series("measured", "Measured", x=[axis.at(batch) for batch in batches], y=measured_s)]
     predicted = [interval for interval in intervals if interval.batch.predicted_s is not None]
     if predicted:
         line = Series(
@@ -83,9 +76,7 @@ def latency_chart_of_batches(
             ],
         )
         series.insert(0, line)
-    last = intervals[-1]
-    latency_s = share * last.interval_s + last.batch.duration_s
-    finding = f"The {statistic} latency of the newest micro-batch was {seconds(latency_s)}."
+    finding = f"The {statistic} latency of the newest micro-batch was {seconds(measured_s[-1])}."
     return Chart("batch-latency", finding, "s", axis.axis, series, constraint_s, "Constraint", axis.marks(fits))
 
 
@@ -102,6 +93,6 @@ def utilisation_chart(intervals: Sequence[BatchInterval]) -> Chart:
     batches = [interval.batch for interval in intervals]
     axis = _Axis(batches)
     shares = [100.0 * interval.utilisation for interval in intervals]
-    line = Series("alt", "Batch of the interval", x=[axis.at(batch) for batch in batches], y=shares)
+    line = Series("alt", "Utilisation", x=[axis.at(batch) for batch in batches], y=shares)
     finding = f"The newest micro-batch filled {percent(intervals[-1].utilisation)} of its interval."
     return Chart("batch-utilisation", finding, "%", axis.axis, [line], height=180)

@@ -14,18 +14,19 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.choices import InputOrigin
 from apps.microbatch.choices import SparkQueryState
-from apps.microbatch.models import SETTINGS, BatchFit, MicroBatch, SparkQuery
-from apps.microbatch.selectors import batches_newest, fit_in_force, newest_rate, spark_query_state
+from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
+from apps.microbatch.selectors import RATE_BATCHES, batches_newest, fit_in_force, newest_rate, spark_query_state
 from apps.pages.microbatch.charts import duration_chart, latency_chart_of_batches, rows_chart, utilisation_chart
 from apps.pages.microbatch.intervals import BatchInterval, intervals_of
 from apps.pages.overview.findings import Stat
 from apps.ui.charts import Chart
 from apps.ui.numbers import MISSING, Quantity, percent, rate, seconds
 from apps.ui.sentences import sentence
-from engine.microbatch.model import BatchLatency, ObservedLatency, observed_latency
+from engine.microbatch.model import DRIFT_BATCHES, BatchLatency, ObservedLatency, observed_latency
+from engine.microbatch.sizing import UTILISATION_CEILING
 from engine.words import counted
 
-__all__ = ["SHOWN", "SettingFact", "SparkQueryFacts", "listener_code", "setting_text"]
+__all__ = ["SHOWN", "SparkQueryFacts", "listener_code"]
 
 SHOWN = (120, 480, 2_000)
 _QUANTILE = "q0.95"
@@ -38,7 +39,6 @@ _LABELS = {
     "max_rows_per_trigger": "Largest batch",
     "stateful": "State between batches",
 }
-_ORDER = tuple(_LABELS)
 _TIMES = ("update", "removal", "commit")
 
 
@@ -51,15 +51,13 @@ class SettingFact:
     origin: InputOrigin
 
 
-def setting_text(name: str, value: Any) -> str:
+def _setting_text(name: str, value: Any) -> str:
     """A setting's value in words."""
     if name == "trigger_s":
         return str(seconds(value)) if value else "without a pause"
     if name == "stateful":
         return "yes" if value else "no"
-    if name == "max_rows_per_trigger":
-        return "no limit" if value is None else f"{value:,}"
-    return f"{value:,}"
+    return "no limit" if value is None else f"{value:,}"
 
 
 def listener_code(query: SparkQuery, request: HttpRequest) -> str:
@@ -111,7 +109,8 @@ class SparkQueryFacts:
 
     @cached_property
     def rate(self) -> float | None:
-        return newest_rate(self.present)
+        """Of the newest batches, as a resource plan takes it."""
+        return newest_rate(self.batches)
 
     @cached_property
     def quantile(self) -> str:
@@ -127,10 +126,6 @@ class SparkQueryFacts:
         if self.fit is None or not self.rate:
             return None
         return self.fit.model.latency(self.rate, self.query.trigger_s, self.quantile)
-
-    @property
-    def warm_up_count(self) -> int:
-        return sum(batch.is_warm_up for batch in self.batches)
 
     # -- what is said of it
 
@@ -153,8 +148,12 @@ class SparkQueryFacts:
             self._latency(f"Latency, {self.quantile}", "statistic_s"),
             self._utilisation,
             self._distance,
-            Stat("Rate", rate(self.rate), f"Over {counted(len(self.present), 'micro-batch', 'micro-batches')}"),
+            Stat("Rate", rate(self.rate), f"Over {self._rated}"),
         ]
+
+    @property
+    def _rated(self) -> str:
+        return counted(min(len(self.batches), RATE_BATCHES), "micro-batch", "micro-batches")
 
     def _latency(self, name: str, part: str) -> Stat:
         measured = getattr(self.observed, part, None)
@@ -172,13 +171,14 @@ class SparkQueryFacts:
             return Stat("Utilisation", Quantity(MISSING), "Batch over interval")
         share = self.observed.batch_s / self.observed.interval_s
         note = f"{seconds(self.observed.batch_s)} of every {seconds(self.observed.interval_s)}"
-        return Stat("Utilisation", percent(share), note, "bad" if share > 1 else "watch" if share > 0.85 else "")
+        state = "bad" if share > 1 else "watch" if share > UTILISATION_CEILING else ""
+        return Stat("Utilisation", percent(share), note, state)
 
     @property
     def _distance(self) -> Stat:
         share = self.query.drift_share
         if share is None:
-            return Stat("Distance", Quantity(MISSING), "Judged from 20 fitted batches on")
+            return Stat("Distance", Quantity(MISSING), f"Judged from {DRIFT_BATCHES} fitted batches on")
         note = "From the prediction, in the median"
         return Stat("Distance", percent(share), note, "watch" if self.query.drifting_since else "")
 
@@ -213,10 +213,9 @@ class SparkQueryFacts:
     @property
     def setting_facts(self) -> list[SettingFact]:
         values = self.query.setting_values
-        assert set(_ORDER) == set(SETTINGS)
         return [
-            SettingFact(_LABELS[name], setting_text(name, values[name]), self.query.setting_origin(name))
-            for name in _ORDER
+            SettingFact(label, _setting_text(name, values[name]), self.query.setting_origin(name))
+            for name, label in _LABELS.items()
         ]
 
     @cached_property

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
 
 from apps.microbatch.choices import SparkQueryOrigin
-from apps.microbatch.models import SparkQuery
+from apps.microbatch.models import MAX_OWN_TRIGGER_S, MIN_OWN_TRIGGER_S, SparkQuery
 from apps.pages.crud import RowForm
 
 __all__ = ["WAYS", "ApplyForm", "ProgressForm", "SparkQueryForm"]
@@ -128,7 +128,9 @@ class ApplyForm(RowForm):
         if self.instance.is_own:
             for name in [*self.fields][1:]:
                 del self.fields[name]
-            self.fields["trigger_s"].help_text = "0.1 to 600 s. It changes after the batch in work."
+            self.fields[
+                "trigger_s"
+            ].help_text = f"{MIN_OWN_TRIGGER_S} to {MAX_OWN_TRIGGER_S} s. It changes after the batch in work."
 
     @property
     def values(self) -> dict[str, Any]:

@@ -28,8 +28,8 @@ def spark_queries_table(request: HttpRequest, cluster: Cluster, *, can_change: b
         "icon": "jobs",
         "title": "No Spark query yet",
         "text": (
-            "Upload a progress file, name a URL that answers with progress, or paste a listener of 20 lines into the "
-            "application. Sluice then predicts each micro-batch and tells when one runs away from its prediction."
+            "Upload a progress file, name a URL that answers with progress, or paste a listener into the "
+            "application. Sluice then predicts each micro-batch and tells when they drift from their predictions."
         ),
     }
     if can_change:

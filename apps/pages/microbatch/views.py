@@ -146,8 +146,6 @@ class SparkQueryPage(_OfSparkQuery):
 class SparkQueryUpload(_OfSparkQuery):
     """`/c/<slug>/provisioning/spark/<number>/progress/`: a file of progress."""
 
-    http_method_names = ["get", "post"]
-
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         query, form = self.query(pk), ProgressForm(request.POST, request.FILES)
         if form.is_valid():

@@ -151,8 +151,8 @@ def _drifting(cluster: Cluster) -> list[AttentionItem]:
     first, url = queries[0], url_of("pages:spark-query", cluster.slug, queries[0].pk)
     text = sentence("pages/overview/sentences/drifting.html", query=first, names=[query.name for query in queries[1:]])
     if len(queries) == 1:
-        return [AttentionItem("watch", "watch", f"{first.name} runs away from its prediction", text, url, "Open query")]
-    title = f"{len(queries)} Spark queries run away from their predictions"
+        return [AttentionItem("watch", "watch", f"{first.name} drifts from its prediction", text, url, "Open query")]
+    title = f"{len(queries)} Spark queries drift from their predictions"
     return [AttentionItem("watch", "watch", title, text, url_of("pages:spark-queries", cluster.slug), "Open queries")]
 
 

@@ -38,7 +38,7 @@ __all__ = [
 
 _NOUNS = {PlanEngine.STAGE: "node", PlanEngine.MICROBATCH: "executor"}
 _UTILISATIONS = {
-    "batch": "Batch, of its interval",
+    "batch": "Batch over interval",
     "cores": "Cores",
     "cpu": "Cores of a node",
     "map": "Mapper threads",
@@ -87,13 +87,11 @@ def subject_words(row: ResourcePlan) -> str:
 class EndCard:
     """One end of the curve as a card that can be chosen."""
 
-    choice: str
     label: str
     url: str
     is_chosen: bool
     settings: str
     latency: Quantity
-    mean: Quantity
     max_rate: Quantity
 
 
@@ -103,7 +101,6 @@ class UtilisationRow:
 
     name: str
     bar: SafeString
-    is_binding: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,6 @@ class SettingEffectRow:
     mean: Quantity | None
     latency: Quantity | None
     utilisation: SafeString | None
-    is_late: bool
     breaks: bool
     needs_checkpoint: bool
 
@@ -308,13 +304,11 @@ class ResourcePlanFacts:
         page = reverse("pages:resource-plan", args=[self.cluster.slug, self.row.pk])
         return [
             EndCard(
-                choice=choice,
                 label=str(PlanChoice(choice).label),
                 url=f"{page}?choice={choice}",
                 is_chosen=choice == self.choice,
                 settings=self._brief(end),
                 latency=self._latency(end["metric_s"]),
-                mean=seconds(end["mean_s"]),
                 max_rate=_apart(end["max_rate"], self.question["rate"]),
             )
             for choice, end in self.answer["ends"].items()
@@ -375,10 +369,14 @@ class ResourcePlanFacts:
             mean=seconds(latency["mean_s"] + delay_s) if latency else None,
             latency=self._latency(latency["statistic_s"] + delay_s) if latency else None,
             utilisation=load_bar(latency["utilisation"], self.question["utilisation_ceiling"]) if latency else None,
-            is_late=bool(latency and latency["is_late"]),
             breaks=latency is None or latency["statistic_s"] + delay_s > self.question["constraint_s"],
             needs_checkpoint=effect["takes_effect"] == "new checkpoint",
         )
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether the phases of a stage are those of its windows."""
+        return bool(self.question["profile"].get("window"))
 
     @property
     def phases(self) -> Sequence[tuple[str, Quantity, Quantity]]:

@@ -171,7 +171,7 @@ class ProfileSourceForm(forms.Form):
         super().__init__(data)
         self.cluster = cluster
         queries = cluster.queries.exclude(state=QueryState.STOPPED).values_list("name", flat=True)
-        sparks = [(f"spark:{row.pk}", row.name) for row in spark_queries_visible(cluster)]
+        sparks = [(f"spark:{pk}", name) for pk, name in spark_queries_visible(cluster).values_list("pk", "name")]
         choice_field(self, "source").choices = [
             ("", "Typed in"),
             *([("Spark queries, measured", sparks)] if sparks else []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -78,7 +79,7 @@ class ResourcePlanNew(ClusterPage):
             **form.given,
         )
 
-    @property
+    @cached_property
     def source(self) -> PlanSource:
         """Where the inputs come from."""
         plan = self.former
@@ -86,7 +87,7 @@ class ResourcePlanNew(ClusterPage):
             return PlanSource(self.cluster, plan.engine, plan=plan)
         return self.source_form.plan_source
 
-    @property
+    @cached_property
     def former(self) -> ResourcePlan | None:
         """The former plan that the address names."""
         try:
@@ -95,7 +96,7 @@ class ResourcePlanNew(ClusterPage):
             return None
         return self.find(resource_plans_visible().filter(cluster=self.cluster), "resource plan", pk=identity)
 
-    @property
+    @cached_property
     def source_form(self) -> ProfileSourceForm:
         names = ("engine", "source", "pool")
         chosen = {name: self.request.GET[name] for name in names if name in self.request.GET}

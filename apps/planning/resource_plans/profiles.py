@@ -43,7 +43,7 @@ class QueryWork:
         Mean size of a handed-on event; 0 where it is not known.
     is_keyed : bool
         Whether it has keyed operators.
-    map_origin, reduce_origin, outputs_origin : InputOrigin
+    map_origin, reduce_origin : InputOrigin
         The weakest evidence of the statistics behind each.
     """
 
@@ -55,7 +55,6 @@ class QueryWork:
     is_keyed: bool
     map_origin: InputOrigin
     reduce_origin: InputOrigin
-    outputs_origin: InputOrigin
 
 
 def weakest_origin(origins: Iterable[str], fallback: InputOrigin = InputOrigin.ASSUMED) -> InputOrigin:
@@ -118,7 +117,6 @@ def query_work(operators: Sequence[Operator], rates: Mapping[str, float], subint
         is_keyed=bool(reduces),
         map_origin=weakest_origin(_kinds(maps), every),
         reduce_origin=weakest_origin(_kinds(operator for operator in ordered if operator.id in reduces), every),
-        outputs_origin=weakest_origin(_kinds(maps), every),
     )
 
 
@@ -165,9 +163,9 @@ def stage_inputs(work: QueryWork, capacity_cps: float, capacity_origin: str) -> 
     if work.is_keyed:
         inputs["profile.c_red"] = _work(work.reduce_cycles, work.reduce_origin, capacity_cps, capacity_origin)
     else:
-        inputs["profile.c_red"] = PlanInput(0.0, work.outputs_origin)
+        inputs["profile.c_red"] = PlanInput(0.0, work.map_origin)
     if work.map_outputs > 0:
-        inputs["profile.alpha"] = PlanInput(work.map_outputs, work.outputs_origin)
+        inputs["profile.alpha"] = PlanInput(work.map_outputs, work.map_origin)
     if work.output_bytes > 0:
         inputs["profile.b_out"] = PlanInput(work.output_bytes, InputOrigin.ASSUMED)
     return inputs
@@ -177,7 +175,7 @@ def microbatch_inputs(work: QueryWork, capacity_cps: float, capacity_origin: str
     """Profile of Spark's micro-batches; without keyed operators nothing is shuffled."""
     inputs = {
         "profile.c_in_s": _work(work.map_cycles, work.map_origin, capacity_cps, capacity_origin),
-        "profile.alpha": PlanInput(work.map_outputs if work.is_keyed else 0.0, work.outputs_origin),
+        "profile.alpha": PlanInput(work.map_outputs if work.is_keyed else 0.0, work.map_origin),
     }
     if work.is_keyed:
         inputs["profile.c_sh_s"] = _work(work.reduce_cycles, work.reduce_origin, capacity_cps, capacity_origin)

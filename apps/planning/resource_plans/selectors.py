@@ -13,7 +13,7 @@ from apps.core.errors import Missing
 from apps.fleet.choices import ABSENT, InputOrigin
 from apps.fleet.models import Cluster
 from apps.microbatch.models import BatchFit, SparkQuery
-from apps.microbatch.selectors import batches_newest, fit_in_force, newest_rate, spark_queries_visible
+from apps.microbatch.selectors import RATE_BATCHES, batches_newest, fit_in_force, newest_rate, spark_queries_visible
 from apps.planning.choices import PlanEngine
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.profiles import (
@@ -39,9 +39,6 @@ __all__ = [
     "resource_plans_visible",
     "spark_query_by_number",
 ]
-
-
-_RATE_BATCHES = 60  # newest micro-batches that the rate of a Spark query is taken from
 
 
 def resource_plans_visible() -> QuerySet[ResourcePlan]:
@@ -139,9 +136,8 @@ class PlanSource:
     @property
     def notes(self) -> list[str]:
         """Doubts about the source that every answer from it repeats."""
-        if self.former is not None:
-            return list((self.former.result or {}).get("notes", []))
-        return [_NOT_TOLD_APART] if self.fit is not None and not self.fit.model.is_told_apart else []
+        fit = self.basis().get("fit")
+        return [] if fit is None or fit["is_told_apart"] else [_NOT_TOLD_APART]
 
     @property
     def former(self) -> ResourcePlan | None:
@@ -211,7 +207,7 @@ def _spark_inputs(query: SparkQuery, fit: BatchFit | None) -> dict[str, PlanInpu
     if query.constraint_s is not None:
         inputs["constraint_s"] = PlanInput(query.constraint_s, InputOrigin.ASSUMED)
         inputs["statistic"] = PlanInput(query.statistic, InputOrigin.ASSUMED)
-    rate = newest_rate(batches_newest(query, _RATE_BATCHES))
+    rate = newest_rate(batches_newest(query, RATE_BATCHES))
     if rate:
         inputs["rate"] = PlanInput(rate, InputOrigin.MEASURED)
     if fit is not None:

@@ -65,7 +65,7 @@ def _columns(slug: str) -> list[Column]:
                high_first=True),
         Column("on-time", "On time", _on_time, sort=lambda line: line.in_time_share,
                csv=lambda line: line.in_time_share, num=True,
-               css=lambda line: "watch" if (line.in_time_share or 1) < MIN_IN_TIME else ""),
+               css=lambda line: "watch" if _is_often_late(line) else ""),
     ]  # fmt: skip
 
 
@@ -132,6 +132,10 @@ def _hits(line: ScheduledQuery) -> Any:
         return MISSING
     text = "{} <small>of {}</small>"
     return format_html(text, percent(line.hit_rate).html, count(len(line.judged)))
+
+
+def _is_often_late(line: ScheduledQuery) -> bool:
+    return line.in_time_share is not None and line.in_time_share < MIN_IN_TIME
 
 
 def _on_time(line: ScheduledQuery) -> Any:

@@ -157,12 +157,12 @@ def test_drift_is_told_on_page_list_and_overview_until_a_refit(browser: Client, 
     assert "longer than predicted, in the median of the newest, at most" in html and "Drifts" in html
     assert "Drifts" in body(browser.get(ROOT))
     overview = body(browser.get("/c/little/"))
-    assert "orders runs away from its prediction" in overview
+    assert "orders drifts from its prediction" in overview
     assert "The newest micro-batches of orders took" in overview
     assert browser.post(f"{ROOT}{query.pk}/refit/").status_code == 302
     html = body(browser.get(f"{ROOT}{query.pk}/"))
     assert "Fitted on request: 20 micro-batches of" in html and "Drifts" not in html
-    assert "runs away" not in body(browser.get("/c/little/"))
+    assert "drifts from" not in body(browser.get("/c/little/"))
 
 
 def test_refit_that_cannot_be_is_explained(browser: Client, cluster: Cluster) -> None:

@@ -143,7 +143,7 @@ def test_choice_of_the_other_end_shows_its_settings(browser: Client, cluster: Cl
     result = row.result or {}
     for html, end in ((most, "throughput"), (least, "latency")):
         assert f"{round(result['ends'][end]['trigger_s'] * 1000)} milliseconds" in html
-    assert "Most throughput" in most and "Show these settings" in most
+    assert "<p>Most throughput</p>" in most and "<p>Least latency at your rate</p>" in least
 
 
 def test_setting_that_a_checkpoint_fixes_is_told(browser: Client, cluster: Cluster) -> None:
@@ -170,7 +170,7 @@ def test_infeasible_answer_names_the_limit_and_fills_in_what_is_feasible(browser
 def test_rate_that_is_too_high_leads_to_the_highest_that_is_borne(browser: Client, cluster: Cluster) -> None:
     row = spark_plan(cluster, rate=1e9)
     html = body(browser.get(f"{ROOT}{row.pk}/"))
-    assert "the highest rate that can be borne is" in said(html)
+    assert "the highest rate that fits is" in said(html)
     url = unescape(re.findall(r'href="([^"]*[?&;]rate=[^"]*)"', html)[0])
     values = fields(body(browser.get(url)))
     posted = browser.post(url, values | {"statistic": "q0.95"}, follow=True)
@@ -198,7 +198,15 @@ def test_stage_answer_appears_when_its_job_is_done(browser: Client, cluster: Clu
     small_cluster.run_jobs()
     text = said(body(browser.get(f"{ROOT}{row.pk}/")))
     assert "With 10 nodes, each of" in text and "mappers and" in text
-    assert "Where the time goes" in text and "Shuffle batch (B_sh)" in text
+    assert "The twelve phases of an event at 1 M/s" in text and "Shuffle batch (B_sh)" in text
+
+
+def test_phases_of_windows_are_those_of_a_window(browser: Client, cluster: Cluster) -> None:
+    profile = {"c_map": 1.6e-5, "alpha": 1, "c_red": 2e-6, "window": 10, "keys": 1000, "s_k": 1e-5}
+    row = stage_plan(cluster, rate=1e5, constraint_s=20.0, profile=profile)
+    small_cluster.run_jobs()
+    text = said(body(browser.get(f"{ROOT}{row.pk}/")))
+    assert "The parts of a window's latency at 100 k/s" in text and "Finalize" in text
 
 
 def test_failed_job_is_told_on_the_page(browser: Client, cluster: Cluster) -> None:
@@ -291,5 +299,5 @@ def test_plan_is_deleted(browser: Client, cluster: Cluster) -> None:
 def test_viewer_reads_and_asks_nothing(browser_of: Callable[..., Client], cluster: Cluster) -> None:
     viewer, row = browser_of("viewer"), spark_plan(cluster)
     assert "Change and plan again" not in body(viewer.get(f"{ROOT}{row.pk}/"))
-    assert "Asking needs the role operator." in body(viewer.get(NEW))
+    assert "Planning resources needs the role Operator." in body(viewer.get(NEW))
     assert viewer.post(NEW, {}).status_code == 403

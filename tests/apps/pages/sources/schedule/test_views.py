@@ -120,6 +120,7 @@ def test_schedule_table_shows_the_state_of_each_query(browser: Client, core: tup
     assert probes[1:5] == ["In time", "1.4 s", "12", "3.3 s"]
     assert probes[6:] == ["+0.2 to 0.8 s", "+0.5 s", "100 % of 4", "1 s", "1 s", "–"]
     assert cells(html, "racks")[-1] == "75 %"
+    assert html.count('<td class="num watch" data-l="On time">') == 1
     assert cells(html, "racks")[8] == "0 % of 4", "0.9 s after the end is not within 0.2 to 0.8 s"
     assert "/c/little/queries/probes/live/" in html
     assert "/c/little/sources/agents/edge-1/" in html
