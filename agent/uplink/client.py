@@ -112,6 +112,8 @@ class Client:
         self._connection.request(method, path, body=data, headers=dict(headers))
         answer = self._connection.getresponse()
         text = answer.read(_MAX_ANSWER_BYTES)
+        if answer.length:  # cut off, or too long; http.client says so only where everything is read
+            raise http.client.IncompleteRead(text, answer.length)
         if answer.will_close:
             self.close()
         return ConsoleAnswer(answer.status, _document(text), _retry_after(answer), answer.getheader("ETag"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from agent.runtime import Spool, WalRecord
 from agent.uplink import sender as sender_module
-from agent.uplink.client import Client
+from agent.uplink.client import Client, ConsoleUnreachable
 from agent.uplink.sender import CONSOLE, SpoolSender
 from agent.wire import Frame, FrameKind, decode_frames
 from tests.agent.fake_console import AGENT, SECRET, FakeConsole
@@ -210,6 +212,26 @@ def test_answer_without_accepted_seq_counts_as_absent(world: World) -> None:
     world.sender.start()
     world.wait(lambda: "is no console" in world.sender.fault, "the words")
     assert world.spool.unsent_frames == 1
+
+
+@pytest.mark.parametrize("part", [b"", b'{"accepted_seq"'])
+def test_answer_that_was_cut_off_is_none(part: bytes) -> None:
+    """As of a console that goes away in the middle of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as posted:
+                while posted.readline() != b"frames\n":
+                    pass
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n" + part)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", secret=SECRET)
+        with pytest.raises(ConsoleUnreachable, match="does not answer"):
+            client.frames(b"frames\n")
+        thread.join()
 
 
 def test_new_receiver_gets_the_rest_and_nothing_twice(world: World) -> None:
