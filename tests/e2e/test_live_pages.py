@@ -10,7 +10,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -105,11 +107,10 @@ def go_live(page: Page) -> None:
     expect(page.get_by_text("No result yet")).to_be_visible()
 
 
-def result(live: dict[str, Any], window: int, slow_us: float) -> bytes:
-    """Result of one window from the stream processor: two links, one of them as slow as given."""
+def result(live: dict[str, Any], seq: int, at_us: int, slow_us: float) -> bytes:
+    """Result of the window that begins then, from the stream processor: two links, one of them as slow as given."""
     schema = Pipeline.parse(live["pipeline"]).output_schema
     now_us = int(time.time() * 1e6)
-    at_us = (now_us // WIDTH_US - 10 + window) * WIDTH_US
     rows = [
         {
             "window_start": datetime.fromtimestamp(at_us / 1e6, UTC),
@@ -127,7 +128,7 @@ def result(live: dict[str, Any], window: int, slow_us: float) -> bytes:
         "window_us": at_us,
         "width_us": WIDTH_US,
         "revision": 0,
-        "batch": window,
+        "batch": seq - 1,
         "complete": True,
         "missing": [],
         "late": 0,
@@ -137,7 +138,7 @@ def result(live: dict[str, Any], window: int, slow_us: float) -> bytes:
     }
     body = batch_bytes(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema))
     key, plan = f"{SLUG}/{QUERY}", live["plan"]
-    return encode_frame(Frame(FrameKind.RESULT, "stream", "1", window + 1, key, plan, extra=extra, body=body))
+    return encode_frame(Frame(FrameKind.RESULT, "stream", "1", seq, key, plan, extra=extra, body=body))
 
 
 def test_an_agent_joins_and_a_query_goes_live(page: Page, api: Api, console: Installation, stream_token: str) -> None:
@@ -153,25 +154,28 @@ def test_an_agent_joins_and_a_query_goes_live(page: Page, api: Api, console: Ins
 
     go_live(page)
     live = planned(console, stream_token)
-    for window in range(3):
-        send(
-            console,
-            "stream-processor/frames",
-            result(live, window, 300.0),
-            "application/vnd.sluice.frames",
-            stream_token,
-        )
+    first_us = (int(time.time() * 1e6) // WIDTH_US - 10) * WIDTH_US
+    sent = count(1)
+
+    def compute(slow_us: float) -> None:
+        """Send the next window: each follows the one before, however long the pages took."""
+        seq = next(sent)
+        body = result(live, seq, first_us + (seq - 1) * WIDTH_US, slow_us)
+        send(console, "stream-processor/frames", body, "application/vnd.sluice.frames", stream_token)
+
+    for _ in range(3):
+        compute(300.0)
     expect(page.get_by_role("heading", name="Newest results")).to_be_visible()
     expect(page.locator("figure[data-chart=live-column] .main-svg").first).to_be_visible()
 
-    watch_a_link(page, live, console, stream_token)
+    watch_a_link(page, compute)
     change_load_factors(page, api)
     slide_the_budget(page, api)
     choose_agents(page)
     look_at_every_page(page)
 
 
-def watch_a_link(page: Page, live: dict[str, Any], console: Installation, token: str) -> None:
+def watch_a_link(page: Page, compute: Callable[[float], None]) -> None:
     """A rule of two windows: it opens by itself on the open page, is seen, and ends when the value is back."""
     page.get_by_role("link", name="Add a rule").click()
     page.locator("main [name=name]:not([type=hidden])").fill("Slow storefront")
@@ -181,15 +185,15 @@ def watch_a_link(page: Page, live: dict[str, Any], console: Installation, token:
     page.locator("[name=where]").fill("dst_ip in ('10.0.0.9')")
     page.get_by_role("button", name="Save the rule").click()
     expect(page.get_by_text("Nothing breaks it.")).to_be_visible()
-    for window in (3, 4):
-        send(console, "stream-processor/frames", result(live, window, 1200.0), "application/vnd.sluice.frames", token)
+    for _ in range(2):
+        compute(1200.0)
     expect(page.get_by_text("1 firing")).to_be_visible()
     page.goto(f"/c/{SLUG}/")
     expect(page.get_by_role("link", name=re.compile("Slow storefront: src_ip = 10.0.0.1"))).to_be_visible()
     page.goto(f"/c/{SLUG}/queries/{QUERY}/live/")
     page.get_by_role("button", name=re.compile("Acknowledge")).click()
     expect(page.get_by_text("Seen by admin")).to_be_visible()
-    send(console, "stream-processor/frames", result(live, 5, 280.0), "application/vnd.sluice.frames", token)
+    compute(280.0)
     expect(page.get_by_text("the value is back, 280 after 1,200 at worst")).to_be_visible()
 
 
