@@ -16,6 +16,7 @@ import psutil
 from launcher.places import free_port
 from tests.databases import copy_sqlite_template
 from tests.e2e.installation import DjangoShell
+from tests.java import java_variables
 from tests.servers import wait_until
 
 __all__ = ["AGENTS", "LINES_QUERY", "NUMBERS_QUERY", "World"]
@@ -121,6 +122,7 @@ class World:
             "DJANGO_SETTINGS_MODULE": "console.settings",
             "PYTHONPATH": str(ROOT),
             "SLUICE_STREAM_TRIGGER_S": "1",
+            **java_variables(),
         }
         self.log.touch()
         # what scripts announce goes nowhere, least of all to another console's Redis

@@ -10,8 +10,8 @@ from typing import Any
 
 from apps.telemetry.ingest.epochs import epochs_of
 from engine.rollouts.epochs import EpochRow
-from launcher.java import find_java
 from tests.e2e.installation import ROOT, Api, Installation
+from tests.java import java_variables
 from tests.servers import PATIENCE_S, wait_until
 
 __all__ = ["AGENTS", "CLUSTER", "OPERATORS", "QUERY", "WINDOW_S", "RolloutWorld"]
@@ -130,9 +130,9 @@ class RolloutWorld:
 
     def start_stream_processor(self) -> None:
         """Start the stream processor, up to where Spark starts: it knows the plan, and needs the console no more."""
-        java = find_java(self.installation.var_dir)
-        assert java is not None, "no Java 17 or later: run ./sluice doctor"
-        self.installation.env["JAVA_HOME"] = str(java.home)
+        java = java_variables()
+        assert java, "no Java 17 or later: run ./sluice doctor"
+        self.installation.env |= java
         self.installation.run("stream", ["spark_jobs"])
         self.wait(lambda: self.stream_processor() in ("warming", "ready"), "the start of Spark")
 

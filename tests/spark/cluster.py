@@ -68,6 +68,7 @@ class Cluster:
         home = Path(pyspark.__file__).parent
         here = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         environment = os.environ | here | {"SPARK_DAEMON_MEMORY": "256m", "PYTHONPATH": str(ROOT)}
+        environment["SPARK_DAEMON_JAVA_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # as sessions have it
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *arguments]
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / f"{role}.{len(self._processes)}.log").open("wb") as log:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from launcher.java import java_environment
 from tests.environment import VAR_DIR
+from tests.java import java_variables
 from tests.spark.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
 def java() -> None:
     """A Java for Spark in this process's environment."""
-    os.environ |= java_environment()
+    os.environ |= java_variables()
 
 
 @pytest.fixture(scope="session")
