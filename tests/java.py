@@ -57,7 +57,7 @@ def _make(archive: Path, java: dict[str, str]) -> None:
 
 def _use_spark(archive: str) -> None:
     """Load what a stream with state and Python in it needs, and write it all down at the end."""
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import window
 
     from spark_jobs.session import settings, spark_session
 
@@ -67,7 +67,7 @@ def _use_spark(archive: str) -> None:
     spark = spark_session("classes", folder=folder, more=more)
     ticks = spark.readStream.format("rate").load().withWatermark("timestamp", "1 second")
     same = ticks.mapInArrow(lambda batches: batches, ticks.schema)
-    counted = same.groupBy(F.window("timestamp", "1 second")).count()
+    counted = same.groupBy(window("timestamp", "1 second")).count()
 
     def collect(rows: Any, number: int) -> None:
         rows.collect()
