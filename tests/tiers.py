@@ -32,7 +32,6 @@ _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 _SHARED_FOLDERS = ("spark", "apps/contracts")
 #: Tests of Spark with processes of their own, which need no session in the tests' process.
 _SPARK_PROCESSES = {
-    "spark/test_cluster": "spark cluster",
     "spark/live/test_standalone": "spark cluster",
     "spark/live/test_driver": "spark driver",
 }

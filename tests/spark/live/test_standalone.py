@@ -1,4 +1,4 @@
-"""The live loop on a real cluster: records are processed by executors that share nothing with the driver but Redis."""
+"""The live loop on a real cluster: executors share nothing with the driver but Redis, and one is killed in mid-run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spark.live.world import World
 
 
 @pytest.mark.slow
-def test_results_are_exact_on_a_master_with_two_workers(
+def test_results_are_exact_though_an_executor_is_killed(
     cluster: Cluster, redis_server: RedisServer, pairs: Pipeline, tmp_path: Path
 ) -> None:
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
@@ -29,11 +29,18 @@ def test_results_are_exact_on_a_master_with_two_workers(
         driver = Driver(console, redis_server.url, tmp_path / "var", **more)
         driver.start()
         driver.wait_ready()
-        for epochs in (6, 5):
+
+        def compute(epochs: int) -> None:
             world.send(*(agent.run(epochs, factor=0.5) for agent in agents))
             wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
-            wait_until(lambda wanted=wanted: console.rows(QUERY) == wanted, 180, "the results")
-        assert cluster.executors()
+            wait_until(lambda: console.rows(QUERY) == wanted, 180, "the results")
+
+        compute(6)
+        victim, other = cluster.executors()
+        victim.kill()
+        compute(5)
+        wait_until(lambda: len(cluster.executors()) == 2, what="an executor in the place of the killed one")
+        assert other.is_running()
         driver.process.send_signal(signal.SIGTERM)
         assert driver.process.wait(PATIENCE_S) == 0
         end_family(driver.process)
