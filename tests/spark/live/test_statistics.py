@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -195,6 +196,8 @@ def test_counters_of_agents_without_queues_are_taken(world: World, pairs: Pipeli
 
 def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: World, pairs: Pipeline) -> None:
     world.at_hand_bytes = 2**26
+    read_ns = count(step=1_000_000_000)  # a second of CPU time in each step
+    world.family_cpu_ns = lambda: next(read_ns)
     agent = SmallAgent("a0", "here/pairs", pairs)
     world.console.add("here/pairs", pairs, ["a0"])
     frames = agent.run(6, factor=0.5)
@@ -202,7 +205,7 @@ def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: Wo
     told = {"query": "here/pairs", "plan": pairs.digest, "operator": operator.id, "fingerprint": operator.fingerprint}
     frames.append(agent.counters([row(START_US // SECOND, 100, cpu_ns=5, **told)]))
     world.send(frames)
-    world.drain()
+    loop = world.drain()
     tables = [table_of(frame.body) for frame in world.console.statistics]
     rows = pa.concat_tables(tables).to_pylist()
     assert all(table.schema.equals(STATISTICS) for table in tables)
@@ -213,5 +216,6 @@ def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: Wo
     assert own["window"]["records_in"] == own["window"]["records_out"] > 0
     assert own["answered"]["records_in"] > own["answered"]["records_out"] > 0
     assert own["pairs"]["records_out"] == own["enough"]["records_in"]
-    assert sum(line["cpu_ns"] for line in own.values()) > 0
+    assert all(line["cpu_ns"] > 0 for line in own.values() if line["records_in"])
+    assert sum(line["cpu_ns"] for line in own.values()) == pytest.approx(1e9 * loop.state.step, rel=1e-6)
     assert not any(line["measured"] for line in own.values())

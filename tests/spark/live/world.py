@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from spark_jobs.input.entries import SPANS, EntryReader
 from spark_jobs.input.source import spans_of
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import Plans
+from spark_jobs.report import family_cpu_ns
 from spark_jobs.step import StepContext
 from spark_jobs.store import StateStore
 from tests.servers import PATIENCE_S, wait_until
@@ -38,6 +39,7 @@ class World:
     by_sql: bool = False
     statistics_ms: int = 0
     refine_ms: int = 0
+    family_cpu_ns: Callable[[], int] = family_cpu_ns
     loop: LiveLoop | None = None
 
     def send(self, *agents_frames: Sequence[Frame]) -> None:
@@ -112,6 +114,7 @@ class World:
             by_sql=self.by_sql,
             statistics_ms=self.statistics_ms,
             refine_ms=self.refine_ms,
+            family_cpu_ns=self.family_cpu_ns,
         )
 
     def quarantined(self) -> list[str]:
