@@ -126,7 +126,8 @@ def run_flow(
             factor = factors[p if factors.shape[0] > 1 else 0]
             slowest = _slice(plan, rates, pool, state, amounts, factor, t0, t0 + width, worst)
             latency[p] = max(latency[p], slowest)
-            by_query[:, p * slices + part] = worst
+            for query in range(queries):
+                by_query[query, p * slices + part] = worst[query]
             if len(keep):
                 _remember(memory, worst, state, keep_start, keep)
     return latency, by_query, memory

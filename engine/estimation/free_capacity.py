@@ -54,7 +54,8 @@ def new_capacity(servers: int) -> FreeCapacity:
     following[:servers] = -1
     following[rows - 1] = -1
     owner = np.full(rows, -1)
-    owner[:servers] = np.arange(servers)
+    for server in range(servers):
+        owner[server] = server
     return FreeCapacity(
         bounds, following, np.full(rows, -1), owner, np.arange(servers), np.array([servers, rows - servers])
     )
@@ -68,13 +69,14 @@ def ensure_room(pool: FreeCapacity, wanted: int) -> FreeCapacity:
     rows = len(pool.following)
     more = rows + wanted
     bounds = np.empty((rows + more, 2))
-    bounds[:rows] = pool.bounds
     following = np.arange(1, rows + more + 1)
-    following[:rows] = pool.following
-    following[rows + more - 1] = pool.state[0]
     previous, owner = np.full(rows + more, -1), np.full(rows + more, -1)
-    previous[:rows] = pool.previous
-    owner[:rows] = pool.owner
+    for row in range(rows):  # numba compiles a loop in no time, and slices of arrays in seconds
+        bounds[row, 0], bounds[row, 1] = pool.bounds[row]
+        following[row] = pool.following[row]
+        previous[row] = pool.previous[row]
+        owner[row] = pool.owner[row]
+    following[rows + more - 1] = pool.state[0]
     pool.state[0] = rows
     pool.state[1] += more
     return FreeCapacity(bounds, following, previous, owner, pool.first, pool.state)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.compiler import compiled
+from engine.compiler import compiled, inner
 from engine.placement.problem import BoolArray
 
 __all__ = [
@@ -137,25 +137,39 @@ def network_value(net: NetworkArrays, state: NetworkState) -> tuple[float, float
     return value, spread
 
 
+@inner
+def _copy(row: FloatArray, values: FloatArray) -> None:
+    """Overwrite one row by another. Numba compiles a loop in no time, and what arrays can do as a whole in seconds."""
+    for p in range(len(row)):
+        row[p] = values[p]
+
+
+@inner
+def _add(row: FloatArray, factor: float, values: FloatArray) -> None:
+    """Add a multiple of one row to another."""
+    for p in range(len(row)):
+        row[p] += factor * values[p]
+
+
 @compiled
 def _shift(net: NetworkArrays, state: NetworkState, item: int, sign: float, changed: IntArray, count: int) -> int:
     """Add (or take away) the load of an item where it is, on its core and on the links it uses; returns the count."""
     core = state.at[item]
-    state.load[core] += sign * net.load[item]
+    _add(state.load[core], sign, net.load[item])
     changed[count] = core
     count += 1
     here = net.core_node[core]
     for e in range(net.in_start[item], net.in_start[item + 1]):
         server = net.link[net.core_node[state.at[net.edge_from[e]]], here]
         if server >= 0:
-            state.load[server] += (sign * net.edge_bytes[e]) * net.output[net.edge_row[e]]
+            _add(state.load[server], sign * net.edge_bytes[e], net.output[net.edge_row[e]])
             changed[count] = server
             count += 1
     for k in range(net.out_start[item], net.out_start[item + 1]):
         e = net.out_edge[k]
         server = net.link[here, net.core_node[state.at[net.edge_to[e]]]]
         if server >= 0:
-            state.load[server] += (sign * net.edge_bytes[e]) * net.output[net.edge_row[e]]
+            _add(state.load[server], sign * net.edge_bytes[e], net.output[net.edge_row[e]])
             changed[count] = server
             count += 1
     return count
@@ -179,7 +193,7 @@ def move_item(
     count = _touched(net, state, item, changed, count)
     state.at[item] = old
     for k in range(count):
-        rows[k] = state.load[changed[k]]
+        _copy(rows[k], state.load[changed[k]])
         worst[k] = state.worst_s[changed[k]]
     scratch = np.empty(count, dtype=np.int64)
     _shift(net, state, item, -1.0, scratch, 0)
@@ -220,7 +234,7 @@ def _back(
 ) -> None:
     """Undo `move_item`."""
     for k in range(count - 1, -1, -1):
-        state.load[changed[k]] = rows[k]
+        _copy(state.load[changed[k]], rows[k])
         state.worst_s[changed[k]] = worst[k]
     state.at[item] = core
 
@@ -353,7 +367,8 @@ def every_placement(
             close = _TIE * max(1e-9, least) if least < np.inf else 0.0
             if value < least - close or (value <= least + close and moved < least_moves):
                 least, least_moves = value, moved
-                best[:] = state.at
+                for i, place in enumerate(state.at):
+                    best[i] = place
         digit = 0
         while digit < len(items) and state.at[items[digit]] == cores - 1:
             move_item(net, state, items[digit], 0, changed, rows, worst)
