@@ -30,15 +30,19 @@ def test_results_are_exact_though_an_executor_is_killed(
         driver.start()
         driver.wait_ready()
 
-        def compute(epochs: int) -> None:
+        def send(epochs: int) -> None:
             world.send(*(agent.run(epochs, factor=0.5) for agent in agents))
+
+        def wait_for_results() -> None:
             wanted = expected(pairs, agents, START_US + agents[0].epoch * SECOND)
             wait_until(lambda: console.rows(QUERY) == wanted, 180, "the results")
 
-        compute(6)
+        send(6)
+        wait_for_results()
         victim, other = cluster.executors()
+        send(5)
         victim.kill()
-        compute(5)
+        wait_for_results()
         wait_until(lambda: len(cluster.executors()) == 2, what="an executor in the place of the killed one")
         assert other.is_running()
         driver.process.send_signal(signal.SIGTERM)
