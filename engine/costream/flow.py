@@ -1,0 +1,208 @@
+"""Nominal flow: rates, window contents and path latencies that a placement would have if nothing were scarce.
+
+They are features beside those of table I, and the anchor that the network corrects: what follows from the semantics of
+operators need not be learned. Costs of operators do not enter; how much a host bears remains to be learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
+from engine.costream.graph import HostNode, OperatorNode, QueryGraph
+
+__all__ = [
+    "HOST_FLOW_WIDTH",
+    "OPERATOR_FLOW_WIDTH",
+    "FlowFeatures",
+    "NominalFlow",
+    "flow_features",
+    "nominal_flow",
+]
+
+OPERATOR_FLOW_WIDTH = 8
+HOST_FLOW_WIDTH = 6
+
+_LEAST, _OFFSET, _DECADES = 1e-6, 1e-3, 3.0
+_MS = 1e3
+_BYTES_PER_MBIT = 1e6 / 8
+_KB_PER_MB = 1000.0  # a tuple in a window takes about 1 kB
+_TUPLE_BYTES, _NUMBER_BYTES, _STRING_BYTES = 60.0, 8.0, 30.0  # of a tuple on the wire, and of each value in it
+_OPERATORS_SCALE = 15.0
+_IDLE_S = 1e-3  # of an empty host that does next to nothing
+_MIN_RATE_EPS = 1e-9
+
+
+@dataclass(frozen=True)
+class NominalFlow:
+    """Rates and contents of the windows of n operators, wherever they are; arrays of shape (n,).
+
+    Attributes
+    ----------
+    in_eps, out_eps
+        Tuples per second that come in and go out.
+    scan_eps
+        Joins and aggregations: tuples per second that windows are read for, each as often as windows overlap.
+    state_tuples
+        Tuples that windows hold.
+    fill_s
+        Seconds until a window is full.
+    out_bytes
+        Bytes of a tuple that goes out.
+    """
+
+    in_eps: FloatArray
+    out_eps: FloatArray
+    scan_eps: FloatArray
+    state_tuples: FloatArray
+    fill_s: FloatArray
+    out_bytes: FloatArray
+
+
+@dataclass(frozen=True)
+class FlowFeatures:
+    """Flow features of k placements of n operators on h hosts.
+
+    Attributes
+    ----------
+    operators
+        float64 of shape (k, n, 8): g(in), g(out), g(scan), g(state), g(fill in s), 1 if a reader is on another host,
+        that times g(use of the host's uplink), g(ms of latency and filling until here).
+    hosts
+        float64 of shape (k, h, 6): g(in per core), g(scan per core), g(out and sent per core), g(use of the uplink),
+        g(use of memory by windows), operators/15. Rows of hosts without operators are g(0), ..., 0.
+    anchor
+        float64 of shape (k, 3): ln of nominal throughput (tuples/s), processing and end-to-end latency (s).
+
+    Notes
+    -----
+    g(x) = log10(max(x, 1e-6) + 1e-3)/3, which takes 0 to -0.99986 and 1000 to 1.
+    """
+
+    operators: FloatArray
+    hosts: FloatArray
+    anchor: FloatArray
+
+
+def nominal_flow(graph: QueryGraph) -> NominalFlow:
+    """Rates and window contents by the definitions of selectivity (section IV-B, definitions 6 to 8).
+
+    Examples
+    --------
+    >>> source = OperatorNode("source", 6, 6, rate_eps=400, n_int=6)
+    >>> half = OperatorNode("filter", 6, 6, function="<", value_type="int", selectivity=0.5)
+    >>> graph = QueryGraph((source, half, OperatorNode("sink", 6, 6)), ((0, 1), (1, 2)))
+    >>> nominal_flow(graph).out_eps.tolist()
+    [400.0, 200.0, 200.0]
+    """
+    n = len(graph.operators)
+    rows = np.zeros((5, n))
+    strings = np.zeros(n)
+    for i in graph.order:
+        op, inputs = graph.operators[i], graph.inputs[i]
+        rates = [float(rows[1, a]) for a in inputs]
+        rows[:, i] = _flow_of(op, rates)
+        strings[i] = _string_share(op, [float(strings[a]) for a in inputs])
+    values = np.array([op.values_out for op in graph.operators])
+    out_bytes = _TUPLE_BYTES + values * (_NUMBER_BYTES + (_STRING_BYTES - _NUMBER_BYTES) * strings)
+    return NominalFlow(rows[0], rows[1], rows[2], rows[3], rows[4], out_bytes)
+
+
+def _flow_of(op: OperatorNode, rates: Sequence[float]) -> tuple[float, float, float, float, float]:
+    """Rates in, out and scanned, tuples held, and seconds of filling of one operator."""
+    if op.kind == "source":
+        return op.rate_eps, op.rate_eps, 0.0, 0.0, 0.0
+    total = sum(rates)
+    if op.kind in ("filter", "sink"):
+        return total, total * op.selectivity, 0.0, 0.0, 0.0
+    size, sides = op.window_size, 2 if op.kind == "join" else 1
+    scan = total * size / op.window_slide
+    if op.window_policy == "time":
+        state, fill = total * size, size
+    else:
+        state, fill = sides * size, size / max(min(rates), _MIN_RATE_EPS)
+    if op.kind == "agg":
+        out = scan * op.selectivity
+    elif op.window_policy == "time":
+        out = rates[0] * rates[1] * size * size / op.window_slide * op.selectivity
+    else:
+        out = scan * size / 2 * op.selectivity
+    return total, out, scan, state, fill
+
+
+def _string_share(op: OperatorNode, shares: Sequence[float]) -> float:
+    """Share of strings among the values of the tuples that go out."""
+    if op.kind == "source":
+        return op.n_str / (op.n_int + op.n_str + op.n_dbl)
+    if op.kind == "agg":
+        return 1 / 3 if op.group_type == "string" else 0.0  # the group, its window and its value
+    return sum(shares) / len(shares)
+
+
+def flow_features(
+    graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray, flow: NominalFlow | None = None
+) -> FlowFeatures:
+    """Flow features and anchor of each placement.
+
+    Parameters
+    ----------
+    placements
+        Whole numbers of shape (k, n): host of each operator.
+    flow
+        The graph's nominal flow, where the caller has it.
+    """
+    flow = flow or nominal_flow(graph)
+    k, n = placements.shape
+    h = len(hosts)
+    cores = np.array([host.cpu_percent for host in hosts]) / 100
+    uplinks = np.array([host.bandwidth_mbit_s for host in hosts]) * _BYTES_PER_MBIT
+    memories = np.array([host.ram_mb for host in hosts])
+    latencies = np.array([host.latency_s for host in hosts]) * _MS
+    crossing = np.zeros((k, n))  # readers on other hosts
+    path_ms = np.zeros((k, n))
+    for i in graph.order:
+        for a in graph.inputs[i]:
+            away = placements[:, a] != placements[:, i]
+            crossing[:, a] += away
+            np.maximum(path_ms[:, i], path_ms[:, a] + away * latencies[placements[:, a]], out=path_ms[:, i])
+        path_ms[:, i] += flow.fill_s[i] * _MS
+    cells = (placements + np.arange(k)[:, None] * h).ravel()
+
+    def per_host(values: Any) -> FloatArray:
+        weights = np.broadcast_to(values, (k, n)).ravel()
+        return np.bincount(cells, weights, minlength=k * h).astype(np.float64, copy=False).reshape(k, h)
+
+    uplink_use = per_host(crossing * (flow.out_eps * flow.out_bytes)) / uplinks
+    host_rows = (
+        _scaled(per_host(flow.in_eps) / cores),
+        _scaled(per_host(flow.scan_eps) / cores),
+        _scaled(per_host((1 + crossing) * flow.out_eps) / cores),
+        _scaled(uplink_use),
+        _scaled(per_host(flow.state_tuples) / (_KB_PER_MB * memories)),
+        per_host(1.0) / _OPERATORS_SCALE,
+    )
+    sends = (crossing > 0).astype(np.float64)
+    rates = _scaled(np.stack([flow.in_eps, flow.out_eps, flow.scan_eps, flow.state_tuples, flow.fill_s], axis=1))
+    operator_rows = np.empty((k, n, OPERATOR_FLOW_WIDTH))
+    operator_rows[:, :, :5] = rates
+    operator_rows[:, :, 5] = sends
+    operator_rows[:, :, 6] = sends * np.take_along_axis(host_rows[3], placements, axis=1)
+    operator_rows[:, :, 7] = _scaled(path_ms)
+    return FlowFeatures(operator_rows, np.stack(host_rows, axis=2), _anchor(graph, flow, path_ms))
+
+
+def _anchor(graph: QueryGraph, flow: NominalFlow, path_ms: FloatArray) -> FloatArray:
+    sinks = list(graph.sinks)
+    latency = np.log(path_ms[:, sinks].max(axis=1) / _MS + _IDLE_S)
+    throughput = np.log(max(float(flow.in_eps[sinks].sum()), _MIN_RATE_EPS))
+    return np.stack([np.full_like(latency, throughput), latency, latency], axis=1)
+
+
+def _scaled(values: FloatArray) -> FloatArray:
+    """g(x) of the features."""
+    scaled: FloatArray = np.log10(np.maximum(values, _LEAST) + _OFFSET) / _DECADES
+    return scaled
