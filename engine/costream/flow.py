@@ -16,6 +16,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 
 __all__ = [
+    "FIXED_FLOW_WIDTH",
     "HOST_FLOW_WIDTH",
     "OPERATOR_FLOW_WIDTH",
     "FlowFeatures",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 OPERATOR_FLOW_WIDTH = 8
+FIXED_FLOW_WIDTH = 5  # of an operator's columns: no placement changes them
 HOST_FLOW_WIDTH = 6
 
 _LEAST, _OFFSET, _DECADES = 1e-6, 1e-3, 3.0
@@ -188,7 +190,7 @@ def flow_features(
     sends = (crossing > 0).astype(np.float64)
     rates = _scaled(np.stack([flow.in_eps, flow.out_eps, flow.scan_eps, flow.state_tuples, flow.fill_s], axis=1))
     operator_rows = np.empty((k, n, OPERATOR_FLOW_WIDTH))
-    operator_rows[:, :, :5] = rates
+    operator_rows[:, :, :FIXED_FLOW_WIDTH] = rates
     operator_rows[:, :, 5] = sends
     operator_rows[:, :, 6] = sends * np.take_along_axis(host_rows[3], placements, axis=1)
     operator_rows[:, :, 7] = _scaled(path_ms)

@@ -31,6 +31,7 @@ __all__ = [
     "TraceLabel",
     "read_graph",
     "read_hosts",
+    "read_operator",
     "read_placement",
     "read_trace",
     "strength_of",
@@ -302,6 +303,18 @@ def read_graph(document: Any, where: str = "") -> QueryGraph:
     (((0, 1),), (0, 1), (1,))
     """
     return _read(_graph, document, where, "query")
+
+
+def read_operator(document: Any, where: str = "") -> OperatorNode:
+    """Read an item of a query's ``ops``.
+
+    Raises
+    ------
+    DocumentError
+        With every fault.
+    """
+    operator: OperatorNode = _read(_operator, document, where, "operator")
+    return operator
 
 
 def read_hosts(document: Any, where: str = "") -> tuple[HostNode, ...]:

@@ -1,0 +1,120 @@
+"""Fixed cases of Costream's parts, where they are at hand: encodings, nominal flow, message passing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.costream.batch import FlowStage, GraphBatch
+from engine.costream.features import host_features, operator_features
+from engine.costream.flow import flow_features, nominal_flow
+from engine.costream.graph import OPERATOR_KINDS, QueryGraph, read_graph, read_hosts, read_operator
+from engine.costream.network import METRICS, CostNetwork
+from engine.errors import DocumentError
+
+ROOT = Path(__file__).resolve().parents[3]
+CASES = Path(os.environ.get("SLUICE_CASES") or ROOT.parent / "shared" / "cases") / "costream"
+
+pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="no conformance cases (SLUICE_CASES)")
+
+
+def _load(name: str) -> Any:
+    return json.loads((CASES / f"{name}.json").read_text())
+
+
+def test_rows_of_table_one_have_the_expected_numbers() -> None:
+    cases = _load("encoding")
+    for case in cases["ops"]:
+        np.testing.assert_allclose(operator_features(read_operator(case["op"])), case["x"], rtol=1e-9, atol=1e-9)
+    for case in cases["hosts"]:
+        np.testing.assert_allclose(host_features(read_hosts([case["host"]]))[0], case["x"], rtol=1e-9, atol=1e-9)
+
+
+def test_operators_and_hosts_out_of_range_are_refused() -> None:
+    for case in _load("encoding")["invalid"]:
+        with pytest.raises(DocumentError) as refused:
+            read_operator(case["op"]) if "op" in case else read_hosts([case["host"]])
+        assert len(refused.value.faults) == 1
+
+
+def test_flow_and_its_features_have_the_expected_numbers() -> None:
+    for case in _load("flow")["cases"]:
+        graph, hosts = read_graph(case["query"]), read_hosts(case["hosts"])
+        flow = nominal_flow(graph)
+        fields = {"inr": "in_eps", "out": "out_eps", "scan": "scan_eps", "state": "state_tuples", "fill": "fill_s"}
+        for name, field in fields.items():
+            np.testing.assert_allclose(getattr(flow, field), case["flow"][name], rtol=1e-9, err_msg=name)
+        features = flow_features(graph, hosts, np.array([case["placement"]]))
+        np.testing.assert_allclose(features.operators[0], case["op_features"], atol=1e-8)
+        np.testing.assert_allclose(features.hosts[0], case["host_features"], atol=1e-8)
+
+
+def test_messages_pass_in_three_stages() -> None:
+    cases = _load("message_passing")
+    network = CostNetwork(_parameters(cases["weights"]))
+    for case in cases["cases"]:
+        batch, expected = _batch(case), case["expected"]
+        states = network.pass_messages(batch)
+        used = sorted(set(case["placement"]))
+        np.testing.assert_allclose(states.encoded_operators, expected["enc_ops"])
+        np.testing.assert_allclose(states.encoded_hosts, [expected["enc_hosts"][host] for host in used])
+        np.testing.assert_allclose(states.hosts, [expected["hosts_after_1"][str(host)] for host in used])
+        np.testing.assert_allclose(states.placed_operators, expected["ops_after_2"])
+        np.testing.assert_allclose(states.operators, expected["ops_after_3"])
+        np.testing.assert_allclose(states.readout[0], expected["readout"])
+        assert network.evaluate(batch)[0, METRICS.index("T")] == pytest.approx(expected["prediction"])
+
+
+def _parameters(weights: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters of a network of these weights, one layer each; heads that are not given are zero."""
+    names = {
+        "update.op_to_host": "u1",
+        "update.host_to_op": "u2",
+        "update.flow": "u3",
+        "encoder.join": "enc_filter",
+        "encoder.agg": "enc_filter",
+    }
+    names |= {f"encoder.{kind}": f"enc_{kind}" for kind in ("source", "filter", "sink", "host")}
+    parameters = {}
+    for name, given in names.items():
+        parameters[f"{name}.0.weight"] = np.array(weights[given]["W"], dtype=float)
+        parameters[f"{name}.0.bias"] = np.array(weights[given]["b"], dtype=float)
+    for metric in METRICS:
+        outputs = 1 if metric in ("RO", "S") else 3
+        parameters[f"head.{metric}.0.weight"] = np.zeros((outputs, 2))
+        parameters[f"head.{metric}.0.bias"] = np.zeros(outputs)
+    parameters["head.T.0.weight"][0] = weights["out"]["W"][0]
+    parameters["head.T.0.bias"][0] = weights["out"]["b"][0]
+    return parameters
+
+
+def _batch(case: dict[str, Any]) -> GraphBatch:
+    """The only graph of a batch, with the features of the case in place of those of an operator."""
+    nodes, n = case["nodes"], len(case["nodes"])
+    used, host_of = np.unique(case["placement"], return_inverse=True)
+    rows = {kind: np.flatnonzero(np.array(nodes) == kind) for kind in OPERATOR_KINDS}
+    inputs = {
+        kind: np.array([case["op_features"][i] for i in at], dtype=np.float32).reshape(len(at), 1 + (kind != "sink"))
+        for kind, at in rows.items()
+    }
+    edges = tuple((a, b) for a, b in case["edges"])
+    levels = np.array(QueryGraph((None,) * n, edges).levels)  # type: ignore[arg-type]  # levels hang on edges alone
+    stages = []
+    for level in range(1, levels.max() + 1):
+        targets = np.flatnonzero(levels == level)
+        pairs = np.array([(a, list(targets).index(b)) for a, b in edges if levels[b] == level])
+        stages.append(FlowStage(targets, pairs[:, 0], pairs[:, 1]))
+    return GraphBatch(
+        rows=rows,
+        inputs=inputs | {"host": np.array(case["host_features"], dtype=np.float32)[used]},
+        host_of=host_of,
+        operator_graph=np.zeros(n, dtype=np.int64),
+        host_graph=np.zeros(len(used), dtype=np.int64),
+        stages=tuple(stages),
+        anchor=np.zeros((1, 3), dtype=np.float32),
+    )
