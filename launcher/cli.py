@@ -39,6 +39,10 @@ def _bench(rest: list[str]) -> int:
     return _become("-m", "benchmarks", *rest)
 
 
+def _train(rest: list[str]) -> int:
+    return _become("-m", "training", *rest)
+
+
 def _manage(rest: list[str]) -> int:
     return _become(str(ROOT / "manage.py"), *rest)
 
@@ -90,6 +94,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "agent": _agent,
     "manage": _manage,
     "bench": _bench,
+    "train": _train,
     "lint": _lint,
     "doctor": _doctor,
 }

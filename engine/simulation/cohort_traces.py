@@ -1,0 +1,154 @@
+"""Traces of a corpus: a query, hosts, a placement and the costs of its run, each made from a seed of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.costream.costs import CYCLES
+from engine.costream.graph import CostTrace, HostNode, OperatorNode, QueryGraph
+from engine.simulation.cohort import SIMULATOR_VERSION, CohortWorld, simulate_cohorts, trace_label
+from engine.simulation.cohort_queries import (
+    PAPER_RANGES,
+    TRAINING_SHAPES,
+    HardwareRanges,
+    draw_hosts,
+    draw_placement,
+    draw_query,
+    weighted_pick,
+)
+
+__all__ = ["SimulatedTrace", "TraceSettings", "draw_trace", "simulate_trace", "trace_document", "trace_seed"]
+
+_MASK = (1 << 64) - 1
+_SEED_BITS = 47  # a seed fits into any reader's whole numbers
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """Distribution of traces: shapes of queries by weight, ranges of hosts, and the simulated stream processor."""
+
+    shapes: Mapping[str, float] = field(default_factory=lambda: dict(TRAINING_SHAPES))
+    ranges: HardwareRanges = PAPER_RANGES
+    world: CohortWorld = field(default_factory=CohortWorld)
+
+    def digest(self) -> str:
+        """SHA-256 of every parameter a trace depends on, cost table and version included."""
+        parameters = {
+            "version": SIMULATOR_VERSION,
+            "cycles": dict(CYCLES),
+            "shapes": dict(self.shapes),
+            "ranges": asdict(self.ranges),
+            "world": asdict(self.world),
+        }
+        return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class SimulatedTrace:
+    """A labelled trace, the seed it is made from, and whether a host ran out of memory."""
+
+    seed: int
+    trace: CostTrace
+    crashed: bool
+
+
+def trace_seed(seed: int, index: int) -> int:
+    """Seed of the trace `index` of a corpus of `seed`: neither needs the traces before it."""
+    digest = hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") & _MASK >> (64 - _SEED_BITS)
+
+
+def draw_trace(seed: int, settings: TraceSettings | None = None) -> CostTrace:
+    """Query, hosts and placement of a seed, without costs.
+
+    Examples
+    --------
+    >>> trace = draw_trace(7)
+    >>> trace == draw_trace(7), trace.label is None
+    (True, True)
+    """
+    settings = settings or TraceSettings()
+    source = random.Random(seed)
+    graph = draw_query(source, weighted_pick(source, tuple(settings.shapes), tuple(settings.shapes.values())))
+    hosts = draw_hosts(source, settings.ranges)
+    return CostTrace(graph, tuple(hosts), draw_placement(source, graph, hosts), None)
+
+
+def simulate_trace(seed: int, settings: TraceSettings | None = None) -> SimulatedTrace:
+    """The trace of a seed with its simulated costs, hidden noise included."""
+    settings = settings or TraceSettings()
+    trace = draw_trace(seed, settings)
+    run = simulate_cohorts(trace.graph, trace.hosts, trace.placement, seed=seed, world=settings.world)
+    label = trace_label(run, seed=seed, world=settings.world)
+    labelled = CostTrace(trace.graph, trace.hosts, trace.placement, label)
+    return SimulatedTrace(seed, labelled, run.crashed_s is not None)
+
+
+def trace_document(simulated: SimulatedTrace) -> dict[str, Any]:
+    """A trace as a corpus stores it: milliseconds, and 0 for costs of a run without output.
+
+    Operators stand in topological order with one reader each, as `engine.costream.graph.read_trace` takes them.
+    """
+    graph, label = simulated.trace.graph, simulated.trace.label
+    assert label is not None
+    order = list(graph.order)
+    place = {i: row for row, i in enumerate(order)}
+    return {
+        "query": {
+            "ops": [_operator_document(graph, i) for i in order],
+            "succ": [place[graph.readers[i][0]] if graph.readers[i] else -1 for i in order],
+        },
+        "hosts": [_host_document(host) for host in simulated.trace.hosts],
+        "placement": [simulated.trace.placement[i] for i in order],
+        "seed": simulated.seed,
+        "label": {
+            "T": _rounded(label.throughput_eps or 0.0),
+            "Lp": _rounded(1e3 * (label.processing_latency_s or 0.0)),
+            "Le": _rounded(1e3 * (label.end_to_end_latency_s or 0.0)),
+            "R": _rounded(label.backlog_eps),
+            "RO": int(label.backpressure),
+            "S": int(label.success),
+            "crashed": int(simulated.crashed),
+        },
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.9g}")
+
+
+def _operator_document(graph: QueryGraph, i: int) -> dict[str, Any]:
+    operator: OperatorNode = graph.operators[i]
+    fields: dict[str, Any] = {"type": operator.kind}
+    if operator.kind == "source":
+        fields |= {"rate": operator.rate_eps, "n_int": operator.n_int, "n_str": operator.n_str, "n_dbl": operator.n_dbl}
+    elif operator.kind == "filter":
+        fields |= {"fn": operator.function, "dtype": operator.value_type, "sel": operator.selectivity}
+    elif operator.kind == "join":
+        fields |= {"keytype": operator.value_type}
+    elif operator.kind == "agg":
+        fields |= {"fn": operator.function, "atype": operator.value_type, "gtype": operator.group_type}
+    if operator.window_policy:
+        fields |= {
+            "wpolicy": operator.window_policy,
+            "wtype": operator.window_type,
+            "wsize": operator.window_size,
+            "wslide": operator.window_slide,
+            "sel": operator.selectivity,
+        }
+    return fields | {"win": operator.values_in, "wout": operator.values_out}
+
+
+def _host_document(host: HostNode) -> dict[str, Any]:
+    return {
+        "cpu": host.cpu_percent,
+        "ram": host.ram_mb,
+        "bandwidth": host.bandwidth_mbit_s,
+        "latency": round(1e3 * host.latency_s, 9),
+        "bin": host.strength,
+    }

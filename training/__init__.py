@@ -1,0 +1,1 @@
+"""Training of the shipped Costream weights: corpus, training, evaluation. Nothing else of Sluice imports it."""
