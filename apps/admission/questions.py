@@ -18,7 +18,7 @@ from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, f
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.series import unpack
-from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.models import Query, QueryVersion
@@ -99,7 +99,7 @@ def draft_from_document(
     head = {} if record is BAD else {name: value for name, value in record.items() if value is not BAD}
     for i, source in enumerate(head.get("sources", [])):
         if source is not BAD and not any(value is BAD for value in source.values()):
-            store = partial(_store_source, cluster, source["id"], source["arrivals"])
+            store = partial(_store_source, cluster, source["id"], source["arrivals"], source.get("event_fields"))
             _collect_faults(faults, f"document.sources[{i}]", store)
     is_sourceless = bool(faults)
     query = cluster.queries.filter(name=head["query"]).first() if "query" in head else None
@@ -127,7 +127,9 @@ def _store_query(
     return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)
 
 
-def _store_source(cluster: Cluster, source_id: str, arrivals: FloatArray) -> None:
+def _store_source(
+    cluster: Cluster, source_id: str, arrivals: FloatArray, event_fields: Mapping[str, int] | None = None
+) -> None:
     stored = cluster.arrivals.filter(source_id=source_id).first()
     is_coarse = len(arrivals) * 4 == cluster.slices
     if stored is not None:
@@ -136,13 +138,17 @@ def _store_source(cluster: Cluster, source_id: str, arrivals: FloatArray) -> Non
         if len(values) != len(arrivals) or not np.allclose(values, arrivals):
             message = f"{source_id!r} has other arrivals in {cluster.slug}; allowed: the same, or a new id"
             raise Conflict(f"Source {message}.", [("arrivals", message)])
+        if event_fields and not stored.event_fields:
+            arrivals_fields_update(arrivals=stored, event_fields=event_fields)
         return
-    arrivals_create_from_counts(
+    created = arrivals_create_from_counts(
         cluster=cluster,
         source_id=source_id,
         counts=arrivals,
         step_s=cluster.subinterval_s if is_coarse else cluster.slice_s,
     )
+    if event_fields:
+        arrivals_fields_update(arrivals=created, event_fields=event_fields)
 
 
 def _collect_faults(faults: list[Fault], path: str, store: Callable[[], Any]) -> Any:

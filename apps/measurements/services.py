@@ -238,10 +238,9 @@ def _inputs_news(
 
 
 def _news(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
-    moves = [
-        certain_move(measured.selectivity, stored.selectivity),
-        certain_move(measured.cycles_per_event, stored.cycles_per_event),
-    ]
+    moves = [certain_move(measured.selectivity, stored.selectivity)]
+    if stored.cycles_per_event is not None:
+        moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
     return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
 
 
@@ -255,7 +254,7 @@ def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -
     return is_usable(measured) and statistic_differs(
         measured,
         selectivity=stored.selectivity,
-        cycles_per_event=stored.cycles_per_event,
+        cycles_per_event=stored.cycles_per_event or 0.0,
         events=stored.events,
         age_s=(now - stored.measured_at).total_seconds() if is_measured and stored.measured_at else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Model
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -28,6 +29,7 @@ from apps.queries.arrivals.services import (
     arrivals_create_from_generator,
     arrivals_create_from_upload,
     arrivals_delete,
+    arrivals_fields_update,
     arrivals_inspect,
 )
 from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
@@ -173,6 +175,15 @@ class ArrivalViewSet(
         shown = ArrivalSerializer(self.get_queryset().get(pk=stored.pk)).data
         return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
 
+    @extend_schema(request=ArrivalSerializer, responses=ArrivalSerializer)
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """State the fields of the source's events."""
+        row = self.get_object()
+        serializer = ArrivalSerializer(row, data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        arrivals_fields_update(arrivals=row, event_fields=serializer.validated_data.get("event_fields"))
+        return Response(ArrivalSerializer(self.get_queryset().get(pk=row.pk)).data)
+
     def perform_destroy(self, instance: ArrivalSeries) -> None:
         arrivals_delete(arrivals=instance)
 
@@ -238,7 +249,14 @@ def _statistics(version: QueryVersion) -> dict[str, Any]:
     return {"version": version.number, "statistics": statistics_of(version)}
 
 
+@transaction.atomic
 def _store(values: dict[str, Any]) -> ArrivalSeries:
+    fields = values.pop("event_fields", ...)
+    stored = _store_arrivals(values)
+    return stored if fields is ... else arrivals_fields_update(arrivals=stored, event_fields=fields)
+
+
+def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
     if "generator" in values:
         return arrivals_create_from_generator(spec=values.pop("generator"), **values)
     if "counts" in values:

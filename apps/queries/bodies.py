@@ -22,7 +22,8 @@ from engine.errors import DocumentError
 __all__ = ["body_parse", "evidence_of", "latest_version", "operators_store", "version_body", "with_operators"]
 
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
-_KEPT = ("window", "state_bytes", "tuple_values_in", "tuple_values_out", "reads", "writes", "expression")
+_KEPT = ("filter", "join", "aggregate", "window", "state_bytes", "tuple_values_in", "tuple_values_out")
+_KEPT += ("reads", "writes", "expression")
 
 
 def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:
@@ -126,15 +127,16 @@ def _input_row(rows: Mapping[str, Operator], row: Operator, position: int, opera
     document = operator_document(operator)["inputs"][position]
     upstream = rows.get(entry.source)
     age_s = evidence.age_s if evidence else None
+    kind = evidence.kind if evidence else Evidence.ASSUMED
     return OperatorInput(
         operator=row,
         position=position,
         upstream=upstream,
         source_id="" if upstream else entry.source,
         selectivity=entry.selectivity,
-        cycles_per_event=entry.cycles_per_event,
+        cycles_per_event=document.get("cycles_per_event"),
         model=document.get("model"),
-        evidence=evidence.kind if evidence else Evidence.ASSUMED,
+        evidence=Evidence.PREDICTED if entry.never_ran else kind,
         events=round(evidence.events) if evidence else 0,
         measured_at=None if age_s is None else timezone.now() - timedelta(seconds=age_s),
         batches=document.get("batches", []),
@@ -168,10 +170,10 @@ def _input_body(entry: OperatorInput) -> dict[str, Any]:
         "from": entry.upstream.name if entry.upstream else entry.source_id,
         "selectivity": entry.selectivity,
         "cycles_per_event": entry.cycles_per_event,
+        "model": entry.model,
+        "batches": entry.batches,
     }
-    return (
-        body | ({"model": entry.model} if entry.model else {}) | ({"batches": entry.batches} if entry.batches else {})
-    )
+    return {name: value for name, value in body.items() if value not in (None, [], {})}
 
 
 def evidence_of(inputs: Iterable[OperatorInput]) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def _carry(old: QueryVersion, new: QueryVersion) -> None:
     old_inputs = dict(_inputs_by_name(old))
     changed = []
     for key, entry in _inputs_by_name(new):
-        if key in old_inputs:
+        if key in old_inputs and old_inputs[key].cycles_per_event is not None:
             for name in _STATISTICS:
                 setattr(entry, name, getattr(old_inputs[key], name))
             changed.append(entry)

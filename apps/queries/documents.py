@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,7 @@ from apps.accounts.models import User
 from apps.core.errors import Fault, Malformed, SluiceError, fault_count, from_engine, join_path
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_locked, link_create, link_update, node_create, node_update, pool_create
-from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.lifecycle import query_start
 from apps.queries.snapshots.cluster import cluster_snapshot
@@ -243,6 +243,8 @@ class _Import:
             fill=self.fill,
             replace=True,
         )
+        if source.event_fields is not None:
+            arrivals_fields_update(arrivals=stored, event_fields=asdict(source.event_fields))
         if name != source.id:
             self.done.notes.append(
                 f"source {source.id} was stored as {name}: it was one query's share of another source"

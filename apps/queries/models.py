@@ -37,6 +37,9 @@ class ArrivalSeries(models.Model):
     events = models.FloatField(help_text="Total over the horizon.")
     peak_eps = models.FloatField(help_text="Highest rate of one slice, events/s.")
     starts_at = models.DateTimeField(null=True, blank=True, help_text="Start of the time range, where it was recorded.")
+    event_fields = models.JSONField(
+        default=dict, blank=True, help_text="Fields of an event by type, {ints, strings, doubles}; empty: not stated."
+    )
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -144,7 +147,12 @@ class OperatorInput(models.Model):
         max_length=MAX_ELEMENT_NAME, blank=True, help_text="Set instead of upstream for a source."
     )
     selectivity = models.FloatField(validators=[MinValueValidator(0)], help_text="Events out per event in (sigma).")
-    cycles_per_event = models.FloatField(validators=[MinValueValidator(0)], help_text="CPU cycles per event (omega).")
+    cycles_per_event = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text="CPU cycles per event (omega); empty: never ran.",
+    )
     model = models.JSONField(
         null=True, blank=True, help_text="{output, cycles}: polynomials in the events of a slice, in place of both."
     )

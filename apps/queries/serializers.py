@@ -109,6 +109,13 @@ class StatisticsSerializer(StrictSerializer):
     )
 
 
+class EventFieldsField(serializers.JSONField):
+    """Fields of an event by type, or null where they are not stated; the service checks them."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value or None
+
+
 class ArrivalSerializer(InClusterSerializer):
     """A source's arrivals without their data."""
 
@@ -123,6 +130,7 @@ class ArrivalSerializer(InClusterSerializer):
     events = serializers.FloatField(read_only=True)
     mean_eps = serializers.FloatField(read_only=True)
     peak_eps = serializers.FloatField(read_only=True)
+    event_fields = EventFieldsField(allow_null=True, help_text="{ints, strings, doubles} of an event, or null.")
     starts_at = serializers.DateTimeField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
@@ -146,6 +154,7 @@ class ArrivalCreateSerializer(StrictSerializer):
     source_id = serializers.CharField()
     description = serializers.CharField(required=False, allow_blank=True)
     replace = serializers.BooleanField(required=False)
+    event_fields = EventFieldsField(required=False, allow_null=True)
     file = serializers.FileField(required=False)
     key = serializers.CharField(required=False)
     generator = serializers.DictField(required=False, help_text='{"kind": "on_off" | "poisson" | "diurnal", …}')
@@ -165,7 +174,7 @@ class ArrivalCreateSerializer(StrictSerializer):
         "generator": set(),
         "counts": {"step_s", "fill"},
     }
-    _COMMON = {"cluster", "source_id", "description", "replace"}
+    _COMMON = {"cluster", "source_id", "description", "replace", "event_fields"}
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         kinds = [kind for kind in self._OF_KIND if kind in values]

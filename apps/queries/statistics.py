@@ -154,6 +154,11 @@ def _assign(
             EngineFault(f"{path}.events", f"events is {entry.events:g}; allowed: at most {MAX_SAMPLE_EVENTS:g}")
         )
     entry.evidence = record.get("evidence", Evidence.MEASURED)
+    if entry.cycles_per_event is None and entry.evidence == Evidence.MEASURED:
+        if "evidence" in record:
+            message = "evidence is 'measured', but the input has no cycles_per_event; allowed: with cycles_per_event"
+            faults.append(EngineFault(f"{path}.evidence", message))
+        entry.evidence = Evidence.PREDICTED
     entry.measured_at = _moment(record.get("measured_at"), path, faults, now)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.costream.translation import source_rates, stream_rates, with_nominal_costs
 from engine.document.checks import DeploymentParts, UnreadReference, check_parts
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, Operator, Source
@@ -66,10 +67,15 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     if faults:
         raise DocumentError(faults, "candidate")
     objective = record.get("objective")
+    brought = tuple(source for source in sources if source)
+    joining = tuple(operator for operator in owned if operator)
+    if any(operator.never_ran for operator in joining):
+        known = source_rates((*running.sources, *brought), running.subinterval_s)
+        joining = with_nominal_costs(joining, stream_rates(running.operators, known))
     return Candidate(
         query=query,
-        operators=tuple(operator for operator in owned if operator),
-        sources=tuple(source for source in sources if source),
+        operators=joining,
+        sources=brought,
         objective=Objective(query, **objective) if objective else None,
         priority=record.get("priority", 0),
         may_wait_s=record.get("may_wait_s", 0.0),

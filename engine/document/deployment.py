@@ -237,7 +237,7 @@ class Deployment(DeploymentContent):
             if name not in known:
                 parts.unknown(f"arrivals.{name}", name, "source", known)
             elif isinstance(read, np.ndarray):
-                sources[known[name]] = Source(name, read)
+                sources[known[name]] = replace(sources[known[name]], arrivals=read)
                 if len(read) != self.subintervals:
                     message = f"{name} has {len(read)} numbers; allowed: {self.subintervals}"
                     parts.faults.append(Fault(f"arrivals.{name}", message))

@@ -16,13 +16,17 @@ from engine.words import listed
 
 __all__ = [
     "STIMULUS_TIME",
+    "AggregateFeatures",
     "Batch",
     "Combine",
     "Constraints",
     "DeploymentContent",
+    "EventFields",
     "Evidence",
+    "FilterFeatures",
     "Input",
     "InputModel",
+    "JoinFeatures",
     "Link",
     "Node",
     "Objective",
@@ -44,12 +48,27 @@ __all__ = [
 STIMULUS_TIME = "stimulus-time"
 
 
+@dataclass(frozen=True, slots=True)
+class EventFields:
+    """Number of fields of an event by the type of their values."""
+
+    ints: int = 0
+    strings: int = 0
+    doubles: int = 0
+
+    @property
+    def count(self) -> int:
+        """All fields of an event."""
+        return self.ints + self.strings + self.doubles
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A source and its arrivals: events in every subinterval, shape (d,)."""
+    """A source and its arrivals: events in every subinterval, shape (d,). `event_fields`: None where not stated."""
 
     id: str
     arrivals: FloatArray
+    event_fields: EventFields | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,13 +105,18 @@ class InputModel:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input queue of an operator: selectivity (sigma) and cycles per event (omega), or a model in their place."""
+    """One input queue of an operator: selectivity (sigma) and cycles per event (omega), or a model in their place.
+
+    An input that `never_ran` came without a cost; its `cycles_per_event` is the nominal one
+    (`engine.costream.costs`), which no document keeps.
+    """
 
     source: str
     selectivity: float = 0.0
     cycles_per_event: float = 0.0
     model: InputModel | None = None
     batches: tuple[Batch, ...] = ()
+    never_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +136,30 @@ class Window:
     type: str
     size: float
     slide: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterFeatures:
+    """The comparison of a filter, and the type of the literal it compares with."""
+
+    function: str
+    literal_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinFeatures:
+    """The type of a join's key."""
+
+    key_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFeatures:
+    """The function of an aggregation, the type of its argument, and that of what it groups by (``none``: nothing)."""
+
+    function: str
+    argument_type: str
+    group_by_type: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +185,9 @@ class Operator:
     stateless: bool | None = None
     query: str | None = None
     kind: str | None = None
+    filter: FilterFeatures | None = None
+    join: JoinFeatures | None = None
+    aggregate: AggregateFeatures | None = None
     window: Window | None = None
     state_bytes: float | None = None
     tuple_values_in: float | None = None
@@ -145,6 +196,11 @@ class Operator:
     reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
     expression: Any = None
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether the cost of one of its inputs is nominal: nobody has measured or assumed it."""
+        return any(entry.never_ran for entry in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)

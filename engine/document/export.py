@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from engine.arrays import FloatArray
-from engine.document.elements import Constraints, DeploymentContent, Input, Link, Node, Operator
+from engine.document.elements import Constraints, DeploymentContent, Input, Link, Node, Operator, Source
 from engine.document.tables import FORMAT, VERSION
 
 __all__ = ["canonical", "operator_document", "to_document"]
@@ -31,7 +32,7 @@ def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, 
         "version": VERSION,
         "subinterval_s": deployment.subinterval_s,
         "subintervals": deployment.subintervals,
-        "sources": [{"id": source.id, "arrivals": series(source.arrivals)} for source in deployment.sources],
+        "sources": [_source(source, series) for source in deployment.sources],
         "nodes": [_node(node, series) for node in deployment.nodes],
         "operators": [operator_document(operator) for operator in deployment.operators],
         "links": [_link(link) for link in deployment.links],
@@ -68,6 +69,11 @@ def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
     return document | ({"labels": dict(node.labels)} if node.labels else {})
 
 
+def _source(source: Source, series: SeriesWriter) -> dict[str, Any]:
+    document = {"id": source.id, "arrivals": series(source.arrivals)}
+    return document | ({"event_fields": asdict(source.event_fields)} if source.event_fields else {})
+
+
 def _link(link: Link) -> dict[str, Any]:
     ends = {"from": link.source, "to": link.target}
     return ends | {"bandwidth_bytes_s": link.bandwidth_bytes_s, "delay_s": link.delay_s}
@@ -88,6 +94,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     document = _fields(operator, (*plain, "expression"))
     document["inputs"] = [_input(entry) for entry in operator.inputs]
     document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes")).items()}
+    document |= {name: asdict(value) for name, value in _fields(operator, ("filter", "join", "aggregate")).items()}
     if operator.window:
         document["window"] = _fields(operator.window, ("policy", "type", "size", "slide"))
     if operator.evidence:
@@ -105,8 +112,9 @@ def _placement(operator: Operator) -> dict[str, Any]:
 
 
 def _input(entry: Input) -> dict[str, Any]:
-    document: dict[str, Any] = {"from": entry.source}
-    document |= {"selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
+    document: dict[str, Any] = {"from": entry.source, "selectivity": entry.selectivity}
+    if not entry.never_ran:
+        document["cycles_per_event"] = entry.cycles_per_event
     if entry.model:
         document["model"] = {"output": list(entry.model.output), "cycles": list(entry.model.cycles)}
     if entry.batches:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document.checks import DeploymentParts, UnreadReference, check_parts
 from engine.document.elements import (
+    AggregateFeatures,
     Batch,
     Combine,
     Constraints,
+    EventFields,
     Evidence,
+    FilterFeatures,
     Input,
     InputModel,
+    JoinFeatures,
     Link,
     Node,
     Objective,
@@ -74,19 +79,24 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     combine = _combine(_good(record, "combine"), faults)
     if faults:
         raise DocumentError(faults)
+    sources, operators = tuple(parts.sources), tuple(parts.operators)
+    rates = source_rates(sources, record["subinterval_s"])  # type: ignore[arg-type]
     return {
         "subinterval_s": record["subinterval_s"],
         "subintervals": parts.subintervals or len(parts.sources[0].arrivals),  # type: ignore[union-attr]
-        "sources": tuple(parts.sources),
+        "sources": sources,
         "nodes": tuple(parts.nodes),
-        "operators": tuple(parts.operators),
+        "operators": with_nominal_costs(operators, rates),  # type: ignore[arg-type]
         "links": tuple(parts.links),
         "combine": combine,
         "scheduling": record.get("scheduling"),
         "objectives": tuple(parts.objectives),
         "priorities": dict(record.get("priorities", {})),
         "constraints": parts.constraints,
-        "plans": plans,
+        "plans": {
+            query: tuple(with_nominal_costs(plan, rates) for plan in alternatives)
+            for query, alternatives in plans.items()
+        },
     }
 
 
@@ -144,7 +154,11 @@ def _has_id(item: Any) -> bool:
 
 def build_source(item: Any) -> Source | None:
     """A source from its record, or None if the record is faulty."""
-    return Source(item["id"], item["arrivals"]) if is_whole(item) else None
+    if not is_whole(item):
+        return None
+    return Source(
+        item["id"], item["arrivals"], EventFields(**item["event_fields"]) if item.get("event_fields") else None
+    )
 
 
 def _node(item: Any, path: str, faults: list[Fault]) -> Node | None:
@@ -179,15 +193,42 @@ def _operator(item: Any, path: str, faults: list[Fault], placed: bool) -> Operat
     window = item.get("window")
     if window and window is not BAD and window.get("type") == "sliding" and "slide" not in window:
         faults.append(Fault(f"{path}.window.slide", "slide is missing; a sliding window needs it"))
+    _feature_faults(item, path, faults)
     if len(faults) > before or not is_whole(item):
         return None
     fields = {name: value for name, value in item.items() if name not in ("node", "core", "split", "inputs")}
     if window:
         fields["window"] = Window(**window)
+    fields |= {name: kind(**item[name]) for name, (kind, _) in _FEATURES.items() if item.get(name)}
     if item.get("evidence"):
         fields["evidence"] = Evidence(**item["evidence"])
     fields |= {name: tuple(item[name]) for name in ("reads", "writes") if name in item}
     return Operator(replicas=replicas, inputs=inputs, **fields)
+
+
+#: Features by their field: the class that keeps them, and the kind of operator that has them.
+_FEATURES: dict[str, tuple[type[Any], str]] = {
+    "filter": (FilterFeatures, "filter"),
+    "join": (JoinFeatures, "join"),
+    "aggregate": (AggregateFeatures, "aggregate"),
+}
+
+
+def _feature_faults(item: dict[str, Any], path: str, faults: list[Fault]) -> None:
+    """Features of another kind of operator, and evidence of a cost that is not there."""
+    kind = item.get("kind")
+    for name, (_, owner) in _FEATURES.items():
+        if item.get(name) and kind not in (None, BAD, owner):
+            faults.append(
+                Fault(f"{path}.{name}", f"{name} is given for an operator of kind {kind!r}; allowed: {owner}")
+            )
+    evidence = item.get("evidence")
+    if not evidence or not is_whole(evidence) or evidence["kind"] != "measured":
+        return
+    for k, entry in _records(item["inputs"]):
+        if "cycles_per_event" not in entry and entry.get("model") is None:
+            message = "evidence.kind is 'measured', but an input has no cycles_per_event; allowed: assumed, predicted"
+            faults.append(Fault(f"{path}.inputs[{k}].cycles_per_event", message))
 
 
 def _replicas(item: dict[str, Any], path: str, faults: list[Fault], placed: bool) -> tuple[Replica, ...]:
@@ -211,9 +252,10 @@ def _replicas(item: dict[str, Any], path: str, faults: list[Fault], placed: bool
 
 def _input(entry: dict[str, Any], path: str, faults: list[Fault]) -> Input:
     model = entry.get("model")
-    missing = [name for name in ("selectivity", "cycles_per_event") if name not in entry and model is None]
-    faults.extend(Fault(f"{path}.{n}", f"{n} is missing; an input without a model needs it") for n in missing)
+    if model is None and "selectivity" not in entry:
+        faults.append(Fault(f"{path}.selectivity", "selectivity is missing; an input without a model needs it"))
     kept = {name: value for name, value in entry.items() if name != "from"}
+    kept["never_ran"] = model is None and "cycles_per_event" not in entry
     if model is not None and is_whole(model):
         kept["model"] = InputModel(tuple(model["output"]), tuple(model["cycles"]))
     batches = entry.get("batches")

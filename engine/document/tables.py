@@ -7,7 +7,19 @@ from typing import Any
 from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, NumberSeries, String
 from engine.klink.settings import POLICIES
 
-__all__ = ["CANDIDATE", "DEPLOYMENT", "FORMAT", "OPERATOR", "SOURCE", "VERSION", "json_schema"]
+__all__ = [
+    "AGGREGATE_FUNCTIONS",
+    "CANDIDATE",
+    "DEPLOYMENT",
+    "EVENT_FIELDS",
+    "FILTER_FUNCTIONS",
+    "FORMAT",
+    "OPERATOR",
+    "SOURCE",
+    "VALUE_TYPES",
+    "VERSION",
+    "json_schema",
+]
 
 FORMAT = "sluice/deployment"
 VERSION = 1
@@ -19,6 +31,7 @@ POSITIVE = Number(above=0)
 CAPACITY = Number(least=1e-6, most=1e18)
 PRICE = Number(least=0, most=1e12)
 INDEX = Number(least=0, whole=True)
+FIELD_COUNT = Number(least=0, most=10_000, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
 SUBINTERVALS = Number(least=1, most=10_000_000, whole=True)
@@ -26,12 +39,20 @@ STATISTIC = String(
     r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
 )
 SCHEDULING = Enumeration(POLICIES)
+#: Types of values that a model of queries tells apart.
+VALUE_TYPES = ("int", "string", "double")
+FILTER_FUNCTIONS = ("<", ">", "<=", ">=", "==", "!=", "startswith", "endswith", "contains", "other")
+AGGREGATE_FUNCTIONS = ("min", "max", "mean", "avg", "sum", "count", "other")
 KINDS = ("source", "filter", "map", "join", "aggregate", "window", "sink", "other")
 
+EVENT_FIELDS = FieldTable(
+    "the fields of an event", *(Field(name, FIELD_COUNT) for name in ("ints", "strings", "doubles"))
+)
 SOURCE = FieldTable(
     "a source",
     Field("id", ID, required=True),
     Field("arrivals", NumberSeries(), required=True, help="events in every subinterval"),
+    Field("event_fields", EVENT_FIELDS, nullable=True, help="fields of an event by type"),
 )
 NODE = FieldTable(
     "a node",
@@ -64,7 +85,7 @@ INPUT = FieldTable(
     "an input",
     Field("from", ID, required=True, help="a source or another operator"),
     Field("selectivity", NOT_NEGATIVE, help="events put out per event read; needed without a model"),
-    Field("cycles_per_event", NOT_NEGATIVE, help="needed without a model"),
+    Field("cycles_per_event", NOT_NEGATIVE, help="left out: it never ran, and a nominal cost stands in"),
     Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
     Field("batches", ListOf(BATCH), help="the sample behind the statistics, batch by batch"),
 )
@@ -80,6 +101,18 @@ WINDOW = FieldTable(
     Field("type", Enumeration(("tumbling", "sliding")), required=True),
     Field("size", POSITIVE, required=True, help="seconds or events"),
     Field("slide", POSITIVE, nullable=True, help="needed for a sliding window"),
+)
+FILTER = FieldTable(
+    "a filter",
+    Field("function", Enumeration(FILTER_FUNCTIONS), required=True),
+    Field("literal_type", Enumeration(VALUE_TYPES), required=True),
+)
+JOIN = FieldTable("a join", Field("key_type", Enumeration(VALUE_TYPES), required=True))
+AGGREGATE = FieldTable(
+    "an aggregation",
+    Field("function", Enumeration(AGGREGATE_FUNCTIONS), required=True),
+    Field("argument_type", Enumeration(VALUE_TYPES), required=True),
+    Field("group_by_type", Enumeration(("none", *VALUE_TYPES)), help="none unless given"),
 )
 EVIDENCE = FieldTable(
     "evidence",
@@ -98,6 +131,9 @@ OPERATOR = FieldTable(
     Field("stateless", Flag(), nullable=True),
     Field("query", ID, nullable=True),
     Field("kind", Enumeration(KINDS), nullable=True),
+    Field("filter", FILTER, nullable=True, help="of a filter"),
+    Field("join", JOIN, nullable=True, help="of a join"),
+    Field("aggregate", AGGREGATE, nullable=True, help="of an aggregation"),
     Field("window", WINDOW, nullable=True),
     Field("state_bytes", NOT_NEGATIVE, nullable=True),
     Field("tuple_values_in", NOT_NEGATIVE, nullable=True),

@@ -284,6 +284,7 @@ def fuse_inputs(first: Input, second: Input, saved_cycles: float) -> Input:
         selectivity=first.selectivity * second.selectivity,
         cycles_per_event=first.cycles_per_event + first.selectivity * (second.cycles_per_event - saved),
         batches=batches,
+        never_ran=False,
     )
 
 

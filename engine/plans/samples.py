@@ -215,7 +215,7 @@ def _with_statistics(operator: Operator, plan_sample: PlanSample) -> Operator:
             continue
         fewest = min(fewest, events)
         outputs, cycles = sum(part.outputs for part in parts), sum(part.cycles for part in parts)
-        sampled = replace(entry, selectivity=outputs / events, cycles_per_event=cycles / events)
+        sampled = replace(entry, selectivity=outputs / events, cycles_per_event=cycles / events, never_ran=False)
         inputs.append(replace(sampled, model=None, batches=parts))
     if fewest == float("inf"):
         return operator

@@ -245,7 +245,7 @@ class InputLine:
     source: str
     position: int
     selectivity: float
-    cycles_per_event: float
+    cycles_per_event: float | None
     evidence: str
     events: int
     batches: int
@@ -299,6 +299,10 @@ class _StatisticRow:
     line: InputLine
     values: dict[str, str]
     names: dict[str, str]
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether a number is not known yet and was left empty."""
+        return not self.values[name] and getattr(self.line, name) is None
 
 
 class StatisticsForm:
@@ -358,7 +362,7 @@ class StatisticsForm:
                 "input": row.line.source,
                 "position": row.line.position,
                 "evidence": row.values["evidence"],
-                **{name: _number_or_text(row.values[name]) for name in _NUMBERS},
+                **{name: _number_or_text(row.values[name]) for name in _NUMBERS if not row.is_unknown(name)},
             }
             for row in self.changed
         ]
@@ -389,6 +393,8 @@ def _number_or_text(text: str) -> Any:
 
 
 def _plain(value: Any) -> str:
+    if value is None:
+        return ""
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

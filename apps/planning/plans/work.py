@@ -17,10 +17,12 @@ from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.snapshots.elements import (
     engine_objective,
     engine_operator,
+    event_fields,
     private_arrivals,
     source_name,
     version_inputs,
 )
+from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator as EngineOperator
 from engine.document.elements import Replica, Source
@@ -53,8 +55,11 @@ def load_question(comparison: PlanComparison) -> PlanQuestion:
     runs = query.name in snapshot.deployment.queries
     running = next((key for key, version in versions.items() if runs and version.pk == query.running_version_id), None)
     open_nodes = {node.id for node in snapshot.deployment.nodes} - set(snapshot.closed_nodes)
-    entered = {key: _operators(query, version, open_nodes) for key, version in versions.items()}
     deployment = _with_sources(snapshot.deployment, query, list(versions.values()))
+    rates = source_rates(deployment.sources, deployment.subinterval_s)
+    entered = {
+        key: with_nominal_costs(_operators(query, version, open_nodes), rates) for key, version in versions.items()
+    }
     if running is not None:
         entered[running] = tuple(deployment.operators[i] for i in deployment.operators_of(query.name))
     elif query.objective_bound_s is not None and not runs:
@@ -81,13 +86,14 @@ def _with_sources(deployment: Deployment, query: Query, versions: Sequence[Query
     read = {entry.source_id for version in versions for entry in version_inputs(version) if entry.source_id}
     source_ids = {source.id for source in deployment.sources}
     missing = [name for name in sorted(read) if source_name(name, query.name, private) not in source_ids]
-    arrays = load_arrays(arrival_rows(query.cluster, missing))
+    rows = arrival_rows(query.cluster, missing)
+    fields = {row.source_id: event_fields(row) for row in rows}
     own = []
-    for name, values in arrays.items():
+    for name, values in load_arrays(rows).items():
         if private:
             slice_s = query.cluster.slice_s
             values = private_arrivals(values, rate_share=query.rate_share, start_s=query.start_s, slice_s=slice_s)
-        own.append(Source(source_name(name, query.name, private), values))
+        own.append(Source(source_name(name, query.name, private), values, fields[name]))
     return replace(deployment, sources=(*deployment.sources, *own)) if own else deployment
 
 

@@ -34,6 +34,8 @@ from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
 from engine.arrays import FloatArray
+from engine.document.tables import EVENT_FIELDS
+from engine.errors import Fault as EngineFault
 from engine.workload import GENERATORS, WorkloadError
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "arrivals_create_from_generator",
     "arrivals_create_from_upload",
     "arrivals_delete",
+    "arrivals_fields_update",
     "arrivals_inspect",
     "arrivals_replace",
     "generate_arrivals",
@@ -271,6 +274,25 @@ def arrivals_replace(
     row.save()
     announce(f"cluster:{cluster.slug}")
     return row
+
+
+@transaction.atomic
+def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> ArrivalSeries:
+    """State the fields of a source's events by type, `{"ints": 2, "strings": 3, "doubles": 1}`; None: not stated.
+
+    Raises
+    ------
+    Malformed
+        With every fault.
+    """
+    faults: list[EngineFault] = []
+    record = {} if event_fields is None else EVENT_FIELDS.read(event_fields, "", "event_fields", faults)
+    if faults:
+        raise malformed([Fault(fault.path, fault.message) for fault in faults])
+    arrivals.event_fields = {"ints": 0, "strings": 0, "doubles": 0, **record} if record else {}
+    arrivals.save(update_fields=["event_fields", "updated_at"])
+    announce(f"cluster:{arrivals.cluster.slug}")
+    return arrivals
 
 
 @transaction.atomic

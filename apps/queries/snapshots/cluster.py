@@ -17,7 +17,14 @@ from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
-from apps.queries.snapshots.contents import link_content, node_content, part_content, query_content, snapshot_changes
+from apps.queries.snapshots.contents import (
+    link_content,
+    node_content,
+    part_content,
+    query_content,
+    snapshot_changes,
+    source_content,
+)
 from apps.queries.snapshots.elements import (
     RunningQuery,
     candidate_operator,
@@ -30,6 +37,7 @@ from apps.queries.snapshots.elements import (
     version_inputs,
 )
 from engine.arrays import frozen_array
+from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document import elements
 from engine.document.deployment import Deployment
 
@@ -95,12 +103,14 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
     names = rows.node_names
     queries = [running.query for running in rows.running]
     reads = {running.query.running_version_id: running.reads for running in rows.running}
+    sources = engine_sources(queries, reads, rows.arrivals)
+    operators = tuple(operator for running in rows.running for operator in running.operators)
     deployment = Deployment(
         subinterval_s=cluster.slice_s,
         subintervals=cluster.slices,
-        sources=engine_sources(queries, reads, load_arrays(rows.arrivals.values())),
+        sources=sources,
         nodes=tuple(engine_node(node) for node in rows.nodes),
-        operators=tuple(operator for running in rows.running for operator in running.operators),
+        operators=with_nominal_costs(operators, source_rates(sources, cluster.slice_s)),
         links=tuple(
             elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
             for link in rows.links
@@ -173,7 +183,7 @@ def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
         **{f"node:{node.name}": node_content(node) for node in rows.nodes},
         **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},
         **{f"query:{running.query.name}": query_content(running.query, running.shorts) for running in rows.running},
-        **{f"source:{name}": part_content(data=f"#{row.digest[:16]}") for name, row in rows.arrivals.items()},
+        **{f"source:{name}": source_content(row) for name, row in rows.arrivals.items()},
     }
 
 
@@ -207,8 +217,13 @@ def candidate_document(
     own = {entry.source_id for entry in version_inputs(version) if entry.source_id}
     if not private:
         own -= _sources_running(cluster)
-    arrays = load_arrays(arrival_rows(cluster, own))
-    sources = [{"id": source_name(name, query.name, private), "arrivals": arrays[name] * rate_share} for name in arrays]
+    rows = arrival_rows(cluster, own)
+    arrays = load_arrays(rows)
+    sources = [
+        {"id": source_name(row.source_id, query.name, private), "arrivals": arrays[row.source_id] * rate_share}
+        | ({"event_fields": row.event_fields} if row.event_fields else {})
+        for row in rows
+    ]
     if sources:
         document["sources"] = sources
     if query.objective_bound_s is not None:

@@ -9,11 +9,19 @@ from functools import partial
 from typing import Any
 
 from apps.fleet.models import Link, Node
-from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import Quantity, bytes_size, cps, percent, seconds
 from engine.document.elements import Replica
 
-__all__ = ["link_content", "node_content", "part_content", "query_content", "query_shorts", "snapshot_changes"]
+__all__ = [
+    "link_content",
+    "node_content",
+    "part_content",
+    "query_content",
+    "query_shorts",
+    "snapshot_changes",
+    "source_content",
+]
 
 _WORDS = {
     "capacity_cps": "capacity",
@@ -70,6 +78,12 @@ def node_content(node: Node) -> str:
 
 def link_content(link: Link) -> str:
     return part_content(bandwidth_bytes_s=link.bandwidth_bytes_s, delay_s=link.delay_s)
+
+
+def source_content(row: ArrivalSeries) -> str:
+    """The arrivals, and the fields of an event where they are stated."""
+    fields = {"event_fields": _short(row.event_fields)} if row.event_fields else {}
+    return part_content(data=f"#{row.digest[:16]}", **fields)
 
 
 def query_shorts(version: QueryVersion, replicas: Sequence[Sequence[Replica]]) -> dict[str, str]:

@@ -13,8 +13,9 @@ from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from apps.fleet.models import Node
+from apps.queries.arrivals.series import load_arrays
 from apps.queries.bodies import evidence_of, with_operators
-from apps.queries.models import Operator, OperatorInput, Placement, Query, QueryVersion
+from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
 from apps.queries.snapshots.contents import query_shorts
 from engine.arrays import FloatArray, frozen_array
 from engine.document import elements
@@ -26,6 +27,7 @@ __all__ = [
     "engine_objective",
     "engine_operator",
     "engine_sources",
+    "event_fields",
     "operator_id",
     "private_arrivals",
     "running_queries",
@@ -76,13 +78,19 @@ def private_arrivals(values: FloatArray, *, rate_share: float, start_s: float, s
     return frozen_array(np.where(late, 0.0, values * rate_share))
 
 
+def event_fields(row: ArrivalSeries) -> elements.EventFields | None:
+    """Fields of a source's events, where they are stated."""
+    return elements.EventFields(**row.event_fields) if row.event_fields else None
+
+
 def engine_sources(
-    queries: Sequence[Query], reads: Mapping[int | None, Iterable[str]], arrays: Mapping[str, FloatArray]
+    queries: Sequence[Query], reads: Mapping[int | None, Iterable[str]], rows: Mapping[str, ArrivalSeries]
 ) -> tuple[elements.Source, ...]:
     """Each source once in its original, and once for every query that has a share of it.
 
     `reads` are the sources that each running version reads.
     """
+    arrays = load_arrays(rows.values())
     by_name: dict[str, elements.Source] = {}
     for query in queries:
         for source in reads[query.running_version_id]:
@@ -92,7 +100,7 @@ def engine_sources(
                 if query.reads_privately:
                     share, slice_s = query.rate_share, query.cluster.slice_s
                     values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)
-                by_name[name] = elements.Source(name, values)
+                by_name[name] = elements.Source(name, values, event_fields(rows[source]))
     return tuple(by_name[name] for name in sorted(by_name))
 
 
@@ -109,6 +117,9 @@ def engine_operator(
         stateless=row.stateless,
         query=query,
         kind=row.kind,
+        filter=elements.FilterFeatures(**extra["filter"]) if extra.get("filter") else None,
+        join=elements.JoinFeatures(**extra["join"]) if extra.get("join") else None,
+        aggregate=elements.AggregateFeatures(**extra["aggregate"]) if extra.get("aggregate") else None,
         window=elements.Window(**extra["window"]) if extra.get("window") else None,
         state_bytes=extra.get("state_bytes"),
         tuple_values_in=extra.get("tuple_values_in"),
@@ -130,7 +141,8 @@ def _engine_input(query: str, entry: OperatorInput, private: bool) -> elements.I
     return elements.Input(
         source=_input_name(query, entry, private),
         selectivity=entry.selectivity,
-        cycles_per_event=entry.cycles_per_event,
+        cycles_per_event=entry.cycles_per_event or 0.0,
+        never_ran=entry.cycles_per_event is None,
         model=elements.InputModel(tuple(model["output"]), tuple(model["cycles"])) if model else None,
         batches=tuple(elements.Batch(**batch) for batch in entry.batches),
     )
@@ -165,8 +177,9 @@ def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> 
 
 
 def _candidate_input(query: str, entry: OperatorInput, private: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"from": _input_name(query, entry, private)}
-    body |= {"selectivity": entry.selectivity, "cycles_per_event": entry.cycles_per_event}
+    body: dict[str, Any] = {"from": _input_name(query, entry, private), "selectivity": entry.selectivity}
+    if entry.cycles_per_event is not None:
+        body["cycles_per_event"] = entry.cycles_per_event
     if entry.model:
         body["model"] = _model_of_slice(entry.model)
     return body | ({"batches": entry.batches} if entry.batches else {})

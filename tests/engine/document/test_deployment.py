@@ -35,6 +35,7 @@ def whole() -> dict[str, Any]:
             "may_split": ["f"],
         },
     )
+    document["sources"][0]["event_fields"] = {"ints": 1, "strings": 2, "doubles": 0}
     document["nodes"][0] |= {
         "cores": 2,
         "pool": "p",
@@ -105,7 +106,10 @@ def test_every_fault_of_a_document_is_reported_at_once() -> None:
         ("operators[1].inputs", lambda d: d["operators"][0]["inputs"].append(entry("g"))),
         ("operators[0].node", lambda d: d["operators"][0].update(split=[{"node": "A", "fraction": 1}])),
         ("operators[0].node", lambda d: d["operators"][0].pop("node")),
-        ("operators[0].inputs[0].cycles_per_event", lambda d: d["operators"][0]["inputs"][0].pop("cycles_per_event")),
+        ("operators[0].inputs[0].selectivity", lambda d: d["operators"][0]["inputs"][0].pop("selectivity")),
+        ("operators[0].join", lambda d: d["operators"][0].update(kind="filter", join={"key_type": "int"})),
+        ("operators[0].filter.function", lambda d: d["operators"][0].update(filter={"literal_type": "int"})),
+        ("sources[0].event_fields.ints", lambda d: d["sources"][0].update(event_fields={"ints": 1.5})),
         ("nodes[1].capacity_cps", lambda d: d["nodes"][1].pop("capacity_cps")),
         ("nodes[1].id", lambda d: d["nodes"][1].update(id="A")),
         ("nodes[0].cores", lambda d: d["nodes"][0].update(cores=1.5)),
@@ -125,6 +129,26 @@ def test_fault_names_its_path(path: str, change: Any) -> None:
     document = deployment()
     change(document)
     assert path in faults_of(document)
+
+
+def test_input_without_a_cost_never_ran_and_is_written_without_one() -> None:
+    document = deployment()
+    del document["operators"][0]["inputs"][0]["cycles_per_event"]
+    document["operators"][0] |= {"kind": "filter", "filter": {"function": "<", "literal_type": "int"}}
+    parsed = Deployment.parse(document)
+    first, second = parsed.operators
+    assert first.never_ran and not second.never_ran
+    assert first.inputs[0].cycles_per_event > 0 and first.evidence is not None and first.evidence.kind == "predicted"
+    written = parsed.to_document()
+    assert "cycles_per_event" not in written["operators"][0]["inputs"][0]
+    assert Deployment.parse(written).digest == parsed.digest
+
+
+def test_cost_that_is_missing_cannot_be_measured() -> None:
+    document = deployment()
+    del document["operators"][0]["inputs"][0]["cycles_per_event"]
+    document["operators"][0]["evidence"] = {"kind": "measured", "events": 10}
+    assert "no cycles_per_event" in faults_of(document)["operators[0].inputs[0].cycles_per_event"]
 
 
 def test_split_needs_shares_that_add_up_and_no_state() -> None:

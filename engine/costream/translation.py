@@ -1,0 +1,359 @@
+"""Queries of a deployment document in the words of the model: operators as nodes of a graph, and their nominal costs.
+
+A document says events put out per event read; the model's selectivities are shares of what could be put out
+(definitions 6 to 8). Sources and sinks that a document leaves out become nodes beside the operator that reads the
+source, or that nobody reads. What the model does not know is translated to the nearest thing that it knows, which then
+`stands_for` the other: a reason to call the prediction outside its domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.costream.costs import nominal_cycles
+from engine.costream.flow import nominal_flow
+from engine.costream.graph import (
+    AGGREGATE_FUNCTIONS,
+    AGGREGATE_TYPES,
+    FILTER_FUNCTIONS,
+    OperatorNode,
+    QueryGraph,
+)
+from engine.document.elements import EventFields, Evidence, Input, Operator, Source, Window
+from engine.document.topology import order_of
+from engine.errors import Fault
+
+__all__ = ["TranslatedQuery", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
+
+_MIN_SELECTIVITY = 1e-9
+_MIN_RATE_EPS = 1e-3
+_AGGREGATE_VALUES = 3.0  # the group, its window and its value
+_NEAREST_FUNCTION = {"==": "!=", "contains": "startswith"}
+_GUESSED_FIELDS = EventFields(ints=2, strings=2, doubles=2)  # of a source that states none; costs alone rest on it
+
+
+@dataclass(frozen=True)
+class TranslatedQuery:
+    """A query as the model takes it.
+
+    Attributes
+    ----------
+    graph
+        Its operators in their order, then the sources and sinks that the document leaves out.
+    owners
+        Position, among the query's operators, of the operator that each node of the graph runs beside; its own for a
+        node that is an operator.
+    faults
+        What the document does not say and the model needs, each with its path and in words; the graph then holds
+        guesses that are good for costs alone.
+    """
+
+    graph: QueryGraph
+    owners: tuple[int, ...]
+    faults: tuple[Fault, ...]
+
+
+def source_rates(sources: Sequence[Source], subinterval_s: float) -> dict[str, float]:
+    """Mean events/s of each source over its subintervals."""
+    return {source.id: float(source.arrivals.mean()) / subinterval_s for source in sources}
+
+
+def stream_rates(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> dict[str, float]:
+    """Events/s of every stream: those given, and what each operator puts out. Models count by their linear term."""
+    rates = dict(rates_eps)
+    for i in order_of(operators)[0]:
+        rates[operators[i].id] = sum(_output(entry, rates) for entry in operators[i].inputs)
+    return rates
+
+
+def _output(entry: Input, rates: Mapping[str, float]) -> float:
+    return (entry.model.output[1] if entry.model else entry.selectivity) * rates.get(entry.source, 0.0)
+
+
+def translate_query(
+    operators: Sequence[Operator], rates_eps: Mapping[str, float], fields: Mapping[str, EventFields | None]
+) -> TranslatedQuery:
+    """The graph of a query.
+
+    Parameters
+    ----------
+    operators : sequence of Operator
+        All operators of the query, without a cycle.
+    rates_eps : mapping
+        Events/s of the streams that they read and that are not among them.
+    fields : mapping
+        Fields of the events of those streams, where they are stated.
+
+    Examples
+    --------
+    >>> from engine.document.elements import FilterFeatures
+    >>> keep = Operator("f", (), (Input("s", 0.5),), kind="filter", filter=FilterFeatures("<", "int"))
+    >>> query = translate_query([keep], {"s": 10.0}, {"s": EventFields(ints=4)})
+    >>> [node.kind for node in query.graph.operators], query.owners, query.graph.edges, query.faults
+    (['filter', 'source', 'sink'], (0, 0, 0), ((1, 0), (0, 2)), ())
+    """
+    return _Translation(operators, rates_eps, fields).query()
+
+
+class _Translation:
+    """One translation: nodes of the operators first, in their order, then those that the document leaves out."""
+
+    def __init__(
+        self,
+        operators: Sequence[Operator],
+        rates_eps: Mapping[str, float],
+        fields: Mapping[str, EventFields | None],
+    ) -> None:
+        self.operators, self.fields = operators, fields
+        self.index = {operator.id: i for i, operator in enumerate(operators)}
+        self.rates = stream_rates(operators, rates_eps)
+        self.faults: list[Fault] = []
+        self.values: dict[str, float] = {}  # of an event of each operator
+        self.read = {entry.source for operator in operators for entry in operator.inputs}
+
+    def query(self) -> TranslatedQuery:
+        nodes: list[OperatorNode | None] = [None] * len(self.operators)
+        for i in order_of(self.operators)[0]:
+            nodes[i] = self._node(i)
+            self.values[self.operators[i].id] = nodes[i].values_out  # type: ignore[union-attr]
+        whole = [node for node in nodes if node is not None]
+        owners = list(range(len(whole)))
+        edges: list[tuple[int, int]] = []
+        for i, operator in enumerate(self.operators):
+            for k, entry in enumerate(operator.inputs):
+                above = self.index.get(entry.source)
+                if above is not None:
+                    edges.append((above, i))
+                elif not _is_source(operator, self.index):
+                    edges.append((len(whole), i))
+                    whole.append(self._source(f"operators[{i}].inputs[{k}].from", entry.source, entry.source, 1.0))
+                    owners.append(i)
+        for i, operator in enumerate(self.operators):
+            if operator.id not in self.read and whole[i].kind != "sink":
+                edges.append((i, len(whole)))
+                width = whole[i].values_out
+                whole.append(OperatorNode("sink", width, width))
+                owners.append(i)
+        return TranslatedQuery(QueryGraph(tuple(whole), tuple(edges)), tuple(owners), tuple(self.faults))
+
+    def _node(self, i: int) -> OperatorNode:
+        operator, path = self.operators[i], f"operators[{i}]"
+        if not operator.inputs:
+            self._fault(f"{path}.inputs", operator, "reads nothing")
+            return OperatorNode("source", 1.0, 1.0, rate_eps=_MIN_RATE_EPS, n_int=1)
+        if _is_source(operator, self.index):
+            return self._explicit_source(operator, path)
+        if operator.kind == "sink" and operator.id not in self.read:
+            width = self._values_in(operator)
+            return OperatorNode("sink", width, width)
+        if operator.kind == "join" and len(operator.inputs) == 2:
+            return self._join(operator, path)
+        if operator.kind == "aggregate":
+            return self._aggregate(operator, path)
+        return self._filter(operator, path)
+
+    def _explicit_source(self, operator: Operator, path: str) -> OperatorNode:
+        if len(operator.inputs) > 1:
+            sources = len(operator.inputs)
+            self._fault(f"{path}.inputs", operator, f"reads {sources} sources; the model knows operators that read one")
+        entry = operator.inputs[0]
+        node = self._source(f"{path}.inputs[0].from", entry.source, operator.id, 1.0)
+        if operator.tuple_values_out:
+            node = replace(node, values_in=operator.tuple_values_out, values_out=operator.tuple_values_out)
+        return node
+
+    def _source(self, path: str, source: str, stream: str, share: float) -> OperatorNode:
+        fields = self.fields.get(source)
+        if fields is None or not fields.count:
+            stated = "the model needs how many are ints, strings and doubles"
+            self.faults.append(Fault(path, f"The fields of source {source!r} are not stated; {stated}."))
+            fields = _GUESSED_FIELDS
+        rate = self.rates.get(stream, 0.0) * share
+        if rate <= 0.0:
+            self.faults.append(Fault(path, f"No event of source {source!r} arrives; the model needs a rate above 0."))
+        width = float(fields.count)
+        return OperatorNode(
+            "source",
+            width,
+            width,
+            rate_eps=max(rate, _MIN_RATE_EPS),
+            n_int=fields.ints,
+            n_str=fields.strings,
+            n_dbl=fields.doubles,
+        )
+
+    def _filter(self, operator: Operator, path: str) -> OperatorNode:
+        """A filter, or the nearest filter to an operator of a kind that the model does not know."""
+        share = self._share(operator)
+        width = self._values_in(operator)
+        out = operator.tuple_values_out or width
+        function, literal, other = "<", "int", ""
+        if operator.kind != "filter":
+            other = f"{operator.id}, which is {_kind_words(operator.kind)}"
+        elif operator.filter is None:
+            self._fault(f"{path}.filter", operator, "does not state its comparison and the type of its literal")
+        else:
+            literal, function = operator.filter.literal_type, operator.filter.function
+            if function not in FILTER_FUNCTIONS:
+                other = f"{operator.id}, which compares by {function!r}"
+                function = _NEAREST_FUNCTION.get(function, "<")
+        if len(operator.inputs) > 1:
+            other = other or f"{operator.id}, which unites {len(operator.inputs)} streams"
+        if share > 1.0:
+            other = other or f"{operator.id}, which puts out {share:.3g} events for each one it reads"
+        return OperatorNode(
+            "filter", width, out, function=function, value_type=literal, selectivity=_clipped(share), stands_for=other
+        )
+
+    def _join(self, operator: Operator, path: str) -> OperatorNode:
+        other, key = "", "int"
+        if operator.join is None:
+            self._fault(f"{path}.join", operator, "does not state the type of its key")
+        else:
+            key = operator.join.key_type
+        widths = self._input_widths(operator)
+        width, out = operator.tuple_values_in or sum(widths) / len(widths), operator.tuple_values_out or sum(widths)
+        node = self._windowed(OperatorNode("join", width, out, value_type=key), operator, path)
+        pairs = _pairs_eps(node, [self.rates.get(entry.source, 0.0) for entry in operator.inputs])
+        share = self.rates[operator.id] / pairs if pairs > 0.0 else 1.0
+        if share > 1.0:
+            other = f"{operator.id}, which puts out more events than its windows hold pairs"
+        return replace(node, selectivity=_clipped(share), stands_for=other)
+
+    def _aggregate(self, operator: Operator, path: str) -> OperatorNode:
+        function, argument, group, other = "mean", "int", "none", ""
+        if operator.aggregate is None:
+            self._fault(f"{path}.aggregate", operator, "does not state its function and the types of what it reads")
+        else:
+            given = operator.aggregate
+            function, argument, group = given.function, given.argument_type, given.group_by_type
+            if function not in AGGREGATE_FUNCTIONS:
+                other, function = f"{operator.id}, which aggregates by {function!r}", "mean"
+            if argument not in AGGREGATE_TYPES:
+                other, argument = other or f"{operator.id}, which aggregates a {argument}", "int"
+        width, out = self._values_in(operator), operator.tuple_values_out or _AGGREGATE_VALUES
+        plain = OperatorNode("agg", width, out, function=function, value_type=argument, group_type=group)
+        node = self._windowed(plain, operator, path)
+        share = self._share(operator) * node.window_slide / node.window_size
+        if share > 1.0:
+            other = other or f"{operator.id}, which puts out more events than its windows hold"
+        return replace(node, selectivity=_clipped(share), stands_for=other)
+
+    def _windowed(self, node: OperatorNode, operator: Operator, path: str) -> OperatorNode:
+        """The node with the operator's window; a fault and a window of one event where it states none."""
+        window = operator.window
+        if window is None:
+            self._fault(f"{path}.window", operator, "does not state its window")
+            window = Window("count", "tumbling", 1.0)
+        slide = window.size if window.type == "tumbling" or window.slide is None else window.slide
+        return replace(
+            node,
+            window_policy=window.policy,
+            window_type=window.type,
+            window_size=window.size,
+            window_slide=min(slide, window.size),
+        )
+
+    def _share(self, operator: Operator) -> float:
+        """Events put out per event read, over all inputs."""
+        read = sum(self.rates.get(entry.source, 0.0) for entry in operator.inputs)
+        if read > 0.0:
+            return self.rates[operator.id] / read
+        return max((entry.selectivity for entry in operator.inputs), default=1.0)
+
+    def _values_in(self, operator: Operator) -> float:
+        widths = self._input_widths(operator)
+        return operator.tuple_values_in or sum(widths) / len(widths)
+
+    def _input_widths(self, operator: Operator) -> list[float]:
+        """Values of an event of each stream that an operator reads."""
+        return [self._width(entry.source) for entry in operator.inputs] or [float(_GUESSED_FIELDS.count)]
+
+    def _width(self, stream: str) -> float:
+        if stream in self.values:
+            return self.values[stream]
+        return float((self.fields.get(stream) or _GUESSED_FIELDS).count or _GUESSED_FIELDS.count)
+
+    def _fault(self, path: str, operator: Operator, words: str) -> None:
+        self.faults.append(Fault(path, f"Operator {operator.id} {words}."))
+
+
+def _is_source(operator: Operator, index: Mapping[str, int]) -> bool:
+    """Whether an operator is the model's source: of that kind, and reading nothing but sources."""
+    return operator.kind == "source" and all(entry.source not in index for entry in operator.inputs)
+
+
+def _kind_words(kind: str | None) -> str:
+    return "of no stated kind" if kind is None or kind == "other" else f"a {kind}"
+
+
+def _clipped(share: float) -> float:
+    return min(max(share, _MIN_SELECTIVITY), 1.0)
+
+
+def _pairs_eps(join: OperatorNode, rates: Sequence[float]) -> float:
+    """Events/s that a join would put out if all pairs in its windows matched."""
+    sides = [OperatorNode("source", 1.0, 1.0, rate_eps=rate, n_int=1) for rate in rates]
+    graph = QueryGraph((*sides, replace(join, selectivity=1.0)), ((0, 2), (1, 2)))
+    return float(nominal_flow(graph).out_eps[2])
+
+
+def with_nominal_costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> tuple[Operator, ...]:
+    """The operators with a nominal cost at every input that never ran, and the evidence that says so.
+
+    Mace needs a cost for every operator. Where nobody has measured or assumed one, that of the simulator's table stands
+    in: a figure of the model, never of this machine. An operator also bears what a source or sink costs that the
+    document leaves out beside it.
+
+    Parameters
+    ----------
+    operators : sequence of Operator
+        They may read one another and the streams of `rates_eps`; without a cycle.
+    rates_eps : mapping
+        Mean events/s of the streams that are not among them; one without a rate counts as silent.
+
+    Examples
+    --------
+    >>> never_ran = Operator("f", (), (Input("s", 0.5, never_ran=True),), kind="filter")
+    >>> filled, = with_nominal_costs([never_ran], {"s": 10.0})
+    >>> filled.inputs[0].cycles_per_event > 100_000, filled.evidence.kind
+    (True, 'predicted')
+    """
+    new = {operator.query for operator in operators if operator.never_ran}
+    if not new:
+        return tuple(operators)
+    others = [operator for operator in operators if operator.query not in new]
+    rates = stream_rates(others, rates_eps) if others else rates_eps
+    own = [operator for operator in operators if operator.query in new]
+    costs = {operator.id: cost for operator, cost in zip(own, _costs(own, rates), strict=True)}
+    return tuple(_filled(operator, costs[operator.id]) if operator.never_ran else operator for operator in operators)
+
+
+def _costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> list[float]:
+    """Nominal cycles per event that each operator reads."""
+    query = translate_query(operators, rates_eps, {})
+    flow = nominal_flow(query.graph)
+    cycles = [0.0] * len(operators)
+    for i, node in enumerate(query.graph.operators):
+        reads = float(flow.in_eps[i])
+        firing = reads / node.window_slide if node.window_policy == "count" else 0.0
+        if node.window_policy == "time":
+            firing = 1.0 / node.window_slide
+        spent = nominal_cycles(
+            node,
+            input_eps=reads,
+            output_eps=float(flow.out_eps[i]),
+            scan_eps=float(flow.scan_eps[i]),
+            firing_eps=firing,
+        )
+        owner = query.owners[i]
+        own_eps = float(flow.in_eps[owner])
+        # a source or sink that the operator bears handles more or fewer events than the operator reads
+        cycles[owner] += spent if i == owner or own_eps <= 0.0 else spent * reads / own_eps
+    return cycles
+
+
+def _filled(operator: Operator, cycles: float) -> Operator:
+    inputs = tuple(replace(entry, cycles_per_event=cycles) if entry.never_ran else entry for entry in operator.inputs)
+    return replace(operator, inputs=inputs, evidence=Evidence("predicted"))
