@@ -333,24 +333,13 @@ def with_nominal_costs(operators: Sequence[Operator], rates_eps: Mapping[str, fl
 def _costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> list[float]:
     """Nominal cycles per event that each operator reads."""
     query = translate_query(operators, rates_eps, {})
-    flow = nominal_flow(query.graph)
+    events = nominal_flow(query.graph).in_eps
     cycles = [0.0] * len(operators)
-    for i, node in enumerate(query.graph.operators):
-        reads = float(flow.in_eps[i])
-        firing = reads / node.window_slide if node.window_policy == "count" else 0.0
-        if node.window_policy == "time":
-            firing = 1.0 / node.window_slide
-        spent = nominal_cycles(
-            node,
-            input_eps=reads,
-            output_eps=float(flow.out_eps[i]),
-            scan_eps=float(flow.scan_eps[i]),
-            firing_eps=firing,
-        )
+    for i, spent in enumerate(nominal_cycles(query.graph)):
         owner = query.owners[i]
-        own_eps = float(flow.in_eps[owner])
         # a source or sink that the operator bears handles more or fewer events than the operator reads
-        cycles[owner] += spent if i == owner or own_eps <= 0.0 else spent * reads / own_eps
+        share = 1.0 if i == owner or events[owner] <= 0.0 else float(events[i] / events[owner])
+        cycles[owner] += spent * share
     return cycles
 
 

@@ -1,4 +1,4 @@
-"""Queries of a document in the words of the model: rates stay, what is missing or unknown is told, costs are nominal."""
+"""Queries of a document in the words of the model: rates stay, gaps and unknown kinds are told, costs are nominal."""
 
 from __future__ import annotations
 
