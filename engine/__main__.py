@@ -186,6 +186,21 @@ COMMANDS = {
         "the most tasks that one processor can do in time, each with a deadline and a cost; or the weightiest",
         (),
     ),
+    "predict": EngineCommand(
+        "engine.costream.command:predict_command",
+        "costs of a query that never ran, per placement: means, intervals, votes, what is outside the training domain",
+        (Field("weights", String(), help="an .npz file of weights, its card beside it (those shipped)"),),
+    ),
+    "candidates": EngineCommand(
+        "engine.costream.command:candidates_command",
+        "placements for a query that never ran, and with a target the one to choose",
+        (
+            Field("count", Number(least=1, most=100_000, whole=True), help="candidates, the heuristics included (100)"),
+            Field("seed", Number(least=0, whole=True), help="seed of the draws (0)"),
+            Field("target", Enumeration(("T", "Lp", "Le")), help="choose by throughput or by one of the latencies"),
+            Field("weights", String(), help="an .npz file of weights, its card beside it (those shipped)"),
+        ),
+    ),
     "replay": EngineCommand(
         "engine.klink.replay",
         "what another policy of scheduling would change: latencies, overflow and memory over recorded arrivals",

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from engine.costream.batch import FlowStage, GraphBatch
+from engine.costream.documents import read_graph, read_hosts, read_operator
 from engine.costream.features import host_features, operator_features
 from engine.costream.flow import flow_features, nominal_flow
-from engine.costream.graph import OPERATOR_KINDS, QueryGraph, read_graph, read_hosts, read_operator
+from engine.costream.graph import OPERATOR_KINDS, QueryGraph
 from engine.costream.network import METRICS, CostNetwork
 from engine.errors import DocumentError
 
