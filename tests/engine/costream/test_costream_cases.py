@@ -1,7 +1,8 @@
-"""Fixed cases of Costream's parts, where they are at hand: encodings, nominal flow, message passing."""
+"""Fixed cases of Costream, where they are at hand: encodings, flow, message passing, candidates, votes, errors."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -10,12 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
 from engine.costream.batch import FlowStage, GraphBatch
+from engine.costream.candidates import (
+    enumerate_placements,
+    find_candidates,
+    is_acyclic,
+    is_ascending,
+    never_returns,
+)
+from engine.costream.choice import choose
 from engine.costream.documents import read_graph, read_hosts, read_operator
 from engine.costream.features import host_features, operator_features
 from engine.costream.flow import flow_features, nominal_flow
-from engine.costream.graph import OPERATOR_KINDS, QueryGraph
+from engine.costream.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryGraph
 from engine.costream.network import METRICS, CostNetwork
+from engine.costream.prediction import COSTS, CostInterval, PlacementPredictions
 from engine.errors import DocumentError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -104,7 +115,7 @@ def _batch(case: dict[str, Any]) -> GraphBatch:
         for kind, at in rows.items()
     }
     edges = tuple((a, b) for a, b in case["edges"])
-    levels = np.array(QueryGraph((None,) * n, edges).levels)  # type: ignore[arg-type]  # levels hang on edges alone
+    levels = np.array(_bare_graph(n, edges).levels)
     stages = []
     for level in range(1, levels.max() + 1):
         targets = np.flatnonzero(levels == level)
@@ -119,3 +130,69 @@ def _batch(case: dict[str, Any]) -> GraphBatch:
         stages=tuple(stages),
         anchor=np.zeros((1, 3), dtype=np.float32),
     )
+
+
+def _bare_graph(n: int, edges: Any) -> QueryGraph:
+    """A graph of nothing but streams, where no operator's features matter."""
+    return QueryGraph((OperatorNode("filter", 1, 1),) * n, tuple((a, b) for a, b in edges))
+
+
+def test_candidates_are_as_many_as_the_rules_allow() -> None:
+    for case in _load("enumeration")["cases"]:
+        graph, bins = _bare_graph(case["n_ops"], case["edges"]), case["bins"]
+        hosts = [HostNode(100, 1000, 100, 0.01, strength) for strength in bins]
+        every = np.array(list(itertools.product(range(len(bins)), repeat=case["n_ops"])))
+        ascending, acyclic = is_ascending(graph, bins, every), is_acyclic(graph, every)
+        allowed = enumerate_placements(graph, hosts)
+        pinned = find_candidates(graph, hosts, 1000, {0: 0})
+        assert allowed is not None
+        assert pinned.exhaustive
+        counts = {
+            "all": len(every),
+            "rule2_only": ascending.sum(),
+            "rule3_graph_only": acyclic.sum(),
+            "path": (ascending & never_returns(graph, every)).sum(),
+            "graph": len(allowed),
+            "graph_pinned_0_to_0": len(pinned.placements),
+        }
+        assert counts == {name: case[name] for name in counts}, case["name"]
+        assert sorted(allowed.tolist()) == every[ascending & acyclic].tolist()
+        if case.get("placements_graph"):
+            assert sorted(allowed.tolist()) == sorted(case["placements_graph"])
+
+
+def test_majority_decides_who_survives_and_the_mean_who_is_chosen() -> None:
+    for case in _load("vote")["cases"]:
+        success, pressed, costs = (np.array(case[name]) for name in ("success", "backpressure", "cost"))
+        k = costs.shape[1]
+        mean = costs.mean(axis=0)
+        predictions = PlacementPredictions(
+            placements=np.zeros((k, 1), dtype=np.int64),
+            costs={metric: CostInterval(mean, mean, mean) for metric in COSTS},
+            member_costs=dict.fromkeys(COSTS, costs),
+            success_votes=success.sum(axis=0),
+            backpressure_votes=pressed.sum(axis=0),
+            members=len(costs),
+            query_reasons=(),
+            host_reasons=((),),
+            count_reasons=("",) * k,
+        )
+        choice = choose(predictions, case["target"])
+        assert np.flatnonzero(predictions.feasible).tolist() == case["survivors"]
+        assert mean.tolist() == case["mean"]
+        assert choice.index == case["pick"]
+
+
+def test_errors_of_predictions_have_the_expected_numbers() -> None:
+    cases = _load("qerror")
+    for case in cases["single"]:
+        assert q_errors([case["true"]], [case["pred"]])[0] == pytest.approx(case["q"], rel=1e-9)
+    for case in cases["batches"]:
+        quantiles = q_quantiles(q_errors(case["true"], case["pred"]))
+        assert quantiles == pytest.approx({"q50": case["q50"], "q95": case["q95"]}, rel=1e-9)
+    for case in cases["balanced"]:
+        assert balanced_accuracy(case["true"], case["pred"]) == pytest.approx(case["balanced"], rel=1e-9)
+        assert np.mean(np.equal(case["true"], case["pred"])) == case["accuracy"]
+    for case in cases["invalid"]:
+        with pytest.raises(ValueError, match="above 0"):
+            q_errors([float(case["true"])], [float(case["pred"])])

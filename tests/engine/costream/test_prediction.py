@@ -1,0 +1,163 @@
+"""Predictions: intervals, votes, the training domain, and the choice among candidates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.costream.choice import choose
+from engine.costream.domain import TrainingDomain
+from engine.costream.graph import HostNode, OperatorNode, QueryGraph
+from engine.costream.network import OUTPUTS
+from engine.costream.prediction import (
+    COSTS,
+    CostInterval,
+    PlacementPredictions,
+    ensemble_bounds,
+    interval_scale,
+)
+from tests.engine.costream.ensembles import make_card, make_ensemble, make_trace
+
+
+def _predictions(
+    latency_s: list[float], success: list[int], pressed: list[int], outside: list[str] | None = None
+) -> PlacementPredictions:
+    k = len(latency_s)
+    mean = np.array(latency_s)
+    return PlacementPredictions(
+        placements=np.zeros((k, 1), dtype=np.int64),
+        costs={metric: CostInterval(mean, mean, mean) for metric in COSTS},
+        member_costs=dict.fromkeys(COSTS, mean[None]),
+        success_votes=np.array(success),
+        backpressure_votes=np.array(pressed),
+        members=3,
+        query_reasons=(),
+        host_reasons=((),),
+        count_reasons=tuple(outside or [""] * k),
+    )
+
+
+def test_mean_lies_within_its_interval() -> None:
+    trace, ensemble = make_trace(), make_ensemble()
+    predictions = ensemble.predict(trace.graph, trace.hosts, [trace.placement, [3] * 6])
+    for metric in COSTS:
+        cost = predictions.costs[metric]
+        assert (cost.low > 0).all()
+        assert (cost.low < cost.mean).all()
+        assert (cost.mean < cost.high).all()
+        np.testing.assert_allclose(cost.mean, predictions.member_costs[metric].mean(axis=0), rtol=1e-9)
+    assert set(predictions.success_votes.tolist()) <= {0, 1, 2, 3}
+
+
+def test_scale_widens_an_interval_on_both_sides() -> None:
+    trace, narrow = make_trace(), make_ensemble()
+    wide = make_ensemble()
+    wide.card = replace(wide.card, interval_scale={"T": 2.0, "Lp": 3.0, "Le": 4.0})
+    near, far = (ensemble.predict(trace.graph, trace.hosts, [[3] * 6]).costs for ensemble in (narrow, wide))
+    factor = 2.0  # of the scales: 1 to 2, 1.5 to 3, 2 to 4
+    for metric in COSTS:
+        assert np.log(far[metric].high / far[metric].mean) == pytest.approx(
+            factor * np.log(near[metric].high / near[metric].mean)
+        )
+        assert np.log(far[metric].mean / far[metric].low) == pytest.approx(
+            factor * np.log(near[metric].mean / near[metric].low)
+        )
+
+
+def test_conformal_scale_covers_what_it_was_made_for() -> None:
+    rng = np.random.default_rng(4)
+    outputs = np.zeros((3, 999, len(OUTPUTS)), dtype=np.float32)
+    outputs[:, :, OUTPUTS.index("Lp_low")], outputs[:, :, OUTPUTS.index("Lp_high")] = -0.5, 0.25
+    true = rng.normal(0.0, 1.0, 999)
+    centre, below, above = ensemble_bounds(outputs)["Lp"]
+    scale = interval_scale(true, (centre, below, above))
+    covered = (centre - scale * below <= true) & (true <= centre + scale * above)
+    assert covered.mean() == pytest.approx(0.8, abs=0.002)
+
+
+def test_bounds_on_the_wrong_side_of_the_mean_count_as_none() -> None:
+    outputs = np.zeros((1, 1, len(OUTPUTS)), dtype=np.float32)
+    outputs[0, 0, OUTPUTS.index("T_low")] = 2.0
+    _, below, above = ensemble_bounds(outputs)["T"]
+    assert below[0] < 1e-5
+    assert above[0] < 1e-5
+
+
+def test_query_within_the_trained_ranges_has_no_reasons() -> None:
+    trace, ensemble = make_trace(), make_ensemble()
+    predictions = ensemble.predict(trace.graph, trace.hosts, [trace.placement])
+    assert not predictions.outside.any()
+    assert predictions.reasons(0) == ()
+
+
+def test_host_outside_flags_the_placements_that_use_it() -> None:
+    trace, ensemble = make_trace(), make_ensemble()
+    hosts = [replace(trace.hosts[0], cpu_percent=20.0, name="edge-1"), *trace.hosts[1:]]
+    used, not_used = [0, 1, 0, 2, 3, 3], [1, 1, 2, 2, 3, 3]
+    predictions = ensemble.predict(trace.graph, hosts, [used, not_used])
+    assert predictions.outside.tolist() == [True, False]
+    assert predictions.reasons(0) == ("host edge-1: cpu 20 %: trained on 100 to 800 %",)
+
+
+def test_rates_and_operators_outside_are_told_in_words() -> None:
+    trace = make_trace()
+    domain = make_card().domain
+    operators = list(trace.graph.operators)
+    operators[0] = replace(operators[0], rate_eps=50_000.0)
+    operators[2] = replace(operators[2], stands_for="a regular expression", name="match")
+    reasons = domain.query_reasons(QueryGraph(tuple(operators), trace.graph.edges))
+    assert "filter match is a regular expression: predicted as the nearest operator that was trained" in reasons
+    assert "source 0: rate beside one join 50,000 tuples/s: trained on 100 to 400 tuples/s" in reasons
+    assert any(reason.startswith("aggregation 4: input") and "trained up to" in reason for reason in reasons)
+
+
+def test_chain_of_filters_that_was_not_trained_is_outside() -> None:
+    source = OperatorNode("source", 4, 4, rate_eps=1000, n_int=4)
+    half = OperatorNode("filter", 4, 4, function="<", value_type="int", selectivity=0.5)
+    sink = OperatorNode("sink", 4, 4)
+    chain = QueryGraph((source, half, half, sink), ((0, 1), (1, 2), (2, 3)))
+    assert "filters in a row 2: trained up to 1" in make_card().domain.query_reasons(chain)
+
+
+def test_feature_that_never_occurred_is_outside() -> None:
+    domain = TrainingDomain({})
+    assert domain.host_reasons([HostNode(100, 1000, 25, 0.001, 0)])[0][0] == "host 0: cpu 100 %: never trained"
+
+
+def test_more_hosts_than_trained_are_outside() -> None:
+    trace, ensemble = make_trace(), make_ensemble()
+    hosts = [*trace.hosts, trace.hosts[3]]
+    predictions = ensemble.predict(trace.graph, hosts, [[0, 1, 2, 3, 4, 4], [0, 1, 2, 3, 3, 3]])
+    assert predictions.outside.tolist() == [True, False]
+    assert predictions.reasons(0) == ("hosts used 5: trained on 1 to 4",)
+
+
+def test_best_feasible_candidate_is_chosen() -> None:
+    predictions = _predictions([1.0, 2.0, 3.0, 0.5], success=[3, 3, 3, 1], pressed=[2, 1, 0, 0])
+    choice = choose(predictions, "Lp", {"strongest": 0, "spread": 2})
+    assert (choice.index, choice.value, choice.survivors) == (1, 2.0, 2)
+    assert choice.reason == "2 of 4 candidates pass the votes."
+    assert not choice.heuristics["strongest"].feasible
+    assert choice.heuristics["strongest"].gain == 0.5
+    assert choice.heuristics["spread"].gain == 1.5
+    assert choose(predictions, "T").index == 2
+
+
+def test_candidate_within_the_domain_goes_before_a_better_one_outside() -> None:
+    predictions = _predictions([1.0, 2.0], success=[3, 3], pressed=[0, 0], outside=["hosts used 9: trained on 4", ""])
+    choice = choose(predictions)
+    assert choice.index == 1
+    assert choice.reason == "2 of 2 candidates pass the votes; 1 of them within the training domain."
+    both = _predictions([1.0, 2.0], success=[3, 3], pressed=[0, 0], outside=["x", "x"])
+    assert choose(both).index == 0
+
+
+def test_no_feasible_candidate_is_an_answer() -> None:
+    choice = choose(_predictions([1.0, 2.0], success=[3, 0], pressed=[3, 0]), "Lp", {"strongest": 0})
+    assert (choice.index, choice.value) == (None, None)
+    assert choice.heuristics["strongest"].gain is None
+    assert choice.reason == (
+        "No candidate is feasible: of 2 candidates the majority predicts back-pressure for 1 and failure for 1."
+    )
