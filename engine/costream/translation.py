@@ -190,18 +190,18 @@ class _Translation:
         out = operator.tuple_values_out or width
         function, literal, other = "<", "int", ""
         if operator.kind != "filter":
-            other = f"{operator.id}, which is {_kind_words(operator.kind)}"
+            other = _kind_words(operator.kind)
         elif operator.filter is None:
             self._fault(f"{path}.filter", operator, "does not state its comparison and the type of its literal")
         else:
             literal, function = operator.filter.literal_type, operator.filter.function
             if function not in FILTER_FUNCTIONS:
-                other = f"{operator.id}, which compares by {function!r}"
+                other = f"a comparison by {function!r}"
                 function = _NEAREST_FUNCTION.get(function, "<")
         if len(operator.inputs) > 1:
-            other = other or f"{operator.id}, which unites {len(operator.inputs)} streams"
+            other = other or f"a union of {len(operator.inputs)} streams"
         if share > 1.0:
-            other = other or f"{operator.id}, which puts out {share:.3g} events for each one it reads"
+            other = other or f"an operator that puts out {share:.3g} events for each one it reads"
         return OperatorNode(
             "filter", width, out, function=function, value_type=literal, selectivity=_clipped(share), stands_for=other
         )
@@ -218,7 +218,7 @@ class _Translation:
         pairs = _pairs_eps(node, [self.rates.get(entry.source, 0.0) for entry in operator.inputs])
         share = self.rates[operator.id] / pairs if pairs > 0.0 else 1.0
         if share > 1.0:
-            other = f"{operator.id}, which puts out more events than its windows hold pairs"
+            other = "a join that puts out more events than its windows hold pairs"
         return replace(node, selectivity=_clipped(share), stands_for=other)
 
     def _aggregate(self, operator: Operator, path: str) -> OperatorNode:
@@ -229,15 +229,15 @@ class _Translation:
             given = operator.aggregate
             function, argument, group = given.function, given.argument_type, given.group_by_type
             if function not in AGGREGATE_FUNCTIONS:
-                other, function = f"{operator.id}, which aggregates by {function!r}", "mean"
+                other, function = f"an aggregation by {function!r}", "mean"
             if argument not in AGGREGATE_TYPES:
-                other, argument = other or f"{operator.id}, which aggregates a {argument}", "int"
+                other, argument = other or f"an aggregation of a {argument}", "int"
         width, out = self._values_in(operator), operator.tuple_values_out or _AGGREGATE_VALUES
         plain = OperatorNode("agg", width, out, function=function, value_type=argument, group_type=group)
         node = self._windowed(plain, operator, path)
         share = self._share(operator) * node.window_slide / node.window_size
         if share > 1.0:
-            other = other or f"{operator.id}, which puts out more events than its windows hold"
+            other = other or "an aggregation that puts out more events than its windows hold"
         return replace(node, selectivity=_clipped(share), stands_for=other)
 
     def _windowed(self, node: OperatorNode, operator: Operator, path: str) -> OperatorNode:

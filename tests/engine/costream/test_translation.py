@@ -82,10 +82,10 @@ def test_operators_the_model_does_not_know_say_what_they_stand_for() -> None:
     ]
     words = [node.stands_for for node in translate_query(plan, {"s": 5.0}, FIELDS).graph.operators[:4]]
     assert words == [
-        "parse, which is a map",
-        "same, which compares by '=='",
-        "both, which unites 2 streams",
-        "count, which aggregates by 'count'",
+        "a map",
+        "a comparison by '=='",
+        "a union of 2 streams",
+        "an aggregation by 'count'",
     ]
 
 
