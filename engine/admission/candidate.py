@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class Candidate:
     objective: Objective | None = None
     priority: int = 0
     may_wait_s: float = 0.0
+    pins: Mapping[str, str] = field(default_factory=dict)  #: node of each operator whose core is still to be chosen
 
 
 def parse_candidate(document: Any, running: Deployment, *, path: str = "candidate") -> Candidate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.admission.alternatives import Alternative, duration, find_alternatives, verdict_of
@@ -11,10 +11,12 @@ from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, read_changes
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.policy import AdmissionPolicy, read_policy
-from engine.admission.reasons import Reason, estimate_words, evidence_of, reasons_of, statistic_words
+from engine.admission.prediction import prediction_reasons, prediction_words, with_prediction
+from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of, statistic_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
+from engine.costream.first_placement import FirstPlacement
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.words import listed
@@ -64,6 +66,7 @@ def decide(
     policy: AdmissionPolicy | None = None,
     changes: Sequence[Mapping[str, Any]] = (),
     mace_every: int = 1,
+    prediction: FirstPlacement | None = None,
     progress: Progress | None = None,
 ) -> AdmissionDecision:
     """Decide on a candidate, with the effect on every running query and the changes that would admit it.
@@ -78,6 +81,9 @@ def decide(
         Rules of the cluster.
     changes : sequence of mappings
         Changes to apply first, as an alternative of an earlier decision carries them.
+    prediction : FirstPlacement, optional
+        Of a candidate that never ran: it says what the candidate itself may expect, and where it goes. Nominal costs
+        then say what it does to the others. No alternatives are searched, since none of them is predicted.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
 
@@ -96,7 +102,10 @@ def decide(
     applied = read_changes(
         changes, running, read, may_move_neighbours=rules.may_move_neighbours, closed_nodes=rules.closed_nodes
     )
-    question = CandidateQuestion(running, read, rules, mace_every)
+    if prediction is not None:
+        read = replace(read, pins=prediction.placement)
+        rules = replace(rules, choices=False)
+    question = CandidateQuestion(running, read, rules, mace_every, prediction)
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)
@@ -106,8 +115,8 @@ def decide(
         base = scenario_of(question, applied)
     except InfeasibleError as error:
         return _decide_unplaced(question, applied, evaluator, error, tell)
-    after = evaluator.full(base)
-    reasons = reasons_of(question, base, before, after)
+    after = with_prediction(question, evaluator.full(base))
+    reasons = in_order((*prediction_reasons(question, after), *reasons_of(question, base, before, after)))
     search = _search(question, applied, evaluator, base, after, tell)
     return _decide_placed(search, reasons, tell)
 
@@ -133,7 +142,9 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     alternatives_wanted = not passes(reasons)
     start = (
         find_start(search)
-        if alternatives_wanted and (question.policy.choices or question.candidate.may_wait_s > 0)
+        if alternatives_wanted
+        and question.prediction is None
+        and (question.policy.choices or question.candidate.may_wait_s > 0)
         else None
     )
     start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
@@ -229,7 +240,7 @@ def _headline(
         return f"{name} would pass if it starts {wait} later: {result}"
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
-        rank = {"neighbour_breached": 0, "objective_breached": 1}
+        rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}
         bad = sorted((reason for reason in reasons if reason.severity == "bad"), key=lambda r: rank.get(r.code, 2))
         first = bad[0]
         others = [reason.id for reason in bad[1:] if reason.code in rank]
@@ -246,6 +257,8 @@ def _headline(
 def _passing_headline(name: str, changed: bool, after: Evaluation) -> str:
     own = after.outcomes[name]
     statistic, estimate = statistic_words(own.statistic), estimate_words(own)
+    if own.is_predicted:
+        return f"{name} may run: {prediction_words(own)}"
     over = [outcome.query for outcome in after.outcomes.values() if outcome.state == "breached"]
     if over:
         may_run = f"{name} may run: its {statistic} would be {estimate}"

@@ -44,13 +44,18 @@ class QueryOutcome:
     high_s: float | None
     resolution_s: float
     bottleneck: Bottleneck | None
+    mean_s: float = 0.0
+    is_predicted: bool = False  #: by a model that never saw the query run
 
     @property
     def state(self) -> str:
-        """holds, at_risk (only the upper end is over), breached, or none without an objective."""
+        """holds, at_risk (only the upper end is over), breached, or none without an objective.
+
+        A predicted outcome is at risk as long as a part of its interval is within the objective.
+        """
         if self.bound_s is None:
             return "none"
-        if self.estimate_s > self.bound_s:
+        if (self.low_s if self.is_predicted and self.low_s is not None else self.estimate_s) > self.bound_s:
             return "breached"
         return "at_risk" if self.high_s is not None and self.high_s > self.bound_s else "holds"
 
@@ -152,6 +157,7 @@ def _outcome(query: str, report: QueryReport) -> QueryOutcome:
         high_s=None,
         resolution_s=report.resolution_s,
         bottleneck=report.bottleneck,
+        mean_s=report.mean_s,
     )
 
 
@@ -249,6 +255,7 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "shares": [],
         "bottleneck": None,
         "is_candidate": True,
+        "is_predicted": False,
     }
     running = [before.outcomes[query] for query in question.running.queries]
     return [*(_effect(outcome, outcome, []) for outcome in running), nothing]
@@ -271,6 +278,7 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> d
         "shares": shares,
         "bottleneck": now.bottleneck.server if now.bottleneck else None,
         "is_candidate": was is None,
+        "is_predicted": now.is_predicted,
     }
 
 

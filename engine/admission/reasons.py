@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ __all__ = [
     "Reason",
     "estimate_words",
     "evidence_of",
+    "in_order",
     "load_words",
     "outcome_words",
     "percent_words",
@@ -150,6 +151,11 @@ def reasons_of(
     ]
     if not any(reason.severity == "bad" for reason in reasons):
         reasons += _holding_reasons(question, after)
+    return in_order(reasons)
+
+
+def in_order(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """The most serious first; in each class as they stand."""
     return tuple(sorted(reasons, key=lambda reason: _SERIOUS[reason.severity]))
 
 
@@ -174,6 +180,8 @@ def _objectives(
     if own.bound_s is None:
         message = f"{name} has no objective: only its effect on the others is judged"
         yield Reason("no_objective", "info", "query", name, message, value=own.estimate_s)
+    elif own.is_predicted:
+        pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
         yield _query_reason("objective_breached", "bad", own, _own_miss(after, own), question)
     elif own.state == "at_risk":

@@ -11,6 +11,7 @@ from engine.admission.candidate import Candidate
 from engine.admission.changes import Change
 from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
+from engine.costream.first_placement import FirstPlacement
 from engine.document.deployment import (
     Deployment,
     Node,
@@ -38,6 +39,7 @@ class CandidateQuestion:
     candidate: Candidate
     policy: AdmissionPolicy
     mace_every: int = 1
+    prediction: FirstPlacement | None = None  #: of a candidate that never ran
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +107,9 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
         objectives=deployment.objectives + ((objective,) if objective else ()),
         priorities={**deployment.priorities, candidate.query: candidate.priority},
     )
+    if candidate.pins:
+        limits = whole.constraints
+        whole = replace(whole, constraints=replace(limits, pin={**limits.pin, **candidate.pins}))
     moves = {c["operator"]: (Replica(c["node"], c["core"]),) for c in changes if c["kind"] == "move"}
     whole = whole.with_placement(moves) if moves else whole
     placed = extend_placement(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)

@@ -221,7 +221,7 @@ def heuristic_placements(
     to strong shared out along the query, sources on the weakest.
     """
     ascending = sorted(range(len(hosts)), key=lambda j: (hosts[j].strength, hosts[j].cpu_percent))
-    depth = max(graph.levels)
+    depth = max(graph.levels) or 1
 
     def strongest(i: int, j: int) -> float:
         return -j

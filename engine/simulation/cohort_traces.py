@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.costream.costs import CYCLES
-from engine.costream.graph import CostTrace, HostNode, OperatorNode, QueryGraph
+from engine.costream.graph import CostTrace
+from engine.costream.traces import host_document, label_document, operator_document
 from engine.simulation.cohort import SIMULATOR_VERSION, CohortWorld, simulate_cohorts, trace_label
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
@@ -100,55 +101,11 @@ def trace_document(simulated: SimulatedTrace) -> dict[str, Any]:
     place = {i: row for row, i in enumerate(order)}
     return {
         "query": {
-            "ops": [_operator_document(graph, i) for i in order],
+            "ops": [operator_document(graph.operators[i]) for i in order],
             "succ": [place[graph.readers[i][0]] if graph.readers[i] else -1 for i in order],
         },
-        "hosts": [_host_document(host) for host in simulated.trace.hosts],
+        "hosts": [host_document(host) for host in simulated.trace.hosts],
         "placement": [simulated.trace.placement[i] for i in order],
         "seed": simulated.seed,
-        "label": {
-            "T": _rounded(label.throughput_eps or 0.0),
-            "Lp": _rounded(1e3 * (label.processing_latency_s or 0.0)),
-            "Le": _rounded(1e3 * (label.end_to_end_latency_s or 0.0)),
-            "R": _rounded(label.backlog_eps),
-            "RO": int(label.backpressure),
-            "S": int(label.success),
-            "crashed": int(simulated.crashed),
-        },
-    }
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.9g}")
-
-
-def _operator_document(graph: QueryGraph, i: int) -> dict[str, Any]:
-    operator: OperatorNode = graph.operators[i]
-    fields: dict[str, Any] = {"type": operator.kind}
-    if operator.kind == "source":
-        fields |= {"rate": operator.rate_eps, "n_int": operator.n_int, "n_str": operator.n_str, "n_dbl": operator.n_dbl}
-    elif operator.kind == "filter":
-        fields |= {"fn": operator.function, "dtype": operator.value_type, "sel": operator.selectivity}
-    elif operator.kind == "join":
-        fields |= {"keytype": operator.value_type}
-    elif operator.kind == "agg":
-        fields |= {"fn": operator.function, "atype": operator.value_type, "gtype": operator.group_type}
-    if operator.window_policy:
-        fields |= {
-            "wpolicy": operator.window_policy,
-            "wtype": operator.window_type,
-            "wsize": operator.window_size,
-            "wslide": operator.window_slide,
-            "sel": operator.selectivity,
-        }
-    return fields | {"win": operator.values_in, "wout": operator.values_out}
-
-
-def _host_document(host: HostNode) -> dict[str, Any]:
-    return {
-        "cpu": host.cpu_percent,
-        "ram": host.ram_mb,
-        "bandwidth": host.bandwidth_mbit_s,
-        "latency": round(1e3 * host.latency_s, 9),
-        "bin": host.strength,
+        "label": label_document(label) | {"crashed": int(simulated.crashed)},
     }

@@ -1,0 +1,363 @@
+"""First placement of a query that never ran: candidates, their predicted costs, the choice, and why.
+
+From a deployment document to an answer that can be stored: the query is translated, hosts are what running queries
+leave free (`engine.costream.hosts`), candidates keep the three rules and the pins, the ensemble predicts them, and the
+best of those that pass the votes is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import IntArray
+from engine.costream.candidates import find_candidates
+from engine.costream.choice import PlacementChoice, choose
+from engine.costream.flow import nominal_flow
+from engine.costream.graph import HostNode, QueryGraph
+from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
+from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions
+from engine.costream.traces import trace_document
+from engine.costream.translation import TranslatedQuery, stream_rates, translate_query
+from engine.document.deployment import Deployment
+from engine.document.elements import Operator, Source
+from engine.errors import Fault, InfeasibleError
+from engine.words import counted, listed
+
+__all__ = [
+    "CANDIDATE_LIMIT",
+    "COST_FIELDS",
+    "FirstPlacement",
+    "PlacementQuestion",
+    "find_first_placement",
+    "pins_of",
+    "predict_placement",
+]
+
+#: Candidates of a question unless it says otherwise.
+CANDIDATE_LIMIT = 1000
+
+#: Names of the metrics in documents.
+COST_FIELDS = {"T": "throughput_eps", "Lp": "processing_latency_s", "Le": "end_to_end_latency_s"}
+
+_MAX_POINTS = 300  # candidates that an answer keeps for a plot
+
+
+@dataclass(frozen=True)
+class PlacementQuestion:
+    """Question for a first placement.
+
+    Attributes
+    ----------
+    running
+        What runs, everything placed, with nominal costs where something never ran.
+    operators
+        All operators of the query.
+    sources
+        Sources that it brings; it may also read those of `running`.
+    pins
+        Node of each operator that is not free to choose.
+    closed
+        Nodes that take nothing new.
+    target
+        Metric to choose by: T, Lp or Le.
+    count, seed
+        Of the candidates.
+    """
+
+    running: Deployment
+    operators: tuple[Operator, ...]
+    sources: tuple[Source, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    closed: tuple[str, ...] = ()
+    target: str = "Le"
+    count: int = CANDIDATE_LIMIT
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FirstPlacement:
+    """Answer to a question for a first placement.
+
+    Attributes
+    ----------
+    state
+        ``predicted``; ``infeasible``: no candidate passes the votes, or none keeps rules and pins; ``incomplete``: the
+        query does not say what the model needs.
+    reason
+        Sentence about the choice, or why there is none.
+    target
+        Metric that was chosen by.
+    placement
+        Node of each operator in the chosen candidate; empty without one.
+    costs
+        Predicted costs of the chosen candidate by `COST_FIELDS`: mean, low and high of the 80 % interval; with
+        `success` and `backpressure`, the members that vote for each.
+    fill_s
+        Seconds that windows on the longest way take to fill; in both latencies.
+    outside
+        Sentences on what of the chosen candidate lies outside the training domain.
+    assumptions
+        Sentences on what nobody stated and what stands in for it.
+    faults
+        What the query does not say.
+    model
+        Version of the weights, line of their card, and number of members.
+    hosts
+        What each host has left, and nodes that are full.
+    candidates
+        Number of candidates, whether they are all, how many pass; points for a plot, and which of them was chosen.
+    heuristics
+        Trivial placements beside the chosen one, by name.
+    trace
+        Query, hosts and chosen placement as a corpus has them.
+    """
+
+    state: str
+    reason: str
+    target: str
+    placement: Mapping[str, str] = field(default_factory=dict)
+    costs: Mapping[str, Any] = field(default_factory=dict)
+    fill_s: float = 0.0
+    outside: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
+    hosts: Mapping[str, Any] = field(default_factory=dict)
+    candidates: Mapping[str, Any] = field(default_factory=dict)
+    heuristics: Mapping[str, Any] = field(default_factory=dict)
+    trace: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the trace."""
+        plain = {name: value for name, value in self.__dict__.items() if name != "trace"}
+        faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
+        return plain | {"outside": list(self.outside), "assumptions": list(self.assumptions), "faults": faults}
+
+
+def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstPlacement:
+    """Predict candidates and choose one.
+
+    Notes
+    -----
+    Operators that the document splits are taken where their largest part is. Candidates outside the training domain are
+    chosen only where none within it passes the votes.
+    """
+    asked = _Asked(question, ensemble)
+    if asked.query.faults:
+        return asked.incomplete()
+    blocked = asked.blocked_pins()
+    if blocked or not asked.free.names:
+        return asked.infeasible(blocked or "No candidate is feasible: no node has anything left")
+    try:
+        candidates = find_candidates(asked.contracted, asked.free.hosts, question.count, asked.pins, question.seed)
+    except InfeasibleError as error:
+        detail = f"; {error.faults[0].message}" if error.faults else ""
+        return asked.infeasible(f"No candidate is feasible: no placement keeps the rules and the pins{detail}")
+    predictions = asked.predict(candidates.placements)
+    choice = choose(predictions, question.target, candidates.heuristics)
+    return asked.answer(predictions, choice, candidates.exhaustive, candidates.heuristics)
+
+
+def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstPlacement:
+    """Predict the one placement that the pins name, whatever the rules and the votes say of it.
+
+    Used for queries that run: what was predicted of them is held against what is observed.
+    """
+    asked = _Asked(question, ensemble)
+    if asked.query.faults:
+        return asked.incomplete()
+    missing = [operator.id for operator in question.operators if operator.id not in question.pins]
+    blocked = asked.blocked_pins()
+    if missing or blocked:
+        return asked.infeasible(blocked or f"{listed(missing)} have no place")
+    placement = np.array([[asked.pins[i] for i in range(len(question.operators))]])
+    predictions = asked.predict(placement)
+    choice = PlacementChoice(0, question.target, None, 0, 0, {}, "The placement that runs")
+    return asked.answer(predictions, choice, False, {})
+
+
+class _Asked:
+    """A question with its translation, hosts and pins."""
+
+    def __init__(self, question: PlacementQuestion, ensemble: Ensemble) -> None:
+        self.question, self.ensemble = question, ensemble
+        running = question.running
+        sources = {source.id: source for source in (*running.sources, *question.sources)}
+        rates = stream_rates(running.operators, busiest_rates(tuple(sources.values()), running.subinterval_s))
+        self.query: TranslatedQuery = translate_query(
+            question.operators, rates, {name: source.event_fields for name, source in sources.items()}
+        )
+        self.free: FreeHosts = free_hosts(running, question.closed)
+        position = {name: j for j, name in enumerate(self.free.names)}
+        self.pins = {
+            i: position[question.pins[operator.id]]
+            for i, operator in enumerate(question.operators)
+            if question.pins.get(operator.id) in position
+        }
+
+    @property
+    def contracted(self) -> QueryGraph:
+        """The query's own operators: sources and sinks that it leaves out go with their owners."""
+        own = len(self.question.operators)
+        edges = tuple((a, b) for a, b in self.query.graph.edges if a < own and b < own)
+        return QueryGraph(self.query.graph.operators[:own], edges)
+
+    def blocked_pins(self) -> str:
+        """Sentence about operators that are pinned to nodes that have nothing left; empty if there are none."""
+        blocked = {name: node for name, node in self.question.pins.items() if node not in self.free.names}
+        if not blocked:
+            return ""
+        nodes = listed(list(dict.fromkeys(blocked.values())))
+        return f"No candidate is feasible: {listed(list(blocked))} must run on {nodes}, which has nothing left"
+
+    def predict(self, placements: IntArray) -> PlacementPredictions:
+        """Predictions of placements of the query's own operators, (k, n)."""
+        return self.ensemble.predict(self.query.graph, self.free.hosts, placements[:, list(self.query.owners)])
+
+    def incomplete(self) -> FirstPlacement:
+        count = len(self.query.faults)
+        more = f" ({counted(count, 'gap')} in all)" if count > 1 else ""
+        return FirstPlacement(
+            "incomplete",
+            f"The query cannot be predicted: {self.query.faults[0].message.removesuffix('.')}{more}",
+            self.question.target,
+            faults=self.query.faults,
+            model=self._model(),
+        )
+
+    def infeasible(self, reason: str) -> FirstPlacement:
+        return FirstPlacement(
+            "infeasible",
+            reason,
+            self.question.target,
+            fill_s=self._fill_s(),
+            assumptions=self.free.assumptions,
+            model=self._model(),
+            hosts=self._hosts(),
+        )
+
+    def answer(
+        self,
+        predictions: PlacementPredictions,
+        choice: PlacementChoice,
+        exhaustive: bool,
+        heuristics: Mapping[str, int],
+    ) -> FirstPlacement:
+        points, rows = self._points(predictions, choice, heuristics)
+        index = choice.index
+        chosen: dict[str, Any] = {}
+        if index is not None:
+            chosen = {
+                "placement": self._placement(predictions, index),
+                "costs": self._costs(predictions, index),
+                "outside": predictions.reasons(index),
+                "trace": trace_document(self.query.graph, self.free.hosts, predictions.placements[index].tolist()),
+            }
+        return FirstPlacement(
+            "infeasible" if index is None else "predicted",
+            choice.reason,
+            choice.target,
+            fill_s=self._fill_s(),
+            assumptions=self.free.assumptions,
+            model=self._model(),
+            hosts=self._hosts(),
+            candidates={
+                "count": len(predictions.placements),
+                "exhaustive": exhaustive,
+                "survivors": choice.survivors,
+                "inside": choice.inside,
+                "backpressured": int(predictions.backpressure.sum()),
+                "failing": int((~predictions.success).sum()),
+                "points": points,
+                "chosen": None if index is None else rows.index(index),
+            },
+            heuristics={
+                name: {
+                    "point": rows.index(comparison.index),
+                    "value": _plain(comparison.value),
+                    "feasible": comparison.feasible,
+                    "gain": None if comparison.gain is None else _plain(comparison.gain),
+                    "placement": self._placement(predictions, comparison.index),
+                }
+                for name, comparison in choice.heuristics.items()
+            },
+            **chosen,
+        )
+
+    def _points(
+        self, predictions: PlacementPredictions, choice: PlacementChoice, heuristics: Mapping[str, int]
+    ) -> tuple[list[dict[str, Any]], list[int]]:
+        """Candidates for a plot, spread evenly over the ranks of the target, and their rows."""
+        k = len(predictions.placements)
+        ranks = np.argsort(predictions.costs[choice.target].mean, kind="stable")
+        kept = {int(ranks[i]) for i in np.linspace(0, k - 1, min(k, _MAX_POINTS)).round().astype(int)}
+        rows = sorted(kept | set(heuristics.values()) | ({choice.index} if choice.index is not None else set()))
+        outside = predictions.outside
+        points = [
+            {
+                **{metric: _plain(predictions.costs[metric].mean[i]) for metric in COSTS},
+                "success": bool(predictions.success[i]),
+                "backpressure": bool(predictions.backpressure[i]),
+                "outside": bool(outside[i]),
+                "hosts": predictions.placements[i, : len(self.question.operators)].tolist(),
+            }
+            for i in rows
+        ]
+        return points, rows
+
+    def _placement(self, predictions: PlacementPredictions, i: int) -> dict[str, str]:
+        hosts = predictions.placements[i].tolist()
+        return {operator.id: self.free.names[hosts[n]] for n, operator in enumerate(self.question.operators)}
+
+    def _costs(self, predictions: PlacementPredictions, i: int) -> dict[str, Any]:
+        costs: dict[str, Any] = {
+            COST_FIELDS[metric]: {
+                "mean": _plain(interval.mean[i]),
+                "low": _plain(interval.low[i]),
+                "high": _plain(interval.high[i]),
+            }
+            for metric, interval in predictions.costs.items()
+        }
+        costs["success"] = {"votes": int(predictions.success_votes[i]), "holds": bool(predictions.success[i])}
+        costs["backpressure"] = {
+            "votes": int(predictions.backpressure_votes[i]),
+            "holds": bool(predictions.backpressure[i]),
+        }
+        return costs | {"members": predictions.members, "level": LEVEL}
+
+    def _model(self) -> dict[str, Any]:
+        card = self.ensemble.card
+        return {"version": card.version, "line": card.line, "members": card.members, "sha256": card.sha256}
+
+    def _hosts(self) -> dict[str, Any]:
+        return {"free": [_host_document(host) for host in self.free.hosts], "full": list(self.free.full)}
+
+    def _fill_s(self) -> float:
+        """Seconds until all windows on the longest way are full."""
+        graph, fill_s = self.query.graph, nominal_flow(self.query.graph).fill_s
+        longest: dict[int, float] = {}
+        for i in graph.order:
+            longest[i] = float(fill_s[i]) + max((longest[a] for a in graph.inputs[i]), default=0.0)
+        return max((longest[i] for i in graph.sinks), default=0.0)
+
+
+def _host_document(host: HostNode) -> dict[str, Any]:
+    return {name: _plain(value) if isinstance(value, float) else value for name, value in asdict(host).items()}
+
+
+def _plain(value: Any) -> float:
+    """Six significant digits: more would tell of the arithmetic, not of the cost."""
+    return float(f"{float(value):.6g}")
+
+
+def pins_of(operators: Sequence[Operator]) -> dict[str, str]:
+    """Node of each operator that has a place; of a split one that of its largest part."""
+    return {
+        operator.id: max(operator.replicas, key=lambda replica: replica.fraction).node
+        for operator in operators
+        if operator.replicas
+    }

@@ -1,0 +1,78 @@
+"""Admission of queries that never ran: the prediction speaks for the candidate, nominal costs for its neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.admission.candidate import read_candidate
+from engine.admission.decision import AdmissionDecision, decide
+from engine.costream.first_placement import PlacementQuestion, find_first_placement
+from tests.engine.admission.stories import codes, effect
+from tests.engine.costream.anchors import anchor_ensemble
+from tests.engine.costream.test_first_placement import candidate, running
+
+
+def decided(
+    bound_s: float | None = None, *, statistic: str = "mean", old_s: float = 9.0, **model: Any
+) -> AdmissionDecision:
+    objectives = [{"query": "old", "statistic": "worst", "bound_s": old_s}]
+    base = running(objectives=objectives)
+    asked = candidate() if bound_s is None else candidate(objective={"statistic": statistic, "bound_s": bound_s})
+    read = read_candidate(asked, base)
+    prediction = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble(**model))
+    return decide(base, asked, prediction=prediction)
+
+
+def test_candidate_whose_whole_interval_holds_is_admitted_where_it_was_predicted() -> None:
+    decision = decided(1.0, half=0.1)
+    assert decision.verdict == "admit" and "predicted" in codes(decision, "ok")
+    assert {part["node"] for parts in decision.placement.values() for part in parts} == {"strong"}
+    own = effect(decision, "new")
+    assert own["is_predicted"] and own["after_state"] == "holds" and own["high_s"] < 1.0
+    said = next(reason.message for reason in decision.reasons if reason.code == "never_ran")
+    assert "predicted, not measured" in said and "Trained on 5 simulated traces" in said
+
+
+def test_interval_across_the_objective_is_for_a_person() -> None:
+    decision = decided(0.5, half=0.2)  # 4.001 s, a window of 4 s: from 0 to 0.89 s
+    assert decision.verdict == "review" and "0.5" in decision.headline and "0.89" in decision.headline
+    assert effect(decision, "new")["after_state"] == "at_risk"
+
+
+def test_interval_beyond_the_objective_is_refused() -> None:
+    decision = decided(0.5, half=0.02, shift=0.5)
+    assert decision.verdict == "reject" and codes(decision, "bad") == ["objective_breached"]
+
+
+def test_candidate_outside_the_domain_is_for_a_person() -> None:
+    decision = decided(1.0, half=0.1, outside=True)
+    assert decision.verdict == "review" and "outside_domain" in codes(decision, "watch")
+
+
+def test_candidate_that_fails_everywhere_is_refused() -> None:
+    decision = decided(None, failing=True)
+    assert decision.verdict == "reject" and codes(decision, "bad") == ["predicted_failure"]
+    assert decision.alternatives == ()
+
+
+def test_candidate_that_cannot_be_predicted_is_for_a_person() -> None:
+    base = running(sources=[{"id": "s", "arrivals": [100.0] * 8}])
+    read = read_candidate(candidate(), base)
+    prediction = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble())
+    assert codes(decide(base, candidate(), prediction=prediction), "watch") == ["prediction_incomplete"]
+    alone = decide(base, candidate())
+    assert alone.verdict == "review" and codes(alone, "watch") == ["never_ran"]
+
+
+def test_node_that_would_be_overloaded_by_nominal_costs_refuses_the_candidate() -> None:
+    busy = {"from": "s", "selectivity": 1.0, "cycles_per_event": 2.35e7}  # 98 % of the core
+    base = running(
+        nodes=[{"id": "weak", "capacity_cps": 2.4e9, "memory_bytes": 16e9}],
+        links=[],
+        operators=[{"id": "old/op", "query": "old", "node": "weak", "inputs": [busy]}],
+    )
+    read = read_candidate(candidate(), base)
+    prediction = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble())
+    assert prediction.state == "predicted"
+    decision = decide(base, candidate(), prediction=prediction)
+    assert decision.verdict == "reject" and "node_overloaded" in codes(decision, "bad")

@@ -1,0 +1,127 @@
+"""First placement: free capacity errs on the safe side; the answer chooses, compares and says why, or why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.admission.candidate import read_candidate
+from engine.costream.documents import read_trace
+from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of, predict_placement
+from engine.costream.hosts import busiest_rates, free_hosts
+from engine.document.deployment import Deployment
+from engine.document.elements import Source
+from tests.engine.costream.anchors import anchor_ensemble
+
+CORE = 2.4e9
+
+
+def running(**changes: Any) -> Deployment:
+    """Source s of 100 events/s, a strong and a weak node, and a query that takes a quarter of the strong one."""
+    links = [
+        {"from": "weak", "to": "strong", "bandwidth_bytes_s": 12.5e6, "delay_s": 0.02},
+        {"from": "strong", "to": "weak", "bandwidth_bytes_s": 125e6, "delay_s": 0.002},
+    ]
+    old = {"from": "s", "selectivity": 1.0, "cycles_per_event": 4 * CORE / 400}
+    document = {
+        "subinterval_s": 1.0,
+        "sources": [{"id": "s", "arrivals": [100.0] * 8, "event_fields": {"ints": 2, "strings": 2}}],
+        "nodes": [
+            {"id": "strong", "capacity_cps": CORE, "cores": 4, "memory_bytes": 16e9},
+            {"id": "weak", "capacity_cps": CORE, "memory_bytes": 2e9},
+        ],
+        "links": links,
+        "operators": [{"id": "old/op", "query": "old", "node": "strong", "state_bytes": 1e9, "inputs": [old]}],
+    }
+    return Deployment.parse(document | changes)
+
+
+def candidate(**changes: Any) -> dict[str, Any]:
+    keep = {"id": "new/keep", "kind": "filter", "filter": {"function": "<", "literal_type": "int"}}
+    mean = {"id": "new/mean", "kind": "aggregate", "window": {"policy": "time", "type": "tumbling", "size": 4}}
+    mean["aggregate"] = {"function": "mean", "argument_type": "int", "group_by_type": "string"}
+    operators = [
+        {**keep, "inputs": [{"from": "s", "selectivity": 0.5}]},
+        {**mean, "inputs": [{"from": "new/keep", "selectivity": 0.1}]},
+    ]
+    return {"query": "new", "operators": operators} | changes
+
+
+def question(deployment: Deployment | None = None, **changes: Any) -> PlacementQuestion:
+    base = deployment or running()
+    read = read_candidate(candidate(), base)
+    return replace(PlacementQuestion(base, read.operators, read.sources, pins=pins_of(read.operators)), **changes)
+
+
+def test_hosts_have_what_running_queries_leave_in_their_busiest_minutes() -> None:
+    free = free_hosts(running())
+    strong, weak = free.hosts
+    assert free.names == ("strong", "weak")
+    assert (strong.cpu_percent, weak.cpu_percent) == pytest.approx((300.0, 100.0))
+    assert (strong.ram_mb, weak.ram_mb) == (15_000.0, 2_000.0)
+    assert (weak.bandwidth_mbit_s, weak.latency_s) == pytest.approx((100.0, 0.02))
+    assert free_hosts(running(), closed=["weak"]).names == ("strong",)
+
+
+def test_busiest_rate_is_the_largest_mean_of_four_minutes() -> None:
+    arrivals = np.zeros(1000)
+    arrivals[300:420] = 20.0  # two minutes
+    assert busiest_rates([Source("s", arrivals)], 1.0)["s"] == pytest.approx(10.0)
+
+
+def test_host_without_capacity_is_full_and_memory_nobody_states_is_an_assumption() -> None:
+    nodes = [{"id": "strong", "capacity_cps": CORE / 4}, {"id": "weak", "capacity_cps": CORE}]
+    free = free_hosts(running(nodes=nodes))
+    assert (free.names, free.full) == (("weak",), ("strong",))
+    assert free.hosts[0].ram_mb == 1000.0 and "weak does not state its memory" in free.assumptions[0]
+
+
+def test_answer_chooses_the_best_candidate_and_compares_it() -> None:
+    answer = find_first_placement(question(), anchor_ensemble())
+    assert answer.state == "predicted" and answer.placement == {"new/keep": "strong", "new/mean": "strong"}
+    assert answer.fill_s == 4.0 and answer.costs["end_to_end_latency_s"]["mean"] == pytest.approx(4.001)
+    assert answer.costs["throughput_eps"]["mean"] == pytest.approx(5.0)
+    assert answer.candidates["exhaustive"] and answer.candidates["count"] == 3  # weak-weak, weak-strong, strong-strong
+    assert answer.heuristics["strongest"]["gain"] == 1.0
+    point = answer.candidates["points"][answer.candidates["chosen"]]
+    assert point["hosts"] == [0, 0] and point["Le"] == pytest.approx(4.001)
+    trace = read_trace({**(answer.trace or {}), "label": {"T": 5, "Lp": 1, "Le": 1, "R": 0, "RO": 0, "S": 1}})
+    assert [op.kind for op in trace.graph.operators] == ["source", "filter", "agg", "sink"]
+
+
+def test_pins_are_kept_and_a_full_node_cannot_be_asked_for() -> None:
+    pinned = find_first_placement(question(pins={"new/keep": "weak"}), anchor_ensemble())
+    assert pinned.placement["new/keep"] == "weak"
+    nowhere = find_first_placement(question(pins={"new/keep": "gone"}), anchor_ensemble())
+    assert nowhere.state == "infeasible" and "new/keep must run on gone" in nowhere.reason
+
+
+def test_no_feasible_candidate_is_an_answer_with_its_reason() -> None:
+    answer = find_first_placement(question(), anchor_ensemble(failing=True))
+    assert (answer.state, answer.placement, answer.candidates["chosen"]) == ("infeasible", {}, None)
+    assert answer.candidates["failing"] == 3 and "failure" in answer.reason
+    assert len(answer.candidates["points"]) == 3
+
+
+def test_query_that_does_not_say_enough_is_not_guessed_at() -> None:
+    sources = [{"id": "s", "arrivals": [100.0] * 8}]
+    answer = find_first_placement(question(running(sources=sources)), anchor_ensemble())
+    assert answer.state == "incomplete" and answer.placement == {}
+    assert [fault.path for fault in answer.faults] == ["operators[0].inputs[0].from"]
+
+
+def test_query_of_one_operator_is_placed() -> None:
+    base = running()
+    read = read_candidate(candidate(operators=candidate()["operators"][:1]), base)
+    answer = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble())
+    assert answer.state == "predicted" and answer.candidates["count"] == 2
+
+
+def test_placement_that_runs_is_predicted_as_it_is() -> None:
+    where = {"new/keep": "strong", "new/mean": "weak"}  # against the rules: data go to a weaker host
+    answer = predict_placement(question(pins=where), anchor_ensemble())
+    assert answer.state == "predicted" and answer.placement == where
+    assert predict_placement(question(), anchor_ensemble()).state == "infeasible"
