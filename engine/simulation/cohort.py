@@ -22,7 +22,16 @@ from engine.costream.costs import operator_cost
 from engine.costream.graph import REFERENCE_CORE_CPS, HostNode, QueryGraph, TraceLabel
 from engine.simulation.cohort_kernel import run_cohorts
 
-__all__ = ["SIMULATOR_VERSION", "CohortRun", "CohortWorld", "rerun_label", "simulate_cohorts", "trace_label"]
+__all__ = [
+    "OTHER_ENGINE",
+    "SIMULATOR_VERSION",
+    "CohortRun",
+    "CohortWorld",
+    "memory_parameters",
+    "rerun_label",
+    "simulate_cohorts",
+    "trace_label",
+]
 
 # Raised with every change that lets the same seed give another label.
 SIMULATOR_VERSION = 1
@@ -36,8 +45,9 @@ _WIRE = {"int": 5.0, "double": 9.0, "string": 18.0}
 _OBJECT = {"int": 24.0, "double": 28.0, "string": 88.0}
 _FRAME, _TUPLE = 46.0, 260.0  # bytes around a tuple: message on the wire, object and its bookkeeping in memory
 _SERIALIZE, _SERIALIZE_BYTE = 30_000.0, 80.0  # cycles to send a tuple to another host and to read it there
-_SYSTEM_MB, _PROCESS_MB, _OPERATOR_MB = 180.0, 110.0, 12.0  # memory that no tuple can have
-_COMFORT, _LIMIT = 0.72, 0.92  # of what is left: from here on pages are swapped; from here on the process dies
+_SYSTEM_MB, _PROCESS_MB, _OPERATOR_MB = 250.0, 220.0, 15.0  # memory that no tuple can have
+_RESIDENT = 0.35  # at most, of what the system leaves
+_COMFORT, _LIMIT = 0.42, 0.60  # of what is left: from here on pages are swapped; from here on the process dies
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class CohortWorld:
     cost_factors: tuple[tuple[str, float], ...] = ()
     queue_tuples: float = 2048.0
     send_tuples: float = 1024.0
-    state_factor: float = 2.5
+    state_factor: float = 8.0
     operator_noise: float = 0.10
     selectivity_noise: float = 0.08
     host_noise: float = 0.04
@@ -93,6 +103,15 @@ class CohortWorld:
             raise ValueError(f"cost_factors name {unknown}; allowed: {', '.join(_KINDS)}")
 
 
+# Another engine, for tests of what a model takes over: other costs per operator, short queues, more memory per tuple.
+OTHER_ENGINE = CohortWorld(
+    cost_factors=(("source", 0.6), ("filter", 3.0), ("join", 2.0), ("agg", 5.0), ("sink", 1.5)),
+    queue_tuples=256.0,
+    send_tuples=128.0,
+    state_factor=24.0,
+)
+
+
 @dataclass(frozen=True)
 class CohortRun:
     """Result of a run, without noise on the labels.
@@ -111,6 +130,16 @@ class CohortRun:
     label: TraceLabel
     crashed_s: float | None
     tuples: tuple[dict[str, float], ...] = field(repr=False)
+
+
+def memory_parameters() -> dict[str, object]:
+    """Constants of tuples and memory, for the digest of a corpus."""
+    return {
+        "wire": _WIRE,
+        "object": _OBJECT,
+        "tuple": (_FRAME, _TUPLE, _SERIALIZE, _SERIALIZE_BYTE),
+        "host": (_SYSTEM_MB, _PROCESS_MB, _OPERATOR_MB, _COMFORT, _LIMIT, _RESIDENT),
+    }
 
 
 def simulate_cohorts(
@@ -151,9 +180,9 @@ def simulate_cohorts(
     _check_shape(graph)
     hidden = random.Random(seed)
     order = graph.order
+    streams = np.array([hidden.getrandbits(64) for _ in range(1 + len(order))], dtype=np.uint64)
     operators, wiring = _operator_tables(graph, placement, order, world, hidden if noise else None)
     table = _host_table(hosts, placement, world, hidden if noise else None)
-    streams = np.array([hidden.getrandbits(64), hidden.getrandbits(64)], dtype=np.uint64)
     steps = round(world.duration_s / world.step_s)
     totals, counts = run_cohorts(operators, wiring, table, _settings(world), steps, streams)
     rows = [dict(zip(_COUNTED, map(float, counts[order.index(i)]), strict=True)) for i in range(len(order))]
@@ -307,9 +336,10 @@ def _host_table(
     hidden: random.Random | None,
 ) -> FloatArray:
     used = sorted(set(placement))
+    spreads = [_spread(hidden, world.host_noise) for _ in hosts]
     table = np.empty((len(used), 7))
     for row, h in enumerate(used):
-        host, spread = hosts[h], _spread(hidden, world.host_noise)
+        host, spread = hosts[h], spreads[h]
         heap = max(host.ram_mb - _SYSTEM_MB, 0.25 * host.ram_mb) * 1e6
         resident = (_PROCESS_MB + _OPERATOR_MB * sum(place == h for place in placement)) * 1e6
         table[row] = (
@@ -319,7 +349,7 @@ def _host_table(
             _LIMIT * heap,
             host.bandwidth_mbit_s * 1e6 / 8.0 * spread,
             host.latency_s,
-            min(resident, 0.5 * heap),
+            min(resident, _RESIDENT * heap),
         )
     return table
 
@@ -350,7 +380,7 @@ def _settings(world: CohortWorld) -> FloatArray:
 def _run(totals: FloatArray, rows: list[dict[str, float]], graph: QueryGraph, world: CohortWorld) -> CohortRun:
     delivered, lp_s, le_s, backlog, crash_s, seconds = map(float, totals)
     rate = sum(operator.rate_eps for operator in graph.operators)
-    waiting = sum(row["waiting"] for row in rows)
+    waiting = sum(row["waiting"] for row in rows if row["waiting"] >= 0.5)  # less is rounding
     has_crashed = crash_s >= 0.0
     success = delivered >= 0.5 and not has_crashed
     label = TraceLabel(

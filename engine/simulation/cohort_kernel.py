@@ -67,13 +67,13 @@ def _gaussian(random: SeedArray, lane: int) -> float:
 
 
 @inner
-def _poisson(random: SeedArray, mean: float) -> float:
+def _poisson(random: SeedArray, lane: int, mean: float) -> float:
     if mean > _FLUID:
-        return max(0.0, math.floor(mean + math.sqrt(mean) * _gaussian(random, 1) + 0.5))
-    bound, product, count = math.exp(-mean), _uniform(random, 1), 0.0
+        return max(0.0, math.floor(mean + math.sqrt(mean) * _gaussian(random, lane) + 0.5))
+    bound, product, count = math.exp(-mean), _uniform(random, lane), 0.0
     while product > bound:
         count += 1.0
-        product *= _uniform(random, 1)
+        product *= _uniform(random, lane)
     return count
 
 
@@ -86,7 +86,7 @@ def _thin(random: SeedArray, hazards: FloatArray, i: int, mean: float) -> float:
     count = 0.0
     while hazards[i, 0] >= hazards[i, 1]:
         count += 1.0
-        hazards[i, 1] -= math.log(_uniform(random, 1))
+        hazards[i, 1] -= math.log(_uniform(random, i + 1))
     return count
 
 
@@ -191,7 +191,8 @@ def run_cohorts(
     steps
         Number of steps.
     random
-        uint64[2]: states of two streams, of slow bursts and of single tuples.
+        uint64[1 + n]: states of streams of random numbers, of slow bursts and of each operator: a run on another
+        placement meets the same tuples.
 
     Returns
     -------
@@ -214,7 +215,7 @@ def run_cohorts(
     lags = np.zeros((2, 2 * n, 1))
     windowed = False
     for i in range(n):
-        hazards[i, 1] = -math.log(_uniform(random, 1))
+        hazards[i, 1] = -math.log(_uniform(random, i + 1))
         waves[i] = _gaussian(random, 0)
         windowed |= wiring[i, POLICY] != NO_WINDOW
     if windowed:
@@ -225,13 +226,15 @@ def run_cohorts(
     pointers, fired = np.zeros(2 * n, np.int64), np.zeros(n)
     # outputs of a window that is being evaluated: cycles left, tuples left, and their times
     work, outputs, pending = np.zeros(n), np.zeros(n), np.zeros((n, 3))
-    demands, habits = np.zeros(n), np.zeros(n)
+    demands, asked, inflows = np.zeros(n), np.zeros(n), np.zeros(n)
+    habits = np.zeros((n, 3))  # running means per step: cycles, cycles of windows, tuples passed on
     sends, send_habits = np.zeros(n), np.zeros(n)
     budgets, stalls, pauses, slowness = np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts), np.ones(n_hosts)
     allocated, levels, spares, threads = np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts)
     up_levels, up_spares, live = np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts)
     tail_from, tail_n = steps - max(1, int(settings[TAIL] * steps)), 0
     totals[CRASH_S] = -1.0
+    levels[:] = math.inf
 
     for k in range(steps):
         start, end = k * dt, (k + 1) * dt
@@ -241,7 +244,7 @@ def run_cohorts(
                     keep = settings[BURST_KEEP]
                     waves[i] = keep * waves[i] + math.sqrt(1.0 - keep * keep) * _gaussian(random, 0)
                     factors[i] = math.exp(settings[BURST] * (waves[i] - 0.5 * settings[BURST]))
-                arrivals[i, k] = _poisson(random, operators[i, RATE] * factors[i] * dt)
+                arrivals[i, k] = _poisson(random, i + 1, operators[i, RATE] * factors[i] * dt)
                 brokers[i, 0] += arrivals[i, k]
 
         # memory: live bytes, collections, swap, crash
@@ -277,28 +280,58 @@ def run_cohorts(
         # shares of CPU and uplinks
         for h in range(n_hosts):
             if k % period_steps == 0:
-                budgets[h] = hosts[h, QUOTA] * settings[PERIOD_S]
+                # what was shared out but not used in a scarce step is not lost
+                carried = min(budgets[h], 0.1 * hosts[h, QUOTA] * settings[PERIOD_S]) if levels[h] < math.inf else 0.0
+                budgets[h] = hosts[h, QUOTA] * settings[PERIOD_S] + carried
             pauses[h] = min(stalls[h], dt)
             stalls[h] -= pauses[h]
             threads[h] = hosts[h, CORE] * (dt - pauses[h]) / slowness[h]
-            spares[h] = budgets[h] / slowness[h] if threads[h] > 0.0 else 0.0
+            spares[h] = levels[h] = up_levels[h] = math.inf
             up_spares[h] = hosts[h, BANDWIDTH] * dt
+        # what an operator asks for depends on what those before it on its host are given: more rounds where CPU is short
+        for attempt in range(3):
+            is_scarce = False
+            for i in range(n):
+                inflows[i] = 0.0
+            for h in range(n_hosts):
+                spares[h] = budgets[h] / slowness[h] if threads[h] > 0.0 else 0.0
+            for i in range(n):
+                h, kind, cost = wiring[i, HOST], wiring[i, KIND], operators[i, W_IN]
+                if kind == FILTER:
+                    cost += operators[i, SELECTIVITY] * operators[i, W_OUT]
+                if attempt == 0:
+                    asked[i] = work[i] + outputs[i] * operators[i, W_OUT]
+                    if kind == SOURCE:
+                        asked[i] += brokers[i, 0] * cost
+                    elif wiring[i, POLICY] == NO_WINDOW:
+                        asked[i] += _ready_amount(ring, heads, amounts, 2 * i, end) * cost
+                    else:
+                        ready = _ready_amount(ring, heads, amounts, 2 * i, end)
+                        if kind == JOIN:
+                            ready += _ready_amount(ring, heads, amounts, 2 * i + 1, end)
+                        asked[i] += ready * cost + habits[i, 1]
+                demands[i] = min(asked[i] + inflows[i] * cost, threads[h])
+                spares[h] -= demands[i]
+                if wiring[i, NEXT] >= 0 and not wiring[i, IS_REMOTE]:
+                    passed = habits[i, 2]
+                    if wiring[i, POLICY] == NO_WINDOW:
+                        passed = min(demands[i], levels[h]) / cost
+                        if kind == FILTER:
+                            passed *= operators[i, SELECTIVITY]
+                    inflows[wiring[i, NEXT]] += passed
+            for h in range(n_hosts):
+                if spares[h] < 0.0 or levels[h] < math.inf:
+                    is_scarce = True
+                    total = budgets[h] / slowness[h] if threads[h] > 0.0 else 0.0
+                    levels[h] = _fair_level(demands, wiring, HOST, h, total)
+                    spares[h] = 0.0
+            if not is_scarce:
+                break
         for i in range(n):
-            h, cost = wiring[i, HOST], operators[i, W_IN]
-            if wiring[i, KIND] == FILTER:
-                cost += operators[i, SELECTIVITY] * operators[i, W_OUT]
-            cycles = amounts[2 * i] + amounts[2 * i + 1] + brokers[i, 0]
-            cycles = cycles * cost + work[i] + outputs[i] * operators[i, W_OUT] + habits[i]
-            demands[i] = min(cycles, threads[h])
-            spares[h] -= demands[i]
             if wiring[i, IS_REMOTE]:
                 sends[i] = amounts[2 * n + i] * operators[i, WIRE] + send_habits[i]
-                up_spares[h] -= sends[i]
+                up_spares[wiring[i, HOST]] -= sends[i]
         for h in range(n_hosts):
-            levels[h] = up_levels[h] = math.inf
-            if spares[h] < 0.0:
-                levels[h] = _fair_level(demands, wiring, HOST, h, budgets[h] / slowness[h] if threads[h] > 0.0 else 0.0)
-                spares[h] = 0.0
             if up_spares[h] < 0.0:
                 up_levels[h] = _fair_level(sends, wiring, HOST, h, hosts[h, BANDWIDTH] * dt)
                 up_spares[h] = 0.0
@@ -312,14 +345,15 @@ def run_cohorts(
             begin = start + pauses[h]
             speed = share / max(dt - pauses[h], _DUST) if is_contended else hosts[h, CORE] / slowness[h]
             speed = max(speed, 1.0)
-            busy = min(_BUSY, max(habits[i], demands[i] if is_contended else 0.0) / max(threads[h], 1.0))
-            stretch = (1.0 + 0.5 * busy / (1.0 - busy)) / speed  # seconds per cycle of one tuple
+            busy = min(_BUSY, max(habits[i, 0], demands[i] if is_contended else 0.0) / max(threads[h], 1.0))
+            # seconds per cycle of one tuple: it runs on a whole core when it runs; what it waits for is in the queue
+            stretch = (1.0 + 0.5 * busy / (1.0 - busy)) * slowness[h] / hosts[h, CORE]
             used = 0.0
             space, target = math.inf, -1
             if kind != SINK:
                 target = 2 * n + i if wiring[i, IS_REMOTE] else 2 * wiring[i, NEXT] + wiring[i, SLOT]
                 space = max(0.0, (send_bound if wiring[i, IS_REMOTE] else bound) + drained[target] - amounts[target])
-            out = sum_ready = sum_ingested = sum_made = taken = 0.0
+            out = sum_ready = sum_ingested = sum_made = taken = firings = 0.0
 
             for phase in range(2):  # what an earlier step left of a window; then, after the inputs, this step's firing
                 if work[i] > 0.0 or outputs[i] > 0.0:
@@ -329,8 +363,13 @@ def run_cohorts(
                     if work[i] <= 0.0:
                         m = min(outputs[i], (share - used) / w_out, space)
                         if m > 0.0:
-                            moment = max(pending[i, 0], begin + (used + 0.5 * m * w_out) / speed)
                             used += m * w_out
+                            if phase == 0:
+                                moment = max(pending[i, 0], begin + (used - 0.5 * m * w_out) / speed)
+                            else:  # evaluations lie between the inputs, not behind them
+                                moment = max(
+                                    pending[i, 0] + 0.5 * m / firings * w_out * stretch, begin + 0.5 * used / speed
+                                )
                             space -= m
                             out += m
                             sum_ready += m * moment
@@ -417,7 +456,7 @@ def run_cohorts(
                 if not is_free:
                     break
                 n_sides = 2 if kind == JOIN else 1
-                size, slide, firings, fire_s = operators[i, SIZE], operators[i, SLIDE], 0.0, 0.0
+                size, slide, fire_s = operators[i, SIZE], operators[i, SLIDE], 0.0
                 clock = end
                 if policy == BY_TIME:
                     firings = math.floor(end / slide + 1e-9) - fired[i]
@@ -465,7 +504,8 @@ def run_cohorts(
                         expected = max(firings, expected)
                     work[i] = firings * (operators[i, W_FIRE] + operators[i, W_SCAN] * contents)
                     outputs[i] = expected
-                    pending[i, 0], pending[i, 1], pending[i, 2] = fire_s, oldest_ingested, oldest_made
+                    pending[i, 0] = fire_s + work[i] / firings * stretch
+                    pending[i, 1], pending[i, 2] = oldest_ingested, oldest_made
 
             # a filter's share goes on; a sink counts; the others pass on what they made
             if kind == SINK:
@@ -484,7 +524,10 @@ def run_cohorts(
             allocated[h] += taken * operators[i, STATE_0] + out * operators[i, HEAP]
             spares[h] = max(0.0, spares[h] + granted - used)
             budgets[h] = max(0.0, budgets[h] - used * slowness[h])
-            habits[i] += 0.3 * (used - habits[i])
+            habits[i, 0] += 0.3 * (used - habits[i, 0])
+            if policy != NO_WINDOW:
+                habits[i, 1] += 0.3 * (used - taken * w_in - habits[i, 1])
+                habits[i, 2] += 0.3 * (out - habits[i, 2])
 
             # the way to another host
             if wiring[i, IS_REMOTE]:
@@ -496,7 +539,7 @@ def run_cohorts(
                 left = min(ready, share / wire, max(0.0, bound + reach - amounts[goal]))
                 speed = share / dt if up_levels[h] < math.inf else hosts[h, BANDWIDTH]
                 busy = min(_BUSY, send_habits[i] / (hosts[h, BANDWIDTH] * dt))
-                stretch = (1.0 + 0.5 * busy / (1.0 - busy)) / max(speed, 1.0)
+                stretch = (1.0 + 0.5 * busy / (1.0 - busy)) / hosts[h, BANDWIDTH]
                 drained[q] = left
                 while left > _DUST and heads[q, 1] > 0:
                     cohort = ring[q, heads[q, 0]]

@@ -4,8 +4,9 @@ Queries are linear, joins of two streams or of three, with filters and aggregati
 placements keep the paper's three rules. A range is a table of values, and restricted ones make what a model has not
 seen: other hardware, chains of filters, re-created public benchmarks.
 
-Beyond the paper's table II, state has more weight: weak hosts have 1 to 2 GB oftener, a sixth of time windows last 32
-or 64 s, and some keys are skewed, so that joins find many partners and aggregations few groups.
+Beyond the paper's table II, state has more weight: weak hosts have 1 to 2 GB oftener, some time windows last 32 or
+64 s, a fifth of the queries has high rates and long windows, and some keys are skewed: joins find many partners then,
+and aggregations few groups.
 
 Sources: Costream (ICDE 2024), section VI, tables II, IV and VI, figures 5 and 6.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "draw_hosts",
     "draw_placement",
     "draw_query",
+    "generator_parameters",
     "keeps_rules",
     "restricted_ranges",
     "weighted_pick",
@@ -55,12 +57,15 @@ _RATES_EPS = {
 _FIELDS = tuple(range(3, 11))
 _COUNT_SIZES = (5, 10, 20, 40, 80, 160, 320, 640)
 _TIME_SIZES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-_TIME_WEIGHTS = (2, 2, 2, 2, 2, 2, 3, 2, 1)
+_TIME_WEIGHTS = (3, 3, 3, 3, 3, 3, 3, 1, 1)
+_LONG_SIZES_S = (8.0, 16.0, 32.0, 64.0)
+_STATEFUL = 0.22  # share of queries with high rates, long time windows and mild filters
 _FILTER_COUNTS = (1, 2, 3, 4)
 _FILTER_WEIGHTS = (35, 34, 24, 6)
-_SKEWED = 0.15  # share of joins and of grouped aggregations with few, hot keys
-_HOST_COUNTS, _HOST_WEIGHTS = (1, 2, 3, 4, 5, 6), (14, 34, 30, 14, 6, 2)
-_STAY = 0.55  # probability that an operator stays on the host of an input
+_SKEWED = 0.12  # share of joins and of grouped aggregations with few, hot keys
+_HOST_COUNTS, _HOST_WEIGHTS = (1, 2, 3, 4, 5, 6, 7), (8, 17, 22, 22, 16, 10, 5)
+_STRENGTHS, _STRENGTH_WEIGHTS = (0, 1, 2), (30, 32, 38)
+_STAY = 0.35  # probability that an operator stays on the host of an input
 _MS = 1e-3
 
 
@@ -91,6 +96,18 @@ UNSEEN_RANGES = HardwareRanges(
     bandwidth_mbit_s=((35, 75, 150, 250), (150, 250, 550, 1200, 1900), (1200, 1900, 4800, 8000)),
     latency_ms=((30, 60, 120), (7, 15, 30), (3, 7)),
 )
+
+
+def generator_parameters() -> dict[str, object]:
+    """Constants of the generator, for the digest of a corpus."""
+    return {
+        "rates_eps": _RATES_EPS,
+        "fields": _FIELDS,
+        "windows": (_COUNT_SIZES, _TIME_SIZES_S, _TIME_WEIGHTS, _LONG_SIZES_S, _STATEFUL),
+        "filters": (_FILTER_COUNTS, _FILTER_WEIGHTS),
+        "keys": _SKEWED,
+        "hosts": (_HOST_COUNTS, _HOST_WEIGHTS, _STRENGTHS, _STRENGTH_WEIGHTS, _STAY),
+    }
 
 
 def restricted_ranges(
@@ -125,9 +142,9 @@ def restricted_ranges(
 def draw_hosts(
     source: random.Random, ranges: HardwareRanges = PAPER_RANGES, count: int | None = None
 ) -> list[HostNode]:
-    """`count` hosts (1 to 6 where left out) from weak to strong, their bins drawn evenly."""
+    """`count` hosts (1 to 7 where left out) from weak to strong."""
     count = count or weighted_pick(source, _HOST_COUNTS, _HOST_WEIGHTS)
-    bins = sorted(_pick(source, (0, 1, 2)) for _ in range(count))
+    bins = sorted(weighted_pick(source, _STRENGTHS, _STRENGTH_WEIGHTS) for _ in range(count))
     return [
         HostNode(
             cpu_percent=float(_pick(source, ranges.cpu_percent[strength])),
@@ -201,6 +218,28 @@ class QueryDraft:
         self.operators: list[OperatorNode] = []
         self.edges: list[tuple[int, int]] = []
         self.rates: list[float] = []
+        self.is_stateful = False
+
+    def draw_rate(self, shape: str) -> float:
+        """A source's rate; one of the upper half where the query is to hold much."""
+        rates = _RATES_EPS[shape]
+        return float(_pick(self.source, rates[len(rates) // 2 :] if self.is_stateful else rates))
+
+    def draw_window(self) -> dict[str, object]:
+        """A window as fields of `OperatorNode`."""
+        source = self.source
+        policy, kind = _pick(source, WINDOW_POLICIES), _pick(source, WINDOW_TYPES)
+        if self.is_stateful and source.random() < 0.8:
+            policy, size = "time", _pick(source, _LONG_SIZES_S)
+        elif policy == "count":
+            size = float(_pick(source, _COUNT_SIZES))
+        else:
+            size = weighted_pick(source, _TIME_SIZES_S, _TIME_WEIGHTS)
+        slide = size
+        if kind == "sliding":
+            slide = size * _between(source, 0.3, 0.7)
+            slide = max(1.0, float(round(slide))) if policy == "count" else slide
+        return {"window_policy": policy, "window_type": kind, "window_size": size, "window_slide": slide}
 
     def add(self, operator: OperatorNode, inputs: Sequence[int], rate_eps: float) -> int:
         """Append an operator that reads `inputs`; returns its index."""
@@ -234,12 +273,12 @@ class QueryDraft:
     def add_join(self, a: int, b: int, window: dict[str, object] | None = None, partners: float = 0.0) -> int:
         """A join of operators `a` and `b`; a tuple finds `partners` in the larger of both windows (drawn if 0)."""
         rates, source = (self.rates[a], self.rates[b]), self.source
-        drawn = _window(source) if window is None else window
+        drawn = self.draw_window() if window is None else window
         size, slide = float(drawn["window_size"]), float(drawn["window_slide"])  # type: ignore[arg-type]
         contents = (size, size) if drawn["window_policy"] == "count" else (rates[0] * size, rates[1] * size)
         if not partners:
             is_skewed = source.random() < _SKEWED
-            partners = 10.0 ** (_between(source, 0.3, 1.9) if is_skewed else _between(source, -2.2, 1.3))
+            partners = 10.0 ** (_between(source, 0.3, 1.7) if is_skewed else _between(source, -2.6, 1.2))
         selectivity = min(1.0, partners / max(*contents, 1.0))
         firings = sum(rates) / (2.0 * slide) if drawn["window_policy"] == "count" else 1.0 / slide
         widths = self.operators[a].values_out, self.operators[b].values_out
@@ -258,7 +297,7 @@ class QueryDraft:
     ) -> int:
         """An aggregation of operator `i`; `groups` per window: drawn where left out, 0: none."""
         source, rate = self.source, self.rates[i]
-        drawn = _window(source) if window is None else window
+        drawn = self.draw_window() if window is None else window
         size, slide = float(drawn["window_size"]), float(drawn["window_slide"])  # type: ignore[arg-type]
         content = size if drawn["window_policy"] == "count" else rate * size
         group_type = _pick(source, GROUP_TYPES) if groups is None else "none" if groups == 0 else "int"
@@ -295,7 +334,9 @@ class QueryDraft:
         return QueryGraph(tuple(self.operators), tuple(self.edges))
 
     def _filter_selectivity(self) -> float:
-        if self.source.random() < 0.2:
+        if self.is_stateful:
+            return _between(self.source, 0.3, 1.0)
+        if self.source.random() < 0.3:
             return 10.0 ** _between(self.source, -4.0, 0.0)
         return max(self.source.random(), 1e-4)
 
@@ -318,19 +359,6 @@ def _between(source: random.Random, low: float, high: float) -> float:
     return low + (high - low) * source.random()
 
 
-def _window(source: random.Random) -> dict[str, object]:
-    """A random window as fields of `OperatorNode`."""
-    policy, kind = _pick(source, WINDOW_POLICIES), _pick(source, WINDOW_TYPES)
-    size = float(
-        _pick(source, _COUNT_SIZES) if policy == "count" else weighted_pick(source, _TIME_SIZES_S, _TIME_WEIGHTS)
-    )
-    slide = size
-    if kind == "sliding":
-        slide = size * _between(source, 0.3, 0.7)
-        slide = max(1.0, float(round(slide))) if policy == "count" else slide
-    return {"window_policy": policy, "window_type": kind, "window_size": size, "window_slide": slide}
-
-
 def _draw_place(
     source: random.Random, graph: QueryGraph, hosts: Sequence[HostNode], places: Sequence[int], i: int
 ) -> int:
@@ -345,8 +373,9 @@ def _draw_place(
 
 
 def _draw_linear(draft: QueryDraft) -> None:
-    last = draft.add_source(_pick(draft.source, _RATES_EPS["linear"]))
     has_aggregation = draft.source.random() < 0.5
+    draft.is_stateful = has_aggregation and draft.source.random() < 1.5 * _STATEFUL
+    last = draft.add_source(draft.draw_rate("linear"))
     filters = 1 if not has_aggregation or draft.source.random() < 0.36 else 2
     is_first = filters == 2 or not has_aggregation or draft.source.random() < 0.5
     if is_first:
@@ -361,6 +390,7 @@ def _draw_joins(draft: QueryDraft, ways: int) -> None:
     """Sources joined one after the other; filters at random places, never one right after another."""
     source, name = draft.source, "two-way" if ways == 2 else "three-way"
     has_aggregation = source.random() < 0.5
+    draft.is_stateful = source.random() < _STATEFUL
     slots = [f"source {k}" for k in range(ways)] + [f"join {k}" for k in range(1, ways)]
     slots += ["aggregation"] if has_aggregation else []
     filters: set[str] = set()
@@ -368,7 +398,7 @@ def _draw_joins(draft: QueryDraft, ways: int) -> None:
         filters.add(_pick(source, [slot for slot in slots if slot not in filters]))
     last = -1
     for k in range(ways):
-        branch = draft.add_source(_pick(source, _RATES_EPS[name]))
+        branch = draft.add_source(draft.draw_rate(name))
         if f"source {k}" in filters:
             branch = draft.add_filter(branch)
         if last >= 0:
@@ -383,7 +413,7 @@ def _draw_joins(draft: QueryDraft, ways: int) -> None:
 
 
 def _draw_chain(draft: QueryDraft, filters: int) -> None:
-    last = draft.add_source(_pick(draft.source, _RATES_EPS["linear"]))
+    last = draft.add_source(draft.draw_rate("linear"))
     for _ in range(filters):
         last = draft.add_filter(last)
 
@@ -391,8 +421,8 @@ def _draw_chain(draft: QueryDraft, filters: int) -> None:
 def _draw_advertisement(draft: QueryDraft) -> None:
     """Clicks and impressions: a filter, and a windowed join by the advertisement."""
     source = draft.source
-    clicks = draft.add_source(_pick(source, _RATES_EPS["two-way"]), (3, 2, 0))
-    impressions = draft.add_source(_pick(source, _RATES_EPS["two-way"]), (4, 3, 1))
+    clicks = draft.add_source(draft.draw_rate("two-way"), (3, 2, 0))
+    impressions = draft.add_source(draft.draw_rate("two-way"), (4, 3, 1))
     clicks = draft.add_filter(clicks, "!=", _between(source, 0.2, 0.9), "string")
     window = {"window_policy": "time", "window_type": "sliding", "window_size": 10.0, "window_slide": 5.0}
     draft.add_join(impressions, clicks, window, 10.0 ** _between(source, -1.5, 0.7))
@@ -401,7 +431,7 @@ def _draw_advertisement(draft: QueryDraft) -> None:
 def _draw_spikes(draft: QueryDraft) -> None:
     """Readings of sensors: those of one kind, their moving average, and what lies far above it."""
     source = draft.source
-    last = draft.add_source(_pick(source, _RATES_EPS["linear"]), (2, 1, 5))
+    last = draft.add_source(draft.draw_rate("linear"), (2, 1, 5))
     last = draft.add_filter(last, "!=", _between(source, 0.6, 1.0), "double")
     window = {"window_policy": "count", "window_type": "sliding", "window_size": 25.0, "window_slide": 5.0}
     last = draft.add_aggregation(last, window, "avg", _between(source, 2.0, 20.0))
@@ -410,7 +440,7 @@ def _draw_spikes(draft: QueryDraft) -> None:
 
 def _draw_smart_grid(draft: QueryDraft, groups: float) -> None:
     """Loads of plugs: mean over a sliding window, of all (`groups` 0) or by household."""
-    last = draft.add_source(_pick(draft.source, _RATES_EPS["linear"]), (5, 0, 2))
+    last = draft.add_source(draft.draw_rate("linear"), (5, 0, 2))
     window = {"window_policy": "time", "window_type": "sliding", "window_size": 12.0, "window_slide": 3.0}
     draft.add_aggregation(last, window, "avg", groups)
 

@@ -12,7 +12,7 @@ from typing import Any
 from engine.costream.costs import CYCLES
 from engine.costream.graph import CostTrace
 from engine.costream.traces import host_document, label_document, operator_document
-from engine.simulation.cohort import SIMULATOR_VERSION, CohortWorld, simulate_cohorts, trace_label
+from engine.simulation.cohort import SIMULATOR_VERSION, CohortWorld, memory_parameters, simulate_cohorts, trace_label
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
     TRAINING_SHAPES,
@@ -20,12 +20,14 @@ from engine.simulation.cohort_queries import (
     draw_hosts,
     draw_placement,
     draw_query,
+    generator_parameters,
     weighted_pick,
 )
 
 __all__ = ["SimulatedTrace", "TraceSettings", "draw_trace", "simulate_trace", "trace_document", "trace_seed"]
 
 _MASK = (1 << 64) - 1
+_IDLE = 0.3  # share of the hosts without an operator that a trace lists
 _SEED_BITS = 47  # a seed fits into any reader's whole numbers
 
 
@@ -45,6 +47,8 @@ class TraceSettings:
             "shapes": dict(self.shapes),
             "ranges": asdict(self.ranges),
             "world": asdict(self.world),
+            "generator": generator_parameters(),
+            "memory": memory_parameters(),
         }
         return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()
 
@@ -77,7 +81,9 @@ def draw_trace(seed: int, settings: TraceSettings | None = None) -> CostTrace:
     source = random.Random(seed)
     graph = draw_query(source, weighted_pick(source, tuple(settings.shapes), tuple(settings.shapes.values())))
     hosts = draw_hosts(source, settings.ranges)
-    return CostTrace(graph, tuple(hosts), draw_placement(source, graph, hosts), None)
+    placement = draw_placement(source, graph, hosts)
+    kept = [h for h in range(len(hosts)) if h in placement or source.random() < _IDLE]
+    return CostTrace(graph, tuple(hosts[h] for h in kept), tuple(kept.index(h) for h in placement), None)
 
 
 def simulate_trace(seed: int, settings: TraceSettings | None = None) -> SimulatedTrace:
