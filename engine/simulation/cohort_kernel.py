@@ -288,7 +288,7 @@ def run_cohorts(
             threads[h] = hosts[h, CORE] * (dt - pauses[h]) / slowness[h]
             spares[h] = levels[h] = up_levels[h] = math.inf
             up_spares[h] = hosts[h, BANDWIDTH] * dt
-        # what an operator asks for depends on what those before it on its host are given: more rounds where CPU is short
+        # what an operator asks for depends on what those before it on its host are given: again where CPU is short
         for attempt in range(3):
             is_scarce = False
             for i in range(n):
