@@ -1,576 +1,610 @@
 """Compiled loop of the cohort simulation: a query's run in short steps, tuples of a step moving together as a cohort.
 
-A cohort is a number of tuples with three mean times: when it is at hand, when its oldest input was ingested, and when
-that input was made at the broker. A step takes the operators in topological order, so that what is not held up crosses
-the whole chain within the step; times are continuous, so that latencies do not depend on the step.
+A step takes the operators in topological order, so that what is not held up crosses the whole chain within the step;
+times are continuous, so that latencies do not depend on the step.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-from engine.arrays import FloatArray, IntArray
-from engine.compiler import compiled, inner
+from engine.compiler import compiled_uncounted, spliced
+from engine.simulation.cohort_tables import CohortTables
 
 __all__ = ["run_cohorts"]
 
-SeedArray = npt.NDArray[np.uint64]
-
-# kinds of operators, and windows
 SOURCE, FILTER, JOIN, AGGREGATION, SINK = 0, 1, 2, 3, 4
 NO_WINDOW, BY_COUNT, BY_TIME = 0, 1, 2
-# columns of `operators`
-RATE, W_IN, W_OUT, W_SCAN, W_FIRE, SELECTIVITY, SIZE, SLIDE, STATE_0, STATE_1, HEAP, WIRE = range(12)
-# columns of `wiring`
-KIND, NEXT, SLOT, HOST, IS_REMOTE, POLICY = range(6)
-# columns of `hosts`
-CORE, QUOTA, COMFORT, LIMIT, BANDWIDTH, LATENCY, RESIDENT = range(7)
-# columns of `settings`
-(
-    STEP_S, BLOCK_S, PERIOD_S, QUEUE, SEND_QUEUE, LOCAL_HOP_S, REMOTE_HOP_S, FETCH_S, BURST, BURST_KEEP, SWAP,
-    PAUSE_S, MARK_BPS, MAX_STALL_S, TAIL,
-) = range(15)  # fmt: skip
-# entries of the totals
 DELIVERED, LP_S, LE_S, BACKLOG, CRASH_S, SECONDS = range(6)
-# columns of the counts
-TAKEN_0, TAKEN_1, EMITTED, QUEUED_0, QUEUED_1, SENDING, WAITING = range(7)
 
-_RING = 256  # cohorts a queue holds apart; fuller ones merge neighbours
-_AMOUNT, _READY, _INGESTED, _MADE = range(4)
+_RING = 256
 _DUST = 1e-9  # tuples; below it a rest is rounding
 _FLUID = 16.0  # tuples a step; above it counts are taken for their mean
-_BUSY = 0.9  # utilisation above which waiting is in the queues' cohorts, not in the formula
+_BUSY = 0.9  # utilisation above which waiting shows in the queues, not in the formula
+_SMOOTH = 0.3  # weight of the last step in running means
+_CARRY = 0.1  # of a period's quota: what was shared out but not used where CPU was short
+_COLLECT, _YOUNG, _OLD_FROM, _OLD_SLOPE = 0.3, 0.03, 0.4, 1.7  # of the free heap; share of live bytes that are marked
 
-_STEP, _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_SHIFT_30, _SHIFT_27, _SHIFT_31, _SHIFT_11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-_UNIT = 2.0**-53
+# splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)
+_GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+Rows = NDArray[Any]
+SeedArray = NDArray[np.uint64]
 
 
-@inner
+@compiled_uncounted
 def _uniform(random: SeedArray, lane: int) -> float:
-    """A number in (0, 1) of the lane's stream (splitmix64)."""
-    random[lane] += _STEP
+    """A number in (0, 1) of the lane's stream."""
+    random[lane] += _GOLDEN
     z = random[lane]
-    z = (z ^ (z >> _SHIFT_30)) * _MIX_1
-    z = (z ^ (z >> _SHIFT_27)) * _MIX_2
-    z ^= z >> _SHIFT_31
-    return (np.float64(z >> _SHIFT_11) + 0.5) * _UNIT
+    z = (z ^ (z >> _S30)) * _FIRST
+    z = (z ^ (z >> _S27)) * _SECOND
+    z ^= z >> _S31
+    return (np.float64(z >> _S11) + 0.5) * 2.0**-53
 
 
-@inner
-def _gaussian(random: SeedArray, lane: int) -> float:
+@compiled_uncounted
+def _normal(random: SeedArray, lane: int) -> float:
     radius = math.sqrt(-2.0 * math.log(_uniform(random, lane)))
     return radius * math.cos(2.0 * math.pi * _uniform(random, lane))
 
 
-@inner
+@spliced
 def _poisson(random: SeedArray, lane: int, mean: float) -> float:
+    count = 0.0
     if mean > _FLUID:
-        return max(0.0, math.floor(mean + math.sqrt(mean) * _gaussian(random, lane) + 0.5))
-    bound, product, count = math.exp(-mean), _uniform(random, lane), 0.0
-    while product > bound:
-        count += 1.0
-        product *= _uniform(random, lane)
+        count = max(0.0, math.floor(mean + math.sqrt(mean) * _normal(random, lane) + 0.5))
+    else:
+        bound, product = math.exp(-mean), _uniform(random, lane)
+        while product > bound:
+            count += 1.0
+            product *= _uniform(random, lane)
     return count
 
 
-@inner
-def _thin(random: SeedArray, hazards: FloatArray, i: int, mean: float) -> float:
+@compiled_uncounted
+def _thin(tables: CohortTables, i: int, mean: float) -> float:
     """Whole tuples of an expected number: where few are expected, a Poisson process says which step gets one."""
     if mean > _FLUID:
         return mean
-    hazards[i, 0] += mean
+    row = tables.operators[i]
+    row["hazard"] += mean
     count = 0.0
-    while hazards[i, 0] >= hazards[i, 1]:
+    while row["hazard"] >= row["threshold"]:
         count += 1.0
-        hazards[i, 1] -= math.log(_uniform(random, i + 1))
+        row["threshold"] -= math.log(_uniform(tables.random, i + 1))
     return count
 
 
-@inner
-def _push(
-    ring: FloatArray, heads: IntArray, amounts: FloatArray, q: int, bound: float, n: float, row: FloatArray
-) -> None:
+@compiled_uncounted
+def _push(tables: CohortTables, q: int, n: float, ready: float, ingested: float, made: float) -> None:
     """Append a cohort; a queue with many merges it into its last one."""
-    head, size = heads[q, 0], heads[q, 1]
-    amounts[q] += n
+    queue, ring = tables.queues[q], tables.ring
+    queue["amount"] += n
+    size = queue["size"]
     if size > 0:
-        last = ring[q, (head + size - 1) % _RING]
-        if size >= _RING - 1 or (size > _RING // 2 and last[_AMOUNT] < 2.0 * bound / _RING):
-            share = n / (last[_AMOUNT] + n)
-            last[_AMOUNT] += n
-            for column in range(_READY, _MADE + 1):
-                last[column] += share * (row[column] - last[column])
+        last = ring[q, (queue["head"] + size - 1) % _RING]
+        is_small = last["amount"] < 2.0 * tables.constants.queue_tuples / _RING
+        if size >= _RING - 1 or (size > _RING // 2 and is_small):
+            share = n / (last["amount"] + n)
+            last["amount"] += n
+            last["ready"] += share * (ready - last["ready"])
+            last["ingested"] += share * (ingested - last["ingested"])
+            last["made"] += share * (made - last["made"])
             return
-    place = ring[q, (head + size) % _RING]
-    place[_AMOUNT] = n
-    for column in range(_READY, _MADE + 1):
-        place[column] = row[column]
-    heads[q, 1] = size + 1
+    place = ring[q, (queue["head"] + size) % _RING]
+    place["amount"] = n
+    place["ready"] = ready
+    place["ingested"] = ingested
+    place["made"] = made
+    queue["size"] = size + 1
 
 
-@inner
-def _ready_amount(ring: FloatArray, heads: IntArray, amounts: FloatArray, q: int, end: float) -> float:
+@compiled_uncounted
+def _pop(tables: CohortTables, q: int, m: float) -> None:
+    """Take `m` tuples, at most all, from the first cohort."""
+    queue = tables.queues[q]
+    cohort = tables.ring[q, queue["head"]]
+    queue["amount"] -= m
+    cohort["amount"] -= m
+    if cohort["amount"] <= _DUST:
+        queue["amount"] -= cohort["amount"]
+        queue["head"] = (queue["head"] + 1) % _RING
+        queue["size"] -= 1
+
+
+@compiled_uncounted
+def _ready_amount(tables: CohortTables, q: int, end: float) -> float:
     """Tuples of a queue that are at hand before `end`; the others are on their way."""
-    amount, head, j = amounts[q], heads[q, 0], heads[q, 1] - 1
+    queue = tables.queues[q]
+    amount, head, j = queue["amount"], queue["head"], queue["size"] - 1
     while j >= 0:
-        cohort = ring[q, (head + j) % _RING]
-        if cohort[_READY] < end:
+        cohort = tables.ring[q, (head + j) % _RING]
+        if cohort["ready"] < end:
             break
-        amount -= cohort[_AMOUNT]
+        amount -= cohort["amount"]
         j -= 1
     return max(amount, 0.0) if j >= 0 else 0.0
 
 
-@inner
-def _fair_level(demands: FloatArray, places: IntArray, column: int, place: int, total: float) -> float:
-    """Water level of max-min sharing: each gets its demand up to the level, and all of it is given."""
+@compiled_uncounted
+def _fair_level(operators: Rows, host: int, total: float, is_uplink: bool) -> float:
+    """Water level of max-min sharing: each gets its demand up to the level, and all of `total` is given."""
     left, n, level = total, 0, 0.0
-    for i in range(len(demands)):
-        if places[i, column] == place and demands[i] > 0.0:
-            n += 1
+    for row in operators:
+        n += row["host"] == host and (row["sending"] if is_uplink else row["demand"]) > 0.0
     while n > 0:
-        raised = left / n
-        rest, waiting = total, 0
-        for i in range(len(demands)):
-            if places[i, column] == place and demands[i] > 0.0:
-                if demands[i] <= raised:
-                    rest -= demands[i]
+        raised, rest, waiting = left / n, total, 0
+        for row in operators:
+            demand = row["sending"] if is_uplink else row["demand"]
+            if row["host"] == host and demand > 0.0:
+                if demand <= raised:
+                    rest -= demand
                 else:
                     waiting += 1
-        if waiting == n or waiting == 0:
+        if waiting in (0, n):
             return raised
         left, n, level = rest, waiting, raised
     return level
 
 
-@inner
-def _time_of(counts: FloatArray, pointers: IntArray, row: int, target: float, step: int, step_s: float) -> float:
-    """When the row's count of arrivals reached `target`; targets of one row never fall."""
-    p = pointers[row]
-    while p < step and counts[row, p + 1] < target:
-        p += 1
-    pointers[row] = p
-    width = counts[row, p + 1] - counts[row, p]
-    share = (target - counts[row, p]) / width if width > 0.0 else 1.0
-    return (p + min(max(share, 0.0), 1.0)) * step_s
-
-
-@inner
-def _count_at(counts: FloatArray, row: int, time: float, step: int, step_s: float) -> float:
-    """Arrivals of the row until `time`."""
+@compiled_uncounted
+def _count_at(tables: CohortTables, q: int, time: float, step: int) -> float:
+    """Tuples that came in until `time`."""
     if time <= 0.0:
         return 0.0
-    x = time / step_s
+    x = time / tables.constants.step_s
     p = min(int(x), step)
-    return counts[row, p] + min(x - p, 1.0) * (counts[row, p + 1] - counts[row, p])
+    before = tables.history[q, p]
+    return before + min(x - p, 1.0) * (tables.history[q, p + 1] - before)
 
 
-@compiled
-def run_cohorts(
-    operators: FloatArray,
-    wiring: IntArray,
-    hosts: FloatArray,
-    settings: FloatArray,
-    steps: int,
-    random: SeedArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Run a query for `steps` steps.
+@spliced
+def _time_of(tables: CohortTables, q: int, target: float, step: int) -> float:
+    """When the number of tuples that came in reached `target`; targets of one queue never fall."""
+    p = tables.queues[q]["cursor"]
+    while p < step and tables.history[q, p + 1] < target:
+        p += 1
+    tables.queues[q]["cursor"] = p
+    width = tables.history[q, p + 1] - tables.history[q, p]
+    share = (target - tables.history[q, p]) / width if width > 0.0 else 1.0
+    return (p + min(max(share, 0.0), 1.0)) * tables.constants.step_s
 
-    Parameters
-    ----------
-    operators, wiring
-        Float and int tables [n, columns above] of operators in topological order.
-    hosts
-        Float table [h, columns above].
-    settings
-        Constants of the world, in the order above.
-    steps
-        Number of steps.
-    random
-        uint64[1 + n]: states of streams of random numbers, of slow bursts and of each operator: a run on another
-        placement meets the same tuples.
 
-    Returns
-    -------
-    tuple
-        Totals: tuples delivered, sums of their latencies (s), mean backlog at the brokers in the last `TAIL` of the
-        run, time of a crash (-1: none), seconds run. And tuples per operator [n, columns above], which add up.
-    """
-    n, n_hosts = len(operators), len(hosts)
-    dt = settings[STEP_S]
-    block_steps, period_steps = round(settings[BLOCK_S] / dt), round(settings[PERIOD_S] / dt)
-    bound, send_bound = settings[QUEUE], settings[SEND_QUEUE]
-    totals, counts = np.zeros(6), np.zeros((n, 7))
-    # queues: 2 i + slot before operator i, 2 n + i behind it on its way to another host
-    ring, heads = np.empty((3 * n, _RING, 4)), np.zeros((3 * n, 2), np.int64)
-    amounts, drained, row = np.zeros(3 * n), np.zeros(3 * n), np.empty(4)
-    brokers, pollers, arrivals = np.zeros((n, 2)), np.zeros(n, np.int64), np.empty((n, steps))
-    factors, waves, hazards = np.ones(n), np.zeros(n), np.zeros((n, 2))
-    # windows: arrivals counted at the end of each step, and mean lags of those that came in a step, per input
-    history = np.zeros((2 * n, 1))
-    lags = np.zeros((2, 2 * n, 1))
-    windowed = False
-    for i in range(n):
-        hazards[i, 1] = -math.log(_uniform(random, i + 1))
-        waves[i] = _gaussian(random, 0)
-        windowed |= wiring[i, POLICY] != NO_WINDOW
-    if windowed:
-        history = np.empty((2 * n, steps + 1))
-        lags = np.empty((2, 2 * n, steps + 1))
-        history[:, 0] = 0.0
-        lags[:, :, 0] = 0.0
-    pointers, fired = np.zeros(2 * n, np.int64), np.zeros(n)
-    # outputs of a window that is being evaluated: cycles left, tuples left, and their times
-    work, outputs, pending = np.zeros(n), np.zeros(n), np.zeros((n, 3))
-    demands, asked, inflows = np.zeros(n), np.zeros(n), np.zeros(n)
-    habits = np.zeros((n, 3))  # running means per step: cycles, cycles of windows, tuples passed on
-    sends, send_habits = np.zeros(n), np.zeros(n)
-    budgets, stalls, pauses, slowness = np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts), np.ones(n_hosts)
-    allocated, levels, spares, threads = np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts)
-    up_levels, up_spares, live = np.zeros(n_hosts), np.zeros(n_hosts), np.zeros(n_hosts)
-    tail_from, tail_n = steps - max(1, int(settings[TAIL] * steps)), 0
-    totals[CRASH_S] = -1.0
-    levels[:] = math.inf
+@spliced
+def _arrive(tables: CohortTables, k: int) -> None:
+    """Tuples of this step, at the brokers."""
+    constants = tables.constants
+    for i, row in enumerate(tables.operators):
+        if row["kind"] == SOURCE:
+            if k % constants.block_steps == 0:
+                keep = constants.burst_keep
+                row["wave"] = keep * row["wave"] + math.sqrt(1.0 - keep * keep) * _normal(tables.random, 0)
+                row["burst"] = math.exp(constants.burst * (row["wave"] - 0.5 * constants.burst))
+            arrived = _poisson(tables.random, i + 1, row["rate"] * row["burst"] * constants.step_s)
+            tables.arrivals[i, k] = arrived
+            row["backlog"] += arrived
 
-    for k in range(steps):
-        start, end = k * dt, (k + 1) * dt
-        for i in range(n):
-            if wiring[i, KIND] == SOURCE:
-                if k % block_steps == 0:
-                    keep = settings[BURST_KEEP]
-                    waves[i] = keep * waves[i] + math.sqrt(1.0 - keep * keep) * _gaussian(random, 0)
-                    factors[i] = math.exp(settings[BURST] * (waves[i] - 0.5 * settings[BURST]))
-                arrivals[i, k] = _poisson(random, i + 1, operators[i, RATE] * factors[i] * dt)
-                brokers[i, 0] += arrivals[i, k]
 
-        # memory: live bytes, collections, swap, crash
-        if k % block_steps == 0:
-            for h in range(n_hosts):
-                live[h] = hosts[h, RESIDENT]
-            for i in range(n):
-                h = wiring[i, HOST]
-                tuples = amounts[2 * i] * operators[i, STATE_0] + amounts[2 * i + 1] * operators[i, STATE_1]
-                tuples += (amounts[2 * n + i] + outputs[i]) * operators[i, HEAP]
-                for slot in range(2 if wiring[i, KIND] == JOIN else 1):
-                    if wiring[i, POLICY] == BY_COUNT:
-                        tuples += min(history[2 * i + slot, k], operators[i, SIZE]) * operators[i, STATE_0 + slot]
-                    elif wiring[i, POLICY] == BY_TIME:
-                        opened = _count_at(history, 2 * i + slot, start - operators[i, SIZE], k - 1, dt)
-                        tuples += (history[2 * i + slot, k] - opened) * operators[i, STATE_0 + slot]
-                live[h] += tuples
-            for h in range(n_hosts):
-                comfort, limit = hosts[h, COMFORT], hosts[h, LIMIT]
-                over = max(0.0, live[h] - comfort) / comfort
-                slowness[h] = 1.0 + settings[SWAP] * over
-                free = max(limit - live[h], 0.02 * limit)
-                if allocated[h] > 0.3 * free:
-                    share = min(1.0, 0.03 + max(0.0, live[h] / limit - 0.4) * 1.7)
-                    pause = settings[PAUSE_S] + share * live[h] / settings[MARK_BPS]
-                    stalls[h] += pause * allocated[h] / (0.3 * free)
-                    allocated[h] = 0.0
-                if live[h] > limit or stalls[h] > settings[MAX_STALL_S]:
-                    totals[CRASH_S] = start
-            if totals[CRASH_S] >= 0.0:
+@spliced
+def _kept_bytes(tables: CohortTables, i: int, k: int) -> float:
+    """Bytes that operator `i` keeps: queues, what waits to be sent, and windows."""
+    row = tables.operators[i]
+    start, n = k * tables.constants.step_s, len(tables.operators)
+    total = (tables.queues[2 * n + i]["amount"] + row["outputs"]) * row["heap"]
+    for slot in range(2 if row["kind"] == JOIN else 1):
+        q, bytes_each = 2 * i + slot, row["kept_0"] if slot == 0 else row["kept_1"]
+        tuples = tables.queues[q]["amount"]
+        if row["policy"] == BY_COUNT:
+            tuples += min(tables.history[q, k], row["window"])
+        elif row["policy"] == BY_TIME:
+            tuples += tables.history[q, k] - _count_at(tables, q, start - row["window"], k - 1)
+        total += tuples * bytes_each
+    return total
+
+
+@spliced
+def _account_memory(tables: CohortTables, k: int) -> bool:
+    """Collections and their pauses, swapping; whether a host ran out of memory."""
+    constants, has_crashed = tables.constants, False
+    for host in tables.hosts:
+        host["live"] = host["resident"]
+    for i, row in enumerate(tables.operators):
+        tables.hosts[row["host"]]["live"] += _kept_bytes(tables, i, k)
+    for host in tables.hosts:
+        live, limit = host["live"], host["limit"]
+        host["slowness"] = 1.0 + constants.swap_slowness * max(0.0, live - host["comfort"]) / host["comfort"]
+        young = _COLLECT * max(limit - live, 0.02 * limit)
+        if host["allocated"] > young:
+            marked = min(1.0, _YOUNG + _OLD_SLOPE * max(0.0, live / limit - _OLD_FROM))
+            host["stall"] += (constants.pause_s + marked * live / constants.mark_bps) * host["allocated"] / young
+            host["allocated"] = 0.0
+        has_crashed |= live > limit or host["stall"] > constants.max_stall_s
+    return has_crashed
+
+
+@spliced
+def _refill(tables: CohortTables, k: int) -> None:
+    """Quotas at the beginning of a period, and what pauses leave of the step."""
+    constants = tables.constants
+    for host in tables.hosts:
+        if k % constants.period_steps == 0:
+            quota = host["quota"] * constants.period_s
+            carried = min(host["budget"], _CARRY * quota) if host["level"] < math.inf else 0.0
+            host["budget"] = quota + carried
+        host["pause"] = min(host["stall"], constants.step_s)
+        host["stall"] -= host["pause"]
+        host["thread"] = host["core"] * (constants.step_s - host["pause"]) / host["slowness"]
+        host["level"] = host["up_level"] = math.inf
+        host["up_spare"] = host["bandwidth"] * constants.step_s
+
+
+@spliced
+def _ask(tables: CohortTables, end: float) -> None:
+    """Cycles for what lies before each operator; what comes in during the step is added by the rounds of sharing."""
+    for i, row in enumerate(tables.operators):
+        asked = row["work"] + row["outputs"] * row["make"]
+        if row["kind"] == SOURCE:
+            asked += row["backlog"] * row["take"]
+        else:
+            ready = _ready_amount(tables, 2 * i, end)
+            if row["kind"] == JOIN:
+                ready += _ready_amount(tables, 2 * i + 1, end)
+            asked += ready * _tuple_cycles(row) + row["window_mean"]
+        row["asked"] = asked
+
+
+@spliced
+def _tuple_cycles(row: Any) -> float:
+    return row["take"] + (row["selectivity"] * row["make"] if row["kind"] == FILTER else 0.0)
+
+
+@spliced
+def _share_cpu(tables: CohortTables) -> None:
+    """Max-min shares of each host; what an operator asks for depends on what those before it on its host are given."""
+    for _ in range(3):
+        is_short = False
+        for host in tables.hosts:
+            host["spare"] = host["budget"] / host["slowness"] if host["thread"] > 0.0 else 0.0
+        for row in tables.operators:
+            row["inflow"] = 0.0
+        for row in tables.operators:
+            host, cycles = tables.hosts[row["host"]], _tuple_cycles(row)
+            row["demand"] = min(row["asked"] + row["inflow"] * cycles, host["thread"])
+            host["spare"] -= row["demand"]
+            if row["reader"] >= 0 and row["is_remote"] == 0:
+                passed = row["passed_mean"]
+                if row["policy"] == NO_WINDOW:
+                    passed = min(row["demand"], host["level"]) / cycles
+                    if row["kind"] == FILTER:
+                        passed *= row["selectivity"]
+                tables.operators[row["reader"]]["inflow"] += passed
+        for h, host in enumerate(tables.hosts):
+            if host["spare"] < 0.0 or host["level"] < math.inf:
+                is_short = True
+                total = host["budget"] / host["slowness"] if host["thread"] > 0.0 else 0.0
+                host["level"] = _fair_level(tables.operators, h, total, False)
+                host["spare"] = 0.0
+        if not is_short:
+            break
+
+
+@spliced
+def _share_uplinks(tables: CohortTables) -> None:
+    n = len(tables.operators)
+    for i, row in enumerate(tables.operators):
+        if row["is_remote"] == 1:
+            row["sending"] = tables.queues[2 * n + i]["amount"] * row["wire"] + row["sent_mean"]
+            tables.hosts[row["host"]]["up_spare"] -= row["sending"]
+    for h, host in enumerate(tables.hosts):
+        if host["up_spare"] < 0.0:
+            total = host["bandwidth"] * tables.constants.step_s
+            host["up_level"] = _fair_level(tables.operators, h, total, True)
+            host["up_spare"] = 0.0
+
+
+@spliced
+def _begin(tables: CohortTables, i: int, target: int, start: float) -> None:
+    """Cycles and room that operator `i` may use in this step."""
+    constants, row = tables.constants, tables.operators[i]
+    host = tables.hosts[row["host"]]
+    step_s = max(constants.step_s - host["pause"], _DUST)
+    is_short = host["level"] < math.inf
+    share = min(min(row["demand"], host["level"]) + host["spare"], host["thread"])
+    busy = max(row["used_mean"], row["demand"] if is_short else 0.0) / max(host["thread"], 1.0)
+    busy = min(_BUSY, busy)
+    row["share"] = share
+    row["begin"] = start + host["pause"]
+    row["speed"] = max(share / step_s if is_short else host["core"] / host["slowness"], 1.0)
+    # seconds per cycle of one tuple: it runs on a whole core when it runs; what it waits for is in the queue
+    row["stretch"] = (1.0 + 0.5 * busy / (1.0 - busy)) * host["slowness"] / host["core"]
+    row["space"] = math.inf
+    if target >= 0:
+        bound = constants.send_tuples if row["is_remote"] == 1 else constants.queue_tuples
+        queue = tables.queues[target]
+        row["space"] = max(0.0, bound + queue["drained"] - queue["amount"])
+    row["used"] = row["out"] = row["taken"] = row["firings"] = 0.0
+    row["sum_ready"] = row["sum_ingested"] = row["sum_made"] = row["sum_moment"] = 0.0
+
+
+@spliced
+def _poll(tables: CohortTables, i: int, k: int) -> None:
+    """A source takes tuples from its broker, oldest first."""
+    constants, row = tables.constants, tables.operators[i]
+    take = row["take"]
+    left = min(row["backlog"], (row["share"] - row["used"]) / take, row["space"])
+    while left > _DUST:
+        p = row["poller"]
+        rest = tables.arrivals[i, p] - row["polled"]
+        m = min(rest, left)
+        if m > 0.0:
+            made = (p + 0.5) * constants.step_s
+            moment = max(made + constants.fetch_s, row["begin"] + (row["used"] + 0.5 * m * take) / row["speed"])
+            row["used"] += m * take
+            row["out"] += m
+            row["sum_ready"] += m * (moment + take * row["stretch"])
+            row["sum_ingested"] += m * moment
+            row["sum_made"] += m * made
+            row["backlog"] -= m
+            row["polled"] += m
+            left -= m
+        if rest - m <= _DUST:
+            if p == k:
                 break
+            row["poller"] = p + 1
+            row["polled"] = 0.0
+    row["taken"] = row["out"]
+    row["taken_0"] += row["out"]
 
-        # shares of CPU and uplinks
-        for h in range(n_hosts):
-            if k % period_steps == 0:
-                # what was shared out but not used in a scarce step is not lost
-                carried = min(budgets[h], 0.1 * hosts[h, QUOTA] * settings[PERIOD_S]) if levels[h] < math.inf else 0.0
-                budgets[h] = hosts[h, QUOTA] * settings[PERIOD_S] + carried
-            pauses[h] = min(stalls[h], dt)
-            stalls[h] -= pauses[h]
-            threads[h] = hosts[h, CORE] * (dt - pauses[h]) / slowness[h]
-            spares[h] = levels[h] = up_levels[h] = math.inf
-            up_spares[h] = hosts[h, BANDWIDTH] * dt
-        # what an operator asks for depends on what those before it on its host are given: again where CPU is short
-        for attempt in range(3):
-            is_scarce = False
-            for i in range(n):
-                inflows[i] = 0.0
-            for h in range(n_hosts):
-                spares[h] = budgets[h] / slowness[h] if threads[h] > 0.0 else 0.0
-            for i in range(n):
-                h, kind, cost = wiring[i, HOST], wiring[i, KIND], operators[i, W_IN]
-                if kind == FILTER:
-                    cost += operators[i, SELECTIVITY] * operators[i, W_OUT]
-                if attempt == 0:
-                    asked[i] = work[i] + outputs[i] * operators[i, W_OUT]
-                    if kind == SOURCE:
-                        asked[i] += brokers[i, 0] * cost
-                    elif wiring[i, POLICY] == NO_WINDOW:
-                        asked[i] += _ready_amount(ring, heads, amounts, 2 * i, end) * cost
-                    else:
-                        ready = _ready_amount(ring, heads, amounts, 2 * i, end)
-                        if kind == JOIN:
-                            ready += _ready_amount(ring, heads, amounts, 2 * i + 1, end)
-                        asked[i] += ready * cost + habits[i, 1]
-                demands[i] = min(asked[i] + inflows[i] * cost, threads[h])
-                spares[h] -= demands[i]
-                if wiring[i, NEXT] >= 0 and not wiring[i, IS_REMOTE]:
-                    passed = habits[i, 2]
-                    if wiring[i, POLICY] == NO_WINDOW:
-                        passed = min(demands[i], levels[h]) / cost
-                        if kind == FILTER:
-                            passed *= operators[i, SELECTIVITY]
-                    inflows[wiring[i, NEXT]] += passed
-            for h in range(n_hosts):
-                if spares[h] < 0.0 or levels[h] < math.inf:
-                    is_scarce = True
-                    total = budgets[h] / slowness[h] if threads[h] > 0.0 else 0.0
-                    levels[h] = _fair_level(demands, wiring, HOST, h, total)
-                    spares[h] = 0.0
-            if not is_scarce:
-                break
-        for i in range(n):
-            if wiring[i, IS_REMOTE]:
-                sends[i] = amounts[2 * n + i] * operators[i, WIRE] + send_habits[i]
-                up_spares[wiring[i, HOST]] -= sends[i]
-        for h in range(n_hosts):
-            if up_spares[h] < 0.0:
-                up_levels[h] = _fair_level(sends, wiring, HOST, h, hosts[h, BANDWIDTH] * dt)
-                up_spares[h] = 0.0
 
-        for i in range(n):
-            kind, h, policy, q = wiring[i, KIND], wiring[i, HOST], wiring[i, POLICY], 2 * i
-            w_in, w_out, selectivity = operators[i, W_IN], operators[i, W_OUT], operators[i, SELECTIVITY]
-            granted = min(demands[i], levels[h])
-            share = min(granted + spares[h], threads[h])
-            is_contended = levels[h] < math.inf
-            begin = start + pauses[h]
-            speed = share / max(dt - pauses[h], _DUST) if is_contended else hosts[h, CORE] / slowness[h]
-            speed = max(speed, 1.0)
-            busy = min(_BUSY, max(habits[i, 0], demands[i] if is_contended else 0.0) / max(threads[h], 1.0))
-            # seconds per cycle of one tuple: it runs on a whole core when it runs; what it waits for is in the queue
-            stretch = (1.0 + 0.5 * busy / (1.0 - busy)) * slowness[h] / hosts[h, CORE]
-            used = 0.0
-            space, target = math.inf, -1
-            if kind != SINK:
-                target = 2 * n + i if wiring[i, IS_REMOTE] else 2 * wiring[i, NEXT] + wiring[i, SLOT]
-                space = max(0.0, (send_bound if wiring[i, IS_REMOTE] else bound) + drained[target] - amounts[target])
-            out = sum_ready = sum_ingested = sum_made = taken = firings = 0.0
+@spliced
+def _take(tables: CohortTables, i: int, k: int, is_free: bool) -> None:
+    """An operator takes what its queues have at hand: both sides of a join in proportion."""
+    row, end = tables.operators[i], (k + 1) * tables.constants.step_s
+    cycles, sides = _tuple_cycles(row), 2 if row["kind"] == JOIN else 1
+    ready_0 = _ready_amount(tables, 2 * i, end) if is_free else 0.0
+    ready_1 = _ready_amount(tables, 2 * i + 1, end) if is_free and sides == 2 else 0.0
+    room = (row["share"] - row["used"]) / cycles
+    if row["kind"] == FILTER:
+        room = min(room, row["space"] / row["selectivity"])
+    part = min(1.0, max(room, 0.0) / max(ready_0 + ready_1, _DUST))
+    for slot in range(sides):
+        q = 2 * i + slot
+        queue = tables.queues[q]
+        left = part * (ready_0 if slot == 0 else ready_1)
+        queue["drained"] = left
+        taken, lag_ingested, lag_made = 0.0, 0.0, 0.0
+        while left > _DUST and queue["size"] > 0:
+            cohort = tables.ring[q, queue["head"]]
+            m = min(cohort["amount"], left)
+            moment = max(cohort["ready"], row["begin"] + (row["used"] + 0.5 * m * cycles) / row["speed"])
+            moment += cycles * row["stretch"]
+            row["used"] += m * cycles
+            row["sum_moment"] += m * moment
+            lag_ingested += m * (moment - cohort["ingested"])
+            lag_made += m * (moment - cohort["made"])
+            taken += m
+            left -= m
+            _pop(tables, q, m)
+        row["taken"] += taken
+        if slot == 0:
+            row["taken_0"] += taken
+        else:
+            row["taken_1"] += taken
+        if row["policy"] == NO_WINDOW:
+            row["out"] = taken
+            row["sum_ready"] = row["sum_moment"]
+            row["sum_ingested"] = row["sum_moment"] - lag_ingested
+            row["sum_made"] = row["sum_moment"] - lag_made
+        else:
+            tables.history[q, k + 1] = tables.history[q, k] + taken
+            lags, before = tables.lags, max(k - 1, 0)
+            lags[q, k, 0] = lag_ingested / taken if taken > 0.0 else lags[q, before, 0]
+            lags[q, k, 1] = lag_made / taken if taken > 0.0 else lags[q, before, 1]
 
-            for phase in range(2):  # what an earlier step left of a window; then, after the inputs, this step's firing
-                if work[i] > 0.0 or outputs[i] > 0.0:
-                    paid = min(work[i], share - used)
-                    work[i] -= paid
-                    used += paid
-                    if work[i] <= 0.0:
-                        m = min(outputs[i], (share - used) / w_out, space)
-                        if m > 0.0:
-                            used += m * w_out
-                            if phase == 0:
-                                moment = max(pending[i, 0], begin + (used - 0.5 * m * w_out) / speed)
-                            else:  # evaluations lie between the inputs, not behind them
-                                moment = max(
-                                    pending[i, 0] + 0.5 * m / firings * w_out * stretch, begin + 0.5 * used / speed
-                                )
-                            space -= m
-                            out += m
-                            sum_ready += m * moment
-                            sum_ingested += m * pending[i, 1]
-                            sum_made += m * pending[i, 2]
-                            outputs[i] = outputs[i] - m if outputs[i] - m > _DUST else 0.0
-                if phase == 1:
-                    break
-                is_free = work[i] <= 0.0 and outputs[i] <= 0.0
 
-                if kind == SOURCE:
-                    left = min(brokers[i, 0], (share - used) / w_in, space)
-                    while left > _DUST:
-                        p = pollers[i]
-                        m = min(arrivals[i, p] - brokers[i, 1], left)
-                        if m > 0.0:
-                            made = (p + 0.5) * dt
-                            moment = max(made + settings[FETCH_S], begin + (used + 0.5 * m * w_in) / speed)
-                            used += m * w_in
-                            out += m
-                            sum_ready += m * (moment + w_in * stretch)
-                            sum_ingested += m * moment
-                            sum_made += m * made
-                            left -= m
-                            brokers[i, 0] -= m
-                            brokers[i, 1] += m
-                        if arrivals[i, p] - brokers[i, 1] <= _DUST:
-                            if p == k:
-                                break
-                            pollers[i] = p + 1
-                            brokers[i, 1] = 0.0
-                    taken = out
-                    counts[i, TAKEN_0] += out
-                    break  # a source has no window
-
-                # inputs: both sides of a join in proportion to what waits there
-                cost = w_in + selectivity * w_out if kind == FILTER else w_in
-                ready_0 = _ready_amount(ring, heads, amounts, q, end) if is_free else 0.0
-                ready_1 = _ready_amount(ring, heads, amounts, q + 1, end) if is_free and kind == JOIN else 0.0
-                room = (share - used) / cost
-                if kind == FILTER:
-                    room = min(room, space / selectivity)
-                part = min(1.0, max(room, 0.0) / max(ready_0 + ready_1, _DUST))
-                moment_sum = 0.0
-                for slot in range(2 if kind == JOIN else 1):
-                    left = part * (ready_0 if slot == 0 else ready_1)
-                    side, lag_ingested, lag_made = 0.0, 0.0, 0.0
-                    drained[q + slot] = left
-                    while left > _DUST and heads[q + slot, 1] > 0:
-                        cohort = ring[q + slot, heads[q + slot, 0]]
-                        m = min(cohort[_AMOUNT], left)
-                        moment = max(cohort[_READY], begin + (used + 0.5 * m * cost) / speed)
-                        used += m * cost
-                        if policy == NO_WINDOW:
-                            moment += cost * stretch
-                            sum_ready += m * moment
-                            sum_ingested += m * cohort[_INGESTED]
-                            sum_made += m * cohort[_MADE]
-                        else:
-                            moment += cost * stretch
-                            moment_sum += m * moment
-                            lag_ingested += m * (moment - cohort[_INGESTED])
-                            lag_made += m * (moment - cohort[_MADE])
-                        side += m
-                        left -= m
-                        amounts[q + slot] -= m
-                        cohort[_AMOUNT] -= m
-                        if cohort[_AMOUNT] <= _DUST:
-                            amounts[q + slot] -= cohort[_AMOUNT]
-                            heads[q + slot, 0] = (heads[q + slot, 0] + 1) % _RING
-                            heads[q + slot, 1] -= 1
-                    taken += side
-                    counts[i, TAKEN_0 + slot] += side
-                    if policy != NO_WINDOW:
-                        history[q + slot, k + 1] = history[q + slot, k] + side
-                        before = max(k - 1, 0)
-                        lags[0, q + slot, k] = lag_ingested / side if side > 0.0 else lags[0, q + slot, before]
-                        lags[1, q + slot, k] = lag_made / side if side > 0.0 else lags[1, q + slot, before]
-                if policy == NO_WINDOW:
-                    out = taken
-                    break
-
-                # a window that is due is evaluated when nothing of an earlier one is left
-                if not is_free:
-                    break
-                n_sides = 2 if kind == JOIN else 1
-                size, slide, fire_s = operators[i, SIZE], operators[i, SLIDE], 0.0
-                clock = end
-                if policy == BY_TIME:
-                    firings = math.floor(end / slide + 1e-9) - fired[i]
-                    if firings > 0.0:
-                        if slide >= dt:  # one after the other; windows shorter than a step are taken together
-                            firings = 1.0
-                        fired[i] += firings
-                        clock = fire_s = fired[i] * slide
-                else:
-                    total = history[q, k + 1] + (history[q + 1, k + 1] if kind == JOIN else 0.0)
-                    every = slide * n_sides
-                    firings = math.floor(total / every + 1e-9) - fired[i]
-                    if firings > 0.0:
-                        middle = total - (fired[i] + 0.5 * (firings + 1.0)) * every  # tuples since the mean firing
-                        behind = min(1.0, middle / taken) if taken > 0.0 else 0.0
-                        clock = end - behind * dt
-                        fire_s = (moment_sum / taken if taken > 0.0 else end) + (0.5 - behind) * dt * (
-                            1.0 - 1.0 / max(taken, 1.0)
-                        )
-                        fired[i] += firings
-                if firings <= 0.0:
-                    break
-                contents, product, oldest_ingested, oldest_made = 0.0, 1.0, math.inf, math.inf
-                for slot in range(n_sides):
-                    arrived = _count_at(history, q + slot, clock, k, dt)
-                    if policy == BY_TIME:
-                        content = arrived - _count_at(history, q + slot, clock - size, k, dt)
-                        age = min(size, clock) * content / (content + 1.0)
-                    else:
-                        content = min(arrived, size)
-                        age = clock - _time_of(history, pointers, q + slot, max(arrived - content + 1.0, 0.5), k, dt)
-                    if content < 0.5:
-                        content = 0.0
-                    age = max(age, 0.0)
-                    p = min(max(int((clock - age) / dt), 0), k)
-                    oldest_ingested = min(oldest_ingested, fire_s - age - lags[0, q + slot, p])
-                    oldest_made = min(oldest_made, fire_s - age - lags[1, q + slot, p])
-                    contents += content
-                    product *= content
-                if product > 0.0:
-                    expected = firings * selectivity * product
-                    if kind == JOIN:
-                        expected = _thin(random, hazards, i, expected)
-                    else:
-                        expected = max(firings, expected)
-                    work[i] = firings * (operators[i, W_FIRE] + operators[i, W_SCAN] * contents)
-                    outputs[i] = expected
-                    pending[i, 0] = fire_s + work[i] / firings * stretch
-                    pending[i, 1], pending[i, 2] = oldest_ingested, oldest_made
-
-            # a filter's share goes on; a sink counts; the others pass on what they made
-            if kind == SINK:
-                totals[DELIVERED] += out
-                totals[LP_S] += sum_ready - sum_ingested
-                totals[LE_S] += sum_ready - sum_made
-            elif out > 0.0:
-                row[_READY], row[_INGESTED], row[_MADE] = sum_ready / out, sum_ingested / out, sum_made / out
-                if kind == FILTER:
-                    out = _thin(random, hazards, i, out * selectivity)
-                if out > 0.0:
-                    counts[i, EMITTED] += out
-                    if not wiring[i, IS_REMOTE]:
-                        row[_READY] += settings[LOCAL_HOP_S]
-                    _push(ring, heads, amounts, target, bound, out, row)
-            allocated[h] += taken * operators[i, STATE_0] + out * operators[i, HEAP]
-            spares[h] = max(0.0, spares[h] + granted - used)
-            budgets[h] = max(0.0, budgets[h] - used * slowness[h])
-            habits[i, 0] += 0.3 * (used - habits[i, 0])
-            if policy != NO_WINDOW:
-                habits[i, 1] += 0.3 * (used - taken * w_in - habits[i, 1])
-                habits[i, 2] += 0.3 * (out - habits[i, 2])
-
-            # the way to another host
-            if wiring[i, IS_REMOTE]:
-                q, goal = 2 * n + i, 2 * wiring[i, NEXT] + wiring[i, SLOT]
-                granted = min(sends[i], up_levels[h])
-                share, wire, used = granted + up_spares[h], operators[i, WIRE], 0.0
-                reach = drained[goal] * (1.0 + hosts[h, LATENCY] / dt)
-                ready = _ready_amount(ring, heads, amounts, q, end)
-                left = min(ready, share / wire, max(0.0, bound + reach - amounts[goal]))
-                speed = share / dt if up_levels[h] < math.inf else hosts[h, BANDWIDTH]
-                busy = min(_BUSY, send_habits[i] / (hosts[h, BANDWIDTH] * dt))
-                stretch = (1.0 + 0.5 * busy / (1.0 - busy)) / hosts[h, BANDWIDTH]
-                drained[q] = left
-                while left > _DUST and heads[q, 1] > 0:
-                    cohort = ring[q, heads[q, 0]]
-                    m = min(cohort[_AMOUNT], left)
-                    moment = max(cohort[_READY], start + (used + 0.5 * m * wire) / max(speed, 1.0))
-                    used += m * wire
-                    row[_READY] = moment + wire * stretch + hosts[h, LATENCY] + settings[REMOTE_HOP_S]
-                    row[_INGESTED], row[_MADE] = cohort[_INGESTED], cohort[_MADE]
-                    _push(ring, heads, amounts, goal, bound, m, row)
-                    left -= m
-                    amounts[q] -= m
-                    cohort[_AMOUNT] -= m
-                    if cohort[_AMOUNT] <= _DUST:
-                        amounts[q] -= cohort[_AMOUNT]
-                        heads[q, 0] = (heads[q, 0] + 1) % _RING
-                        heads[q, 1] -= 1
-                up_spares[h] = max(0.0, up_spares[h] + granted - used)
-                send_habits[i] += 0.3 * (used - send_habits[i])
-
-        totals[SECONDS] = end
-        if k >= tail_from:
-            tail_n += 1
-            for i in range(n):
-                totals[BACKLOG] += brokers[i, 0]
-
-    if tail_n > 0:
-        totals[BACKLOG] /= tail_n
+@spliced
+def _due_time(tables: CohortTables, i: int, k: int) -> tuple[float, float]:
+    """Time of the evaluations that are due, by the clock of arrivals and in truth; `firings` says how many."""
+    constants, row = tables.constants, tables.operators[i]
+    end, slide = (k + 1) * constants.step_s, row["slide"]
+    clock = fire_s = end
+    if row["policy"] == BY_TIME:
+        row["firings"] = math.floor(end / slide + 1e-9) - row["fired"]
+        if row["firings"] > 0.0:
+            if slide >= constants.step_s:  # one after the other; windows shorter than a step are taken together
+                row["firings"] = 1.0
+            clock = fire_s = (row["fired"] + row["firings"]) * slide
     else:
-        for i in range(n):
-            totals[BACKLOG] += brokers[i, 0]
-    for i in range(n):
-        counts[i, QUEUED_0], counts[i, QUEUED_1] = amounts[2 * i], amounts[2 * i + 1]
-        counts[i, SENDING], counts[i, WAITING] = amounts[2 * n + i], brokers[i, 0]
-    return totals, counts
+        total = tables.history[2 * i, k + 1]
+        if row["kind"] == JOIN:
+            total += tables.history[2 * i + 1, k + 1]
+            slide *= 2.0
+        row["firings"] = math.floor(total / slide + 1e-9) - row["fired"]
+        if row["firings"] > 0.0:
+            since = total - (row["fired"] + 0.5 * (row["firings"] + 1.0)) * slide  # tuples since the mean evaluation
+            taken = row["taken"]
+            behind = min(1.0, since / taken) if taken > 0.0 else 0.0
+            clock = end - behind * constants.step_s
+            width = constants.step_s * (1.0 - 1.0 / max(taken, 1.0))
+            fire_s = (row["sum_moment"] / taken if taken > 0.0 else end) + (0.5 - behind) * width
+    return clock, fire_s
+
+
+@spliced
+def _fire(tables: CohortTables, i: int, k: int) -> None:
+    """Evaluate what is due of a window; its cycles and outputs are left in the operator's row."""
+    row, sides = tables.operators[i], 2 if tables.operators[i]["kind"] == JOIN else 1
+    clock, fire_s = _due_time(tables, i, k)
+    if row["firings"] > 0.0:
+        row["fired"] += row["firings"]
+        contents, product, oldest_ingested, oldest_made = 0.0, 1.0, math.inf, math.inf
+        for slot in range(sides):
+            q = 2 * i + slot
+            content = arrived = _count_at(tables, q, clock, k)
+            if row["policy"] == BY_TIME:
+                content -= _count_at(tables, q, clock - row["window"], k)
+                age = min(row["window"], clock) * content / (content + 1.0)
+            else:
+                content = min(arrived, row["window"])
+                age = clock - _time_of(tables, q, max(arrived - content + 1.0, 0.5), k)
+            if content < 0.5:
+                content = 0.0
+            age = max(age, 0.0)
+            p = min(max(int((clock - age) / tables.constants.step_s), 0), k)
+            oldest_ingested = min(oldest_ingested, fire_s - age - tables.lags[q, p, 0])
+            oldest_made = min(oldest_made, fire_s - age - tables.lags[q, p, 1])
+            contents += content
+            product *= content
+        if product > 0.0:
+            expected = row["firings"] * row["selectivity"] * product
+            row["outputs"] = _thin(tables, i, expected) if sides == 2 else max(row["firings"], expected)
+            row["work"] = row["firings"] * (row["evaluate"] + row["scan"] * contents)
+            row["ready"] = fire_s + (row["evaluate"] + row["scan"] * contents) * row["stretch"]
+            row["ingested"] = oldest_ingested
+            row["made"] = oldest_made
+
+
+@compiled_uncounted
+def _evaluate(row: Any, is_new: bool) -> None:
+    """Pay for the cycles left of an evaluation, then put out what it found, as far as CPU and room allow."""
+    paid = min(row["work"], row["share"] - row["used"])
+    row["work"] -= paid
+    row["used"] += paid
+    if row["work"] <= 0.0:
+        m = min(row["outputs"], (row["share"] - row["used"]) / row["make"], row["space"])
+        if m > 0.0:
+            row["used"] += m * row["make"]
+            if is_new:  # evaluations lie between the inputs, not behind them
+                moment = row["ready"] + 0.5 * m / row["firings"] * row["make"] * row["stretch"]
+                moment = max(moment, row["begin"] + 0.5 * row["used"] / row["speed"])
+            else:
+                moment = max(row["ready"], row["begin"] + (row["used"] - 0.5 * m * row["make"]) / row["speed"])
+            row["space"] -= m
+            row["out"] += m
+            row["sum_ready"] += m * moment
+            row["sum_ingested"] += m * row["ingested"]
+            row["sum_made"] += m * row["made"]
+            row["outputs"] = row["outputs"] - m if row["outputs"] - m > _DUST else 0.0
+
+
+@spliced
+def _pass_on(tables: CohortTables, i: int, target: int) -> None:
+    """Put what an operator made into the next queue; a sink counts it."""
+    row, totals = tables.operators[i], tables.totals
+    host, out = tables.hosts[row["host"]], row["out"]
+    if row["kind"] == SINK:
+        totals[DELIVERED] += out
+        totals[LP_S] += row["sum_ready"] - row["sum_ingested"]
+        totals[LE_S] += row["sum_ready"] - row["sum_made"]
+    elif out > 0.0:
+        ready = row["sum_ready"] / out + (0.0 if row["is_remote"] == 1 else tables.constants.local_hop_s)
+        ingested, made = row["sum_ingested"] / out, row["sum_made"] / out
+        if row["kind"] == FILTER:
+            out = _thin(tables, i, out * row["selectivity"])
+        if out > 0.0:
+            row["emitted"] += out
+            _push(tables, target, out, ready, ingested, made)
+    host["allocated"] += row["taken"] * row["kept_0"] + out * row["heap"]
+    host["spare"] = max(0.0, host["spare"] + min(row["demand"], host["level"]) - row["used"])
+    host["budget"] = max(0.0, host["budget"] - row["used"] * host["slowness"])
+    row["used_mean"] += _SMOOTH * (row["used"] - row["used_mean"])
+    if row["policy"] != NO_WINDOW:
+        row["window_mean"] += _SMOOTH * (row["used"] - row["taken"] * row["take"] - row["window_mean"])
+        row["passed_mean"] += _SMOOTH * (out - row["passed_mean"])
+
+
+@spliced
+def _send(tables: CohortTables, i: int, k: int) -> None:
+    """The way to another host: the uplink that all of a host's streams share, then the latency."""
+    constants, row = tables.constants, tables.operators[i]
+    host, wire, start = tables.hosts[row["host"]], row["wire"], k * constants.step_s
+    q, goal = 2 * len(tables.operators) + i, 2 * row["reader"] + row["slot"]
+    queue, reader = tables.queues[q], tables.queues[goal]
+    granted = min(row["sending"], host["up_level"])
+    share = granted + host["up_spare"]
+    on_the_way = reader["drained"] * (1.0 + host["latency"] / constants.step_s)
+    room = max(0.0, constants.queue_tuples + on_the_way - reader["amount"])
+    left = min(_ready_amount(tables, q, start + constants.step_s), share / wire, room)
+    speed = max(share / constants.step_s if host["up_level"] < math.inf else host["bandwidth"], 1.0)
+    busy = min(_BUSY, row["sent_mean"] / (host["bandwidth"] * constants.step_s))
+    delay = wire * (1.0 + 0.5 * busy / (1.0 - busy)) / host["bandwidth"] + host["latency"] + constants.remote_hop_s
+    queue["drained"] = left
+    used = 0.0
+    while left > _DUST and queue["size"] > 0:
+        cohort = tables.ring[q, queue["head"]]
+        m = min(cohort["amount"], left)
+        moment = max(cohort["ready"], start + (used + 0.5 * m * wire) / speed)
+        used += m * wire
+        _push(tables, goal, m, moment + delay, cohort["ingested"], cohort["made"])
+        left -= m
+        _pop(tables, q, m)
+    host["up_spare"] = max(0.0, host["up_spare"] + granted - used)
+    row["sent_mean"] += _SMOOTH * (used - row["sent_mean"])
+
+
+@spliced
+def _operate(tables: CohortTables, i: int, k: int) -> None:
+    """One step of one operator and of its stream to another host."""
+    row = tables.operators[i]
+    target = -1
+    if row["kind"] != SINK:
+        target = 2 * len(tables.operators) + i if row["is_remote"] == 1 else 2 * row["reader"] + row["slot"]
+    _begin(tables, i, target, k * tables.constants.step_s)
+    if row["kind"] == SOURCE:
+        _poll(tables, i, k)
+    else:
+        if row["work"] > 0.0 or row["outputs"] > 0.0:
+            _evaluate(row, False)
+        is_free = row["work"] <= 0.0 and row["outputs"] <= 0.0
+        _take(tables, i, k, is_free)
+        if row["policy"] != NO_WINDOW and is_free:
+            _fire(tables, i, k)
+            if row["work"] > 0.0:
+                _evaluate(row, True)
+    _pass_on(tables, i, target)
+    if row["is_remote"] == 1:
+        _send(tables, i, k)
+
+
+@compiled_uncounted
+def run_cohorts(tables: CohortTables) -> None:
+    """Run a query to the end of its time, or until a host runs out of memory.
+
+    `totals` then has the tuples delivered, the sums of their latencies (s), the mean backlog at the brokers from the
+    step `tail_step` on, the time of a crash (-1: none) and the seconds that ran.
+    """
+    constants, totals = tables.constants, tables.totals
+    totals[CRASH_S] = -1.0
+    for i, row in enumerate(tables.operators):
+        row["threshold"] = -math.log(_uniform(tables.random, i + 1))
+        row["wave"] = _normal(tables.random, 0)
+    for host in tables.hosts:
+        host["slowness"] = 1.0
+        host["level"] = math.inf
+    for k in range(constants.steps):
+        _arrive(tables, k)
+        if k % constants.block_steps == 0 and _account_memory(tables, k):
+            totals[CRASH_S] = k * constants.step_s
+            break
+        _refill(tables, k)
+        _ask(tables, (k + 1) * constants.step_s)
+        _share_cpu(tables)
+        _share_uplinks(tables)
+        for i in range(len(tables.operators)):
+            _operate(tables, i, k)
+        totals[SECONDS] = (k + 1) * constants.step_s
+        if k >= constants.tail_step:
+            for row in tables.operators:
+                totals[BACKLOG] += row["backlog"]
+    if totals[CRASH_S] < 0.0:
+        totals[BACKLOG] /= constants.steps - constants.tail_step
+    else:
+        totals[BACKLOG] = 0.0
+        for row in tables.operators:
+            totals[BACKLOG] += row["backlog"]

@@ -12,7 +12,7 @@ from typing import Any
 from engine.costream.costs import CYCLES
 from engine.costream.graph import CostTrace
 from engine.costream.traces import host_document, label_document, operator_document
-from engine.simulation.cohort import SIMULATOR_VERSION, CohortWorld, memory_parameters, simulate_cohorts, trace_label
+from engine.simulation.cohort import SIMULATOR_VERSION, simulate_cohorts, trace_label
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
     TRAINING_SHAPES,
@@ -23,6 +23,7 @@ from engine.simulation.cohort_queries import (
     generator_parameters,
     weighted_pick,
 )
+from engine.simulation.cohort_tables import CohortWorld, memory_parameters
 
 __all__ = ["SimulatedTrace", "TraceSettings", "draw_trace", "simulate_trace", "trace_document", "trace_seed"]
 
