@@ -184,6 +184,7 @@ class Ensemble:
 
     def __init__(self, members: Sequence[Member], card: ModelCard) -> None:
         self.card = card
+        self.members = tuple(members)
         self.networks = tuple(CostNetwork(member, card.form) for member in members)
 
     @classmethod

@@ -115,7 +115,7 @@ class _Translation:
     def query(self) -> TranslatedQuery:
         nodes: list[OperatorNode | None] = [None] * len(self.operators)
         for i in order_of(self.operators)[0]:
-            nodes[i] = self._node(i)
+            nodes[i] = replace(self._node(i), name=self.operators[i].id)
             self.values[self.operators[i].id] = nodes[i].values_out  # type: ignore[union-attr]
         whole = [node for node in nodes if node is not None]
         owners = list(range(len(whole)))
@@ -181,6 +181,7 @@ class _Translation:
             n_int=fields.ints,
             n_str=fields.strings,
             n_dbl=fields.doubles,
+            name=source,
         )
 
     def _filter(self, operator: Operator, path: str) -> OperatorNode:

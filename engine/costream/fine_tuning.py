@@ -1,0 +1,336 @@
+"""Fine-tuning of an ensemble on observed executions, and the guard that judges it; NumPy alone.
+
+What the networks have learned of queries and hosts stays: encoders and updates are kept, and the heads behind the
+readout are trained further by Adam, on observed executions with simulated traces mixed in, so that nothing is
+forgotten. A constant shift per metric would not do, since on another engine the threshold of overload moves.
+
+Source: Costream (ICDE 2024), section VI, experiment on unseen patterns: fine-tuning with few traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import FloatArray, IntArray
+from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
+from engine.costream.batch import Float32Array, GraphBatch, collate, encode
+from engine.costream.graph import CostTrace
+from engine.costream.network import METRICS
+from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, majority
+from engine.costream.weights import Member, ModelCard
+
+__all__ = [
+    "MIN_HELD_OUT",
+    "MIN_OBSERVED",
+    "FineTuningSettings",
+    "GuardJudgement",
+    "Observation",
+    "fine_tune",
+    "judge",
+    "observation_errors",
+    "observation_of",
+    "split_observations",
+    "tuned_card",
+]
+
+#: Observed executions without which there is no fine-tuning.
+MIN_OBSERVED = 30
+#: Of which so many at least are held out.
+MIN_HELD_OUT = 10
+
+_HELD_OUT_SHARE = 0.3
+_MIN_GAIN = 0.02  # of the score, for a fine-tuned model to count as better
+_QUANTILES = (0.1, 0.9)
+_KNEE = 0.5  # of the smooth absolute error, in ln
+_MIN_SCALED = 30  # held-out executions from which on intervals are scaled anew
+_MIN_SCALE = 1e-3
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A run with the costs that were observed; None where one was not.
+
+    Attributes
+    ----------
+    trace
+        Query, hosts and placement.
+    costs
+        Throughput (tuples/s), processing and end-to-end latency (s).
+    backpressure, success
+        As the paper defines them.
+    group
+        What belongs together, such as the query: never in training and held out at once.
+    """
+
+    trace: CostTrace
+    costs: tuple[float | None, float | None, float | None]
+    backpressure: bool | None
+    success: bool | None
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class FineTuningSettings:
+    """Settings of a fine-tuning; the seed decides the order of the traces alone."""
+
+    epochs: int = 40
+    learning_rate: float = 1e-3
+    batch: int = 128
+    observed_share: float = 0.5  # of the weight, for observed executions
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class GuardJudgement:
+    """Judgement of a fine-tuned model by executions that it was not trained on.
+
+    Attributes
+    ----------
+    accepted
+        Whether it is better.
+    before, after
+        Errors of the model that it was made from, and its own, as `observation_errors` has them.
+    reason
+        Sentence with the scores.
+    """
+
+    accepted: bool
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    reason: str
+
+
+def observation_of(trace: CostTrace, group: str = "") -> Observation:
+    """A labelled trace as an observation.
+
+    Raises
+    ------
+    ValueError
+        If the trace has no label.
+    """
+    label = trace.label
+    if label is None:
+        raise ValueError("the trace has no label; a trace of a run has one")
+    costs = (label.throughput_eps, label.processing_latency_s, label.end_to_end_latency_s)
+    return Observation(trace, costs if label.success else (None, None, None), label.backpressure, label.success, group)
+
+
+def split_observations(observations: Sequence[Observation], seed: int = 0) -> tuple[list[int], list[int]]:
+    """Positions of observations to train on and to hold out: whole groups, about a third of the executions."""
+    groups: dict[str, list[int]] = {}
+    for i, observation in enumerate(observations):
+        groups.setdefault(observation.group, []).append(i)
+    names = sorted(groups)
+    wanted = max(MIN_HELD_OUT, round(_HELD_OUT_SHARE * len(observations)))
+    held: list[int] = []
+    for k in np.random.default_rng(seed).permutation(len(names)).tolist():
+        if len(held) >= wanted or len(held) + len(groups[names[k]]) > len(observations) // 2:
+            continue
+        held += groups[names[k]]
+    kept = set(held)
+    return [i for i in range(len(observations)) if i not in kept], sorted(held)
+
+
+def fine_tune(
+    ensemble: Ensemble,
+    observed: Sequence[Observation],
+    replay: Sequence[Observation] = (),
+    settings: FineTuningSettings | None = None,
+) -> tuple[Member, ...]:
+    """Parameters of each member after training its heads on observed executions.
+
+    Parameters
+    ----------
+    observed
+        Executions to learn from.
+    replay
+        Traces of the kind that the ensemble was trained on.
+
+    Returns
+    -------
+    tuple of mappings
+        As `pack_weights` takes them. The same input gives the same parameters.
+    """
+    settings = settings or FineTuningSettings()
+    traces = [*observed, *replay]
+    targets = _Targets.of(traces)
+    weights = np.full(len(traces), (1.0 - settings.observed_share) / max(len(replay), 1))
+    weights[: len(observed)] = (settings.observed_share if replay else 1.0) / max(len(observed), 1)
+    weights *= len(traces)
+    batch = collate([encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in traces], ensemble.card.form)
+    tuned = []
+    for k, (member, network) in enumerate(zip(ensemble.members, ensemble.networks, strict=True)):
+        heads = _Heads(member)
+        readout = network.pass_messages(batch).readout.astype(np.float64)
+        heads.train(readout, batch.anchor.astype(np.float64), targets, weights, settings, settings.seed + k)
+        tuned.append({**member, **heads.parameters()})
+    return tuple(tuned)
+
+
+def observation_errors(ensemble: Ensemble, observations: Sequence[Observation]) -> dict[str, Any]:
+    """Errors of an ensemble: per metric the number of runs and the median and 95 % quantile of q-errors; per vote the
+    number and the balanced accuracy; and `score`, the mean of ln q and of wrong votes, which the guard compares.
+    """
+    batch = _batch(ensemble, observations)
+    outputs = ensemble.evaluate(batch)
+    errors: dict[str, Any] = {}
+    parts: list[float] = []
+    for m, metric in enumerate(COSTS):
+        rows, true = _known_costs(observations, m)
+        if not rows:
+            continue
+        q = q_errors(true, np.exp(ensemble_bounds(outputs)[metric][0])[rows])
+        errors[metric] = {"runs": len(q), **q_quantiles(q)}
+        parts.append(float(np.log(q).mean()))
+    for metric, column in (("RO", METRICS.index("RO")), ("S", METRICS.index("S"))):
+        truth = [(i, o.backpressure if metric == "RO" else o.success) for i, o in enumerate(observations)]
+        votes = majority((outputs[:, :, column] > 0).sum(axis=0), len(outputs))
+        known_votes = [(value, bool(votes[i])) for i, value in truth if value is not None]
+        if known_votes:
+            facts, said = zip(*known_votes, strict=True)
+            errors[metric] = {"runs": len(facts), "accuracy": balanced_accuracy(facts, said)}
+            parts.append(float(np.mean([a != b for a, b in known_votes])))
+    errors["score"] = float(np.mean(parts)) if parts else 0.0
+    return errors
+
+
+def judge(before: Ensemble, after: Ensemble, held_out: Sequence[Observation]) -> GuardJudgement:
+    """Whether a fine-tuned ensemble is better than the one it was made from, on executions that neither has seen.
+
+    It is when its score is lower by 2 % at least. With fewer than `MIN_HELD_OUT` executions nothing is accepted.
+    """
+    old, new = observation_errors(before, held_out), observation_errors(after, held_out)
+    enough = len(held_out) >= MIN_HELD_OUT
+    accepted = enough and new["score"] < old["score"] * (1.0 - _MIN_GAIN)
+    scores = f"score {new['score']:.3f} against {old['score']:.3f} on {len(held_out)} executions held out"
+    if not enough:
+        reason = f"Refused: {len(held_out)} executions were held out, {MIN_HELD_OUT} are needed."
+    elif accepted:
+        reason = f"Accepted: {scores}."
+    else:
+        reason = f"Refused: {scores}; {1 - _MIN_GAIN:.0%} of it or less is needed."
+    return GuardJudgement(accepted, old, new, reason)
+
+
+def tuned_card(
+    card: ModelCard, version: str, trained: int, after: Ensemble, held_out: Sequence[Observation]
+) -> ModelCard:
+    """Card of a fine-tuned ensemble: how many executions it saw, its errors on those held out, intervals scaled anew
+    where enough were held out.
+    """
+    scales = dict(card.interval_scale)
+    bounds = ensemble_bounds(after.evaluate(_batch(after, held_out))) if held_out else {}
+    for m, metric in enumerate(COSTS):
+        rows, true = _known_costs(held_out, m)
+        if len(rows) >= _MIN_SCALED:
+            centre, below, above = (part[rows] for part in bounds[metric])
+            scales[metric] = max(interval_scale(np.log(true), (centre, below, above)), _MIN_SCALE)
+    errors = {**card.errors, "observed": observation_errors(after, held_out)}
+    return replace(card, version=version, observed=card.observed + trained, interval_scale=scales, errors=errors)
+
+
+def _known_costs(observations: Sequence[Observation], metric: int) -> tuple[list[int], FloatArray]:
+    """Positions of the runs of which a cost was observed, and that cost."""
+    known = [(i, cost) for i, cost in ((i, o.costs[metric]) for i, o in enumerate(observations)) if cost]
+    return [i for i, _ in known], np.array([cost for _, cost in known], dtype=np.float64)
+
+
+def _batch(ensemble: Ensemble, observations: Sequence[Observation]) -> GraphBatch:
+    traces = [encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in observations]
+    return collate(traces, ensemble.card.form)
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """What was observed of g runs: ln of costs (g, 3), votes (g, 2), and which of them are known."""
+
+    costs: FloatArray
+    costs_known: npt.NDArray[np.bool_]
+    votes: FloatArray
+    votes_known: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, observations: Sequence[Observation]) -> _Targets:
+        costs = np.array([[value or np.nan for value in o.costs] for o in observations], dtype=np.float64)
+        votes = np.array(
+            [[np.nan if v is None else float(v) for v in (o.backpressure, o.success)] for o in observations]
+        )
+        known, voted = np.isfinite(costs), np.isfinite(votes)
+        return cls(np.log(np.where(known, costs, 1.0)), known, np.where(voted, votes, 0.0), voted)
+
+
+class _Heads:
+    """The five heads of a network as plain arrays, float64: two layers each, trained side by side."""
+
+    def __init__(self, member: Member) -> None:
+        self.names = [
+            f"head.{metric}.{layer}.{part}" for metric in METRICS for layer in (0, 1) for part in ("weight", "bias")
+        ]
+        self.values = {name: member[name].astype(np.float64) for name in self.names}
+
+    def parameters(self) -> dict[str, Float32Array]:
+        return {name: value.astype(np.float32) for name, value in self.values.items()}
+
+    def train(
+        self,
+        readout: FloatArray,
+        anchor: FloatArray,
+        targets: _Targets,
+        weights: FloatArray,
+        settings: FineTuningSettings,
+        seed: int,
+    ) -> None:
+        """Minimise the weighted loss of all heads by Adam."""
+        rng = np.random.default_rng(seed)
+        first = {name: np.zeros_like(value) for name, value in self.values.items()}
+        second = {name: np.zeros_like(value) for name, value in self.values.items()}
+        step = 0
+        batches = max(1, -(-len(readout) // settings.batch))
+        total = settings.epochs * batches
+        for _ in range(settings.epochs):
+            for rows in np.array_split(rng.permutation(len(readout)), batches):
+                step += 1
+                rate = settings.learning_rate * (1.0 - (step - 1) / total)
+                for name, gradient in self._gradients(readout, anchor, targets, weights, rows).items():
+                    first[name] = 0.9 * first[name] + 0.1 * gradient
+                    second[name] = 0.999 * second[name] + 0.001 * gradient**2
+                    mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
+                    self.values[name] = self.values[name] - rate * mean / (np.sqrt(square) + 1e-8)
+
+    def _gradients(
+        self, readout: FloatArray, anchor: FloatArray, targets: _Targets, weights: FloatArray, rows: IntArray
+    ) -> dict[str, FloatArray]:
+        x, w = readout[rows], weights[rows] / len(rows)
+        gradients: dict[str, FloatArray] = {}
+        for m, metric in enumerate(METRICS):
+            hidden = x @ self.values[f"head.{metric}.0.weight"].T + self.values[f"head.{metric}.0.bias"]
+            active = np.maximum(hidden, 0.0)
+            out = active @ self.values[f"head.{metric}.1.weight"].T + self.values[f"head.{metric}.1.bias"]
+            if m < len(COSTS):
+                slope = _cost_slopes(out, targets.costs[rows, m] - anchor[rows, m])
+                slope *= (w * targets.costs_known[rows, m])[:, None]
+            else:
+                vote = m - len(COSTS)
+                slope = 1.0 / (1.0 + np.exp(-np.clip(out, -30.0, 30.0))) - targets.votes[rows, vote][:, None]
+                slope *= (w * targets.votes_known[rows, vote])[:, None]
+            back = (slope @ self.values[f"head.{metric}.1.weight"]) * (hidden > 0.0)
+            gradients[f"head.{metric}.1.weight"] = slope.T @ active
+            gradients[f"head.{metric}.1.bias"] = slope.sum(axis=0)
+            gradients[f"head.{metric}.0.weight"] = back.T @ x
+            gradients[f"head.{metric}.0.bias"] = back.sum(axis=0)
+        return gradients
+
+
+def _cost_slopes(out: FloatArray, true: FloatArray) -> FloatArray:
+    """Derivative of the loss by centre and both quantiles, (g, 3): smooth absolute error, and pinball losses."""
+    deviation = out - true[:, None]
+    slopes = np.empty_like(out)
+    slopes[:, 0] = np.clip(deviation[:, 0] / _KNEE, -1.0, 1.0)
+    for column, level in enumerate(_QUANTILES, start=1):
+        slopes[:, column] = np.where(deviation[:, column] < 0.0, -level, 1.0 - level)
+    return slopes
