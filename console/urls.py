@@ -16,6 +16,7 @@ urlpatterns = [
     path("api/v1/", include("apps.fleet.api")),
     path("api/v1/", include("apps.queries.api_urls")),
     path("api/v1/", include("apps.estimates.api_urls")),
+    path("api/v1/", include("apps.predictions.api_urls")),
     path("api/v1/", include("apps.admission.api_urls")),
     path("api/v1/", include("apps.telemetry.api_urls")),
     path("api/v1/", include("apps.results.api_urls")),

@@ -18,6 +18,7 @@ from apps.planning.backtests.services import backtests_purge
 from apps.planning.placements.services import placements_purge
 from apps.planning.resource_plans.services import resource_plans_purge
 from apps.planning.what_ifs.services import what_ifs_purge
+from apps.predictions.executions import executions_purge
 from apps.queries.arrivals.uploads import uploads_purge
 from apps.queries.imports import imports_purge
 from apps.results.retention import results_purge
@@ -71,4 +72,5 @@ def purge() -> int:
         + backtests_purge()
         + configs_purge()
         + batches_purge()
+        + executions_purge()
     )

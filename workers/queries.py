@@ -13,13 +13,17 @@ from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
 from apps.measurements.services import refine_all
 from apps.measurements.stream_processor import stream_observe
+from apps.predictions import fine_tunings
+from apps.predictions.executions import executions_observe_all
 from apps.queries import imports
 
 __all__ = [
     "estimate_cluster",
     "estimate_document",
+    "fine_tune_model",
     "import_deployment",
     "observe_accuracy",
+    "observe_executions",
     "preview_admission",
     "refine_measurements",
     "review_queue",
@@ -69,3 +73,14 @@ def observe_accuracy() -> int:
     count = accuracy_observe_all()
     live_estimates_refresh()
     return count
+
+
+@shared_task(name="workers.observe_executions")
+def observe_executions() -> int:
+    """Hold executions of live queries against their predictions; returns how many were observed."""
+    return executions_observe_all()
+
+
+@shared_task(name=JobKind.FINE_TUNING.value)
+def fine_tune_model(job_id: str) -> None:
+    run_job(job_id, fine_tunings.fine_tune_model)

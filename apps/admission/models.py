@@ -12,6 +12,8 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.core.limits import DIGEST_LENGTH, MAX_REASON
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
+from apps.predictions.choices import TargetMetric
+from apps.predictions.models import Prediction
 from apps.queries.models import Query, QueryVersion
 
 __all__ = ["AdmissionRequest"]
@@ -39,6 +41,12 @@ class AdmissionRequest(models.Model):
     )
     placement = models.JSONField(default=dict, help_text="Nodes the requester asked for: {operator: node}.")
     changes = models.JSONField(default=list, help_text="Changes of an alternative, as engine.admission reads them.")
+    target = models.CharField(
+        max_length=2,
+        choices=TargetMetric.choices,
+        default=TargetMetric.END_TO_END_LATENCY,
+        help_text="Metric that the first placement of a query that never ran is chosen by.",
+    )
     may_wait_s = models.FloatField(default=0.0, help_text="How long the requester would wait in the queue.")
     state = models.CharField(
         max_length=12, choices=AdmissionState.choices, default=AdmissionState.ESTIMATING, db_index=True
@@ -47,6 +55,14 @@ class AdmissionRequest(models.Model):
     snapshot = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
     result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer, whole.")
+    prediction = models.ForeignKey(
+        Prediction,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="admissions",
+        help_text="Of a query that never ran.",
+    )
     previewed_at = models.DateTimeField(null=True, blank=True, help_text="Start of the horizon the verdict is about.")
     starts_at = models.DateTimeField(null=True, blank=True, help_text="When a queued query may start.")
     valid_until = models.DateTimeField(null=True, blank=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -14,22 +16,29 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import RequestQuestion, question_changes, question_of
 from apps.admission.selectors import change_to_start, is_over
 from apps.admission.services import admission_announce, admission_submit, release_queued_query
-from apps.core.errors import SluiceError
+from apps.core.errors import Impossible, SluiceError
 from apps.estimates.work import SLICES_PER_SUBINTERVAL
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
+from apps.predictions.choices import PredictionPurpose
+from apps.predictions.services import CandidatePrediction, candidate_predict, prediction_store
+from engine.admission.candidate import read_candidate
 from engine.admission.decision import AdmissionDecision, decide
 from engine.admission.policy import AdmissionPolicy
 
 __all__ = ["admission_decide", "admission_store", "preview_admission"]
 
+_log = logging.getLogger(__name__)
+
 
 def admission_decide(
     request: AdmissionRequest, *, purpose: str, progress: Callable[[float, str], None] | None = None
-) -> tuple[RequestQuestion, AdmissionDecision]:
-    """Ask the engine about the request on the cluster as it is now."""
+) -> tuple[RequestQuestion, AdmissionDecision, CandidatePrediction | None]:
+    """Ask the engine about the request on the cluster as it is now; of a query that never ran, a model first."""
+    begun_s = time.perf_counter()
     question = question_of(request)
+    prediction = _predict(request, question, begun_s) if question.never_ran else None
     changes = list(request.changes)
     if purpose == "queue":
         changes += change_to_start(request)
@@ -39,13 +48,35 @@ def admission_decide(
         policy=_policy(request.cluster, question),
         changes=changes,
         mace_every=SLICES_PER_SUBINTERVAL,
+        prediction=prediction.answer if prediction else None,
         progress=progress,
     )
-    return question, decision
+    return question, decision, prediction
+
+
+def _predict(request: AdmissionRequest, question: RequestQuestion, begun_s: float) -> CandidatePrediction | None:
+    """The prediction for a request; None without a model, and then a person decides."""
+    try:
+        return candidate_predict(
+            cluster=request.cluster,
+            running=question.running,
+            candidate=read_candidate(question.candidate, question.running),
+            closed_nodes=question.closed_nodes,
+            target=request.target,
+            begun_s=begun_s,
+        )
+    except Impossible as error:
+        _log.warning("query %s is not predicted: %s", request.query, error)
+        return None
 
 
 def admission_store(
-    *, request: AdmissionRequest, purpose: str, question: RequestQuestion, decision: AdmissionDecision
+    *,
+    request: AdmissionRequest,
+    purpose: str,
+    question: RequestQuestion,
+    decision: AdmissionDecision,
+    prediction: CandidatePrediction | None = None,
 ) -> AdmissionRequest:
     """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
     Cluster.objects.select_for_update().get(pk=request.cluster_id)
@@ -57,6 +88,13 @@ def admission_store(
     now = timezone.now()
     answer = decision.to_dict()
     request.result, request.verdict = answer, answer["verdict"]
+    if prediction is not None:
+        request.prediction = prediction_store(
+            version=request.version,
+            prediction=prediction,
+            purpose=PredictionPurpose.ADMISSION,
+            user=request.requested_by,
+        )
     request.snapshot, request.snapshot_parts = question.digest, question.parts
     request.previewed_at = request.previewed_at if purpose == "queue" else now
     request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
@@ -132,10 +170,12 @@ def preview_admission(report: JobReporter) -> JobOutcome:
     request = rows.get(pk=report.job.params["admission"])
     purpose = report.job.params["purpose"]
     report(0.0, "Taking a snapshot")
-    question, decision = admission_decide(request, purpose=purpose, progress=report)
+    question, decision, prediction = admission_decide(request, purpose=purpose, progress=report)
 
     def store(job: Job) -> JobOutcome:
-        stored = admission_store(request=request, purpose=purpose, question=question, decision=decision)
+        stored = admission_store(
+            request=request, purpose=purpose, question=question, decision=decision, prediction=prediction
+        )
         page = f"/c/{stored.cluster.slug}/admission/{stored.pk}/"
         return JobOutcome({"verdict": stored.verdict, "state": stored.state}, page, f"/api/v1/admissions/{stored.pk}")
 

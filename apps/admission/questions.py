@@ -17,11 +17,13 @@ from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
+from apps.predictions.selectors import model_words
 from apps.queries.arrivals.series import unpack
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.models import Query, QueryVersion
+from apps.queries.selectors import version_never_ran
 from apps.queries.snapshots.cluster import (
     ClusterOutline,
     candidate_document,
@@ -164,6 +166,7 @@ def _collect_faults(faults: list[Fault], path: str, store: Callable[[], Any]) ->
 
 
 CANDIDATE = "candidate"
+MODEL = "model"
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,7 @@ class RequestQuestion:
     parts: dict[str, str]
     digest: str
     closed_nodes: tuple[str, ...]
+    never_ran: bool = False
 
 
 def question_of(request: AdmissionRequest) -> RequestQuestion:
@@ -190,7 +194,8 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
     running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
     parts = {**snapshot.parts, **_candidate_part(request, candidate)}
-    return RequestQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes)
+    never_ran = version_never_ran(request.version)
+    return RequestQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes, never_ran)
 
 
 def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> Deployment:
@@ -199,7 +204,10 @@ def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> 
 
 
 def _candidate_part(request: AdmissionRequest, candidate: Mapping[str, Any]) -> dict[str, str]:
-    return {f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
+    parts = {f"{CANDIDATE}:{request.query.name}": fingerprint(candidate)}
+    if version_never_ran(request.version):
+        parts[MODEL] = model_words(request.cluster)
+    return parts
 
 
 def candidate_of(request: AdmissionRequest) -> dict[str, Any]:
@@ -267,9 +275,12 @@ def question_changes(request: AdmissionRequest) -> list[str]:
     own = f"{CANDIDATE}:{request.query.name}"
     before = dict(request.snapshot_parts)
     is_other = before.pop(own, None) != after.pop(own, None)
+    model, newest = before.pop(MODEL, None), after.pop(MODEL, None)
     changes = list(snapshot_changes(before, after))
     if is_other:
         changes.append(f"the plan, the statistics or the sources of {request.query.name} itself")
+    if model != newest:
+        changes.append("the model that predicts")
     return changes
 
 

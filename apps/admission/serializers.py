@@ -13,6 +13,8 @@ from apps.admission.selectors import admission_standing
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type
+from apps.predictions.choices import TargetMetric
+from apps.predictions.serializers import PredictionDetailSerializer
 
 __all__ = [
     "AdmissionCreateSerializer",
@@ -74,6 +76,11 @@ class AdmissionCreateSerializer(StrictSerializer):
         help_text="Changes as an alternative carries them.",
     )
     may_wait_s = FiniteFloatField(required=False, min_value=0, help_text="How long it would wait in the queue.")
+    target = serializers.ChoiceField(
+        TargetMetric.choices,
+        required=False,
+        help_text="Metric that the first placement of a query that never ran is chosen by: T, Lp or Le (default).",
+    )
     mode = serializers.ChoiceField(
         choices=["preview", "apply"],
         default="preview",
@@ -144,11 +151,12 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     snapshot = serializers.CharField()
     previewed_at = serializers.DateTimeField()
     decision = serializers.JSONField(source="result", help_text="The engine's answer; null while it is computed.")
+    prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")
     standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
 
     class Meta(AdmissionSerializer.Meta):
-        fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "snapshot"]
-        fields += ["previewed_at", "decision", "standing"]
+        fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "target"]
+        fields += ["snapshot", "previewed_at", "decision", "prediction", "standing"]
 
     @field_type(dict[str, Any])
     def get_standing(self, request: AdmissionRequest) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_submit
+from apps.predictions.choices import TargetMetric
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import ClusterOutline, cluster_outline
 from engine.errors import EngineError
@@ -69,6 +70,7 @@ def admission_create(
     placement: Mapping[str, str] | None = None,
     changes: Sequence[Mapping[str, Any]] = (),
     may_wait_s: float = 0.0,
+    target: str = TargetMetric.END_TO_END_LATENCY,
     apply_when_admitted: bool = False,
     reason: str = "",
     outline: ClusterOutline | None = None,
@@ -90,6 +92,7 @@ def admission_create(
         "placement": placement,
         "changes": list(changes),
         "may_wait_s": may_wait_s,
+        "target": str(target),
         "apply": apply_when_admitted,
     }
     digest = fingerprint(asked)
@@ -113,6 +116,7 @@ def admission_create(
         placement=dict(placement or {}),
         changes=[dict(change) for change in changes],
         may_wait_s=may_wait_s,
+        target=target,
     )
     question_check(request, outline, path="document" if document is not None else "query")
     return request
@@ -244,6 +248,7 @@ def admission_create_follower(
         placement=request.placement,
         changes=asked,
         may_wait_s=request.may_wait_s,
+        target=request.target,
     )
     question_check(follower, outline, path="query")
     if request.state in _REPLACED and asked == request.changes:

@@ -42,6 +42,7 @@ class JobKind(models.TextChoices):
     BACKTEST = "workers.run_backtest", "Replay a recorded period"
     STAGE_PLAN = "workers.size_stage", "Plan a stage's resources"
     REPLAY = "workers.replay_schedule", "Replay under other policies"
+    FINE_TUNING = "workers.fine_tune_model", "Fine-tune a model"
 
 
 class Job(models.Model):

@@ -21,6 +21,7 @@ __all__ = [
     "query_by_name",
     "readers_by_source",
     "version_current",
+    "version_never_ran",
     "version_numbered",
     "versions_listed",
 ]
@@ -67,6 +68,11 @@ def version_numbered(query: Query, number: int) -> QueryVersion:
             f"Query {query.name!r} has no version {number}. There are: {numbers}.", [("version", "does not exist")]
         )
     return version
+
+
+def version_never_ran(version: QueryVersion) -> bool:
+    """Whether a version has an input whose cost nobody has measured or assumed: a model predicts it then."""
+    return OperatorInput.objects.filter(operator__version=version, cycles_per_event=None).exists()
 
 
 def queries_reading(arrivals: ArrivalSeries) -> list[str]:

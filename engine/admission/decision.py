@@ -116,7 +116,7 @@ def decide(
     except InfeasibleError as error:
         return _decide_unplaced(question, applied, evaluator, error, tell)
     after = with_prediction(question, evaluator.full(base))
-    reasons = in_order((*prediction_reasons(question, after), *reasons_of(question, base, before, after)))
+    reasons = in_order((*prediction_reasons(question, base, after), *reasons_of(question, base, before, after)))
     search = _search(question, applied, evaluator, base, after, tell)
     return _decide_placed(search, reasons, tell)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from engine.admission.evaluation import Evaluation, QueryOutcome
 from engine.admission.reasons import Reason, seconds_words, statistic_words
-from engine.admission.scenario import CandidateQuestion
+from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.words import counted, listed
 
 __all__ = ["prediction_reasons", "prediction_words", "with_prediction"]
@@ -46,7 +46,7 @@ def prediction_words(outcome: QueryOutcome) -> str:
     return f"{words}, against {bound[0]}" if bound else words
 
 
-def prediction_reasons(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
+def prediction_reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Evaluation) -> Iterator[Reason]:
     """Findings about a candidate that never ran; none about any other."""
     prediction, name = question.prediction, question.candidate.query
     if prediction is None:
@@ -72,6 +72,12 @@ def prediction_reasons(question: CandidateQuestion, after: Evaluation) -> Iterat
         yield _reason("predicted_failure", "bad", name, f"{name} has no feasible placement: {detail}")
     else:
         yield from _predicted(question, after.outcomes[name])
+        unknown = dict.fromkeys(c["kind"].replace("_", " ") for c in scenario.changes if c["kind"] != "objective")
+        if unknown:
+            message = (
+                f"The prediction of {name} does not know of the changes that were asked for: {listed(list(unknown))}"
+            )
+            yield _reason("changes_unpredicted", "watch", name, message, review=True)
 
 
 def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reason]:

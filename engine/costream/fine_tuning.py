@@ -9,6 +9,7 @@ Source: Costream (ICDE 2024), section VI, experiment on unseen patterns: fine-tu
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,18 +121,20 @@ def observation_of(trace: CostTrace, group: str = "") -> Observation:
     return Observation(trace, costs if label.success else (None, None, None), label.backpressure, label.success, group)
 
 
-def split_observations(observations: Sequence[Observation], seed: int = 0) -> tuple[list[int], list[int]]:
-    """Positions of observations to train on and to hold out: whole groups, about a third of the executions."""
+def split_observations(observations: Sequence[Observation]) -> tuple[list[int], list[int]]:
+    """Positions of observations to train on and to hold out: whole groups, about a third of the executions.
+
+    Groups are taken by the hash of their names, so that those held out once mostly are again when more have come.
+    """
     groups: dict[str, list[int]] = {}
     for i, observation in enumerate(observations):
         groups.setdefault(observation.group, []).append(i)
-    names = sorted(groups)
+    names = sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest())
     wanted = max(MIN_HELD_OUT, round(_HELD_OUT_SHARE * len(observations)))
     held: list[int] = []
-    for k in np.random.default_rng(seed).permutation(len(names)).tolist():
-        if len(held) >= wanted or len(held) + len(groups[names[k]]) > len(observations) // 2:
-            continue
-        held += groups[names[k]]
+    for name in names:
+        if len(held) < wanted and len(held) + len(groups[name]) <= len(observations) // 2:
+            held += groups[name]
     kept = set(held)
     return [i for i in range(len(observations)) if i not in kept], sorted(held)
 

@@ -19,6 +19,7 @@ from apps.planning.placements.work import apply_moves, search_placement
 from apps.planning.plans.work import compare_plans
 from apps.planning.resource_plans.work import size_stage_plan
 from apps.planning.what_ifs.work import answer_what_if
+from apps.predictions.fine_tunings import fine_tune_model
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.definitions import query_create
 from apps.queries.imports import run_import
@@ -45,6 +46,7 @@ _WORK = {
     JobKind.BACKTEST: run_backtest,
     JobKind.REPLAY: replay_work,
     JobKind.IMPORT: run_import,
+    JobKind.FINE_TUNING: fine_tune_model,
 }
 
 

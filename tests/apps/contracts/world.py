@@ -28,9 +28,12 @@ from apps.planning.placements.services import placement_request
 from apps.planning.plans.services import comparison_request
 from apps.planning.resource_plans.services import resource_plan_request
 from apps.planning.what_ifs.services import scenario_create, what_if_request
+from apps.predictions.choices import ExecutionOrigin, FineTuningState
+from apps.predictions.models import FineTuning, ObservedExecution
+from apps.predictions.services import prediction_request
 from apps.queries.arrivals.uploads import upload_keep
 from apps.queries.imports import import_request
-from apps.queries.models import Query
+from apps.queries.models import Query, QueryVersion
 from apps.reports.lifecycle import report_request
 from apps.reports.models import Delivery
 from apps.reports.schedules import schedule_set
@@ -45,6 +48,7 @@ from apps.telemetry.live.services import live_start
 from apps.telemetry.live.sources import source_upsert, table_upsert
 from tests.apps import small_cluster
 from tests.apps.microbatch.spark_progress import progress_of_run
+from tests.apps.predictions.samples import make_model
 from tests.apps.telemetry import world as telemetry
 
 __all__ = ["PASSWORD", "ROLES", "build_world"]
@@ -82,7 +86,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "series": cluster.arrivals.get(source_id="clicks").pk,
         "upload": upload_keep(ContentFile(_CSV, name="requests.csv")),
     }
-    world |= _live(cluster, user) | _planning(cluster, late, user) | _reports(cluster, user)
+    world |= _live(cluster, user) | _planning(cluster, late, user) | _reports(cluster, user) | _predictions(cluster)
     spark_query = spark_query_create(cluster=cluster, name="orders", origin="listener")
     progress_ingest(query=spark_query, documents=progress_of_run(range(30)))
     world["spark_query"] = spark_query.pk
@@ -100,6 +104,32 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["forecast"] = Forecast.objects.get().pk
     world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
     return world
+
+
+def _predictions(cluster: Cluster) -> dict[str, Any]:
+    """A model of the cluster, a prediction by it, an execution beside it, and a fine-tuning."""
+    model = make_model(cluster)
+    version = QueryVersion.objects.select_related("query__cluster").get(query__name="draft", query__cluster=cluster)
+    prediction = prediction_request(version=version)
+    execution = ObservedExecution.objects.create(
+        cluster=cluster,
+        query=version.query,
+        version=version,
+        prediction=prediction,
+        model=model,
+        origin=ExecutionOrigin.REPORTED,
+        starts_at=timezone.now() - timedelta(minutes=4),
+        ends_at=timezone.now(),
+        predicted={},
+        trace={},
+    )
+    tuning = FineTuning.objects.create(cluster=cluster, base=model, state=FineTuningState.REFUSED)
+    return {
+        "prediction": prediction.pk,
+        "execution": execution.pk,
+        "model_version": model.pk,
+        "fine_tuning": tuning.pk,
+    }
 
 
 def _live(cluster: Cluster, user: User) -> dict[str, Any]:

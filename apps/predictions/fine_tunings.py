@@ -1,0 +1,175 @@
+"""Fine-tuning of a cluster's model as a job: requested, trained, judged by the guard, stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.core.errors import Conflict, Impossible
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job, JobKind
+from apps.jobs.runner import JobOutcome, JobReporter
+from apps.jobs.services import job_submit
+from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState
+from apps.predictions.ensembles import ensemble_of, model_in_force, next_number
+from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution
+from apps.predictions.services import predictions_announce
+from engine.costream.documents import read_trace
+from engine.costream.fine_tuning import (
+    MIN_OBSERVED,
+    FineTuningSettings,
+    GuardJudgement,
+    Observation,
+    fine_tune,
+    judge,
+    observation_of,
+    split_observations,
+    tuned_card,
+)
+from engine.costream.prediction import Ensemble
+from engine.costream.weights import ModelCard, pack_weights
+from engine.words import counted
+
+__all__ = ["fine_tune_model", "fine_tuning_request", "observations_of"]
+
+_MAX_OBSERVED = 5000  # the newest executions
+_REPLAY = 600  # simulated traces mixed in, so that nothing is forgotten
+
+
+@transaction.atomic
+def fine_tuning_request(*, cluster: Cluster, user: User | None, note: str = "") -> tuple[FineTuning, Job]:
+    """Train the model of a cluster further on its observed executions.
+
+    Raises
+    ------
+    Impossible
+        There are too few executions, of too few queries, or there is no model.
+    Conflict
+        A fine-tuning of the cluster is under way.
+    """
+    Cluster.objects.select_for_update().get(pk=cluster.pk)
+    if FineTuning.objects.filter(cluster=cluster, state=FineTuningState.RUNNING).exists():
+        raise Conflict(f"A fine-tuning of {cluster.slug} is under way; wait until it has ended.", code="under_way")
+    rows = ObservedExecution.objects.filter(cluster=cluster)
+    count, queries = rows.count(), rows.values("query").distinct().count()
+    if count < MIN_OBSERVED:
+        message = f"{counted(count, 'execution')} of {cluster.slug} {'was' if count == 1 else 'were'} observed"
+        raise Impossible(f"{message}; fine-tuning needs {MIN_OBSERVED}.", [("cluster", message)], code="too_few")
+    if queries < 2:
+        message = f"all {count} executions are of one query; the guard needs others to judge by"
+        raise Impossible(f"Fine-tuning is not possible: {message}.", [("cluster", message)], code="too_few")
+    base = model_in_force(cluster).version
+    run = FineTuning.objects.create(cluster=cluster, requested_by=user, base=base, note=note)
+    run.job = job_submit(
+        kind=JobKind.FINE_TUNING,
+        title=f"Fine-tune the model of {cluster.slug}",
+        params={"fine_tuning": str(run.pk)},
+        cluster=cluster,
+        user=user,
+    )
+    run.save(update_fields=["job"])
+    predictions_announce(cluster)
+    return run, run.job
+
+
+def observations_of(cluster: Cluster) -> list[Observation]:
+    """The newest observed executions of a cluster; those of a query are one group."""
+    rows = ObservedExecution.objects.filter(cluster=cluster).order_by("-ends_at", "-pk")[:_MAX_OBSERVED]
+    return [
+        Observation(
+            trace=read_trace(row.trace),
+            costs=(row.throughput_eps, row.processing_latency_s, row.end_to_end_latency_s),
+            backpressure=row.backpressure,
+            success=row.success,
+            group=str(row.query_id),
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """A fine-tuned model as it is stored, and the guard's judgement of it."""
+
+    weights: bytes
+    card: ModelCard
+    judgement: GuardJudgement
+    trained: int
+    held_out: int
+
+
+def fine_tune_model(report: JobReporter) -> JobOutcome:
+    """Train and judge the model of the job's fine-tuning; it is in force at once if the guard accepts it."""
+    rows = FineTuning.objects.select_related("cluster", "base")
+    run = rows.get(pk=report.job.params["fine_tuning"])
+    assert run.base is not None
+    report(0.0, "Reading executions")
+    observations = observations_of(run.cluster)
+    base = ensemble_of(ModelVersion.objects.get(pk=run.base_id))
+    report(0.1, "Simulating traces to mix in")
+    replay = _replay(base.card)
+    report(0.5, "Training")
+    tuned = _tune(base, observations, replay, f"{run.cluster.slug}-{next_number(run.cluster)}")
+    report(0.95, "Storing")
+
+    def store(job: Job) -> JobOutcome:
+        return _store(run, tuned)
+
+    return JobOutcome(store=store)
+
+
+def _replay(card: ModelCard) -> list[Observation]:
+    """Traces as the shipped model was trained on: of the corpus' seed, so that they are always the same."""
+    from engine.simulation.cohort_traces import simulate_trace, trace_seed  # numba with it: only this job pays for it
+
+    traces = (simulate_trace(trace_seed(card.seed, i)).trace for i in range(_REPLAY))
+    return [observation_of(trace) for trace in traces]
+
+
+def _tune(base: Ensemble, observations: Sequence[Observation], replay: Sequence[Observation], version: str) -> _Tuned:
+    trained, held = split_observations(observations)
+    held_out = [observations[i] for i in held]
+    members = fine_tune(base, [observations[i] for i in trained], replay, FineTuningSettings())
+    after = Ensemble(members, base.card)
+    card = tuned_card(base.card, version, len(trained), after, held_out)
+    weights, card = pack_weights(members, card)
+    return _Tuned(weights, card, judge(base, after, held_out), len(trained), len(held_out))
+
+
+def _store(run: FineTuning, tuned: _Tuned) -> JobOutcome:
+    """Store the model; in force if it was accepted and no other has taken the place of the one it was made from."""
+    cluster = Cluster.objects.select_for_update().get(pk=run.cluster_id)
+    judgement = tuned.judgement
+    accepted, message = judgement.accepted, judgement.reason
+    own = ModelVersion.objects.select_for_update().filter(cluster=cluster, state=ModelState.IN_FORCE).first()
+    was_own = run.base is not None and run.base.origin == ModelOrigin.FINE_TUNED
+    if accepted and (own.pk if own else None) != (run.base_id if was_own else None):
+        accepted, message = False, "Refused: another model was put in force meanwhile; ask again."
+    if accepted and own is not None:
+        own.state = ModelState.AVAILABLE
+        own.save(update_fields=["state"])
+    version = ModelVersion.objects.create(
+        cluster=cluster,
+        number=next_number(cluster),
+        origin=ModelOrigin.FINE_TUNED,
+        state=ModelState.IN_FORCE if accepted else ModelState.REFUSED,
+        digest=tuned.card.sha256,
+        card=tuned.card.to_dict(),
+        weights=tuned.weights,
+        parent_id=run.base_id,
+        created_by=run.requested_by,
+        in_force_at=timezone.now() if accepted else None,
+    )
+    run.state = FineTuningState.ACCEPTED if accepted else FineTuningState.REFUSED
+    run.model, run.message = version, message[:500]
+    run.observations, run.held_out = tuned.trained, tuned.held_out
+    run.result = {"before": dict(judgement.before), "after": dict(judgement.after)}
+    run.save()
+    predictions_announce(cluster)
+    facts: dict[str, Any] = {"state": run.state, "model": version.pk, "message": run.message}
+    return JobOutcome(facts, f"/c/{cluster.slug}/predictions/", f"/api/v1/fine-tunings/{run.pk}")

@@ -1,0 +1,206 @@
+"""Reading predictions, executions and models: lists, prequential errors, and what speaks for a query now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.db.models import Q, QuerySet
+
+from apps.core.errors import Impossible, Missing
+from apps.fleet.choices import Evidence
+from apps.fleet.models import Cluster
+from apps.predictions.choices import ModelOrigin, TargetMetric
+from apps.predictions.ensembles import shipped_version, version_in_force
+from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
+from apps.queries.models import OperatorInput, QueryVersion
+from engine.costream.accuracy import balanced_accuracy, q_quantiles
+
+__all__ = [
+    "MIN_EXECUTIONS",
+    "QueryBasis",
+    "cluster_accuracy",
+    "executions_visible",
+    "fine_tunings_visible",
+    "model_by_id",
+    "model_words",
+    "models_of",
+    "models_visible",
+    "prediction_newest",
+    "predictions_visible",
+    "query_basis",
+]
+
+#: Observed executions from which on prequential errors are shown.
+MIN_EXECUTIONS = 30
+_MAX_EXECUTIONS = 1000  # the newest that errors are taken of
+
+_ERRORS = {
+    TargetMetric.THROUGHPUT: "q_throughput",
+    TargetMetric.PROCESSING_LATENCY: "q_processing_latency",
+    TargetMetric.END_TO_END_LATENCY: "q_end_to_end_latency",
+}
+
+
+def predictions_visible() -> QuerySet[Prediction]:
+    """Predictions with what lists show of them, newest first."""
+    rows = Prediction.objects.select_related("cluster", "query", "version", "model", "requested_by")
+    return rows.defer("answer", "trace", "model__weights")
+
+
+def executions_visible() -> QuerySet[ObservedExecution]:
+    """Observed executions, newest first."""
+    rows = ObservedExecution.objects.select_related("cluster", "query", "version", "model")
+    return rows.defer("trace", "model__weights")
+
+
+def models_visible() -> QuerySet[ModelVersion]:
+    """Model versions without their weights, newest first."""
+    return ModelVersion.objects.select_related("cluster", "parent", "created_by").defer("weights", "parent__weights")
+
+
+def models_of(cluster: Cluster) -> QuerySet[ModelVersion]:
+    """Versions that a cluster has or may return to: its own, and the shipped one of this version of Sluice."""
+    shipped = _shipped()
+    return models_visible().filter(Q(cluster=cluster) | Q(pk=shipped.pk if shipped else None))
+
+
+def model_by_id(pk: int) -> ModelVersion:
+    version = models_visible().filter(pk=pk).first()
+    if version is None:
+        raise Missing(f"There is no model version {pk}.", [("model", f"{pk} does not exist")])
+    return version
+
+
+def fine_tunings_visible() -> QuerySet[FineTuning]:
+    """Fine-tunings with their models, newest first."""
+    rows = FineTuning.objects.select_related("cluster", "base", "model", "job", "requested_by")
+    return rows.defer("base__weights", "model__weights")
+
+
+def model_words(cluster: Cluster) -> str:
+    """Digest of the model in force; empty where there is none."""
+    try:
+        return version_in_force(cluster).digest[:16]
+    except Impossible:
+        return ""
+
+
+def _shipped() -> ModelVersion | None:
+    try:
+        return shipped_version()
+    except Impossible:
+        return None
+
+
+def prediction_newest(version: QueryVersion) -> Prediction | None:
+    """The newest prediction of a version, with its answer."""
+    rows = Prediction.objects.select_related("model", "cluster", "query", "version")
+    return rows.defer("trace", "model__weights").filter(version=version).first()
+
+
+@dataclass(frozen=True)
+class QueryBasis:
+    """What speaks for a version's latency: the prediction, or Mace since the costs are known.
+
+    Attributes
+    ----------
+    kind
+        ``prediction``: an input has no cost yet; ``mace``: all have one.
+    measured, inputs
+        Inputs with measured evidence, of all.
+    prediction
+        The newest prediction of the version, if it had one.
+    """
+
+    kind: str
+    measured: int
+    inputs: int
+    prediction: Prediction | None
+
+    @property
+    def is_predicted(self) -> bool:
+        return self.kind == "prediction"
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether it had a prediction and every input is measured now."""
+        return self.prediction is not None and self.inputs > 0 and self.measured == self.inputs
+
+    def as_dict(self) -> dict[str, Any]:
+        """As REST shows it."""
+        newest = None if self.prediction is None else str(self.prediction.pk)
+        return {
+            "kind": self.kind,
+            "measured_inputs": self.measured,
+            "inputs": self.inputs,
+            "handed_over": self.is_handed_over,
+            "prediction": newest,
+        }
+
+
+def query_basis(version: QueryVersion) -> QueryBasis:
+    """What speaks for a version now. Mace takes over once every input has a cost; measured ones end the hand-over."""
+    rows = OperatorInput.objects.filter(operator__version=version).values_list("cycles_per_event", "evidence", "model")
+    inputs = list(rows)
+    unknown = any(cycles is None and not model for cycles, _, model in inputs)
+    measured = sum(evidence == Evidence.MEASURED for _, evidence, _ in inputs)
+    return QueryBasis("prediction" if unknown else "mace", measured, len(inputs), prediction_newest(version))
+
+
+def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
+    """Errors of predictions, by metric and by where they come from.
+
+    Returns
+    -------
+    dict
+        `executions` observed and `needed` for figures; `simulated`: of the model in force on simulated traces, from
+        its card; `shipped` and `fine_tuned`: prequential, of executions of this cluster that the version predicted
+        before they were observed. Each of the two is None with fewer than `MIN_EXECUTIONS`.
+    """
+    rows = list(
+        executions_visible().filter(cluster=cluster).exclude(model=None).order_by("-ends_at", "-pk")[:_MAX_EXECUTIONS]
+    )
+    by_origin = {
+        origin: [row for row in rows if row.model is not None and row.model.origin == origin]
+        for origin in (ModelOrigin.SHIPPED, ModelOrigin.FINE_TUNED)
+    }
+    card = {} if (words := _version(cluster)) is None else words.card
+    return {
+        "cluster": cluster.slug,
+        "executions": len(rows),
+        "needed": MIN_EXECUTIONS,
+        "simulated": {key: value for key, value in card.get("errors", {}).items() if key != "observed"},
+        "shipped": _prequential(by_origin[ModelOrigin.SHIPPED]),
+        "fine_tuned": _prequential(by_origin[ModelOrigin.FINE_TUNED]),
+    }
+
+
+def _version(cluster: Cluster) -> ModelVersion | None:
+    try:
+        return version_in_force(cluster)
+    except Impossible:
+        return None
+
+
+def _prequential(rows: Sequence[ObservedExecution]) -> dict[str, Any] | None:
+    """Errors of executions that were predicted before they were observed."""
+    if len(rows) < MIN_EXECUTIONS:
+        return None
+    errors: dict[str, Any] = {"executions": len(rows)}
+    for metric, name in _ERRORS.items():
+        known = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+        if known:
+            errors[str(metric)] = {"runs": len(known), **q_quantiles(np.array(known, dtype=np.float64))}
+    for metric, name in (("RO", "backpressure"), ("S", "success")):
+        pairs = [
+            (getattr(row, name), row.predicted[name]["holds"])
+            for row in rows
+            if getattr(row, name) is not None and name in row.predicted
+        ]
+        if pairs:
+            observed, predicted = zip(*pairs, strict=True)
+            errors[metric] = {"runs": len(pairs), "accuracy": balanced_accuracy(observed, predicted)}
+    return errors

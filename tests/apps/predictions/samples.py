@@ -1,0 +1,74 @@
+"""A cluster of two hosts, a query that never ran, and a model of the cluster that predicts the analytic anchor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.fleet.models import Cluster
+from apps.fleet.services import cluster_create, node_create, pool_create
+from apps.predictions.choices import ModelOrigin, ModelState
+from apps.predictions.ensembles import next_number
+from apps.predictions.models import ModelVersion
+from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
+from apps.queries.definitions import query_create
+from apps.queries.models import Query
+from tests.engine.costream.anchors import anchor_archive
+
+__all__ = ["make_cluster", "make_model", "make_query", "never_run_body"]
+
+CORE_CPS = 2.4e9
+
+
+def make_cluster(slug: str = "lab") -> Cluster:
+    """Nodes strong (4 cores) and weak, the source s of 100 events/s with its fields, 60 s."""
+    cluster = cluster_create(slug=slug, name=slug.upper(), subinterval_s=1.0, horizon_s=60.0)
+    for name, cores, memory_bytes in (("strong", 4, 16 * 10**9), ("weak", 1, 2 * 10**9)):
+        pool = pool_create(
+            cluster=cluster, name=f"{name}s", capacity_cps=CORE_CPS, cores=cores, memory_bytes=memory_bytes
+        )
+        node_create(pool=pool, name=name)
+    row = arrivals_create_from_counts(cluster=cluster, source_id="s", counts=[25.0] * cluster.slices)
+    arrivals_fields_update(arrivals=row, event_fields={"ints": 2, "strings": 2})
+    return cluster
+
+
+def never_run_body() -> dict[str, Any]:
+    """A filter and a mean over 4 s, without costs."""
+    return {
+        "operators": [
+            {
+                "id": "keep",
+                "kind": "filter",
+                "filter": {"function": "<", "literal_type": "int"},
+                "inputs": [{"from": "s", "selectivity": 0.5}],
+            },
+            {
+                "id": "mean",
+                "kind": "aggregate",
+                "aggregate": {"function": "mean", "argument_type": "int", "group_by_type": "string"},
+                "window": {"policy": "time", "type": "tumbling", "size": 4},
+                "inputs": [{"from": "keep", "selectivity": 0.1}],
+            },
+        ]
+    }
+
+
+def make_query(cluster: Cluster, name: str = "new", bound_s: float | None = 2.0, **body: Any) -> Query:
+    objective = {"statistic": "mean", "bound_s": bound_s} if bound_s else None
+    return query_create(cluster=cluster, name=name, body=never_run_body() | body, objective=objective)
+
+
+def make_model(cluster: Cluster, *, in_force: bool = True, **anchor: Any) -> ModelVersion:
+    """A fine-tuned version of the cluster, in force in the place of another."""
+    weights, card = anchor_archive(**anchor)
+    if in_force:
+        ModelVersion.objects.filter(cluster=cluster, state=ModelState.IN_FORCE).update(state=ModelState.AVAILABLE)
+    return ModelVersion.objects.create(
+        cluster=cluster,
+        number=next_number(cluster),
+        origin=ModelOrigin.FINE_TUNED,
+        state=ModelState.IN_FORCE if in_force else ModelState.AVAILABLE,
+        digest=card.sha256,
+        card=card.to_dict(),
+        weights=weights,
+    )
