@@ -169,7 +169,7 @@ class PredictionAccuracyView(ApiMixin, APIView):
 
 
 class QueryBasisView(ApiMixin, APIView):
-    """What speaks for a query's latency now: a prediction, or Mace since its costs are known."""
+    """Basis of a query's latency now: a prediction, or Mace since its costs are known."""
 
     scopes = {"GET": Scope.READ}
 

@@ -19,8 +19,7 @@ from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState
 from apps.predictions.ensembles import ensemble_of, model_in_force, next_number
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution
 from apps.predictions.services import predictions_announce
-from engine.costream.documents import read_trace
-from engine.costream.fine_tuning import (
+from engine.costream.adaptation import (
     MIN_OBSERVED,
     FineTuningSettings,
     GuardJudgement,
@@ -31,6 +30,7 @@ from engine.costream.fine_tuning import (
     split_observations,
     tuned_card,
 )
+from engine.costream.documents import read_trace
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard, pack_weights
 from engine.words import counted

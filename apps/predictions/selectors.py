@@ -103,7 +103,7 @@ def prediction_newest(version: QueryVersion) -> Prediction | None:
 
 @dataclass(frozen=True)
 class QueryBasis:
-    """What speaks for a version's latency: the prediction, or Mace since the costs are known.
+    """Basis of a version's latency: the prediction, or Mace since the costs are known.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class QueryBasis:
 
 
 def query_basis(version: QueryVersion) -> QueryBasis:
-    """What speaks for a version now. Mace takes over once every input has a cost; measured ones end the hand-over."""
+    """Basis of a version's latency now: Mace takes over once every input has a cost."""
     rows = OperatorInput.objects.filter(operator__version=version).values_list("cycles_per_event", "evidence", "model")
     inputs = list(rows)
     unknown = any(cycles is None and not model for cycles, _, model in inputs)

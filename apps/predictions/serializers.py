@@ -95,7 +95,7 @@ class ExecutionSerializer(serializers.ModelSerializer):
 
 
 class ExecutionCreateSerializer(StrictSerializer):
-    """What a stream processor observed of a running query. What is left out was not observed."""
+    """Costs of a running query as its stream processor observed them. What is left out was not observed."""
 
     cluster = ClusterField()
     query = serializers.CharField()

@@ -178,7 +178,7 @@ def prediction_running(*, version: QueryVersion) -> CandidatePrediction | None:
 
 
 def _surroundings(version: QueryVersion) -> tuple[Deployment, tuple[str, ...]]:
-    """What runs beside a version, and the nodes that take nothing new."""
+    """Queries that run beside a version, and the nodes that take nothing new."""
     snapshot = cluster_snapshot(version.query.cluster)
     name, running = version.query.name, snapshot.deployment
     return (running.without_query(name) if name in running.queries else running), snapshot.closed_nodes

@@ -154,7 +154,7 @@ def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
 
 def fine_tunings_settings() -> object:
     """Settings that learn nothing."""
-    from engine.costream.fine_tuning import FineTuningSettings
+    from engine.costream.adaptation import FineTuningSettings
 
     return FineTuningSettings(epochs=1, learning_rate=0.0)
 

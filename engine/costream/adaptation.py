@@ -250,7 +250,7 @@ def _batch(ensemble: Ensemble, observations: Sequence[Observation]) -> GraphBatc
 
 @dataclass(frozen=True)
 class _Targets:
-    """What was observed of g runs: ln of costs (g, 3), votes (g, 2), and which of them are known."""
+    """Observed costs of g runs: ln of costs (g, 3), votes (g, 2), and which of them are known."""
 
     costs: FloatArray
     costs_known: npt.NDArray[np.bool_]

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.costream.batch import collate, encode
-from engine.costream.fine_tuning import (
+from engine.costream.adaptation import (
     FineTuningSettings,
     Observation,
     fine_tune,
@@ -18,6 +17,7 @@ from engine.costream.fine_tuning import (
     split_observations,
     tuned_card,
 )
+from engine.costream.batch import collate, encode
 from engine.costream.prediction import Ensemble, ensemble_bounds
 from tests.engine.costream.ensembles import make_ensemble, make_trace
 
