@@ -12,6 +12,7 @@ from collections.abc import Sequence
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "costream-speed": ("benchmarks.costream_speed",),
     "deadlines": ("benchmarks.deadlines",),
     "forecast": ("benchmarks.forecast",),
     "jarvis": ("benchmarks.jarvis",),

@@ -61,6 +61,7 @@ OUTPUTS = ("T", "Lp", "Le", "RO", "S", "T_low", "T_high", "Lp_low", "Lp_high", "
 _HEAD_COLUMNS = [0, 3, 6, 9, 10, 1, 2, 4, 5, 7, 8]  # of the heads' outputs in a row, in the order of `OUTPUTS`
 _ANCHORED = [0, 1, 2, 5, 6, 7, 8, 9, 10]  # outputs of regression, each with its metric's column of the anchor
 _ANCHOR_OF = [0, 1, 2, 0, 0, 1, 1, 2, 2]
+_HEAD_START = 0.1
 _BLOCK = 128  # placements at a time: their states stay in the processor's cache
 
 
@@ -89,14 +90,20 @@ def parameter_shapes(form: str, hidden: int = 64) -> dict[str, tuple[int, ...]]:
 
 
 def initial_parameters(form: str, hidden: int = 64, seed: int = 0) -> dict[str, Float32Array]:
-    """Random parameters to train from: He's normal weights, zero biases."""
+    """Random parameters to train from: He's normal weights, zero biases; heads end in a tenth of it.
+
+    So the recommended form begins near its anchor.
+    """
     rng = np.random.default_rng(seed)
-    return {
-        name: (rng.normal(0.0, np.sqrt(2.0 / shape[1]), shape) if len(shape) == 2 else np.zeros(shape)).astype(
-            np.float32
-        )
-        for name, shape in parameter_shapes(form, hidden).items()
-    }
+    parameters = {}
+    for name, shape in parameter_shapes(form, hidden).items():
+        values = np.zeros(shape)
+        if name.endswith("weight"):
+            values = rng.normal(0.0, np.sqrt(2.0 / shape[1]), shape)
+        if name.startswith("head") and name.endswith("1.weight"):
+            values *= _HEAD_START
+        parameters[name] = values.astype(np.float32)
+    return parameters
 
 
 @dataclass(frozen=True)
