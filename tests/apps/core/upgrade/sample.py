@@ -127,7 +127,7 @@ def _value(field: Any) -> Any:
     if field.has_default() and field.default != "":
         return ...
     if isinstance(field, PackedJSONField):
-        return None
+        return None if field.null else {}
     if field.name == "data":
         return series.pack(np.ones(16))
     if isinstance(field, models.BinaryField):
