@@ -13,6 +13,7 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
     "costream-speed": ("benchmarks.costream_speed",),
+    "costream-simulator": ("benchmarks.costream_simulator",),
     "deadlines": ("benchmarks.deadlines",),
     "forecast": ("benchmarks.forecast",),
     "jarvis": ("benchmarks.jarvis",),

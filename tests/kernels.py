@@ -20,7 +20,13 @@ from tests.environment import RUN_DIR
 
 _TESTS = Path(__file__).resolve().parent
 _COMPILING, _COLLECTING = RUN_DIR / "compiling.lock", RUN_DIR / "collecting.lock"
-_COMPILE = "from workers.lifecycle import warm_up; warm_up()"
+# workers do not call the cohort simulation, so that they do not warm it up
+_COMPILE = """
+from workers.lifecycle import warm_up
+from engine.simulation.cohort_traces import simulate_trace
+warm_up()
+simulate_trace(1)
+"""
 #: Tests that neither call a kernel nor start a worker, which would compile them.
 _WITHOUT_KERNELS = (
     "agent",

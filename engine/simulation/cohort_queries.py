@@ -5,7 +5,7 @@ placements keep the paper's three rules. A range is a table of values, and restr
 seen: other hardware, chains of filters, re-created public benchmarks.
 
 Beyond the paper's table II, state has more weight: weak hosts have 1 to 2 GB oftener, some time windows last 32 or
-64 s, a fifth of the queries has high rates and long windows, and some keys are skewed: joins find many partners then,
+64 s, a quarter of the queries has high rates and long windows, and some keys are skewed: joins find many partners then,
 and aggregations few groups.
 
 Sources: Costream (ICDE 2024), section VI, tables II, IV and VI, figures 5 and 6.
@@ -59,7 +59,7 @@ _COUNT_SIZES = (5, 10, 20, 40, 80, 160, 320, 640)
 _TIME_SIZES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _TIME_WEIGHTS = (3, 3, 3, 3, 3, 3, 3, 1, 1)
 _LONG_SIZES_S = (8.0, 16.0, 32.0, 64.0)
-_STATEFUL = 0.22  # share of queries with high rates, long time windows and mild filters
+_STATEFUL = 0.25  # share of queries with high rates, long time windows and mild filters
 _FILTER_COUNTS = (1, 2, 3, 4)
 _FILTER_WEIGHTS = (35, 34, 24, 6)
 _SKEWED = 0.12  # share of joins and of grouped aggregations with few, hot keys
@@ -84,7 +84,7 @@ class HardwareRanges:
 
 PAPER_RANGES = HardwareRanges(
     cpu_percent=((50, 100, 200, 300, 400), (200, 300, 400, 500, 600), (400, 500, 600, 700, 800)),
-    ram_mb=((1000, 1000, 1000, 2000, 2000, 4000, 8000), (2000, 4000, 8000, 16000), (8000, 16000, 24000, 32000)),
+    ram_mb=((1000, 1000, 1000, 2000, 2000, 4000, 8000), (2000, 2000, 4000, 8000, 16000), (8000, 8000, 16000, 24000, 32000)),
     bandwidth_mbit_s=((25, 50, 100, 200, 400), (100, 200, 400, 800, 1600, 3200), (800, 1600, 3200, 6400, 10000)),
     latency_ms=((20, 40, 80, 160), (5, 10, 20, 40), (1, 2, 5, 10)),
 )

@@ -66,7 +66,7 @@ class CohortWorld:
     cost_factors: tuple[tuple[str, float], ...] = ()
     queue_tuples: float = 2048.0
     send_tuples: float = 1024.0
-    state_factor: float = 8.0
+    state_factor: float = 12.0
     operator_noise: float = 0.10
     selectivity_noise: float = 0.08
     host_noise: float = 0.04
@@ -87,8 +87,8 @@ class CohortWorld:
     step_s: float = 0.05
 
     def __post_init__(self) -> None:
-        steps = self.period_s / self.step_s
-        if self.step_s <= 0 or abs(steps - round(steps)) > 1e-6:
+        steps = self.period_s / self.step_s if self.step_s > 0 else 0.5
+        if abs(steps - round(steps)) > 1e-6:
             raise ValueError(f"step_s is {self.step_s:g}; allowed: a part of {self.period_s:g} s without a rest")
         if unknown := [kind for kind, _ in self.cost_factors if kind not in _KINDS]:
             raise ValueError(f"cost_factors name {unknown}; allowed: {', '.join(_KINDS)}")
@@ -99,7 +99,7 @@ OTHER_ENGINE = CohortWorld(
     cost_factors=(("source", 0.6), ("filter", 3.0), ("join", 2.0), ("agg", 5.0), ("sink", 1.5)),
     queue_tuples=256.0,
     send_tuples=128.0,
-    state_factor=24.0,
+    state_factor=36.0,
 )
 
 

@@ -100,7 +100,7 @@ def simulate_trace(seed: int, settings: TraceSettings | None = None) -> Simulate
 def trace_document(simulated: SimulatedTrace) -> dict[str, Any]:
     """A trace as a corpus stores it: milliseconds, and 0 for costs of a run without output.
 
-    Operators stand in topological order with one reader each, as `engine.costream.graph.read_trace` takes them.
+    Operators stand in topological order with one reader each, as `engine.costream.documents.read_trace` takes them.
     """
     graph, label = simulated.trace.graph, simulated.trace.label
     assert label is not None
