@@ -12,8 +12,8 @@ from collections.abc import Sequence
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
-    "costream-speed": ("benchmarks.costream_speed",),
     "costream-simulator": ("benchmarks.costream_simulator",),
+    "costream-speed": ("benchmarks.costream_speed",),
     "deadlines": ("benchmarks.deadlines",),
     "forecast": ("benchmarks.forecast",),
     "jarvis": ("benchmarks.jarvis",),

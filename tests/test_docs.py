@@ -29,6 +29,7 @@ from engine.document.deployment import Deployment
 from engine.fields import FieldTable
 from engine.workload import GENERATORS
 from launcher.cli import COMMANDS
+from training.__main__ import COMMANDS as TRAINING_COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -99,6 +100,8 @@ def test_commands_exist_and_take_their_options(page: Path) -> None:
             _check_engine(*rest)
         elif name == "bench" and rest:
             assert rest[0] in BENCHMARKS, rest
+        elif name == "train" and rest:
+            assert rest[0] in TRAINING_COMMANDS, rest
         elif name == "up":
             source = (ROOT / "launcher" / "cli.py").read_text()
             assert all(f'"{word}"' in source for word in rest if word.startswith("--")), rest
