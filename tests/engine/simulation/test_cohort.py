@@ -126,11 +126,13 @@ def test_streams_of_a_host_share_its_uplink() -> None:
     assert result.label.backpressure
 
 
-def test_window_beyond_memory_is_swapped_and_slows_the_host() -> None:
+def test_window_that_outgrows_memory_slows_the_host_and_then_ends_the_run() -> None:
     graph = chain(source(2000), windowed("agg", "time", 64.0, 64.0, 0.01))
-    small, large = (run(graph, [replace(STRONG, ram_mb=ram_mb)], [0, 0, 0]).label for ram_mb in (1000, 32_000))
-    assert (small.backpressure, large.backpressure) == (True, False)
-    assert small.processing_latency_s > 1.1 * large.processing_latency_s
+    dead, slow, fast = (run(graph, [replace(STRONG, ram_mb=ram_mb)], [0, 0, 0]) for ram_mb in (1000, 2000, 8000))
+    assert dead.crashed_s is not None
+    assert (slow.crashed_s, slow.label.backpressure, slow.label.success) == (None, True, True)
+    assert (fast.crashed_s, fast.label.backpressure) == (None, False)
+    assert slow.label.end_to_end_latency_s > 1.05 * fast.label.end_to_end_latency_s
 
 
 def test_results_that_outgrow_memory_end_the_run() -> None:
