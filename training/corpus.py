@@ -35,7 +35,7 @@ _RANGES = {"paper": PAPER_RANGES, "unseen": UNSEEN_RANGES}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write a corpus; returns 0, or 2 with every fault of the arguments."""
+    """Write a corpus; returns 0, 1 where the disk refuses, or 2 with every fault of the arguments."""
     parser = argparse.ArgumentParser(
         prog="sluice train corpus", description="Labelled traces of simulated runs, for training and evaluation."
     )
@@ -62,7 +62,11 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(f"sluice train corpus: {fault}" for fault in faults), file=sys.stderr)
         return 2
     settings = TraceSettings(shapes=shapes, ranges=_RANGES[options.hardware])
-    card = write_corpus(path, count=count, seed=seed, settings=settings, processes=processes, is_loud=True)
+    try:
+        card = write_corpus(path, count=count, seed=seed, settings=settings, processes=processes, is_loud=True)
+    except OSError as error:
+        print(f"\nsluice train corpus: {path} could not be written: {error}", file=sys.stderr)
+        return 1
     print(json.dumps(card))
     return 0
 
@@ -81,7 +85,8 @@ def write_corpus(
     Both appear complete or not at all: they are written under other names first, the card last.
     """
     settings = settings or TraceSettings()
-    fresh, card_path = path.with_name(f".{path.name}.new"), path.with_name(f"{path.name}.card.json")
+    card_path = path.with_name(f"{path.name}.card.json")
+    fresh, fresh_card = (file.with_name(f".{file.name}.new") for file in (path, card_path))
     tally: Counter[str] = Counter()
     begin, done = time.monotonic(), 0
     try:
@@ -104,14 +109,13 @@ def write_corpus(
             "operators": tally["operators"],
             "sha256": _file_digest(fresh),
         }
+        fresh_card.write_text(json.dumps(card, indent=2) + "\n")
         fresh.replace(path)
+        fresh_card.replace(card_path)
     finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-    text = json.dumps(card, indent=2) + "\n"
-    fresh_card = card_path.with_name(f".{card_path.name}.new")
-    fresh_card.write_text(text)
-    fresh_card.replace(card_path)
+        for file in (fresh, fresh_card):
+            with contextlib.suppress(OSError):
+                file.unlink()
     return card
 
 
