@@ -113,9 +113,9 @@ def write_corpus(
         fresh.replace(path)
         fresh_card.replace(card_path)
     finally:
-        for file in (fresh, fresh_card):
+        for rest in (fresh, fresh_card):
             with contextlib.suppress(OSError):
-                file.unlink()
+                rest.unlink()
     return card
 
 
