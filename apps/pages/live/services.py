@@ -10,13 +10,15 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, from_engine
 from apps.fleet.models import Cluster
-from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.definitions import query_create
 from apps.queries.models import Query
 from apps.telemetry.live.sources import source_upsert, table_upsert
 from apps.telemetry.models import StaticTable, TelemetrySource
 from engine.dataflow import Pipeline
+from engine.dataflow.features import event_fields, operator_features
 from engine.dataflow.templates import PipelineDraft, Template
+from engine.dataflow.types import Type
 from engine.errors import DocumentError, OptionError
 
 __all__ = ["live_query_describe", "made_of", "operators_of"]
@@ -72,12 +74,14 @@ def live_query_describe(
         if not StaticTable.objects.filter(cluster=cluster, name=table).exists():
             table_upsert(cluster=cluster, name=table, columns=content["columns"], rows=content["rows"])
     if not cluster.arrivals.filter(source_id=source).exists():
-        arrivals_create_from_counts(
+        arrivals = arrivals_create_from_counts(
             cluster=cluster,
             source_id=source,
             counts=[rate_eps * cluster.slice_s] * cluster.slices,
             description=f"Assumed for {name} until it is measured",
         )
+        columns = {column: Type(kind) for column, kind in draft.document["source"]["columns"].items()}
+        arrivals_fields_update(arrivals=arrivals, event_fields=event_fields(columns))
     body = {"operators": operators_of(draft)}
     note = f"From the template {template.title}"
     return query_create(
@@ -123,6 +127,7 @@ def operators_of(made: PipelineDraft) -> list[dict[str, Any]]:
             "bytes_per_event": assumed.bytes_per_record,
             "inputs": [{"from": before, **statistics}],
             "expression": declared["expression"],
+            **operator_features(operator),
         }
         if operator.stateful and window is not None:
             slides = window.slide_us != window.size_us
