@@ -195,7 +195,7 @@ COMMANDS = {
         "engine.costream.command:candidates_command",
         "placements for a query that never ran, and with a target the one to choose",
         (
-            Field("count", Number(least=1, most=100_000, whole=True), help="candidates, the heuristics included (100)"),
+            Field("count", Number(least=1, most=20_000, whole=True), help="candidates, the heuristics included (100)"),
             Field("seed", Number(least=0, whole=True), help="seed of the draws (0)"),
             Field("target", Enumeration(("T", "Lp", "Le")), help="choose by throughput or by one of the latencies"),
             Field("weights", String(), help="an .npz file of weights, its card beside it (those shipped)"),

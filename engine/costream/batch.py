@@ -124,7 +124,6 @@ def encode(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int
     """Arrays of one placement of a graph, of either form."""
     order = np.array(graph.order, dtype=np.int64)
     place = np.array(placement, dtype=np.int64)
-    used, host_of = np.unique(place[order], return_inverse=True)
     features = np.zeros((len(order), MAX_WIDTH), dtype=np.float32)
     for row, i in enumerate(order):
         values = operator_features(graph.operators[i])
@@ -137,9 +136,9 @@ def encode(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int
         levels=np.array(graph.levels, dtype=np.int64)[order],
         features=features,
         flow=flow.operators[0, order].astype(np.float32),
-        host_of=host_of.astype(np.int64),
-        hosts=host_features([hosts[j] for j in used]).astype(np.float32),
-        host_flow=flow.hosts[0, used].astype(np.float32),
+        host_of=flow.pairs[0, order],
+        hosts=host_features([hosts[j] for j in flow.pair_hosts]).astype(np.float32),
+        host_flow=flow.hosts.astype(np.float32),
         edges=edges,
         anchor=flow.anchor[0],
     )

@@ -20,7 +20,7 @@ from engine.fields import BAD, Anything, Field, FieldTable, ListOf, Number
 
 __all__ = ["candidates_command", "predict_command"]
 
-_MAX_PLACEMENTS = 100_000
+_MAX_PLACEMENTS = 20_000
 _COUNT = 100
 
 _QUERY = Field("query", Anything(), required=True, help="operators and streams of the query")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.costream.flow import nominal_flow
@@ -96,16 +96,10 @@ class TrainingDomain:
         """Words for a number of hosts in a placement that lies outside; empty where it does not."""
         return self._reason("placement.hosts", used)
 
-    def host_reasons(self, hosts: Sequence[HostNode]) -> tuple[tuple[str, ...], ...]:
-        """Per host what lies outside, as ``host edge-1: cpu 20 %: trained on 50 to 800 %``."""
-        return tuple(
-            tuple(
-                f"host {host.name or j}: {reason}"
-                for name, value in _host_measures(host)
-                if (reason := self._reason(name, value))
-            )
-            for j, host in enumerate(hosts)
-        )
+    def host_reasons(self, index: int, host: HostNode) -> tuple[str, ...]:
+        """Sentences on what of a host lies outside, as ``host edge-1: cpu 20 %: trained on 50 to 800 %``."""
+        reasons = (self._reason(name, value) for name, value in _host_measures(host))
+        return tuple(f"host {host.name or index}: {reason}" for reason in reasons if reason)
 
     def _reason(self, name: str, value: float) -> str:
         feature, bounds = FEATURES[name], self.ranges.get(name)

@@ -67,7 +67,7 @@ class NominalFlow:
 
 @dataclass(frozen=True)
 class FlowFeatures:
-    """Flow features of k placements of n operators on h hosts.
+    """Flow features of k placements of n operators, with u pairs of a placement and a host that it uses.
 
     Attributes
     ----------
@@ -75,8 +75,14 @@ class FlowFeatures:
         float64 of shape (k, n, 8): g(in), g(out), g(scan), g(state), g(fill in s), 1 if a reader is on another host,
         that times g(use of the host's uplink), g(ms of latency and filling until here).
     hosts
-        float64 of shape (k, h, 6): g(in per core), g(scan per core), g(out and sent per core), g(use of the uplink),
-        g(use of memory by windows), operators/15. Rows of hosts without operators are g(0), ..., 0.
+        float64 of shape (u, 6): g(in per core), g(scan per core), g(out and sent per core), g(use of the uplink),
+        g(use of memory by windows), operators/15.
+    pairs
+        int64 of shape (k, n): pair of each operator's host; pairs are sorted by placement, then by host.
+    pair_hosts
+        int64 of shape (u,): host of each pair.
+    starts
+        int64 of shape (k + 1,): first pair of each placement.
     anchor
         float64 of shape (k, 3): ln of nominal throughput (tuples/s), processing and end-to-end latency (s).
 
@@ -87,6 +93,9 @@ class FlowFeatures:
 
     operators: FloatArray
     hosts: FloatArray
+    pairs: IntArray
+    pair_hosts: IntArray
+    starts: IntArray
     anchor: FloatArray
 
 
@@ -160,9 +169,11 @@ def flow_features(
     flow = flow or nominal_flow(graph)
     k, n = placements.shape
     h = len(hosts)
-    cores = np.array([host.cpu_percent for host in hosts]) / 100
-    uplinks = np.array([host.bandwidth_mbit_s for host in hosts]) * _BYTES_PER_MBIT
-    memories = np.array([host.ram_mb for host in hosts])
+    cells, pairs = np.unique(placements + np.arange(k)[:, None] * h, return_inverse=True)
+    pairs, pair_hosts = pairs.reshape(k, n), cells % h
+    cores = np.array([host.cpu_percent for host in hosts])[pair_hosts] / 100
+    uplinks = np.array([host.bandwidth_mbit_s for host in hosts])[pair_hosts] * _BYTES_PER_MBIT
+    memories = np.array([host.ram_mb for host in hosts])[pair_hosts]
     latencies = np.array([host.latency_s for host in hosts]) * _MS
     crossing = np.zeros((k, n))  # readers on other hosts
     path_ms = np.zeros((k, n))
@@ -172,29 +183,34 @@ def flow_features(
             crossing[:, a] += away
             np.maximum(path_ms[:, i], path_ms[:, a] + away * latencies[placements[:, a]], out=path_ms[:, i])
         path_ms[:, i] += flow.fill_s[i] * _MS
-    cells = (placements + np.arange(k)[:, None] * h).ravel()
 
-    def per_host(values: Any) -> FloatArray:
+    def per_pair(values: Any) -> FloatArray:
         weights = np.broadcast_to(values, (k, n)).ravel()
-        return np.bincount(cells, weights, minlength=k * h).astype(np.float64, copy=False).reshape(k, h)
+        return np.bincount(pairs.ravel(), weights, minlength=len(cells)).astype(np.float64, copy=False)
 
-    uplink_use = per_host(crossing * (flow.out_eps * flow.out_bytes)) / uplinks
     host_rows = (
-        _scaled(per_host(flow.in_eps) / cores),
-        _scaled(per_host(flow.scan_eps) / cores),
-        _scaled(per_host((1 + crossing) * flow.out_eps) / cores),
-        _scaled(uplink_use),
-        _scaled(per_host(flow.state_tuples) / (_KB_PER_MB * memories)),
-        per_host(1.0) / _OPERATORS_SCALE,
+        _scaled(per_pair(flow.in_eps) / cores),
+        _scaled(per_pair(flow.scan_eps) / cores),
+        _scaled(per_pair((1 + crossing) * flow.out_eps) / cores),
+        _scaled(per_pair(crossing * (flow.out_eps * flow.out_bytes)) / uplinks),
+        _scaled(per_pair(flow.state_tuples) / (_KB_PER_MB * memories)),
+        per_pair(1.0) / _OPERATORS_SCALE,
     )
     sends = (crossing > 0).astype(np.float64)
     rates = _scaled(np.stack([flow.in_eps, flow.out_eps, flow.scan_eps, flow.state_tuples, flow.fill_s], axis=1))
     operator_rows = np.empty((k, n, OPERATOR_FLOW_WIDTH))
     operator_rows[:, :, :FIXED_FLOW_WIDTH] = rates
     operator_rows[:, :, 5] = sends
-    operator_rows[:, :, 6] = sends * np.take_along_axis(host_rows[3], placements, axis=1)
+    operator_rows[:, :, 6] = sends * host_rows[3][pairs]
     operator_rows[:, :, 7] = _scaled(path_ms)
-    return FlowFeatures(operator_rows, np.stack(host_rows, axis=2), _anchor(graph, flow, path_ms))
+    return FlowFeatures(
+        operators=operator_rows,
+        hosts=np.stack(host_rows, axis=1),
+        pairs=pairs,
+        pair_hosts=pair_hosts,
+        starts=np.searchsorted(cells, np.arange(k + 1) * h),
+        anchor=_anchor(graph, flow, path_ms),
+    )
 
 
 def _anchor(graph: QueryGraph, flow: NominalFlow, path_ms: FloatArray) -> FloatArray:

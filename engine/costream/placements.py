@@ -10,7 +10,7 @@ import numpy as np
 from engine.arrays import IntArray
 from engine.costream.batch import Float32Array
 from engine.costream.features import host_features, operator_features
-from engine.costream.flow import FlowFeatures, flow_features
+from engine.costream.flow import flow_features
 from engine.costream.graph import OPERATOR_KINDS, HostNode, QueryGraph
 
 __all__ = ["PlacementBatch", "prepare_placements"]
@@ -59,31 +59,23 @@ class PlacementBatch:
     anchor: Float32Array
 
 
-def prepare_placements(
-    graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray, flow: FlowFeatures | None = None
-) -> PlacementBatch:
-    """Arrays of placements, whole numbers of shape (k, n); `flow` where the caller has it."""
-    flow = flow or flow_features(graph, hosts, placements)
+def prepare_placements(graph: QueryGraph, hosts: Sequence[HostNode], placements: IntArray) -> PlacementBatch:
+    """Arrays of placements, whole numbers of shape (k, n)."""
+    flow = flow_features(graph, hosts, placements)
     kinds = [OPERATOR_KINDS.index(op.kind) for op in graph.operators]
     rows = sorted(range(len(kinds)), key=lambda i: (kinds[i], i))
     row_of = {i: row for row, i in enumerate(rows)}
-    k, h = len(placements), len(hosts)
-    cells = placements.T[rows] + np.arange(k) * h
-    used = np.zeros(k * h, dtype=bool)
-    used[cells] = True
-    pair_cells = np.flatnonzero(used)
-    pair_of = np.cumsum(used) - 1
     return PlacementBatch(
         slices=_slices([kinds[i] for i in rows]),
         features=tuple(np.array(operator_features(graph.operators[i]), dtype=np.float32) for i in rows),
         flow=np.ascontiguousarray(flow.operators.transpose(1, 0, 2)[rows], dtype=np.float32),
         inputs=tuple(tuple(row_of[a] for a in graph.inputs[i]) for i in rows),
         order=tuple(row_of[i] for i in graph.order if graph.inputs[i]),
-        pairs=pair_of[cells],
-        starts=np.searchsorted(pair_cells, np.arange(k + 1) * h),
-        pair_hosts=pair_cells % h,
+        pairs=np.ascontiguousarray(flow.pairs.T[rows]),
+        starts=flow.starts,
+        pair_hosts=flow.pair_hosts,
         hosts=host_features(hosts).astype(np.float32),
-        pair_flow=flow.hosts.reshape(k * h, -1)[pair_cells].astype(np.float32),
+        pair_flow=flow.hosts.astype(np.float32),
         anchor=flow.anchor.astype(np.float32),
     )
 

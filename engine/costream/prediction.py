@@ -76,7 +76,7 @@ class PlacementPredictions:
     query_reasons
         What of the query lies outside the training domain, as sentences: for every placement.
     host_reasons
-        The same per host: for the placements that use it.
+        The same per host, of those that any placement uses: for the placements that do.
     count_reasons
         The same per placement, of its number of hosts; mostly empty.
     """
@@ -216,8 +216,9 @@ class Ensemble:
         batch = prepare_placements(graph, hosts, places)
         outputs = np.stack([network.score(batch) for network in self.networks])
         domain = self.card.domain
-        used = np.diff(batch.starts)
-        reason_of = {int(count): domain.count_reason(int(count)) for count in np.unique(used)}
+        used = set(np.unique(batch.pair_hosts).tolist())
+        counts = np.diff(batch.starts).tolist()
+        reason_of = {count: domain.count_reason(count) for count in set(counts)}
         return PlacementPredictions(
             placements=places,
             costs=self._costs(outputs),
@@ -226,8 +227,8 @@ class Ensemble:
             backpressure_votes=(outputs[:, :, METRICS.index("RO")] > 0).sum(axis=0),
             members=len(self.networks),
             query_reasons=domain.query_reasons(graph),
-            host_reasons=domain.host_reasons(hosts),
-            count_reasons=tuple(reason_of[int(count)] for count in used),
+            host_reasons=tuple(domain.host_reasons(j, host) if j in used else () for j, host in enumerate(hosts)),
+            count_reasons=tuple(reason_of[count] for count in counts),
         )
 
     def evaluate(self, batch: GraphBatch) -> Float32Array:

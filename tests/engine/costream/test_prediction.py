@@ -123,7 +123,7 @@ def test_chain_of_filters_that_was_not_trained_is_outside() -> None:
 
 def test_feature_that_never_occurred_is_outside() -> None:
     domain = TrainingDomain({})
-    assert domain.host_reasons([HostNode(100, 1000, 25, 0.001, 0)])[0][0] == "host 0: cpu 100 %: never trained"
+    assert domain.host_reasons(3, HostNode(100, 1000, 25, 0.001, 0))[0] == "host 3: cpu 100 %: never trained"
 
 
 def test_more_hosts_than_trained_are_outside() -> None:
