@@ -14,6 +14,8 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "corpus": "training.corpus",
+    "costream": "training.costream",
+    "evaluate": "training.evaluation",
 }
 
 

@@ -26,6 +26,7 @@ from engine.simulation.cohort import SIMULATOR_VERSION
 from engine.simulation.cohort_queries import PAPER_RANGES, QUERY_SHAPES, TRAINING_SHAPES, UNSEEN_RANGES
 from engine.simulation.cohort_traces import SimulatedTrace, TraceSettings, simulate_trace, trace_document, trace_seed
 from engine.words import counted
+from training.options import whole_option
 
 __all__ = ["corpus_traces", "main", "write_corpus"]
 
@@ -51,9 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(list(arguments))
     faults: list[str] = []
-    count = _whole(options.count, "--count", 1, _MAX_COUNT, faults)
-    seed = _whole(options.seed, "--seed", 0, _MAX_SEED, faults)
-    processes = _whole(options.processes, "--processes", 1, _MAX_PROCESSES, faults)
+    count = whole_option(options.count, "--count", 1, _MAX_COUNT, faults)
+    seed = whole_option(options.seed, "--seed", 0, _MAX_SEED, faults)
+    processes = whole_option(options.processes, "--processes", 1, _MAX_PROCESSES, faults)
     path = _output_path(options.out, faults)
     shapes = _shapes(options.shapes, faults)
     if options.hardware not in _RANGES:
@@ -165,13 +166,6 @@ def _file_digest(path: Path) -> str:
 
 def _names() -> str:
     return ", ".join(TRAINING_SHAPES)
-
-
-def _whole(text: str, name: str, least: int, most: int, faults: list[str]) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most:
-        return int(text)
-    faults.append(f"{name} is {text!r}; allowed: a whole number from {least} to {most}")
-    return least
 
 
 def _output_path(text: str | None, faults: list[str]) -> Path:

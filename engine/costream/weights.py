@@ -69,7 +69,7 @@ class ModelCard:
     simulated, real
         Traces trained on: simulated ones, and runs of real processes.
     simulator, seed, parameters
-        Version of the simulator, seed of the corpus, and hash of the parameters it was made with.
+        Version of the simulator, seed of the corpus (None: not stated), and hash of the parameters it was made with.
     observed
         Executions of the user's own cluster that the weights were tuned on.
     interval_scale
@@ -90,7 +90,7 @@ class ModelCard:
     simulated: int
     real: int
     simulator: str
-    seed: int
+    seed: int | None
     parameters: str
     interval_scale: Mapping[str, float]
     domain: TrainingDomain
@@ -101,8 +101,9 @@ class ModelCard:
     @property
     def line(self) -> str:
         """The sentence that goes with every prediction."""
+        seed = "not stated" if self.seed is None else self.seed
         trained = (
-            f"Trained on {self.simulated:,} simulated traces (simulator {self.simulator}, seed {self.seed}, parameters "
+            f"Trained on {self.simulated:,} simulated traces (simulator {self.simulator}, seed {seed}, parameters "
             f"{self.parameters[:12]}) and {counted(self.real, 'real execution')}"
         )
         return f"{trained}; fine-tuned on {counted(self.observed, 'observed execution')} of this cluster."
@@ -128,7 +129,7 @@ _CARD = FieldTable(
     Field("real", _COUNT, required=True),
     Field("observed", _COUNT, required=True),
     Field("simulator", String(), required=True),
-    Field("seed", _COUNT, required=True),
+    Field("seed", _COUNT, nullable=True),
     Field("parameters", String(), required=True),
     Field(
         "interval_scale",
@@ -160,7 +161,7 @@ def read_card(document: Any) -> ModelCard:
         raise DocumentError(faults, "model card")
     ranges = {name: (low, high) for name, (low, high) in fields.pop("ranges").items()}
     del fields["format"]
-    return ModelCard(domain=TrainingDomain(ranges), **fields)
+    return ModelCard(domain=TrainingDomain(ranges), **({"seed": None} | fields))
 
 
 def pack_weights(members: Sequence[Member], card: ModelCard) -> tuple[bytes, ModelCard]:

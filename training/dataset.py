@@ -1,0 +1,255 @@
+"""Corpora as training and evaluation need them: labelled traces, encoded for the networks, with where they are from.
+
+A corpus is a file of JSON lines, compressed (``.jsonl.gz``) or not. Its card ``FILE.card.json``, where there is one
+beside it, says what made it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import FloatArray, IntArray
+from engine.costream.batch import EncodedTrace, GraphBatch, collate, encode
+from engine.costream.documents import read_trace
+from engine.costream.graph import CostTrace
+from engine.errors import DocumentError, Fault, join_path, value_words
+from engine.fields import Anything, Enumeration, Field, FieldTable, Number, String
+
+__all__ = ["CorpusOrigin", "TraceSet", "read_corpus"]
+
+_MAX_FAULTS = 50  # named; of a file that is no corpus every line is wrong
+_MAX_BYTES = 2 * 2**30  # of the lines; a corpus of a million traces has one
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class CorpusOrigin:
+    """Origin of a corpus, as its card says it.
+
+    Attributes
+    ----------
+    name, sha256
+        Of the file.
+    kind
+        ``simulated`` or ``real``; a file without a card counts as simulated.
+    simulator
+        Version of the simulator in words.
+    seed
+        None where no card says it.
+    parameters
+        Hash of what the simulator was given; of the file where no card says it.
+    """
+
+    name: str
+    sha256: str
+    kind: str
+    simulator: str
+    seed: int | None
+    parameters: str
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """n labelled traces.
+
+    Attributes
+    ----------
+    origin
+        Where they are from.
+    traces, encoded
+        As read, and as arrays.
+    """
+
+    origin: CorpusOrigin
+    traces: tuple[CostTrace, ...]
+    encoded: tuple[EncodedTrace, ...]
+
+    def __len__(self) -> int:
+        return len(self.traces)
+
+    @cached_property
+    def targets(self) -> FloatArray:
+        """ln of throughput (tuples/s), processing and end-to-end latency (s), (n, 3); NaN where no tuple arrived."""
+        labels = [trace.label for trace in self.traces]
+        rows = [
+            (label.throughput_eps, label.processing_latency_s, label.end_to_end_latency_s) if label else (None,) * 3
+            for label in labels
+        ]
+        return np.log(np.array(rows, dtype=np.float64))
+
+    @cached_property
+    def success(self) -> BoolArray:
+        """Whether a tuple arrived, (n,)."""
+        return np.array([bool(trace.label and trace.label.success) for trace in self.traces])
+
+    @cached_property
+    def backpressure(self) -> BoolArray:
+        """Whether sources were held back, (n,)."""
+        return np.array([bool(trace.label and trace.label.backpressure) for trace in self.traces])
+
+    @cached_property
+    def anchor(self) -> FloatArray:
+        """The analytic prediction of `targets`, (n, 3)."""
+        return np.array([trace.anchor for trace in self.encoded]).reshape(-1, 3)
+
+    @cached_property
+    def joins(self) -> IntArray:
+        """Joins of each query, (n,)."""
+        return np.array([sum(op.kind == "join" for op in trace.graph.operators) for trace in self.traces])
+
+    def subset(self, rows: Sequence[int] | IntArray | BoolArray) -> TraceSet:
+        """Traces by index, or by a mask of length n."""
+        index = np.arange(len(self))[np.asarray(rows)]
+        return replace(self, traces=tuple(self.traces[i] for i in index), encoded=tuple(self.encoded[i] for i in index))
+
+    def split(self, share: float, seed: int = 0) -> tuple[TraceSet, TraceSet]:
+        """Two random parts, of which the second has `share` of the traces."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        second = max(1, round(share * len(self)))
+        return self.subset(np.sort(order[second:])), self.subset(np.sort(order[:second]))
+
+    def batches(self, size: int, form: str) -> Iterator[GraphBatch]:
+        """All traces in order, `size` at a time."""
+        for start in range(0, len(self), size):
+            yield collate(self.encoded[start : start + size], form)
+
+    @classmethod
+    def of_traces(cls, origin: CorpusOrigin, traces: Sequence[CostTrace]) -> TraceSet:
+        """Labelled traces with their encodings."""
+        return cls(origin, tuple(traces), tuple(encode(t.graph, t.hosts, t.placement) for t in traces))
+
+
+def read_corpus(path: Path) -> TraceSet:
+    """Read a corpus, and the card beside it.
+
+    Raises
+    ------
+    DocumentError
+        With every fault of the lines (the first fifty), named by line and path: JSON that is broken, what `read_trace`
+        refuses, labels that are missing or cannot be learned from, a card of another file.
+    """
+    faults: list[Fault] = []
+    data = _content(path, faults)
+    traces = [trace for trace in _traces(data, faults) if trace is not None]
+    if not traces and not faults:
+        faults.append(Fault("", f"{path.name} holds no trace; allowed: one or more"))
+    origin = _origin(path, hashlib.sha256(data).hexdigest(), faults)
+    if faults:
+        raise DocumentError(faults, f"corpus {path.name}")
+    return TraceSet.of_traces(origin, traces)
+
+
+def _content(path: Path, faults: list[Fault]) -> bytes:
+    """The file as it is; the hash of a card is that of the compressed file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        faults.append(Fault("", f"{path} cannot be read: {error.strerror}"))
+        return b""
+
+
+def _traces(data: bytes, faults: list[Fault]) -> Iterator[CostTrace | None]:
+    for number, line in enumerate(_lines(data, faults), start=1):
+        if len(faults) >= _MAX_FAULTS:
+            faults.append(Fault(f"line {number}", "reading ended here: too many faults"))
+            return
+        if line.strip():
+            yield _trace(line, f"line {number}", faults)
+
+
+def _lines(data: bytes, faults: list[Fault]) -> list[bytes]:
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = _unpacked(data)
+        except (EOFError, OSError, zlib.error, ValueError) as error:
+            faults.append(Fault("", f"the file cannot be unpacked: {error}"))
+            return []
+    return data.splitlines()
+
+
+def _unpacked(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=31)
+    text = unpacker.decompress(data, _MAX_BYTES)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it has more than {_MAX_BYTES:,} bytes")
+    if not unpacker.eof:
+        raise EOFError("it ends too early")
+    return text if not unpacker.unused_data else gzip.decompress(data)
+
+
+def _trace(line: bytes, where: str, faults: list[Fault]) -> CostTrace | None:
+    try:
+        document = json.loads(line, parse_constant=_refuse_constant)
+    except ValueError as error:
+        faults.append(Fault(where, f"the line is not JSON: {error}"))
+        return None
+    try:
+        trace = read_trace(document, where)
+    except DocumentError as error:
+        faults.extend(error.faults)
+        return None
+    path = join_path(where, "label")
+    label = trace.label
+    if label is None:
+        faults.append(Fault(path, "label is missing; training and evaluation need the costs of every trace"))
+        return None
+    for name, value in (
+        ("T", label.throughput_eps),
+        ("Lp", label.processing_latency_s),
+        ("Le", label.end_to_end_latency_s),
+    ):
+        if value == 0:
+            faults.append(Fault(join_path(path, name), f"{name} is 0; allowed where S is 1: above 0"))
+    return trace
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_CARD = FieldTable(
+    "a corpus card",
+    Field("kind", Enumeration(("simulated", "real")), required=True),
+    Field("simulator_version", Anything()),
+    Field("seed", Number(least=0, whole=True)),
+    Field("parameters_sha256", String()),
+    Field("sha256", String(), required=True),
+)
+
+
+def _origin(path: Path, sha256: str, faults: list[Fault]) -> CorpusOrigin:
+    card = path.with_name(f"{path.name}.card.json")
+    if not card.exists():
+        return CorpusOrigin(path.name, sha256, "simulated", f"of {path.name}", None, sha256)
+    try:
+        document = json.loads(card.read_text())
+    except (OSError, ValueError) as error:
+        faults.append(Fault("card", f"{card.name} cannot be read: {error}"))
+        document = {}
+    known = {field.name for field in _CARD.fields}
+    fields = _CARD.read({k: v for k, v in document.items() if k in known}, "", "card", faults) if document else {}
+    if faults:
+        return CorpusOrigin(path.name, sha256, "simulated", "", None, sha256)
+    if fields["sha256"] != sha256:
+        message = f"sha256 is {value_words(fields['sha256'])}, the file has {sha256}: the card is of another corpus"
+        faults.append(Fault("card.sha256", message))
+    return CorpusOrigin(
+        path.name,
+        sha256,
+        fields["kind"],
+        str(fields.get("simulator_version", "not stated")),
+        fields.get("seed"),
+        fields.get("parameters_sha256", sha256),
+    )

@@ -1,0 +1,31 @@
+"""Options of the training commands, and their faults on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+from engine.errors import EngineError
+
+__all__ = ["print_faults", "whole_option"]
+
+
+def whole_option(text: str, name: str, least: int, most: int, faults: list[str]) -> int:
+    """A whole number within bounds; `least` after adding to `faults`.
+
+    Examples
+    --------
+    >>> faults = []
+    >>> whole_option("12", "--epochs", 1, 100, faults), whole_option("1e3", "--epochs", 1, 100, faults), faults
+    (12, 1, ["--epochs is '1e3'; allowed: a whole number from 1 to 100"])
+    """
+    if text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most:
+        return int(text)
+    faults.append(f"{name} is {text!r}; allowed: a whole number from {least} to {most}")
+    return least
+
+
+def print_faults(command: str, error: EngineError) -> None:
+    """An error and all of its faults on standard error."""
+    print(f"sluice train {command}: {error.message}", file=sys.stderr)
+    for fault in error.faults:
+        print(f"  {fault}", file=sys.stderr)

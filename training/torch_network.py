@@ -1,0 +1,98 @@
+"""Torch twin of the network: the same parameters by the same names, the same arrays, and gradients.
+
+`engine.costream.network` says what the parameters mean. The twin takes the arrays of a `GraphBatch` as they are, so
+that training and prediction differ in nothing but the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from engine.costream.batch import Float32Array, GraphBatch
+from engine.costream.features import FEATURE_WIDTHS
+from engine.costream.network import EDGE_KINDS, METRICS, OUTPUTS
+
+__all__ = ["TorchNetwork"]
+
+_HEAD_OUTPUTS = [
+    name
+    for metric in METRICS
+    for name in ([metric] if metric in ("RO", "S") else [metric, f"{metric}_low", f"{metric}_high"])
+]
+_ORDER = [_HEAD_OUTPUTS.index(name) for name in OUTPUTS]
+_COSTS = [METRICS.index(name.split("_")[0]) if name not in ("RO", "S") else -1 for name in OUTPUTS]
+
+
+class TorchNetwork(nn.Module):  # type: ignore[misc]
+    """A member of the ensemble that can be trained.
+
+    Parameters
+    ----------
+    parameters
+        Arrays by name, as `engine.costream.network.parameter_shapes` lists them.
+    """
+
+    def __init__(self, parameters: Mapping[str, npt.NDArray[Any]]) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleDict({kind: _perceptron(parameters, f"encoder.{kind}") for kind in FEATURE_WIDTHS})
+        self.update = nn.ModuleDict({edge: _perceptron(parameters, f"update.{edge}") for edge in EDGE_KINDS})
+        self.head = nn.ModuleDict({metric: _perceptron(parameters, f"head.{metric}") for metric in METRICS})
+        self.load_state_dict({name: torch.tensor(value, dtype=torch.float32) for name, value in parameters.items()})
+
+    def parameters_by_name(self) -> dict[str, Float32Array]:
+        """Copies of the parameters, as weights are stored."""
+        return {name: value.detach().numpy().astype(np.float32, copy=True) for name, value in self.state_dict().items()}
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """`engine.costream.network.OUTPUTS` of each graph, float32 (g, 11): ln of tuples/s and s, and logits."""
+        host_of = torch.from_numpy(batch.host_of)
+        rows = torch.from_numpy(np.concatenate(list(batch.rows.values())))
+        encoded_kinds = [_run(self.encoder[kind], torch.from_numpy(batch.inputs[kind])) for kind in batch.rows]
+        encoded = torch.cat(encoded_kinds)[torch.argsort(rows)]
+        encoded_hosts = _run(self.encoder["host"], torch.from_numpy(batch.inputs["host"]))
+        hosts = self._exchange("op_to_host", _sums(encoded, host_of, len(encoded_hosts)), encoded_hosts)
+        placed = self._exchange("host_to_op", hosts[host_of], encoded)
+        states = placed
+        for stage in batch.stages:
+            messages = _sums(
+                states[torch.from_numpy(stage.sources)], torch.from_numpy(stage.readers), len(stage.targets)
+            )
+            targets = torch.from_numpy(stage.targets)
+            states = states.index_copy(0, targets, self._exchange("flow", messages, placed[targets]))
+        graphs = len(batch.anchor)
+        readout = _sums(states, torch.from_numpy(batch.operator_graph), graphs)
+        readout = readout + _sums(hosts, torch.from_numpy(batch.host_graph), graphs)
+        heads = [_run(self.head[metric], readout, is_head=True) for metric in METRICS]
+        anchor = torch.from_numpy(np.pad(batch.anchor, ((0, 0), (0, 1)))[:, _COSTS])
+        outputs: Tensor = torch.cat(heads, dim=1)[:, _ORDER] + anchor
+        return outputs
+
+    def _exchange(self, edge: str, messages: Tensor, own: Tensor) -> Tensor:
+        return _run(self.update[edge], torch.cat([messages, own], dim=1))
+
+
+def _perceptron(parameters: Mapping[str, npt.NDArray[Any]], name: str) -> nn.ModuleList:
+    layers = nn.ModuleList()
+    while f"{name}.{len(layers)}.weight" in parameters:
+        rows, columns = parameters[f"{name}.{len(layers)}.weight"].shape
+        layers.append(nn.Linear(columns, rows))
+    return layers
+
+
+def _run(layers: nn.Module, x: Tensor, *, is_head: bool = False) -> Tensor:
+    last = len(layers) - 1  # type: ignore[arg-type]
+    for i, layer in enumerate(layers):  # type: ignore[arg-type]
+        x = layer(x)
+        if i < last or not is_head:
+            x = torch.relu(x)
+    return x
+
+
+def _sums(values: Tensor, index: Tensor, n: int) -> Tensor:
+    return torch.zeros((n, values.shape[1]), dtype=values.dtype).index_add(0, index, values)
