@@ -1,8 +1,8 @@
 """Fine-tuning of an ensemble on observed executions, and the guard that judges it; NumPy alone.
 
-What the networks have learned of queries and hosts stays: encoders and updates are kept, and the heads behind the
-readout are trained further by Adam, on observed executions with simulated traces mixed in, so that nothing is
-forgotten. A constant shift per metric would not do, since on another engine the threshold of overload moves.
+All layers are trained further by Adam, on observed executions with simulated traces mixed in, so that nothing is
+forgotten. A constant shift per metric would not do, since on another engine the threshold of overload moves; nor do
+the heads alone.
 
 Source: Costream (ICDE 2024), section VI, experiment on unseen patterns: fine-tuning with few traces.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from engine.arrays import FloatArray, IntArray
+from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
+from engine.costream.backpropagation import RunTargets, loss_gradients
 from engine.costream.batch import Float32Array, GraphBatch, collate, encode
 from engine.costream.graph import CostTrace
 from engine.costream.network import METRICS
@@ -46,8 +46,6 @@ MIN_HELD_OUT = 10
 
 _HELD_OUT_SHARE = 0.3
 _MIN_GAIN = 0.02  # of the score, for a fine-tuned model to count as better
-_QUANTILES = (0.1, 0.9)
-_KNEE = 0.5  # of the smooth absolute error, in ln
 _MIN_SCALED = 30  # held-out executions from which on intervals are scaled anew
 _MIN_SCALE = 1e-3
 
@@ -79,10 +77,10 @@ class Observation:
 class FineTuningSettings:
     """Settings of a fine-tuning; the seed decides the order of the traces alone."""
 
-    epochs: int = 40
+    epochs: int = 20
     learning_rate: float = 1e-3
     batch: int = 128
-    observed_share: float = 0.5  # of the weight, for observed executions
+    observed_share: float = 0.9  # of the weight, for observed executions
     seed: int = 0
 
 
@@ -145,7 +143,7 @@ def fine_tune(
     replay: Sequence[Observation] = (),
     settings: FineTuningSettings | None = None,
 ) -> tuple[Member, ...]:
-    """Parameters of each member after training its heads on observed executions.
+    """Parameters of each member after training it further on observed executions.
 
     Parameters
     ----------
@@ -161,17 +159,24 @@ def fine_tune(
     """
     settings = settings or FineTuningSettings()
     traces = [*observed, *replay]
-    targets = _Targets.of(traces)
     weights = np.full(len(traces), (1.0 - settings.observed_share) / max(len(replay), 1))
     weights[: len(observed)] = (settings.observed_share if replay else 1.0) / max(len(observed), 1)
-    weights *= len(traces)
-    batch = collate([encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in traces], ensemble.card.form)
+    targets = _targets(traces, weights * len(traces))
+    encoded = [encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in traces]
     tuned = []
-    for k, (member, network) in enumerate(zip(ensemble.members, ensemble.networks, strict=True)):
-        heads = _Heads(member)
-        readout = network.pass_messages(batch).readout.astype(np.float64)
-        heads.train(readout, batch.anchor.astype(np.float64), targets, weights, settings, settings.seed + k)
-        tuned.append({**member, **heads.parameters()})
+    for k, member in enumerate(ensemble.members):
+        rng = np.random.default_rng(settings.seed + k)
+        parts = np.array_split(rng.permutation(len(traces)), max(1, round(len(traces) / settings.batch)))
+        batches = [(collate([encoded[i] for i in rows], ensemble.card.form), targets.rows(rows)) for rows in parts]
+        adam = _Adam({name: value.astype(np.float32) for name, value in member.items()})
+        steps = settings.epochs * len(batches)
+        for step in range(steps):
+            if step % len(batches) == 0:
+                order = rng.permutation(len(batches))
+            batch, wanted = batches[order[step % len(batches)]]
+            _, gradients = loss_gradients(adam.parameters, batch, wanted)
+            adam.step(gradients, settings.learning_rate * (1.0 - step / steps))
+        tuned.append(adam.parameters)
     return tuple(tuned)
 
 
@@ -248,92 +253,34 @@ def _batch(ensemble: Ensemble, observations: Sequence[Observation]) -> GraphBatc
     return collate(traces, ensemble.card.form)
 
 
-@dataclass(frozen=True)
-class _Targets:
-    """Observed costs of g runs: ln of costs (g, 3), votes (g, 2), and which of them are known."""
-
-    costs: FloatArray
-    costs_known: npt.NDArray[np.bool_]
-    votes: FloatArray
-    votes_known: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, observations: Sequence[Observation]) -> _Targets:
-        costs = np.array([[value or np.nan for value in o.costs] for o in observations], dtype=np.float64)
-        votes = np.array(
-            [[np.nan if v is None else float(v) for v in (o.backpressure, o.success)] for o in observations]
-        )
-        known, voted = np.isfinite(costs), np.isfinite(votes)
-        return cls(np.log(np.where(known, costs, 1.0)), known, np.where(voted, votes, 0.0), voted)
+def _targets(observations: Sequence[Observation], weights: FloatArray) -> RunTargets:
+    costs = np.array([[value or np.nan for value in o.costs] for o in observations], dtype=np.float64)
+    votes = np.array([[np.nan if v is None else float(v) for v in (o.backpressure, o.success)] for o in observations])
+    known, voted = np.isfinite(costs), np.isfinite(votes)
+    return RunTargets(
+        np.log(np.where(known, costs, 1.0)).astype(np.float32),
+        known.astype(np.float32),
+        np.where(voted, votes, 0.0).astype(np.float32),
+        voted.astype(np.float32),
+        weights.astype(np.float32),
+    )
 
 
-class _Heads:
-    """The five heads of a network as plain arrays, float64: two layers each, trained side by side."""
+class _Adam:
+    """Adam's moments of all parameters."""
 
-    def __init__(self, member: Member) -> None:
-        self.names = [
-            f"head.{metric}.{layer}.{part}" for metric in METRICS for layer in (0, 1) for part in ("weight", "bias")
-        ]
-        self.values = {name: member[name].astype(np.float64) for name in self.names}
+    def __init__(self, parameters: dict[str, Float32Array]) -> None:
+        self.parameters = parameters
+        self._first = {name: np.zeros_like(value) for name, value in parameters.items()}
+        self._second = {name: np.zeros_like(value) for name, value in parameters.items()}
+        self._step = 0
 
-    def parameters(self) -> dict[str, Float32Array]:
-        return {name: value.astype(np.float32) for name, value in self.values.items()}
-
-    def train(
-        self,
-        readout: FloatArray,
-        anchor: FloatArray,
-        targets: _Targets,
-        weights: FloatArray,
-        settings: FineTuningSettings,
-        seed: int,
-    ) -> None:
-        """Minimise the weighted loss of all heads by Adam."""
-        rng = np.random.default_rng(seed)
-        first = {name: np.zeros_like(value) for name, value in self.values.items()}
-        second = {name: np.zeros_like(value) for name, value in self.values.items()}
-        step = 0
-        batches = max(1, -(-len(readout) // settings.batch))
-        total = settings.epochs * batches
-        for _ in range(settings.epochs):
-            for rows in np.array_split(rng.permutation(len(readout)), batches):
-                step += 1
-                rate = settings.learning_rate * (1.0 - (step - 1) / total)
-                for name, gradient in self._gradients(readout, anchor, targets, weights, rows).items():
-                    first[name] = 0.9 * first[name] + 0.1 * gradient
-                    second[name] = 0.999 * second[name] + 0.001 * gradient**2
-                    mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
-                    self.values[name] = self.values[name] - rate * mean / (np.sqrt(square) + 1e-8)
-
-    def _gradients(
-        self, readout: FloatArray, anchor: FloatArray, targets: _Targets, weights: FloatArray, rows: IntArray
-    ) -> dict[str, FloatArray]:
-        x, w = readout[rows], weights[rows] / len(rows)
-        gradients: dict[str, FloatArray] = {}
-        for m, metric in enumerate(METRICS):
-            hidden = x @ self.values[f"head.{metric}.0.weight"].T + self.values[f"head.{metric}.0.bias"]
-            active = np.maximum(hidden, 0.0)
-            out = active @ self.values[f"head.{metric}.1.weight"].T + self.values[f"head.{metric}.1.bias"]
-            if m < len(COSTS):
-                slope = _cost_slopes(out, targets.costs[rows, m] - anchor[rows, m])
-                slope *= (w * targets.costs_known[rows, m])[:, None]
-            else:
-                vote = m - len(COSTS)
-                slope = 1.0 / (1.0 + np.exp(-np.clip(out, -30.0, 30.0))) - targets.votes[rows, vote][:, None]
-                slope *= (w * targets.votes_known[rows, vote])[:, None]
-            back = (slope @ self.values[f"head.{metric}.1.weight"]) * (hidden > 0.0)
-            gradients[f"head.{metric}.1.weight"] = slope.T @ active
-            gradients[f"head.{metric}.1.bias"] = slope.sum(axis=0)
-            gradients[f"head.{metric}.0.weight"] = back.T @ x
-            gradients[f"head.{metric}.0.bias"] = back.sum(axis=0)
-        return gradients
-
-
-def _cost_slopes(out: FloatArray, true: FloatArray) -> FloatArray:
-    """Derivative of the loss by centre and both quantiles, (g, 3): smooth absolute error, and pinball losses."""
-    deviation = out - true[:, None]
-    slopes = np.empty_like(out)
-    slopes[:, 0] = np.clip(deviation[:, 0] / _KNEE, -1.0, 1.0)
-    for column, level in enumerate(_QUANTILES, start=1):
-        slopes[:, column] = np.where(deviation[:, column] < 0.0, -level, 1.0 - level)
-    return slopes
+    def step(self, gradients: Mapping[str, Float32Array], rate: float) -> None:
+        """Move every parameter against its gradient."""
+        self._step += 1
+        for name, gradient in gradients.items():
+            first, second = self._first[name], self._second[name]
+            first += 0.1 * (gradient - first)
+            second += 0.001 * (gradient**2 - second)
+            mean, square = first / (1 - 0.9**self._step), second / (1 - 0.999**self._step)
+            self.parameters[name] -= np.float32(rate) * mean / (np.sqrt(square) + np.float32(1e-8))
