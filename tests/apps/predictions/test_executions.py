@@ -21,6 +21,7 @@ from apps.queries.lifecycle import query_start
 from apps.queries.models import Query, QueryVersion
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery, TelemetrySource
+from engine.costream.adaptation import FineTuningSettings
 from tests.apps.domain import fault_paths
 from tests.apps.predictions.samples import make_cluster, make_model, make_query
 from tests.apps.recordings import recorded
@@ -129,6 +130,8 @@ def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fine_tunings, "_replay", lambda card: [])  # no simulation in this test
+    settings = FineTuningSettings(epochs=100, learning_rate=1e-2)  # of a network whose weights are all 0
+    monkeypatch.setattr(fine_tunings, "FineTuningSettings", lambda: settings)
     before = ModelVersion.objects.get()
     with pytest.raises(Impossible, match="fine-tuning needs 30"):
         fine_tuning_request(cluster=cluster, user=None)
@@ -145,18 +148,11 @@ def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
     assert (before.state, run.model.state, run.model.parent) == (ModelState.AVAILABLE, ModelState.IN_FORCE, before)
     assert run.model.card["observed"] == run.observations and "simulated" in run.model.card
     again, _ = fine_tuning_request(cluster=cluster, user=None)
-    monkeypatch.setattr(fine_tunings, "FineTuningSettings", lambda: fine_tunings_settings())
+    monkeypatch.setattr(fine_tunings, "FineTuningSettings", lambda: FineTuningSettings(epochs=1, learning_rate=0.0))
     run_jobs()
     again.refresh_from_db()
     assert (again.state, again.model.state) == (FineTuningState.REFUSED, ModelState.REFUSED)
     assert ModelVersion.objects.get(state=ModelState.IN_FORCE) == run.model
-
-
-def fine_tunings_settings() -> object:
-    """Settings that learn nothing."""
-    from engine.costream.adaptation import FineTuningSettings
-
-    return FineTuningSettings(epochs=1, learning_rate=0.0)
 
 
 def test_failed_job_fails_its_fine_tuning(cluster: Cluster) -> None:
