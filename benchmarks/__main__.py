@@ -12,6 +12,7 @@ from collections.abc import Sequence
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "costream-adaptation": ("benchmarks.costream_adaptation",),
     "costream-simulator": ("benchmarks.costream_simulator",),
     "costream-speed": ("benchmarks.costream_speed",),
     "deadlines": ("benchmarks.deadlines",),

@@ -48,6 +48,7 @@ _HELD_OUT_SHARE = 0.3
 _MIN_GAIN = 0.02  # of the score, for a fine-tuned model to count as better
 _MIN_SCALED = 30  # held-out executions from which on intervals are scaled anew
 _MIN_SCALE = 1e-3
+_MAX_BALANCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -261,9 +262,16 @@ def _targets(observations: Sequence[Observation], weights: FloatArray) -> RunTar
         np.log(np.where(known, costs, 1.0)).astype(np.float32),
         known.astype(np.float32),
         np.where(voted, votes, 0.0).astype(np.float32),
-        voted.astype(np.float32),
+        (voted * _balance(votes)).astype(np.float32),
         weights.astype(np.float32),
     )
+
+
+def _balance(votes: FloatArray) -> FloatArray:
+    """Weights (g, 2) with which yes and no of a vote count alike, however rare one is; at most `_MAX_BALANCE`."""
+    share = np.nansum(votes, axis=0) / np.maximum(np.isfinite(votes).sum(axis=0), 1)
+    weights: FloatArray = 0.5 / np.maximum(np.where(votes > 0.5, share, 1.0 - share), 0.5 / _MAX_BALANCE)
+    return weights
 
 
 class _Adam:
