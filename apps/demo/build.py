@@ -39,7 +39,7 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.work import search_placement
 from apps.planning.plans.services import comparison_create
 from apps.planning.plans.work import compare_plans
-from apps.queries.arrivals.services import arrivals_create_from_generator
+from apps.queries.arrivals.services import arrivals_create_from_generator, arrivals_fields_update
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
@@ -81,6 +81,9 @@ LINKS: list[tuple[str, str, float, float]] = [
     ("n01", "n02", 1.25e9, 0.0005),
     ("n02", "n08", 1.25e9, 0.0005),
 ]
+
+# Fields of a source's events by type, which a prediction needs
+EVENT_FIELDS = {"checkouts": {"ints": 1, "strings": 2, "doubles": 1}}
 
 # source, what it is, generator
 SOURCES: list[tuple[str, str, dict[str, Any]]] = [
@@ -181,12 +184,15 @@ def _production(user: User, say: Say) -> Cluster:
     for source, target, bandwidth, delay_s in LINKS:
         link_create(source=nodes[source], target=nodes[target], bandwidth_bytes_s=bandwidth, delay_s=delay_s)
     for source_id, description, spec in SOURCES:
-        arrivals_create_from_generator(cluster=cluster, source_id=source_id, spec=spec, description=description)
+        row = arrivals_create_from_generator(cluster=cluster, source_id=source_id, spec=spec, description=description)
+        if source_id in EVENT_FIELDS:
+            arrivals_fields_update(arrivals=row, event_fields=EVENT_FIELDS[source_id])
     for plan in RUNNING:
         query = _query(cluster, plan, user)
         query_start(version=query.versions.get(), placement=_placement(plan))
     other = cluster.queries.get(name=FRAUD_RULES.name)
     query_version_create(query=other, body={"operators": operators_of(FRAUD_RULES)}, note=NOTE, user=user)
+    _query(cluster, queries.NEVER_RAN, user)
     return cluster
 
 

@@ -1,4 +1,6 @@
-"""The demo's queries: nine that run, one request for each verdict, and another plan for a running one."""
+"""The demo's queries: nine that run, one request for each verdict, another plan for a running one, and a draft that
+never ran.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ __all__ = [
     "CHURN",
     "DELIVERY",
     "FRAUD_RULES",
+    "NEVER_RAN",
     "NOTE",
     "RUNNING",
     "SETTLEMENT",
@@ -29,19 +32,21 @@ STATE_BYTES = {"window": 420e6, "join": 650e6, "aggregate": 90e6}  # what an ope
 
 @dataclass(frozen=True)
 class DemoOperator:
-    """One operator. `reads` maps what it reads to (selectivity, thousand cycles per event).
+    """One operator. `reads` maps what it reads to (selectivity, thousand cycles per event; None: it never ran).
 
-    `looks_at` and `writes` are fields of an event; None: not stated.
+    `looks_at` and `writes` are fields of an event; None: not stated. `features` are those of the document that a model
+    predicts by.
     """
 
     name: str
     kind: str
-    reads: Mapping[str, tuple[float, float]]
+    reads: Mapping[str, tuple[float, float | None]]
     at: str = ""
     size_bytes: int = 120
     window: Mapping[str, Any] | None = None
     looks_at: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
+    features: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,14 @@ def _operator(plan: DemoQuery, step: DemoOperator, draw: random.Random) -> dict[
         "bytes_per_event": step.size_bytes,
         "evidence": {"kind": kind} if is_assumed else {"kind": kind, "events": plan.events, "age_s": SAMPLE_AGE_S},
         "inputs": [
-            _input(name, selectivity, cost * 1e3, 0.0 if is_assumed else plan.spread, plan.events, draw)
+            _input(name, selectivity, cost, 0.0 if is_assumed else plan.spread, plan.events, draw)
             for name, (selectivity, cost) in step.reads.items()
         ],
     }
     if step.kind in STATE_BYTES:
         body["state_bytes"] = STATE_BYTES[step.kind]
     fields = {"reads": step.looks_at, "writes": step.writes}
-    body |= {name: list(names) for name, names in fields.items() if names is not None}
+    body |= {name: list(names) for name, names in fields.items() if names is not None} | dict(step.features)
     if step.window:
         body["window"] = dict(step.window)
     if step.at:
@@ -93,9 +98,12 @@ def _operator(plan: DemoQuery, step: DemoOperator, draw: random.Random) -> dict[
 
 
 def _input(
-    name: str, selectivity: float, cycles: float, spread: float, events: int, draw: random.Random
+    name: str, selectivity: float, thousands: float | None, spread: float, events: int, draw: random.Random
 ) -> dict[str, Any]:
-    entry: dict[str, Any] = {"from": name, "selectivity": selectivity, "cycles_per_event": cycles}
+    entry: dict[str, Any] = {"from": name, "selectivity": selectivity}
+    if thousands is None:
+        return entry
+    cycles = entry["cycles_per_event"] = thousands * 1e3
     if spread:
         size = events // BATCHES
         entry["batches"] = [
@@ -371,6 +379,34 @@ BASKETS = DemoQuery(
     assumed=frozenset({"join-basket"}),
 )
 
+
+#: Nobody knows what it costs: a preview shows what a model predicts.
+NEVER_RAN = DemoQuery(
+    "checkout-outliers",
+    "Payments",
+    "Orders far above what their country usually pays. It never ran: its costs are predicted until they are measured.",
+    [
+        DemoOperator("read-checkouts", "source", {"checkouts": (1.0, None)}, size_bytes=180),
+        DemoOperator(
+            "large",
+            "filter",
+            {"read-checkouts": (0.3, None)},
+            size_bytes=180,
+            features={"filter": {"function": ">", "literal_type": "double"}},
+        ),
+        DemoOperator(
+            "by-country",
+            "aggregate",
+            {"large": (0.2, None)},
+            size_bytes=60,
+            window={"policy": "time", "type": "tumbling", "size": 4},
+            features={"aggregate": {"function": "max", "argument_type": "double", "group_by_type": "string"}},
+        ),
+        DemoOperator("publish", "sink", {"by-country": (1.0, None)}, size_bytes=60),
+    ],
+    ("mean", 1.0),
+    spread=0.0,
+)
 
 NOTE = "Payments below the limit of every rule are dropped before the rules"
 
