@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from engine.admission.evaluation import Evaluation, QueryOutcome
-from engine.admission.reasons import Reason, seconds_words, statistic_words
+from engine.admission.reasons import Reason, outcome_words, seconds_words, statistic_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.words import counted, listed
 
@@ -41,6 +41,8 @@ def prediction_words(outcome: QueryOutcome) -> str:
     estimate, low, high, *bound = seconds_words(
         outcome.estimate_s, outcome.low_s or 0.0, outcome.high_s or 0.0, *bounds
     )
+    if outcome.estimate_s < outcome.resolution_s:
+        estimate = outcome_words(outcome)
     words = f"its {statistic_words(outcome.statistic)} is predicted at {estimate}"
     words += f" (80% interval {low} to {high})"
     return f"{words}, against {bound[0]}" if bound else words
