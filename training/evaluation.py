@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, coverage, q_quantiles
+from engine.costream.graph import CostTrace
 from engine.costream.network import METRICS, CostNetwork
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, majority, shipped_ensemble
 from engine.errors import EngineError
@@ -85,13 +86,12 @@ def error_report(ensemble: Ensemble, traces: TraceSet) -> dict[str, Any]:
     return report | {"by_type": by_type}
 
 
-def _is_outside(ensemble: Ensemble, trace: Any) -> bool:
-    used = {j: trace.hosts[j] for j in trace.placement}
-    domain = ensemble.card.domain
+def _is_outside(ensemble: Ensemble, trace: CostTrace) -> bool:
+    domain, used = ensemble.card.domain, set(trace.placement)
     return bool(
         domain.query_reasons(trace.graph)
-        or any(domain.host_reasons(list(used.values())))
         or domain.count_reason(len(used))
+        or any(domain.host_reasons(j, trace.hosts[j]) for j in used)
     )
 
 

@@ -68,6 +68,7 @@ class TorchNetwork(nn.Module):  # type: ignore[misc]
         graphs = len(batch.anchor)
         readout = _sums(states, torch.from_numpy(batch.operator_graph), graphs)
         readout = readout + _sums(hosts, torch.from_numpy(batch.host_graph), graphs)
+        readout = torch.cat([readout, torch.from_numpy(batch.graph_flow)], dim=1)
         heads = [_run(self.head[metric], readout, is_head=True) for metric in METRICS]
         anchor = torch.from_numpy(np.pad(batch.anchor, ((0, 0), (0, 1)))[:, _COSTS])
         outputs: Tensor = torch.cat(heads, dim=1)[:, _ORDER] + anchor

@@ -147,12 +147,13 @@ def _heads(
     parameters: Parameters, batch: GraphBatch, targets: RunTargets, readout: npt.NDArray[Any]
 ) -> tuple[float, Gradients, npt.NDArray[Any]]:
     """Loss, gradients of the heads, and the slope by the readout."""
+    x = np.concatenate([readout, batch.graph_flow], axis=1)
     weights = targets.weights / len(readout)
     gradients: Gradients = {}
     slope, loss = np.zeros_like(readout), 0.0
     for m, metric in enumerate(METRICS):
         head = _Perceptron(parameters, f"head.{metric}", head=True)
-        out, kept = head.forward(readout)
+        out, kept = head.forward(x)
         if m < _COSTS:
             true = targets.costs[:, m] - batch.anchor[:, m]
             losses, slopes = _cost_loss(out, true)
@@ -161,7 +162,7 @@ def _heads(
             losses, slopes = _vote_loss(out, targets.votes[:, m - _COSTS])
             scale = weights * targets.votes_known[:, m - _COSTS]
         loss += float((losses * scale).sum())
-        slope += head.backward(slopes * scale[:, None], kept, gradients)
+        slope += head.backward(slopes * scale[:, None], kept, gradients)[:, : readout.shape[1]]
     return loss, gradients, slope
 
 

@@ -14,10 +14,20 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray, IntArray
 from engine.costream.features import FEATURE_WIDTHS, MAX_WIDTH, host_features, operator_features
-from engine.costream.flow import HOST_FLOW_WIDTH, OPERATOR_FLOW_WIDTH, flow_features
+from engine.costream.flow import GRAPH_FLOW_WIDTH, HOST_FLOW_WIDTH, OPERATOR_FLOW_WIDTH, flow_features
 from engine.costream.graph import OPERATOR_KINDS, HostNode, QueryGraph
 
-__all__ = ["FORMS", "EncodedTrace", "Float32Array", "FlowStage", "GraphBatch", "collate", "encode", "input_widths"]
+__all__ = [
+    "FORMS",
+    "EncodedTrace",
+    "Float32Array",
+    "FlowStage",
+    "GraphBatch",
+    "collate",
+    "encode",
+    "graph_width",
+    "input_widths",
+]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -44,6 +54,8 @@ class EncodedTrace:
         float32 (m, 4) and (m, 6).
     edges
         int64 (e, 2): from, to.
+    graph_flow
+        float32 (3,).
     anchor
         float64 (3,): ln of throughput (tuples/s), processing and end-to-end latency (s).
     """
@@ -56,6 +68,7 @@ class EncodedTrace:
     hosts: Float32Array
     host_flow: Float32Array
     edges: IntArray
+    graph_flow: Float32Array
     anchor: FloatArray
 
 
@@ -94,6 +107,8 @@ class GraphBatch:
         int64 (N,) and (M,): graph of each row, not decreasing.
     stages
         Levels 1, 2, ... in order.
+    graph_flow
+        float32 (g, `graph_width(form)`): what the heads get beside the readout.
     anchor
         float32 (g, 3): added to the regression outputs; zeros in the plain form.
     """
@@ -104,6 +119,7 @@ class GraphBatch:
     operator_graph: IntArray
     host_graph: IntArray
     stages: tuple[FlowStage, ...]
+    graph_flow: Float32Array
     anchor: Float32Array
 
 
@@ -118,6 +134,11 @@ def input_widths(form: str) -> dict[str, int]:
     extra = {"host": HOST_FLOW_WIDTH} if form == "recommended" else {}
     flow = OPERATOR_FLOW_WIDTH if form == "recommended" else 0
     return {kind: width + (extra.get(kind, flow) if extra else 0) for kind, width in FEATURE_WIDTHS.items()}
+
+
+def graph_width(form: str) -> int:
+    """Columns that the heads get beside the readout."""
+    return GRAPH_FLOW_WIDTH if form == "recommended" else 0
 
 
 def encode(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int]) -> EncodedTrace:
@@ -140,6 +161,7 @@ def encode(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int
         hosts=host_features([hosts[j] for j in flow.pair_hosts]).astype(np.float32),
         host_flow=flow.hosts.astype(np.float32),
         edges=edges,
+        graph_flow=flow.graphs[0].astype(np.float32),
         anchor=flow.anchor[0],
     )
 
@@ -158,12 +180,14 @@ def collate(traces: Sequence[EncodedTrace], form: str = "recommended") -> GraphB
     rows = {kind: np.flatnonzero(kinds == code) for code, kind in enumerate(OPERATOR_KINDS)}
     inputs = {kind: features[rows[kind], : FEATURE_WIDTHS[kind]] for kind in OPERATOR_KINDS} | {"host": hosts}
     anchor = np.zeros((len(traces), 3), dtype=np.float32)
+    graph_flow = np.zeros((len(traces), graph_width(form)), dtype=np.float32)
     if form == "recommended":
         flow = np.concatenate([trace.flow for trace in traces])
         host_flow = np.concatenate([trace.host_flow for trace in traces])
         extra = {kind: flow[rows[kind]] for kind in OPERATOR_KINDS} | {"host": host_flow}
         inputs = {kind: np.concatenate([x, extra[kind]], axis=1) for kind, x in inputs.items()}
         anchor[:] = [trace.anchor for trace in traces]
+        graph_flow[:] = [trace.graph_flow for trace in traces]
     return GraphBatch(
         rows=rows,
         inputs=inputs,
@@ -171,6 +195,7 @@ def collate(traces: Sequence[EncodedTrace], form: str = "recommended") -> GraphB
         operator_graph=np.repeat(np.arange(len(traces)), counts),
         host_graph=np.repeat(np.arange(len(traces)), host_counts),
         stages=_stages(levels, edges),
+        graph_flow=graph_flow,
         anchor=anchor,
     )
 

@@ -17,6 +17,7 @@ from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 
 __all__ = [
     "FIXED_FLOW_WIDTH",
+    "GRAPH_FLOW_WIDTH",
     "HOST_FLOW_WIDTH",
     "OPERATOR_FLOW_WIDTH",
     "FlowFeatures",
@@ -28,6 +29,7 @@ __all__ = [
 OPERATOR_FLOW_WIDTH = 8
 FIXED_FLOW_WIDTH = 5  # of an operator's columns: no placement changes them
 HOST_FLOW_WIDTH = 6
+GRAPH_FLOW_WIDTH = 3
 
 _LEAST, _OFFSET, _DECADES = 1e-6, 1e-3, 3.0
 _MS = 1e3
@@ -37,6 +39,7 @@ _TUPLE_BYTES, _NUMBER_BYTES, _STRING_BYTES = 60.0, 8.0, 30.0  # of a tuple on th
 _OPERATORS_SCALE = 15.0
 _IDLE_S = 1e-3  # of an empty host that does next to nothing
 _MIN_RATE_EPS = 1e-9
+_ANCHOR_SCALE = 5.0  # of ln
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class FlowFeatures:
         int64 of shape (u,): host of each pair.
     starts
         int64 of shape (k + 1,): first pair of each placement.
+    graphs
+        float64 of shape (k, 3): a fifth of the anchor's throughput and of its latency; and the difference that it makes
+        to the latency, in ln, if what leaves a join with windows by count has the mean age of the tuples on both sides
+        instead of the oldest's, as on some engines.
     anchor
         float64 of shape (k, 3): ln of nominal throughput (tuples/s), processing and end-to-end latency (s).
 
@@ -96,6 +103,7 @@ class FlowFeatures:
     pairs: IntArray
     pair_hosts: IntArray
     starts: IntArray
+    graphs: FloatArray
     anchor: FloatArray
 
 
@@ -176,13 +184,20 @@ def flow_features(
     memories = np.array([host.ram_mb for host in hosts])[pair_hosts]
     latencies = np.array([host.latency_s for host in hosts]) * _MS
     crossing = np.zeros((k, n))  # readers on other hosts
-    path_ms = np.zeros((k, n))
+    path_ms, mixed_ms = np.zeros((k, n)), np.zeros((k, n))
     for i in graph.order:
-        for a in graph.inputs[i]:
+        shares = _input_shares(graph, flow, i)
+        for a, share in zip(graph.inputs[i], shares, strict=True):
             away = placements[:, a] != placements[:, i]
             crossing[:, a] += away
-            np.maximum(path_ms[:, i], path_ms[:, a] + away * latencies[placements[:, a]], out=path_ms[:, i])
+            hop_ms = away * latencies[placements[:, a]]
+            np.maximum(path_ms[:, i], path_ms[:, a] + hop_ms, out=path_ms[:, i])
+            if share is None:
+                np.maximum(mixed_ms[:, i], mixed_ms[:, a] + hop_ms, out=mixed_ms[:, i])
+            else:
+                mixed_ms[:, i] += share * (mixed_ms[:, a] + hop_ms)
         path_ms[:, i] += flow.fill_s[i] * _MS
+        mixed_ms[:, i] += flow.fill_s[i] * _MS
 
     def per_pair(values: Any) -> FloatArray:
         weights = np.broadcast_to(values, (k, n)).ravel()
@@ -203,21 +218,41 @@ def flow_features(
     operator_rows[:, :, 5] = sends
     operator_rows[:, :, 6] = sends * host_rows[3][pairs]
     operator_rows[:, :, 7] = _scaled(path_ms)
+    anchor = _anchor(graph, flow, path_ms)
     return FlowFeatures(
         operators=operator_rows,
         hosts=np.stack(host_rows, axis=1),
         pairs=pairs,
         pair_hosts=pair_hosts,
         starts=np.searchsorted(cells, np.arange(k + 1) * h),
-        anchor=_anchor(graph, flow, path_ms),
+        graphs=_graph_rows(anchor, _latency(graph, mixed_ms)),
+        anchor=anchor,
     )
 
 
 def _anchor(graph: QueryGraph, flow: NominalFlow, path_ms: FloatArray) -> FloatArray:
-    sinks = list(graph.sinks)
-    latency = np.log(path_ms[:, sinks].max(axis=1) / _MS + _IDLE_S)
-    throughput = np.log(max(float(flow.in_eps[sinks].sum()), _MIN_RATE_EPS))
+    latency = _latency(graph, path_ms)
+    throughput = np.log(max(float(flow.in_eps[list(graph.sinks)].sum()), _MIN_RATE_EPS))
     return np.stack([np.full_like(latency, throughput), latency, latency], axis=1)
+
+
+def _latency(graph: QueryGraph, path_ms: FloatArray) -> FloatArray:
+    """ln of the seconds until the slowest sink, (k,)."""
+    latency: FloatArray = np.log(path_ms[:, list(graph.sinks)].max(axis=1) / _MS + _IDLE_S)
+    return latency
+
+
+def _graph_rows(anchor: FloatArray, mixed: FloatArray) -> FloatArray:
+    return np.column_stack([anchor[:, 0] / _ANCHOR_SCALE, anchor[:, 1] / _ANCHOR_SCALE, mixed - anchor[:, 1]])
+
+
+def _input_shares(graph: QueryGraph, flow: NominalFlow, i: int) -> list[float | None]:
+    """Share of each input in the tuples that a join with windows by count takes; None for other operators."""
+    op, inputs = graph.operators[i], graph.inputs[i]
+    if op.kind != "join" or op.window_policy != "count":
+        return [None] * len(inputs)
+    rates = [max(float(flow.out_eps[a]), _MIN_RATE_EPS) for a in inputs]
+    return [rate / sum(rates) for rate in rates]
 
 
 def _scaled(values: FloatArray) -> FloatArray:

@@ -8,7 +8,8 @@ An MLP is a list of dense layers, each with ReLU behind it but for the last laye
 3. ``flow``: level by level, each operator but the sources the sum of the new states of those it reads, and its own of
    stage 2.
 
-The readout is the sum of all operators' states of stage 3 (sources: of stage 2) and all used hosts' of stage 1.
+The readout is the sum of all operators' states of stage 3 (sources: of stage 2) and all used hosts' of stage 1. The
+heads of the recommended form get the flow features of the whole graph behind it.
 
 Parameters (H the hidden width, read from the shapes; a layer is ``y = x W^T + b`` as in PyTorch):
 
@@ -18,8 +19,8 @@ name                               weight of layer 0, layer 1                 wh
 ``encoder.KIND.L.weight|bias``     (H, `input_widths(form)[KIND]`), (H, H)    KIND: source, filter, join, agg,
                                                                               sink, host
 ``update.EDGE.L.weight|bias``      (H, 2H), (H, H)                            EDGE: op_to_host, host_to_op, flow
-``head.METRIC.L.weight|bias``      (H, H), (3, H) or (1, H)                   METRIC: T, Lp, Le with centre,
-                                                                              10 % and 90 % quantile; RO, S with
+``head.METRIC.L.weight|bias``      (H, H + `graph_width(form)`), (3, H) or    METRIC: T, Lp, Le with centre,
+                                   (1, H)                                     10 % and 90 % quantile; RO, S with
                                                                               one logit
 =================================  =========================================  =================================
 
@@ -36,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import IntArray
-from engine.costream.batch import FORMS, Float32Array, GraphBatch, input_widths
+from engine.costream.batch import FORMS, Float32Array, GraphBatch, graph_width, input_widths
 from engine.costream.features import FEATURE_WIDTHS
 from engine.costream.flow import FIXED_FLOW_WIDTH
 from engine.costream.placements import PlacementBatch
@@ -81,7 +82,7 @@ def parameter_shapes(form: str, hidden: int = 64) -> dict[str, tuple[int, ...]]:
         layers |= {f"update.{edge}.0": (hidden, 2 * hidden), f"update.{edge}.1": (hidden, hidden)}
     for metric in METRICS:
         outputs = 1 if metric in ("RO", "S") else 3
-        layers |= {f"head.{metric}.0": (hidden, hidden), f"head.{metric}.1": (outputs, hidden)}
+        layers |= {f"head.{metric}.0": (hidden, hidden + graph_width(form)), f"head.{metric}.1": (outputs, hidden)}
     return {
         name: shape
         for layer, (rows, columns) in layers.items()
@@ -167,11 +168,12 @@ class CostNetwork:
         self._encoders = {kind: Perceptron(_layers(parameters, f"encoder.{kind}")) for kind in FEATURE_WIDTHS}
         self._updates = {edge: Perceptron(_layers(parameters, f"update.{edge}")) for edge in EDGE_KINDS}
         self._heads = _joined([_layers(parameters, f"head.{metric}") for metric in METRICS])
-        self._hidden = len(self._heads[0].weight)
+        self._hidden = len(self._updates["flow"].first.bias)
 
     def evaluate(self, batch: GraphBatch) -> Float32Array:
         """`OUTPUTS` of each graph, float32 (g, 11): ln of tuples/s and s, and logits."""
-        return self._outputs(self.pass_messages(batch).readout, batch.anchor)
+        readout = self.pass_messages(batch).readout
+        return self._outputs(np.concatenate([readout, batch.graph_flow], axis=1), batch.anchor)
 
     def pass_messages(self, batch: GraphBatch) -> MessageStates:
         """States of operators and hosts after each stage, and their sums per graph."""
@@ -210,7 +212,9 @@ class CostNetwork:
             hosts, states = self._exchange(batch, encoded, encoded_hosts, batch.pairs[:, start:stop] - pairs.start)
             firsts = batch.starts[start:stop] - pairs.start
             readout[start:stop] = states.sum(axis=0) + np.add.reduceat(hosts, firsts, axis=0)
-        return self._outputs(readout, batch.anchor if self._with_flow else np.zeros_like(batch.anchor))
+        if not self._with_flow:
+            return self._outputs(readout, np.zeros_like(batch.anchor))
+        return self._outputs(np.concatenate([readout, batch.graph_flow], axis=1), batch.anchor)
 
     def _fixed_products(self, batch: PlacementBatch) -> tuple[Float32Array, Float32Array]:
         """First layers of the encoders, as far as no placement changes them: of operators (n, 1, H), hosts (h, H)."""

@@ -42,6 +42,8 @@ class PlacementBatch:
         int64 (u,): host of each pair.
     hosts, pair_flow
         float32 (h, 4) and (u, 6): table I and flow features of hosts.
+    graph_flow
+        float32 (k, 3): flow features of the graph as a whole.
     anchor
         float32 (k, 3): ln of throughput (tuples/s), processing and end-to-end latency (s).
     """
@@ -56,6 +58,7 @@ class PlacementBatch:
     pair_hosts: IntArray
     hosts: Float32Array
     pair_flow: Float32Array
+    graph_flow: Float32Array
     anchor: Float32Array
 
 
@@ -76,6 +79,7 @@ def prepare_placements(graph: QueryGraph, hosts: Sequence[HostNode], placements:
         pair_hosts=flow.pair_hosts,
         hosts=host_features(hosts).astype(np.float32),
         pair_flow=flow.hosts.astype(np.float32),
+        graph_flow=flow.graphs.astype(np.float32),
         anchor=flow.anchor.astype(np.float32),
     )
 

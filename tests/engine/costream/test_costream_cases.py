@@ -129,6 +129,7 @@ def _batch(case: dict[str, Any]) -> GraphBatch:
         operator_graph=np.zeros(n, dtype=np.int64),
         host_graph=np.zeros(len(used), dtype=np.int64),
         stages=tuple(stages),
+        graph_flow=np.zeros((1, 0), dtype=np.float32),
         anchor=np.zeros((1, 3), dtype=np.float32),
     )
 

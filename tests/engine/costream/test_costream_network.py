@@ -111,3 +111,15 @@ def test_stronger_host_lowers_its_shares_of_use() -> None:
     after = flow_features(trace.graph, better, placement).hosts
     assert (after <= before).all()
     assert (after[:, 0] < before[:, 0]).all()
+
+
+def test_flow_of_a_join_by_count_tells_the_mean_age_of_both_sides_from_the_oldest() -> None:
+    window = {"window_size": 10.0, "window_slide": 10.0, "window_type": "tumbling", "selectivity": 0.1}
+    trickle, slow = replace(SOURCE, rate_eps=1.0), OperatorNode("agg", 4, 3, window_policy="time", **window)  # type: ignore[arg-type]
+    for policy, expected in (("count", np.log(100.0 / 110.0)), ("time", 0.0)):
+        join = OperatorNode("join", 4, 8, value_type="int", window_policy=policy, **window)  # type: ignore[arg-type]
+        # one side: 0.1 tuples/s after 10 s, whose window takes 100 s to fill; the other: 1,000 tuples/s at once
+        graph = QueryGraph((trickle, slow, SOURCE, join, SINK), ((0, 1), (1, 3), (2, 3), (3, 4)))
+        flow = flow_features(graph, [HostNode(100, 1000, 25, 0.01, 0)], np.zeros((1, 5), dtype=np.int64))
+        assert flow.graphs[0, 2] == pytest.approx(expected, abs=1e-3)
+        np.testing.assert_allclose(flow.graphs[0, :2], flow.anchor[0, :2] / 5)
