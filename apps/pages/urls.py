@@ -22,6 +22,7 @@ _ROOMS = (
     "apps.pages.sources.urls",
     "apps.pages.live.urls",
     "apps.pages.accuracy.urls",
+    "apps.pages.predictions.urls",
     "apps.pages.backtests.urls",
     "apps.pages.jobs.urls",
     "apps.pages.people.urls",

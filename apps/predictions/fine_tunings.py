@@ -35,7 +35,7 @@ from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard, pack_weights
 from engine.words import counted
 
-__all__ = ["fine_tune_model", "fine_tuning_request", "observations_of"]
+__all__ = ["fine_tune_model", "fine_tuning_obstacle", "fine_tuning_request", "observations_of"]
 
 _MAX_OBSERVED = 5000  # the newest executions
 _REPLAY = 600  # simulated traces mixed in, so that nothing is forgotten
@@ -55,14 +55,9 @@ def fine_tuning_request(*, cluster: Cluster, user: User | None, note: str = "") 
     Cluster.objects.select_for_update().get(pk=cluster.pk)
     if FineTuning.objects.filter(cluster=cluster, state=FineTuningState.RUNNING).exists():
         raise Conflict(f"A fine-tuning of {cluster.slug} is under way; wait until it has ended.", code="under_way")
-    rows = ObservedExecution.objects.filter(cluster=cluster)
-    count, queries = rows.count(), rows.values("query").distinct().count()
-    if count < MIN_OBSERVED:
-        message = f"{counted(count, 'execution')} of {cluster.slug} {'was' if count == 1 else 'were'} observed"
-        raise Impossible(f"{message}; fine-tuning needs {MIN_OBSERVED}.", [("cluster", message)], code="too_few")
-    if queries < 2:
-        message = f"all {count} executions are of one query; the guard needs others to judge by"
-        raise Impossible(f"Fine-tuning is not possible: {message}.", [("cluster", message)], code="too_few")
+    obstacle = fine_tuning_obstacle(cluster)
+    if obstacle:
+        raise Impossible(obstacle, [("cluster", obstacle)], code="too_few")
     base = model_in_force(cluster).version
     run = FineTuning.objects.create(cluster=cluster, requested_by=user, base=base, note=note)
     run.job = job_submit(
@@ -75,6 +70,18 @@ def fine_tuning_request(*, cluster: Cluster, user: User | None, note: str = "") 
     run.save(update_fields=["job"])
     predictions_announce(cluster)
     return run, run.job
+
+
+def fine_tuning_obstacle(cluster: Cluster) -> str:
+    """Sentence on why the executions of a cluster do not suffice for a fine-tuning; empty if they do."""
+    rows = ObservedExecution.objects.filter(cluster=cluster)
+    count, queries = rows.count(), rows.values("query").distinct().count()
+    if count < MIN_OBSERVED:
+        observed = f"{counted(count, 'execution')} of {cluster.slug} {'was' if count == 1 else 'were'} observed"
+        return f"{observed}; fine-tuning needs {MIN_OBSERVED}."
+    if queries < 2:
+        return f"Fine-tuning is not possible: all {count} executions are of one query; the guard needs others."
+    return ""
 
 
 def observations_of(cluster: Cluster) -> list[Observation]:
@@ -172,4 +179,4 @@ def _store(run: FineTuning, tuned: _Tuned) -> JobOutcome:
     run.save()
     predictions_announce(cluster)
     facts: dict[str, Any] = {"state": run.state, "model": version.pk, "message": run.message}
-    return JobOutcome(facts, f"/c/{cluster.slug}/predictions/", f"/api/v1/fine-tunings/{run.pk}")
+    return JobOutcome(facts, f"/c/{cluster.slug}/accuracy/model/", f"/api/v1/fine-tunings/{run.pk}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ __all__ = [
     "models_visible",
     "prediction_newest",
     "predictions_visible",
+    "q_errors_of",
     "query_basis",
 ]
 
@@ -111,6 +113,8 @@ class QueryBasis:
         ``prediction``: an input has no cost yet; ``mace``: all have one.
     measured, inputs
         Inputs with measured evidence, of all.
+    since
+        When Mace took over from the prediction; None where it did not.
     prediction
         The newest prediction of the version, if it had one.
     """
@@ -118,6 +122,7 @@ class QueryBasis:
     kind: str
     measured: int
     inputs: int
+    since: datetime | None
     prediction: Prediction | None
 
     @property
@@ -136,6 +141,7 @@ class QueryBasis:
             "kind": self.kind,
             "measured_inputs": self.measured,
             "inputs": self.inputs,
+            "since": self.since,
             "handed_over": self.is_handed_over,
             "prediction": newest,
         }
@@ -147,7 +153,9 @@ def query_basis(version: QueryVersion) -> QueryBasis:
     inputs = list(rows)
     unknown = any(cycles is None and not model for cycles, _, model in inputs)
     measured = sum(evidence == Evidence.MEASURED for _, evidence, _ in inputs)
-    return QueryBasis("prediction" if unknown else "mace", measured, len(inputs), prediction_newest(version))
+    since = None if unknown else version.costs_known_at
+    kind = "prediction" if unknown else "mace"
+    return QueryBasis(kind, measured, len(inputs), since, prediction_newest(version))
 
 
 def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
@@ -156,9 +164,10 @@ def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
     Returns
     -------
     dict
-        `executions` observed and `needed` for figures; `simulated`: of the model in force on simulated traces, from
-        its card; `shipped` and `fine_tuned`: prequential, of executions of this cluster that the version predicted
-        before they were observed. Each of the two is None with fewer than `MIN_EXECUTIONS`.
+        `executions` observed, `observed` of them by the origin of their model, and `needed` for figures; `simulated`:
+        of the model in force on simulated traces, from its card; `shipped` and `fine_tuned`: prequential, of executions
+        of this cluster that the version predicted before they were observed. Each of the two is None with fewer than
+        `MIN_EXECUTIONS`.
     """
     rows = list(
         executions_visible().filter(cluster=cluster).exclude(model=None).order_by("-ends_at", "-pk")[:_MAX_EXECUTIONS]
@@ -172,10 +181,20 @@ def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
         "cluster": cluster.slug,
         "executions": len(rows),
         "needed": MIN_EXECUTIONS,
+        "observed": {str(origin): len(own) for origin, own in by_origin.items()},
         "simulated": {key: value for key, value in card.get("errors", {}).items() if key != "observed"},
         "shipped": _prequential(by_origin[ModelOrigin.SHIPPED]),
         "fine_tuned": _prequential(by_origin[ModelOrigin.FINE_TUNED]),
     }
+
+
+def q_errors_of(cluster: Cluster) -> tuple[dict[str, list[float | None]], list[str]]:
+    """Per metric the q-error of each of a cluster's newest executions, oldest first, and the models that predicted."""
+    rows = ObservedExecution.objects.filter(cluster=cluster).exclude(model=None).order_by("-ends_at", "-pk")
+    names = tuple(_ERRORS.values())
+    newest = list(rows.values_list(*names, "model__origin", "model__number")[:_MAX_EXECUTIONS])[::-1]
+    errors = {str(metric): [row[i] for row in newest] for i, metric in enumerate(_ERRORS)}
+    return errors, [f"{ModelOrigin(origin).label.lower()} {number}" for *_, origin, number in newest]
 
 
 def _version(cluster: Cluster) -> ModelVersion | None:

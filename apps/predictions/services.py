@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from apps.predictions.choices import ModelState, PredictionPurpose, PredictionSt
 from apps.predictions.ensembles import ModelInForce, ensemble_of, model_in_force, shipped_version
 from apps.predictions.models import ModelVersion, Prediction
 from apps.queries.models import Placement, QueryVersion
+from apps.queries.selectors import version_never_ran
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
 from apps.queries.snapshots.elements import operator_id
 from engine.admission.candidate import Candidate, read_candidate
@@ -35,11 +37,14 @@ __all__ = [
     "CandidatePrediction",
     "candidate_predict",
     "model_put_in_force",
+    "prediction_of_new",
     "prediction_request",
     "prediction_running",
     "prediction_store",
     "predictions_announce",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,17 @@ def prediction_request(
         begun_s=begun_s,
     )
     return prediction_store(version=version, prediction=prediction, purpose=PredictionPurpose.QUESTION, user=user)
+
+
+def prediction_of_new(*, version: QueryVersion, **asked: Any) -> Prediction | None:
+    """Predict a version that never ran, as `prediction_request`; None for any other, and where there is no model."""
+    if not version_never_ran(version):
+        return None
+    try:
+        return prediction_request(version=version, **asked)
+    except Impossible as error:
+        _log.warning("query %s is not predicted: %s", version.query, error)
+        return None
 
 
 def prediction_running(*, version: QueryVersion) -> CandidatePrediction | None:

@@ -103,6 +103,9 @@ class QueryVersion(models.Model):
     note = models.CharField(max_length=MAX_NOTE, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(default=timezone.now)
+    costs_known_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the last cost of a version that never ran came to be known."
+    )
 
     class Meta:
         ordering = ["-number"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Count, Max, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Exists, Max, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
@@ -17,6 +18,7 @@ __all__ = [
     "arrivals_chart",
     "arrivals_listed",
     "queries_listed",
+    "queries_never_run",
     "queries_reading",
     "query_by_name",
     "readers_by_source",
@@ -73,6 +75,14 @@ def version_numbered(query: Query, number: int) -> QueryVersion:
 def version_never_ran(version: QueryVersion) -> bool:
     """Whether a version has an input whose cost nobody has measured or assumed: a model predicts it then."""
     return OperatorInput.objects.filter(operator__version=version, cycles_per_event=None).exists()
+
+
+def queries_never_run(cluster: Cluster) -> set[int]:
+    """Ids of the queries whose running version, or else the newest, never ran."""
+    newest = QueryVersion.objects.filter(query=OuterRef("pk")).order_by("-number").values("pk")[:1]
+    unknown = OperatorInput.objects.filter(operator__version=OuterRef("current"), cycles_per_event=None)
+    rows = cluster.queries.annotate(current=Coalesce("running_version_id", Subquery(newest))).filter(Exists(unknown))
+    return set(rows.order_by().values_list("pk", flat=True))
 
 
 def queries_reading(arrivals: ArrivalSeries) -> list[str]:

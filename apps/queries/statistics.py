@@ -75,6 +75,8 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
         raise Malformed("statistics: allowed is a list of objects.", [("statistics", "allowed: a list of objects")])
     Query.objects.select_for_update().get(pk=version.query_id)  # two refinements at once: one after the other
     entries = list(_inputs(version))
+    never_ran = any(entry.cycles_per_event is None for entry in entries)
+    now = now or timezone.now()
     faults: list[EngineFault] = []
     changed: dict[int, OperatorInput] = {}
     for i, body in enumerate(statistics):
@@ -90,13 +92,16 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
             faults.append(
                 EngineFault(path, f"the input {record.get('input', '')!r} of {record['operator']!r} stands twice")
             )
-        _assign(entry, record, path, faults, now or timezone.now())
+        _assign(entry, record, path, faults, now)
         changed[entry.pk] = entry
     if faults:
         listed = [Fault(fault.path, fault.message) for fault in faults]
         raise Malformed(f"The statistics have {fault_count(faults)}; first: {faults[0]}", listed)
     for entry in changed.values():
         entry.save()
+    if never_ran and all(entry.cycles_per_event is not None for entry in entries):
+        version.costs_known_at = now
+        version.save(update_fields=["costs_known_at"])
     query_announce(version.query)
     return version
 

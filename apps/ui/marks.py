@@ -47,6 +47,8 @@ ICONS: dict[str, str] = {
     "default": '<circle cx="8" cy="8" r="6" stroke-dasharray=".1 3.04" stroke-linecap="round"/>',
     "assumed": '<circle cx="8" cy="8" r="6" stroke-dasharray="2.4 2.3"/>',
     "predicted": '<circle cx="8" cy="8" r="6"/><path d="M8 2a6 6 0 0 0 0 12z" fill="currentColor"/>',
+    "never_ran": '<circle cx="8" cy="8" r="6" stroke-dasharray="2.4 2.3"/>'
+    '<path d="M8 2a6 6 0 0 0 0 12z" fill="currentColor"/>',
     "measured": '<circle cx="8" cy="8" r="6" fill="currentColor"/>',
     # places
     "accuracy": '<circle cx="8" cy="8" r="6"/><circle cx="8" cy="8" r="2.5"/><path d="M8 .5v3m0 9v3M.5 8h3m9 0h3"/>',
@@ -145,6 +147,11 @@ STATES: dict[str, Mark] = {
     "undone": Mark("undo", "", "Undone"),
     "aborted": Mark("pause", "watch", "Aborted"),
     "stale": Mark("watch", "watch", "Stale"),
+    # a prediction model and its fine-tunings
+    "in_force": Mark("ok", "ok", "In force"),
+    "available": Mark("ring", "", "Available"),
+    "accepted": Mark("ok", "ok", "Accepted"),
+    "refused": Mark("reject", "", "Refused"),
     # progress of a Spark query
     "awaited": Mark("queue", "", "Awaited"),
     "reporting": Mark("ok", "ok", "Reporting"),
@@ -166,6 +173,8 @@ EVIDENCE: dict[str, Mark] = {
     "default": Mark("default", "", "Default"),
     "assumed": Mark("assumed", "", "Assumed"),
     "predicted": Mark("predicted", "", "Predicted"),
+    "never_ran": Mark("never_ran", "", "Predicted, never ran"),
+    "unmeasured": Mark("never_ran", "", "Predicted, not measured yet"),
     "measured": Mark("measured", "", "Measured"),
 }
 

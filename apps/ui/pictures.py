@@ -172,4 +172,10 @@ _KEYS: dict[str, tuple[Shape, ...]] = {
     "load": (rect(0, 1, 22, 8, fill="c-fill"),),
     "alt": (_line("c-alt", "7 4"),),
     "third": (_line("c-third", "2 3"),),
+    "passes": (circle(11, 5, 3.5, fill="c-estimate", opacity=0.6),),
+    "outside": (circle(11, 5, 3.25, fill="surface", stroke="c-estimate", stroke_width=1.25),),
+    "fails": (path("M8 2l6 6M14 2l-6 6", stroke="ink-3", stroke_width=1.25),),
+    "chosen": (rect(0, 1, 22, 8, rx=2, fill="c-band"), circle(11, 5, 4, fill="none", stroke="ink", stroke_width=2)),
+    "strongest": (rect(6.5, 0.75, 9, 8.5, rx=1, fill="none", stroke="c-alt", stroke_width=1.75),),
+    "spread": (path("M11 1l5 8h-10z", fill="none", stroke="c-third", stroke_width=1.75),),
 }

@@ -291,15 +291,17 @@ class _Asked:
     def _points(
         self, predictions: PlacementPredictions, choice: PlacementChoice, heuristics: Mapping[str, int]
     ) -> tuple[list[dict[str, Any]], list[int]]:
-        """Candidates for a plot, spread evenly over the ranks of the target, and their rows."""
-        k = len(predictions.placements)
-        ranks = np.argsort(predictions.costs[choice.target].mean, kind="stable")
+        """Candidates for a plot, with the target's interval, spread evenly over its ranks, and their rows."""
+        k, target = len(predictions.placements), predictions.costs[choice.target]
+        ranks = np.argsort(target.mean, kind="stable")
         kept = {int(ranks[i]) for i in np.linspace(0, k - 1, min(k, _MAX_POINTS)).round().astype(int)}
         rows = sorted(kept | set(heuristics.values()) | ({choice.index} if choice.index is not None else set()))
         outside = predictions.outside
         points = [
             {
                 **{metric: _plain(predictions.costs[metric].mean[i]) for metric in COSTS},
+                "low": _plain(target.low[i]),
+                "high": _plain(target.high[i]),
                 "success": bool(predictions.success[i]),
                 "backpressure": bool(predictions.backpressure[i]),
                 "outside": bool(outside[i]),

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
@@ -24,7 +25,7 @@ from apps.ui.numbers import MISSING, Quantity, count, factor, percent, ratio
 from apps.ui.sentences import sentence
 from engine.words import counted
 
-__all__ = ["SPANS", "AccuracyFacts", "bias_text"]
+__all__ = ["SPANS", "AccuracyFacts", "accuracy_tabs", "bias_text"]
 
 SPANS = {
     "1h": ("Last hour", timedelta(hours=1)),
@@ -35,6 +36,12 @@ SPANS = {
 _DEFAULT_SPAN = "24h"
 _FAIR = 0.86  # what 90 % intervals of a hundred outcomes may cover without being too narrow
 _BIASED = 0.1
+
+
+def accuracy_tabs(slug: str, current: str) -> list[tuple[str, str, bool]]:
+    """Tabs of the pages on accuracy."""
+    tabs = (("estimates", "Estimates", "pages:accuracy"), ("model", "Prediction model", "pages:prediction-model"))
+    return [(label, reverse(name, args=[slug]), tab == current) for tab, label, name in tabs]
 
 
 def bias_text(bias: float | None) -> str:

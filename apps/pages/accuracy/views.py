@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 
-from apps.pages.accuracy.facts import AccuracyFacts
+from apps.pages.accuracy.facts import AccuracyFacts, accuracy_tabs
 from apps.pages.accuracy.tables import observations_table, queries_table
 from apps.pages.base import ClusterPage
 
@@ -21,4 +21,5 @@ class AccuracyPage(ClusterPage):
         table = observations_table(request, facts)
         if table.wants_csv:
             return table.csv_response()
-        return self.page({"facts": facts, "table": table, "queries": queries_table(request, facts)})
+        context = {"facts": facts, "table": table, "queries": queries_table(request, facts)}
+        return self.page({**context, "tabs": accuracy_tabs(slug, "estimates")})

@@ -24,8 +24,12 @@ from apps.admission.selectors import (
 from apps.fleet.models import Cluster
 from apps.measurements.stream_processor import timing_now
 from apps.pages.admission import tables as rows
+from apps.pages.predictions.charts import interval_figure
+from apps.pages.predictions.facts import PredictionFacts
 from apps.pages.queries.facts import statistic_words
+from apps.predictions.selectors import prediction_newest
 from apps.queries.choices import QueryState
+from apps.queries.selectors import queries_never_run
 from apps.telemetry.configs import live_served
 from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, percent, seconds
@@ -163,6 +167,48 @@ class AdmissionDetail(AdmissionPowers):
     def cluster_topic(self) -> str:
         return f"cluster:{self.cluster.slug}"
 
+    # -- of a query that never ran
+
+    @cached_property
+    def prediction(self) -> PredictionFacts | None:
+        """The preview's own; while it is estimated, the newest of the version."""
+        row = self.request.prediction
+        if row is None and self.request.state == AdmissionState.ESTIMATING:
+            row = prediction_newest(self.request.version)
+        return PredictionFacts(row) if row is not None else None
+
+    @cached_property
+    def own_effect(self) -> Mapping[str, Any]:
+        """The decision's effect on the candidate itself."""
+        return next((effect for effect in self.decision.get("effects") or [] if effect["is_candidate"]), {})
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether the verdict rests on a prediction, or lacks one."""
+        codes = {reason["code"] for reason in self.decision.get("reasons") or []}
+        return self.prediction is not None or "never_ran" in codes
+
+    @property
+    def predicted_bar(self) -> SafeString:
+        """The predicted statistic of the objective with its interval; empty without a prediction."""
+        effect = self.own_effect
+        if not effect.get("is_predicted"):
+            return SafeString("")
+        label = f"Predicted {statistic_words(effect['statistic'])}"
+        return interval_figure(label, effect["after_s"], effect["low_s"], effect["high_s"], effect["bound_s"])
+
+    @cached_property
+    def unmeasured(self) -> set[str]:
+        """Names of the cluster's queries whose costs are nominal."""
+        rows = self.cluster.queries.filter(pk__in=queries_never_run(self.cluster))
+        return set(rows.values_list("name", flat=True))
+
+    @property
+    def nominal_neighbours(self) -> list[str]:
+        """Queries among the effects, the candidate aside, of which nothing is measured."""
+        names = {effect["query"] for effect in self.decision.get("effects") or [] if not effect["is_candidate"]}
+        return sorted(names & self.unmeasured)
+
     # -- what it is about
 
     @property
@@ -177,10 +223,9 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def objective(self) -> Mapping[str, Any]:
         """Statistic and bound that are asked for."""
-        own = next((effect for effect in self.decision.get("effects") or [] if effect["is_candidate"]), None)
         query = self.request.query
         stored = {"statistic": query.objective_statistic, "bound_s": query.objective_bound_s}
-        return own or self.request.objective or stored
+        return self.own_effect or self.request.objective or stored
 
     @property
     def sentence(self) -> SafeString:
@@ -207,6 +252,8 @@ class AdmissionDetail(AdmissionPowers):
     def rule(self) -> str:
         """The rule of the cluster that decided."""
         deciding = {reason["code"] for reason in self.decision.get("reasons") or [] if reason.get("review")}
+        if self.request.verdict == Verdict.REVIEW and self.never_ran:
+            return "review what is predicted"
         if self.request.verdict == Verdict.REVIEW:
             return "review what is at risk" if any("at_risk" in code for code in deciding) else "review what is assumed"
         return "may wait" if self.request.verdict == Verdict.QUEUE else "protect objectives"
@@ -214,6 +261,8 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def evidence(self) -> str:
         """The weakest kind that the estimate of the query rests on."""
+        if self.never_ran:
+            return "never_ran"
         counts = self.decision.get("evidence") or {}
         return next((kind for kind in _WEAKEST_FIRST if counts.get(kind)), "")
 
@@ -235,7 +284,7 @@ class AdmissionDetail(AdmissionPowers):
 
     @cached_property
     def effects(self) -> list[rows.EffectRow]:
-        return rows.effect_rows(self.cluster.slug, self.decision)
+        return rows.effect_rows(self.cluster.slug, self.decision, frozenset(self.unmeasured))
 
     @property
     def effects_shown(self) -> list[rows.EffectRow]:
@@ -281,7 +330,8 @@ class AdmissionDetail(AdmissionPowers):
 
     @cached_property
     def places(self) -> list[rows.PlaceRow]:
-        return rows.place_rows(self.request.query.name, self.decision, self.request.placement)
+        predicted = self.request.prediction.placement if self.request.prediction else {}
+        return rows.place_rows(self.request.query.name, self.decision, self.request.placement, predicted)
 
     @property
     def changes(self) -> list[str]:
@@ -334,6 +384,8 @@ class AdmissionDetail(AdmissionPowers):
         }
         question = {"objective": request.objective, "placement": request.placement, "changes": request.changes}
         body |= {name: value for name, value in question.items() if value}
+        if request.prediction is not None:
+            body["target"] = request.target
         return body | ({"may_wait_s": request.may_wait_s} if request.may_wait_s else {})
 
     @property

@@ -12,10 +12,12 @@ from apps.core.limits import MAX_REASON, MAX_SLUG
 from apps.fleet.models import Cluster
 from apps.pages.queries.facts import statistic_words
 from apps.pages.queries.forms import DocumentForm
+from apps.predictions.choices import TargetMetric
 from apps.ui.forms import choice_field
 
 __all__ = ["FAULT_FIELDS", "DescribedForm", "RegisteredForm", "placement_of"]
 
+_TARGETS = (TargetMetric.END_TO_END_LATENCY, TargetMetric.PROCESSING_LATENCY, TargetMetric.THROUGHPUT)
 _STATISTICS = ("worst", "q0.999", "q0.99", "q0.95", "q0.9", "q0.5", "mean")
 _NODE = "node-"
 
@@ -39,6 +41,12 @@ class _AskForm(forms.Form):
         required=False,
         min_value=0,
         help_text="If a later start would pass within this time, it is queued rather than rejected.",
+    )
+    target = forms.ChoiceField(
+        label="First placement by",
+        required=False,
+        choices=[(metric.value, metric.label) for metric in _TARGETS],
+        help_text="Of a query that never ran: which predicted cost its placement is chosen by.",
     )
     reason = forms.CharField(
         max_length=MAX_REASON, required=False, help_text="Why it is wanted; kept with the decision."
@@ -67,6 +75,8 @@ class _AskForm(forms.Form):
         """Arguments of the service that both forms share."""
         data = self.cleaned_data
         asked: dict[str, Any] = {"may_wait_s": 60.0 * (data["may_wait_min"] or 0.0), "reason": data["reason"]}
+        if data["target"]:
+            asked["target"] = data["target"]
         if data["statistic"]:
             asked["objective"] = {"statistic": data["statistic"], "bound_s": data["bound_s"]}
         return asked
@@ -114,10 +124,9 @@ class DescribedForm(_AskForm, DocumentForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["document"].label = "Document"
-        self.fields[
-            "document"
-        ].help_text = (
-            '{"query": …, "operators": […]}, and if wanted "sources", "objective", "priority", "team", "description".'
+        self.fields["document"].help_text = (
+            '{"query": …, "operators": […]}, and if wanted "sources", "objective", "priority", "team", "description". '
+            "Without cycles_per_event it never ran, and is predicted."
         )
 
     @property

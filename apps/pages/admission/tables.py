@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -213,6 +213,14 @@ class EffectRow:
 
     effect: Mapping[str, Any]
     url: str
+    is_nominal: bool = False  #: nothing of it is measured
+
+    @property
+    def evidence(self) -> str:
+        """Mark of its numbers where nothing of it is measured."""
+        if not self.is_nominal and not self.effect.get("is_predicted"):
+            return ""
+        return "never_ran" if self.is_candidate else "unmeasured"
 
     @property
     def name(self) -> str:
@@ -277,10 +285,10 @@ class EffectRow:
         return STATES[after].label
 
 
-def effect_rows(slug: str, decision: Mapping[str, Any]) -> list[EffectRow]:
-    """The candidate first, then its neighbours, those that change most on top."""
+def effect_rows(slug: str, decision: Mapping[str, Any], nominal: Collection[str] = frozenset()) -> list[EffectRow]:
+    """The candidate first, then its neighbours, those that change most on top; `nominal` are not measured."""
     rows = [
-        EffectRow(effect, reverse("pages:query", args=[slug, effect["query"]]))
+        EffectRow(effect, reverse("pages:query", args=[slug, effect["query"]]), effect["query"] in nominal)
         for effect in decision.get("effects") or []
     ]
     return sorted(rows, key=lambda row: (not row.is_candidate, -abs(row.effect["change_s"] or 0.0), row.name))
@@ -355,14 +363,19 @@ class PlaceRow:
     note: str
 
 
-def place_rows(query: str, decision: Mapping[str, Any], asked: Mapping[str, str]) -> list[PlaceRow]:
-    """The query's operators in their order, then operators of others that would be moved."""
+def place_rows(
+    query: str, decision: Mapping[str, Any], asked: Mapping[str, str], predicted: Mapping[str, str] | None = None
+) -> list[PlaceRow]:
+    """The query's operators in their order, then operators of others that would be moved.
+
+    `predicted` is the node of each operator in a predicted first placement.
+    """
     rows = []
     for identity, replicas in (decision.get("placement") or {}).items():
         owner, _, name = identity.partition("/")
         where = ", ".join(_server(part) for part in replicas)
         wish = asked.get(name) or asked.get(identity) if owner == query else None
-        note = "moved" if owner != query else ""
+        note = "moved" if owner != query else "node predicted" if identity in (predicted or {}) else ""
         if wish:
             is_kept = any(wish in {part["node"], f"{part['node']}#{part['core']}"} for part in replicas)
             note = "as asked" if is_kept else f"asked for {wish}"

@@ -33,8 +33,10 @@ from apps.pages.admission.forms import FAULT_FIELDS, DescribedForm, RegisteredFo
 from apps.pages.admission.tables import AdmissionCounts, QueuedRequest, admissions_table
 from apps.pages.base import ClusterPage, try_service
 from apps.pages.queries.facts import statistic_words
+from apps.predictions.services import prediction_of_new
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
+from apps.queries.selectors import version_never_ran
 from apps.ui.feedback import toast
 from apps.ui.numbers import seconds
 
@@ -78,7 +80,12 @@ class RequestPage(ClusterPage):
 
     def found(self, pk: UUID) -> AdmissionRequest:
         """The request, or Missing."""
-        rows = admissions_visible().select_related("version__query").filter(cluster=self.cluster)
+        rows = admissions_visible().select_related(
+            "version__query", "prediction__cluster", "prediction__query", "prediction__model"
+        )
+        rows = rows.defer("snapshot_parts", "prediction__trace", "prediction__model__weights").filter(
+            cluster=self.cluster
+        )
         return self.find(rows, "admission request", pk=pk)
 
     def shown(self, admission: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
@@ -130,6 +137,11 @@ class PlanFields:
         ]
 
     @cached_property
+    def never_ran(self) -> bool:
+        """Whether its costs are not known, so that it is predicted."""
+        return self.version is not None and version_never_ran(self.version)
+
+    @cached_property
     def nodes(self) -> list[str]:
         """Nodes that take something new."""
         active = self.cluster.nodes.filter(state=NodeState.ACTIVE)
@@ -176,7 +188,10 @@ class AdmissionNew(ClusterPage):
         return self._shown(form, plan, 422)
 
     def _ask(self, form: Any) -> Any:
-        admission, _ = admission_preview(cluster=self.cluster, user=signed_in_user(self.request), **form.asked)
+        """Ask for the preview; what never ran is predicted at once, and shown until the verdict is there."""
+        user = signed_in_user(self.request)
+        admission, _ = admission_preview(cluster=self.cluster, user=user, **form.asked)
+        prediction_of_new(version=admission.version, target=admission.target, placement=admission.placement, user=user)
         return admission
 
     @property

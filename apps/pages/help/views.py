@@ -20,6 +20,7 @@ from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, Page
 from apps.pages.context import url_of
+from apps.queries.selectors import queries_never_run
 from apps.ui.marks import EVIDENCE, STATES, VERDICTS
 
 __all__ = ["ApiPage", "GuidePage", "HelpPage", "SearchHit", "SearchPage", "hits_of"]
@@ -42,6 +43,7 @@ _EVIDENCE = {
     "assumed": "Entered by a person.",
     "predicted": "Computed by a model.",
     "measured": "Counted on a running system.",
+    "never_ran": "Predicted by a model of a query that nobody has seen run, with an 80% interval.",
 }
 _WORDS = (
     ("Query", "A continuous query: operators that read streams and never end."),
@@ -180,8 +182,15 @@ def _hit(kind: str, mark: Any, name: str, note: str, url: str) -> SearchHit:
 def _query_hits(cluster: Cluster, text: str) -> list[SearchHit]:
     matches = Q(name__icontains=text) | Q(team__icontains=text) | Q(description__icontains=text)
     rows = cluster.queries.filter(matches).order_by("name")[:_HITS_LIMIT]
+    new = queries_never_run(cluster)
     return [
-        _hit("Query", STATES[row.state], row.name, row.team, url_of("pages:query", cluster.slug, row.name))
+        _hit(
+            "Query",
+            STATES[row.state],
+            row.name,
+            ", ".join([row.team] * bool(row.team) + ["never ran"] * (row.pk in new)),
+            url_of("pages:query", cluster.slug, row.name),
+        )
         for row in rows
     ]
 

@@ -18,6 +18,7 @@ from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
+from apps.queries.selectors import queries_never_run
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
 from apps.ui.pictures import heat_strip
 from apps.ui.sentences import sentence
@@ -82,6 +83,11 @@ class Findings:
         if self.run is None:
             return []
         return [row for row in objectives_by_headroom(self.run) if row.query_id in self.running]
+
+    @cached_property
+    def never_run(self) -> set[int]:
+        """Ids of the queries whose costs nobody knows."""
+        return queries_never_run(self.cluster)
 
     @cached_property
     def unestimated(self) -> list[Query]:

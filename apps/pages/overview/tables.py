@@ -13,7 +13,7 @@ from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import QueryEstimate
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of
-from apps.ui.marks import STATES, icon
+from apps.ui.marks import STATES, evidence_mark, icon
 from apps.ui.numbers import Quantity, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -37,8 +37,8 @@ def objective_text(statistic: str, bound_s: float | None) -> SafeString:
     return format_html('<span class="muted sm">{} ≤</span> {}', statistic_text(statistic), seconds(bound_s).html)
 
 
-def state_and_name(state: str, name: str, url: str, note: str = "") -> SafeString:
-    """A row's heading: the state's icon before the name."""
+def state_and_name(state: str, name: str, url: str, note: str = "", evidence: str = "") -> SafeString:
+    """A row's heading: the state's icon before the name, the mark of its evidence behind where that is to be seen."""
     mark = STATES[state]
     link = (
         format_html('<a class="name" href="{}">{}</a>', url, name)
@@ -46,6 +46,8 @@ def state_and_name(state: str, name: str, url: str, note: str = "") -> SafeStrin
         else format_html('<b class="name">{}</b>', name)
     )
     extra = format_html(' <span class="muted sm">{}</span>', note) if note else ""
+    if evidence:
+        extra = format_html("{} {}", extra, evidence_mark(evidence, short=True))
     return format_html(
         '<span class="nm">{}{}{}<span class="vh">{}</span></span>',
         icon(mark.drawing, mark.tone or "muted"),
@@ -117,7 +119,12 @@ def _columns(findings: Findings) -> list[Column]:
         Column(
             "query",
             "Query",
-            lambda row: state_and_name(row.state, row.query.name, url_of("pages:query", slug, row.query.name)),
+            lambda row: state_and_name(
+                row.state,
+                row.query.name,
+                url_of("pages:query", slug, row.query.name),
+                evidence="unmeasured" if row.query_id in findings.never_run else "",
+            ),
             sort=lambda row: row.query.name,
             csv=lambda row: row.query.name,
         ),

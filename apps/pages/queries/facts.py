@@ -20,6 +20,8 @@ from apps.jobs.models import Job
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat, headroom_of
 from apps.pages.overview.tables import statistic_text
+from apps.pages.predictions.facts import HandOver, PredictionFacts
+from apps.predictions.selectors import prediction_newest, query_basis
 from apps.queries.bodies import version_body
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
@@ -69,6 +71,37 @@ class QueryDetail:
     @cached_property
     def result(self) -> dict[str, Any]:
         return (self.estimate.result or {}) if self.estimate else {}
+
+    # -- of a query that never ran
+
+    @cached_property
+    def never_ran(self) -> bool:
+        """Whether nobody knows a cost of one of its inputs."""
+        entries = (entry for row in self.version.operators.all() for entry in row.inputs.all())
+        return any(entry.cycles_per_event is None for entry in entries)
+
+    @property
+    def is_running(self) -> bool:
+        return self.query.state == QueryState.RUNNING
+
+    @property
+    def predicted_evidence(self) -> str:
+        """Mark of its numbers while it is predicted, empty once costs are known."""
+        return ("unmeasured" if self.is_running else "never_ran") if self.never_ran else ""
+
+    @cached_property
+    def prediction(self) -> PredictionFacts | None:
+        """The newest prediction, as long as it never ran."""
+        row = prediction_newest(self.version) if self.never_ran else None
+        return PredictionFacts(row, is_running=self.is_running) if row else None
+
+    @cached_property
+    def hand_over(self) -> HandOver | None:
+        """Mace in the place of a prediction, since every cost is known."""
+        if self.never_ran or self.version.costs_known_at is None:
+            return None
+        basis = query_basis(self.version)
+        return HandOver(basis) if basis.prediction and basis.prediction.costs else None
 
     @property
     def bottleneck(self) -> dict[str, Any]:
@@ -167,9 +200,17 @@ class QueryDetail:
             return Stat("Estimate", Quantity(MISSING), "None yet")
         if row.high_s is None:
             note = "No interval: no input has a sample"
-            return _KnownStat("Estimate", self.estimate_quantity, note, evidence=Evidence.PREDICTED)
+            if self.never_ran:
+                note = "With nominal costs: nothing is measured yet"
+            return _KnownStat("Estimate", self.estimate_quantity, note, evidence=self._estimate_evidence)
         interval = seconds_range(row.low_s, row.high_s, apart_from=row.bound_s)
-        return _KnownStat("Estimate", self.estimate_quantity, f"{interval}, 90% interval", evidence=Evidence.PREDICTED)
+        return _KnownStat(
+            "Estimate", self.estimate_quantity, f"{interval}, 90% interval", evidence=self._estimate_evidence
+        )
+
+    @property
+    def _estimate_evidence(self) -> str:
+        return self.predicted_evidence or Evidence.PREDICTED
 
     def _mace(self) -> Stat:
         if self.estimate is None:

@@ -19,6 +19,7 @@ from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import Evidence
 from apps.pages.base import done
 from apps.pages.queries.facts import statistic_words
+from apps.pages.queries.features import FEATURES, FeatureField, feature_document
 from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_of, statistics_update
@@ -26,6 +27,7 @@ from apps.ui.forms import choice_field
 
 __all__ = [
     "EXAMPLE",
+    "NEVER_RAN",
     "DocumentForm",
     "InputLine",
     "OperatorLine",
@@ -42,6 +44,7 @@ __all__ = [
 _STATISTICS = ("worst", "q0.999", "q0.99", "q0.95", "q0.9", "q0.5", "mean")
 _NONE = "none"
 _FIELDS = ("id", "kind", "from", "selectivity", "cycles_per_event", "bytes_per_event", "stateless")
+_FIELDS += tuple(feature.key for feature in FEATURES)
 
 EXAMPLE: list[dict[str, Any]] = [
     {
@@ -76,10 +79,31 @@ EXAMPLE: list[dict[str, Any]] = [
 ]
 
 
-def example_document(source: str) -> str:
-    """A query of four operators that reads `source`."""
-    first = {**EXAMPLE[0], "inputs": [{**EXAMPLE[0]["inputs"][0], "from": source}]}
-    return json.dumps({"operators": [first, *EXAMPLE[1:]]}, indent=2)
+NEVER_RAN: list[dict[str, Any]] = [
+    {
+        "id": "large",
+        "kind": "filter",
+        "filter": {"function": ">", "literal_type": "int"},
+        "bytes_per_event": 180,
+        "inputs": [{"from": "", "selectivity": 0.4}],
+    },
+    {
+        "id": "by-shop",
+        "kind": "aggregate",
+        "aggregate": {"function": "mean", "argument_type": "int", "group_by_type": "string"},
+        "window": {"policy": "time", "type": "tumbling", "size": 8},
+        "bytes_per_event": 60,
+        "inputs": [{"from": "large", "selectivity": 0.05}],
+    },
+    {"id": "alert", "kind": "sink", "bytes_per_event": 60, "inputs": [{"from": "by-shop", "selectivity": 1.0}]},
+]
+
+
+def example_document(source: str, *, never_ran: bool = False) -> str:
+    """A query that reads `source`: with assumed costs, or one that never ran and says what a prediction needs."""
+    first, *others = NEVER_RAN if never_ran else EXAMPLE
+    begin = {**first, "inputs": [{**first["inputs"][0], "from": source}]}
+    return json.dumps({"operators": [begin, *others]}, indent=2)
 
 
 class QueryForm(forms.Form):
@@ -137,7 +161,8 @@ class DocumentForm(forms.Form):
     document = forms.CharField(
         label="Operators",
         widget=forms.Textarea(attrs={"rows": 18, "spellcheck": "false"}),
-        help_text='{"operators": [...]} as in the deployment document; a node is optional.',
+        help_text='{"operators": [...]} as in the deployment document; a node is optional. Without cycles_per_event '
+        "an operator never ran, and Sluice predicts the query from its plan.",
         error_messages={"required": "Paste the operators, or choose a file."},
     )
     file = forms.FileField(
@@ -213,11 +238,23 @@ class OperatorLine:
             operator["bytes_per_event"] = _number(values["bytes_per_event"])
         if values["stateless"]:
             operator["stateless"] = values["stateless"] == "yes"
-        return operator
+        return operator | feature_document(operator["kind"], values, _number)
+
+    @property
+    def features(self) -> list[tuple[FeatureField, str, list[str]]]:
+        """Features for a prediction: (field, typed text, faults)."""
+        return [(field, self.values.get(field.key, ""), self.errors.get(field.key, [])) for field in FEATURES]
+
+    @property
+    def has_features(self) -> bool:
+        """Whether something of them was typed, or is wrong."""
+        return any(text or faults for _, text, faults in self.features)
 
     def blame(self, path: str, message: str) -> None:
         """Keep a fault at the field its path ends with."""
-        name = re.sub(r"\[\d+\]", "", path).rpartition(".")[2]
+        plain = re.sub(r"\[\d+\]", "", path).strip(".")
+        feature = plain.replace(".", "_")
+        name = feature if feature in _FIELDS else plain.rpartition(".")[2]
         self.errors.setdefault(name if name in _FIELDS else "from" if name == "inputs" else "id", []).append(message)
 
 
@@ -253,6 +290,10 @@ class InputLine:
     is_model: bool
     is_left_out: bool
 
+    @property
+    def never_ran(self) -> bool:
+        return self.cycles_per_event is None
+
 
 def statistic_lines(version: QueryVersion, result: Mapping[str, Any]) -> list[InputLine]:
     """Every input of a version in listing order; `is_left_out` where the interval says nothing of it."""
@@ -282,6 +323,11 @@ def _line(operator: str, entry: OperatorInput, left_out: set[tuple[str, str]]) -
 
 def statistics_sentence(lines: list[InputLine]) -> str:
     """2 of 7 inputs rest on assumed statistics. The interval leaves out 3 without a sample."""
+    unknown = sum(line.never_ran for line in lines)
+    if unknown:
+        which = f"{unknown} of {len(lines)} inputs" if unknown < len(lines) else "No input"
+        known = "have no known cost" if unknown < len(lines) else "has a known cost"
+        return f"{which} {known}: a model predicts the query, and nominal costs stand in for what it does to others."
     assumed = sum(line.evidence == Evidence.ASSUMED for line in lines)
     left_out = sum(line.is_left_out for line in lines)
     first = "No input rests on assumed statistics."

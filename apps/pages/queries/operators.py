@@ -91,9 +91,17 @@ class PlacementLines:
         )
 
     @property
-    def asked(self) -> list[tuple[str, str, str]]:
-        """(operator, kind, place in its document) of a version that does not run."""
-        return [(row.name, row.get_kind_display(), _asked(row)) for row in self.detail.version.operators.all()]
+    def asked(self) -> list[tuple[str, str, str, str]]:
+        """(operator, kind, place in its document, predicted node) of a version that does not run."""
+        return [
+            (row.name, row.get_kind_display(), _asked(row), self.predicted.get(row.name, ""))
+            for row in self.detail.version.operators.all()
+        ]
+
+    @cached_property
+    def predicted(self) -> dict[str, str]:
+        """Node of each operator in the first placement that was predicted; empty without one."""
+        return dict(self.detail.prediction.placement) if self.detail.prediction else {}
 
     @property
     def strips(self) -> list[NodeLine]:
@@ -114,6 +122,8 @@ class PlacementLines:
     @property
     def sentence(self) -> str:
         """6 operators on 2 nodes, 3 cores; n03 also runs checkout-funnel."""
+        if not self.placements and self.predicted:
+            return "No operator is placed yet: admission puts each on the least busy core of its predicted node."
         if not self.placements:
             return "No operator is placed yet: admission puts each on the core where it waits least."
         nodes = {row.node_id for row in self.placements}

@@ -19,8 +19,8 @@ from apps.pages.overview.findings import headroom_of
 from apps.pages.overview.tables import objective_text, state_and_name
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
-from apps.queries.selectors import queries_listed
-from apps.ui.marks import STATES, state_mark
+from apps.queries.selectors import queries_listed, queries_never_run
+from apps.ui.marks import EVIDENCE, STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
 from apps.ui.pictures import headroom_bar
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -39,6 +39,14 @@ class QueryLine:
 
     query: Query
     estimate: QueryEstimate | None
+    never_ran: bool = False
+
+    @property
+    def evidence(self) -> str:
+        """Mark of its numbers as long as nobody knows its costs."""
+        if not self.never_ran:
+            return ""
+        return "unmeasured" if self.query.state == QueryState.RUNNING else "never_ran"
 
     @property
     def state(self) -> str:
@@ -70,7 +78,11 @@ def query_lines(cluster: Cluster, run: EstimateRun | None) -> list[QueryLine]:
     """Every query of a cluster, by name, with what the run says of those that are running."""
     estimates = {row.query_id: row for row in objectives_by_headroom(run)} if run else {}
     rows: QuerySet[Query] = queries_listed().filter(cluster=cluster).order_by("name")
-    return [QueryLine(query, estimates.get(query.pk) if query.state == QueryState.RUNNING else None) for query in rows]
+    new = queries_never_run(cluster)
+    return [
+        QueryLine(query, estimates.get(query.pk) if query.state == QueryState.RUNNING else None, query.pk in new)
+        for query in rows
+    ]
 
 
 def queries_sentence(lines: list[QueryLine]) -> str:
@@ -113,7 +125,7 @@ def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine]
         lines,
         caption="Queries",
         default_sort="headroom",
-        filters=[_states(lines), *_teams(lines)],
+        filters=[_states(lines), *_teams(lines), *_new(lines)],
         search=lambda line: f"{line.query.name} {line.query.team} {line.query.description}",
         search_label="Name, team or description",
         file_name=f"queries-{cluster.slug}",
@@ -144,6 +156,16 @@ def _teams(lines: list[QueryLine]) -> list[Filter]:
     ]
 
 
+def _new(lines: list[QueryLine]) -> list[Filter]:
+    """Those that never ran, where there are some."""
+    count = sum(line.never_ran for line in lines)
+    if not count:
+        return []
+    mark = EVIDENCE["never_ran"]
+    choices = [Choice("yes", "Never ran", count, mark.drawing, "muted")]
+    return [Filter("new", choices, lambda rows, value: [line for line in rows if line.never_ran], "Known or not")]
+
+
 def _state(line: QueryLine) -> SafeString:
     """The word; its shape stands before the name."""
     return format_html('<span class="{}">{}</span>', _TONES.get(line.state, "sub"), STATES[line.state].label)
@@ -158,7 +180,7 @@ def _bar(line: QueryLine) -> Any:
 
 def _estimate(line: QueryLine) -> Any:
     if line.estimate is None:
-        return format_html('<span class="muted">{}</span>', "none yet")
+        return format_html('<span class="muted">{}</span>', "predicted" if line.never_ran else "none yet")
     return seconds(line.estimate_s, apart_from=line.estimate.bound_s, under=line.under_s).html
 
 
@@ -185,7 +207,10 @@ def _columns(slug: str) -> list[Column]:
             "query",
             "Query",
             lambda line: state_and_name(
-                line.state, line.query.name, reverse("pages:query", args=[slug, line.query.name])
+                line.state,
+                line.query.name,
+                reverse("pages:query", args=[slug, line.query.name]),
+                evidence=line.evidence,
             ),
             sort=lambda line: line.query.name,
             csv=lambda line: line.query.name,

@@ -24,6 +24,7 @@ urlpatterns = [
     path(f"{_QUERY}decisions/", views.DecisionsTab.as_view(), name="query-decisions"),
     path(f"{_QUERY}estimates/", views.EstimatesTab.as_view(), name="query-estimates"),
     path(f"{_QUERY}edit/", views.QueryCrud.change_view(), name="query-edit"),
+    path(f"{_QUERY}predict/", views.QueryPredict.as_view(), name="query-predict"),
     path(f"{_QUERY}stop/", views.QueryStop.as_view(), name="query-stop"),
     path(f"{_QUERY}delete/", views.QueryCrud.delete_view(), name="query-delete"),
     path(f"{_CLUSTER}import/", imports.DocumentImportPage.as_view(), name="import-new"),

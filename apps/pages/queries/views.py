@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any
 
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -19,6 +21,7 @@ from apps.pages.base import ClusterPage, done
 from apps.pages.crud import Crud
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.facts import QueryDetail, version_difference
+from apps.pages.queries.features import SourceFields, feature_lines
 from apps.pages.queries.forms import (
     DocumentForm,
     OperatorLine,
@@ -32,6 +35,8 @@ from apps.pages.queries.forms import (
 )
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
 from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table, query_lines
+from apps.predictions.choices import TargetMetric
+from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
 from apps.queries.choices import OperatorKind
 from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
@@ -39,6 +44,7 @@ from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name, version_current, version_numbered, versions_listed
 from apps.ui.forms import show_faults
+from apps.ui.numbers import seconds
 
 __all__ = [
     "DecisionsTab",
@@ -50,6 +56,7 @@ __all__ = [
     "QueryCrud",
     "QueryExample",
     "QueryNew",
+    "QueryPredict",
     "QueryStop",
     "QueryTab",
     "QueryVersionNew",
@@ -145,8 +152,10 @@ class StatisticsTab(QueryTab):
         may_edit = "operate" in signed_in_user(request).scopes
         form = StatisticsForm(detail.version, mode) if may_edit and mode in StatisticsForm.MODES else None
         measured = MeasuredOperators(detail.query)
+        features = feature_lines(detail.version) if detail.never_ran and form is None else []
         latency = LatencyParts(detail.estimate)
-        return self.show(detail, form=form, measured=measured, latency=latency, **_statistics(detail))
+        shown = {"form": form, "measured": measured, "latency": latency, "features": features}
+        return self.show(detail, **shown, **_statistics(detail))
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
@@ -228,14 +237,16 @@ class QueryNew(ClusterPage):
     def by_form(self) -> bool:
         return self.request.GET.get("by") == "form"
 
-    def sources(self) -> list[str]:
-        return list(self.cluster.arrivals.values_list("source_id", flat=True))
+    @cached_property
+    def fields(self) -> SourceFields:
+        return SourceFields(self.cluster, self.request.POST if self.request.method == "POST" else None)
 
     def show(self, form: QueryForm, status: int = 200, **context: Any) -> HttpResponse:
         address = reverse("pages:query-new", args=[self.slug])
         tabs = [("Document", address, not self.by_form), ("Form", f"{address}?by=form", self.by_form)]
-        sources = self.sources()
+        sources = [line.row.source_id for line in self.fields.lines]
         shared = {"form": form, "tabs": tabs, "by_form": self.by_form, "sources": sources, "faults": ()}
+        shared["fields"] = self.fields
         return self.page({**shared, "rest_body": _rest_body(self.slug, sources), **context}, status)
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
@@ -274,7 +285,17 @@ class QueryNew(ClusterPage):
         return self.show(form, 422, lines=lines, faults=faults)
 
     def _create(self, form: QueryForm, body: Any) -> HttpResponse:
-        query = query_create(cluster=self.cluster, body=body, user=signed_in_user(self.request), **form.values)
+        """The query and the fields of its sources, both or, with any fault, neither."""
+        user = signed_in_user(self.request)
+        with transaction.atomic():
+            faults = self.fields.store()
+            try:
+                query = query_create(cluster=self.cluster, body=body, user=user, **form.values)
+            except Malformed as error:
+                raise Malformed(error.message, [*error.faults, *faults]) from None
+            if faults:
+                raise Malformed(f"{faults[0].path}: {faults[0].message}", faults)
+        prediction_of_new(version=version_current(query), user=user)
         return done(self.request, f"Query {query.name} is saved as a draft.", "pages:query", self.slug, query.name)
 
 
@@ -310,13 +331,15 @@ def _next_key(keys: list[str]) -> str:
 
 
 class QueryExample(ClusterPage):
-    """The field of the document, filled with an example that reads a source of this cluster."""
+    """The field of the document, filled with an example that reads a source of this cluster; `?kind=never-ran`."""
 
     scope = "operate"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        source = self.cluster.arrivals.values_list("source_id", flat=True).first() or "clicks"
-        form = DocumentForm(initial={"document": example_document(source)})
+        never_ran = request.GET.get("kind") == "never-ran"
+        rows = self.cluster.arrivals.values_list("source_id", flat=True)
+        source = (rows.exclude(event_fields={}).first() if never_ran else None) or rows.first() or "clicks"
+        form = DocumentForm(initial={"document": example_document(source, never_ran=never_ran)})
         return render(request, "pages/queries/document_field.html", {"document": form})
 
 
@@ -357,6 +380,8 @@ class QueryVersionNew(ClusterPage):
             except Malformed as error:
                 faults = error.faults
             else:
+                if query.running_version_id is None:
+                    prediction_of_new(version=version, user=signed_in_user(request))
                 text = f"Version {version.number} of {name} is stored. Preview its admission to run it."
                 return done(request, text, "pages:query-versions", slug, name)
         return self.show(query, form, 422, faults)
@@ -388,6 +413,19 @@ class QueryCrud(Crud):
 
     def saved(self, row: Query) -> HttpResponse:
         return done(self.request, f"{row.name} is saved.", "pages:query", self.slug, row.name)
+
+
+class QueryPredict(ClusterPage):
+    """POST: predict a query as it would be placed now, then show it."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        version = version_current(query_by_name(self.cluster, name))
+        target = request.POST.get("target", "")
+        target = target if target in TargetMetric.values else TargetMetric.END_TO_END_LATENCY
+        row = prediction_request(version=version, target=target, user=signed_in_user(request))
+        return done(request, f"{name} is predicted in {seconds(row.elapsed_s)}.", "pages:query", slug, name)
 
 
 class QueryStop(ClusterPage):
