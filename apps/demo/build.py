@@ -39,10 +39,11 @@ from apps.planning.models import PlacementRun
 from apps.planning.placements.work import search_placement
 from apps.planning.plans.services import comparison_create
 from apps.planning.plans.work import compare_plans
+from apps.predictions.services import prediction_of_new
 from apps.queries.arrivals.services import arrivals_create_from_generator, arrivals_fields_update
 from apps.queries.definitions import query_create, query_version_create
 from apps.queries.lifecycle import query_start
-from apps.queries.models import Query
+from apps.queries.models import Query, QueryVersion
 
 __all__ = ["CLUSTER", "LINKS", "PASSWORD", "POOLS", "SOURCES", "STAGING", "STAGING_POOLS", "demo_build"]
 
@@ -82,8 +83,19 @@ LINKS: list[tuple[str, str, float, float]] = [
     ("n02", "n08", 1.25e9, 0.0005),
 ]
 
-# Fields of a source's events by type, which a prediction needs
-EVENT_FIELDS = {"checkouts": {"ints": 1, "strings": 2, "doubles": 1}}
+# Fields of each source's events, which a prediction needs: ints, strings, doubles
+EVENT_FIELDS: dict[str, tuple[int, int, int]] = {
+    "payments": (3, 4, 1),
+    "clicks": (2, 5, 0),
+    "checkouts": (1, 2, 1),
+    "impressions": (3, 4, 0),
+    "searches": (1, 3, 0),
+    "positions": (2, 1, 3),
+    "app-logs": (2, 6, 0),
+    "sensors": (2, 1, 2),
+    "baskets": (3, 2, 1),
+    "settlements": (2, 4, 2),
+}
 
 # source, what it is, generator
 SOURCES: list[tuple[str, str, dict[str, Any]]] = [
@@ -154,6 +166,7 @@ def demo_build(say: Say, *, in_background: bool = False) -> None:
         if _is_overtaken(cluster):
             say("Estimating again with what was admitted")
             _estimate(cluster, user)
+        _predict(cluster)
         say("Histories of ten sources, and what is to be found out: forecast, plans, placement, scenarios, a report")
         histories_build(cluster)
         forecast_build(cluster, user, later)
@@ -185,8 +198,8 @@ def _production(user: User, say: Say) -> Cluster:
         link_create(source=nodes[source], target=nodes[target], bandwidth_bytes_s=bandwidth, delay_s=delay_s)
     for source_id, description, spec in SOURCES:
         row = arrivals_create_from_generator(cluster=cluster, source_id=source_id, spec=spec, description=description)
-        if source_id in EVENT_FIELDS:
-            arrivals_fields_update(arrivals=row, event_fields=EVENT_FIELDS[source_id])
+        fields = dict(zip(("ints", "strings", "doubles"), EVENT_FIELDS[source_id], strict=True))
+        arrivals_fields_update(arrivals=row, event_fields=fields)
     for plan in RUNNING:
         query = _query(cluster, plan, user)
         query_start(version=query.versions.get(), placement=_placement(plan))
@@ -290,6 +303,14 @@ def _previewed(request: AdmissionRequest, job: Job, say: Say) -> AdmissionReques
 def _estimate(cluster: Cluster, user: User) -> None:
     job = _NOW.job(JobKind.ESTIMATE, f"Estimate {cluster.slug}", cluster, user, {"cluster": cluster.slug})
     _NOW.finish(job, estimate_cluster)
+
+
+def _predict(cluster: Cluster) -> None:
+    """Predict the query that never ran beside what was admitted, so that a visitor finds its prediction."""
+    version = QueryVersion.objects.filter(query__cluster=cluster, query__name=queries.NEVER_RAN.name)
+    first = version.select_related("query__cluster").order_by("number").first()
+    if first is not None and not first.predictions.exists():
+        prediction_of_new(version=first)
 
 
 def _compare(query: Query, user: User, later: DemoJobs) -> None:
