@@ -49,6 +49,8 @@ ICONS: dict[str, str] = {
     "predicted": '<circle cx="8" cy="8" r="6"/><path d="M8 2a6 6 0 0 0 0 12z" fill="currentColor"/>',
     "never_ran": '<circle cx="8" cy="8" r="6" stroke-dasharray="2.4 2.3"/>'
     '<path d="M8 2a6 6 0 0 0 0 12z" fill="currentColor"/>',
+    "unmeasured": '<circle cx="8" cy="8" r="6" stroke-dasharray="2.4 2.3"/>'
+    '<path d="M2 8a6 6 0 0 0 12 0z" fill="currentColor"/>',
     "measured": '<circle cx="8" cy="8" r="6" fill="currentColor"/>',
     # places
     "accuracy": '<circle cx="8" cy="8" r="6"/><circle cx="8" cy="8" r="2.5"/><path d="M8 .5v3m0 9v3M.5 8h3m9 0h3"/>',
@@ -174,7 +176,7 @@ EVIDENCE: dict[str, Mark] = {
     "assumed": Mark("assumed", "", "Assumed"),
     "predicted": Mark("predicted", "", "Predicted"),
     "never_ran": Mark("never_ran", "", "Predicted, never ran"),
-    "unmeasured": Mark("never_ran", "", "Predicted, not measured yet"),
+    "unmeasured": Mark("unmeasured", "", "Predicted, not measured yet"),
     "measured": Mark("measured", "", "Measured"),
 }
 

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.arrivals.forms import GENERATOR_KINDS
 from apps.pages.overview.findings import Stat
+from apps.pages.queries.features import FIELD_TYPES, fields_text
 from apps.queries.arrivals import series
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.filters import ArrivalFilter
@@ -207,6 +208,17 @@ class SourceDetail:
             Stat("Events", scaled(row.events), "over the whole horizon"),
             Stat("Read by", Quantity(str(len(self.readers))), "queries" if len(self.readers) != 1 else "query"),
         ]
+
+    @property
+    def fields(self) -> str:
+        """Fields of an event by type; empty where nobody has stated them."""
+        return fields_text(self.row.event_fields)
+
+    @property
+    def field_inputs(self) -> list[tuple[str, str, Any]]:
+        """(name, label, number) of each type, to change them."""
+        stated = self.row.event_fields
+        return [(name, label, stated.get(name, "")) for name, label in FIELD_TYPES.items()]
 
     @property
     def facts(self) -> list[tuple[str, Any]]:

@@ -15,6 +15,7 @@ urlpatterns = [
     path(f"{_ARRIVALS}new/columns/", views.ArrivalsColumns.as_view(), name="arrivals-columns"),
     path(f"{_ARRIVALS}new/generator/", views.ArrivalsGenerator.as_view(), name="arrivals-generator"),
     path(f"{_ARRIVALS}<int:pk>/", views.ArrivalsDetail.as_view(), name="arrivals-detail"),
+    path(f"{_ARRIVALS}<int:pk>/fields/", views.ArrivalsFields.as_view(), name="arrivals-fields"),
     path(f"{_ARRIVALS}<int:pk>/delete/", views.ArrivalsCrud.delete_view(), name="arrivals-delete"),
     path(_HISTORIES, views.HistoriesPage.as_view(), name="histories"),
     path(f"{_HISTORIES}new/", views.HistoryUpload.as_view(), name="history-new"),

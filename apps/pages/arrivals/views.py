@@ -29,6 +29,7 @@ from apps.pages.crud import Crud
 from apps.pages.forecasts.facts import history_chart
 from apps.pages.forecasts.tables import histories_table
 from apps.pages.forecasts.views import InClusterZone
+from apps.pages.queries.features import FIELD_TYPES
 from apps.planning.choices import HistoryOrigin
 from apps.planning.forecasts import histories
 from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
@@ -37,6 +38,7 @@ from apps.queries.arrivals.services import (
     arrivals_create_from_generator,
     arrivals_create_from_upload,
     arrivals_delete,
+    arrivals_fields_update,
     generate_arrivals,
 )
 from apps.queries.arrivals.uploads import read_trace_window
@@ -48,6 +50,7 @@ __all__ = [
     "ArrivalsColumns",
     "ArrivalsCrud",
     "ArrivalsDetail",
+    "ArrivalsFields",
     "ArrivalsGenerator",
     "ArrivalsPage",
     "ArrivalsUpload",
@@ -80,6 +83,19 @@ class ArrivalsDetail(ClusterPage):
 
     def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         return self.page({"detail": SourceDetail(self.find(_arrivals(self.cluster), "arrivals", pk=pk))})
+
+
+class ArrivalsFields(ClusterPage):
+    """POST: state the fields of a source's events."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        row = self.find(_arrivals(self.cluster), "arrivals", pk=pk)
+        typed = {name: text for name in FIELD_TYPES if (text := request.POST.get(name, "").strip())}
+        fields = {name: int(text) if text.isdecimal() else text for name, text in typed.items()}
+        arrivals_fields_update(arrivals=row, event_fields=fields or None)
+        return done(request, f"The fields of {row.source_id} are saved.", "pages:arrivals-detail", slug, pk)
 
 
 class ArrivalsCrud(Crud):

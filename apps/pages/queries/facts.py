@@ -25,7 +25,7 @@ from apps.predictions.selectors import prediction_newest, query_basis
 from apps.queries.bodies import version_body
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
-from apps.queries.selectors import version_current
+from apps.queries.selectors import queries_never_run, version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
@@ -77,6 +77,8 @@ class QueryDetail:
     @cached_property
     def never_ran(self) -> bool:
         """Whether nobody knows a cost of one of its inputs."""
+        if "version" not in self.__dict__:  # one statement, where a page reads its operators for nothing else
+            return self.query.pk in queries_never_run(self.cluster)
         entries = (entry for row in self.version.operators.all() for entry in row.inputs.all())
         return any(entry.cycles_per_event is None for entry in entries)
 

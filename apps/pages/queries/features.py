@@ -18,6 +18,7 @@ from engine.words import counted, listed
 
 __all__ = [
     "FEATURES",
+    "FIELD_TYPES",
     "FeatureField",
     "FeatureLine",
     "SourceFields",
@@ -26,7 +27,8 @@ __all__ = [
     "fields_text",
 ]
 
-_FIELD_TYPES = ("ints", "strings", "doubles")
+#: Types of the fields of an event, by their names in documents.
+FIELD_TYPES = {"ints": "Ints", "strings": "Strings", "doubles": "Doubles"}
 _WINDOWED = "window"  # of operators with a window
 _WINDOWED_KINDS = ("join", "aggregate", "window")
 
@@ -107,7 +109,7 @@ def _source_line(row: ArrivalSeries) -> FeatureLine:
 
 def fields_text(fields: Mapping[str, int]) -> str:
     """3 ints, 4 strings and 1 double; empty where nothing is stated."""
-    return listed([counted(fields[name], name[:-1]) for name in _FIELD_TYPES if fields.get(name)], 3)
+    return listed([counted(fields[name], name[:-1]) for name in FIELD_TYPES if fields.get(name)], 3)
 
 
 def _operator_line(row: Operator) -> FeatureLine:
@@ -176,7 +178,7 @@ class _SourceLine:
     @property
     def cells(self) -> list[tuple[str, str, str]]:
         """(name in the form, label, typed text) of each type."""
-        return [(f"fields-{self.row.pk}-{name}", name, self.values[name]) for name in _FIELD_TYPES]
+        return [(f"fields-{self.row.pk}-{name}", label, self.values[name]) for name, label in FIELD_TYPES.items()]
 
     @property
     def is_changed(self) -> bool:
@@ -186,7 +188,7 @@ class _SourceLine:
 class SourceFields:
     """Fields of the events of a cluster's sources: shown, typed and stored."""
 
-    types = _FIELD_TYPES
+    types = tuple(FIELD_TYPES.values())
 
     def __init__(self, cluster: Cluster, data: QueryDict | None = None) -> None:
         rows = ArrivalSeries.objects.filter(cluster=cluster).defer("data", "spec").order_by("source_id")
@@ -219,11 +221,11 @@ def _typed(row: ArrivalSeries, data: QueryDict | None) -> dict[str, str]:
     stored = _written(row.event_fields)
     if data is None:
         return stored
-    return {name: data.get(f"fields-{row.pk}-{name}", stored[name]).strip() for name in _FIELD_TYPES}
+    return {name: data.get(f"fields-{row.pk}-{name}", stored[name]).strip() for name in FIELD_TYPES}
 
 
 def _written(fields: Mapping[str, int]) -> dict[str, str]:
-    return {name: str(fields[name]) if name in fields else "" for name in _FIELD_TYPES}
+    return {name: str(fields[name]) if name in fields else "" for name in FIELD_TYPES}
 
 
 def _number(text: str) -> Any:

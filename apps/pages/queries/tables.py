@@ -20,7 +20,7 @@ from apps.pages.overview.tables import objective_text, state_and_name
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_listed, queries_never_run
-from apps.ui.marks import EVIDENCE, STATES, state_mark
+from apps.ui.marks import STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
 from apps.ui.pictures import headroom_bar
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -125,7 +125,7 @@ def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine]
         lines,
         caption="Queries",
         default_sort="headroom",
-        filters=[_states(lines), *_teams(lines), *_new(lines)],
+        filters=[_states(lines), *_teams(lines)],
         search=lambda line: f"{line.query.name} {line.query.team} {line.query.description}",
         search_label="Name, team or description",
         file_name=f"queries-{cluster.slug}",
@@ -154,16 +154,6 @@ def _teams(lines: list[QueryLine]) -> list[Filter]:
     return [
         Filter("team", choices, lambda rows, value: [line for line in rows if line.query.team == value], "Every team")
     ]
-
-
-def _new(lines: list[QueryLine]) -> list[Filter]:
-    """Those that never ran, where there are some."""
-    count = sum(line.never_ran for line in lines)
-    if not count:
-        return []
-    mark = EVIDENCE["never_ran"]
-    choices = [Choice("yes", "Never ran", count, mark.drawing, "muted")]
-    return [Filter("new", choices, lambda rows, value: [line for line in rows if line.never_ran], "Known or not")]
 
 
 def _state(line: QueryLine) -> SafeString:

@@ -101,6 +101,7 @@ PAGES: dict[str, Page] = {
     "pages:arrivals-columns": Page(get=OPERATE, post=OPERATE, query="key={upload}"),
     "pages:arrivals-generator": _form(),
     "pages:arrivals-detail": _view(pk="series"),
+    "pages:arrivals-fields": _action(pk="series"),
     "pages:arrivals-delete": _action(pk="series"),
     "pages:spark-queries": _view(),
     "pages:spark-query-new": _form(),
