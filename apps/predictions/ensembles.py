@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
@@ -32,21 +33,22 @@ class ModelInForce:
 
 
 class _EnsembleCache:
-    """Ensembles by the digest of their weights, the least recently used dropped first."""
+    """Ensembles by the digest of their weights and their card, the least recently used dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Ensemble] = OrderedDict()
         self._lock = Lock()
 
     def get(self, version: ModelVersion) -> Ensemble:
+        key = f"{version.digest} {json.dumps(version.card, sort_keys=True)}"
         with self._lock:
-            ensemble = self._kept.get(version.digest)
+            ensemble = self._kept.get(key)
         if ensemble is None:
             # read with the weights, which lists leave out
             ensemble = Ensemble.parse(bytes(version.weights or b""), version.card)
         with self._lock:
-            self._kept[version.digest] = ensemble
-            self._kept.move_to_end(version.digest)
+            self._kept[key] = ensemble
+            self._kept.move_to_end(key)
             while len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
         return ensemble

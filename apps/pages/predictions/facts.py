@@ -250,10 +250,12 @@ class PredictionFacts:
 
 
 def _heuristic_words(name: str, nodes: list[str]) -> str:
-    """Everything on n09; spread from weak to strong nodes."""
+    """everything on n09, or operators on nodes from weak to strong: what is put where."""
     if len(nodes) == 1:
         return f"everything on {nodes[0]}"
-    return "the strongest nodes throughout" if name == "strongest" else "spread from weak to strong nodes"
+    if name == "strongest":
+        return "each operator on the strongest node that it may use"
+    return "operators on nodes from weak to strong"
 
 
 class HandOver:
