@@ -13,6 +13,7 @@ __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
     "costream-adaptation": ("benchmarks.costream_adaptation",),
+    "costream-executions": ("benchmarks.costream_executions",),
     "costream-simulator": ("benchmarks.costream_simulator",),
     "costream-speed": ("benchmarks.costream_speed",),
     "deadlines": ("benchmarks.deadlines",),

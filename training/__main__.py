@@ -16,6 +16,7 @@ COMMANDS = {
     "corpus": "training.corpus",
     "costream": "training.costream",
     "evaluate": "training.evaluation",
+    "executions": "training.executions",
 }
 
 

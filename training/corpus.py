@@ -28,7 +28,7 @@ from engine.simulation.cohort_traces import SimulatedTrace, TraceSettings, simul
 from engine.words import counted
 from training.options import whole_option
 
-__all__ = ["corpus_traces", "main", "write_corpus"]
+__all__ = ["corpus_traces", "main", "output_path", "write_corpus"]
 
 _CHUNK = 50  # traces a process makes at a time
 _MAX_COUNT, _MAX_SEED, _MAX_PROCESSES = 10_000_000, 2**53 - 1, 1024
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     count = whole_option(options.count, "--count", 1, _MAX_COUNT, faults)
     seed = whole_option(options.seed, "--seed", 0, _MAX_SEED, faults)
     processes = whole_option(options.processes, "--processes", 1, _MAX_PROCESSES, faults)
-    path = _output_path(options.out, faults)
+    path = output_path(options.out, faults)
     shapes = _shapes(options.shapes, faults)
     if options.hardware not in _RANGES:
         faults.append(f"--hardware is {options.hardware!r}; allowed: {', '.join(_RANGES)}")
@@ -168,7 +168,8 @@ def _names() -> str:
     return ", ".join(TRAINING_SHAPES)
 
 
-def _output_path(text: str | None, faults: list[str]) -> Path:
+def output_path(text: str | None, faults: list[str]) -> Path:
+    """File that a command is to write; what keeps it from that is added to `faults`."""
     path = Path(text or "corpus.jsonl.gz")
     if not text:
         faults.append("--out is missing; allowed: a file that ends in .jsonl.gz")
