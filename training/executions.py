@@ -36,6 +36,7 @@ __all__ = ["main", "write_executions"]
 
 _MAX_COUNT, _MAX_SEED, _MAX_SECONDS = 10_000, 2**53 - 1, 600
 _INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAX_FAILED = 3  # before one succeeds
 _MAX_STALL_S, _ATTEMPTS = 0.25, 3  # a quota alone holds a process back for a tenth of a second
 
@@ -66,7 +67,9 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(f"sluice train executions: {fault}" for fault in faults), file=sys.stderr)
         return 2
     world = CohortWorld(duration_s=float(seconds))
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in (number for number, handler in before.items() if handler != signal.SIG_IGN):
+        signal.signal(number, _interrupt)
     try:
         card = write_executions(
             path, count=count, repeats=repeats, seed=seed, world=world, by_kernel=options.links == "kernel"
@@ -82,7 +85,8 @@ def main(arguments: Sequence[str]) -> int:
         print("\nsluice train executions: interrupted, nothing was written", file=sys.stderr)
         return _INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     print(json.dumps(card))
     return 0
 
@@ -227,4 +231,6 @@ def _show_progress(done: int, count: int, failed: int, seconds: float) -> None:
 
 
 def _interrupt(*_: object) -> NoReturn:
+    for number in _SIGNALS:  # a second one would leave groups and processes behind
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -35,7 +35,7 @@ class ExecutionFailed(Exception):
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """What a run measured.
+    """Measurements of a run.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ def execute_trace(
 
 
 def _plan(trace: CostTrace, seed: int, world: CohortWorld, folder: str, links: HostLinks) -> dict[str, Any]:
-    """What the processes are told; operators in topological order, costs those of the simulation without noise."""
+    """Plan for all processes: operators in topological order, with the simulation's costs without noise."""
     graph = trace.graph
     order = list(graph.order)
     rows = new_tables(graph, trace.hosts, trace.placement, world, random.Random(seed), noise=False).operators
