@@ -37,7 +37,7 @@ LAYOUT = record_type(90)
 
 
 def records(count: int, lane: int = 0, born: float = 5.0, ingested: float = 6.0) -> Records:
-    return new_records(LAYOUT, np.full(count, born), ingested, 0, lane)
+    return new_records(LAYOUT, np.full(count, born), ingested, 0, lane=lane, seed=7)
 
 
 @pytest.mark.parametrize(

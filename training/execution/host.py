@@ -156,7 +156,9 @@ class HostOperators:
             if not count:
                 return  # nothing more is born
             births = np.frombuffer(read_exactly(link, 8 * count))
-            records = new_records(self._layouts[i], births, time.monotonic(), taken, _LANES * i)
+            records = new_records(
+                self._layouts[i], births, time.monotonic(), taken, lane=_LANES * i, seed=self._plan["seed"]
+            )
             taken += count
             ledger.pay(count * take)
             self._pass_on(i, records)

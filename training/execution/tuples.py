@@ -52,11 +52,14 @@ def record_type(wire_bytes: float) -> np.dtype[Any]:
     return np.dtype([*heads, ("fields", "u1", (rest,))])
 
 
-def new_records(layout: np.dtype[Any], births: NDArray[np.float64], ingested: float, first: int, lane: int) -> Records:
-    """Tuples that enter: those of a source `lane` from its `first` on."""
+def new_records(
+    layout: np.dtype[Any], births: NDArray[np.float64], ingested: float, first: int, *, lane: int, seed: int
+) -> Records:
+    """Tuples that enter: those of a source `lane` from its `first` on; another `seed` makes other ones."""
     records = np.zeros(len(births), layout)
     records["born"], records["ingested"] = births, ingested
-    records["number"] = _mixed(np.arange(first, first + len(births), dtype=np.uint64), lane)
+    places = np.arange(first, first + len(births), dtype=np.uint64)
+    records["number"] = _mixed(_mixed(places, lane) + np.uint64(seed), lane)
     records["value"] = _uniform(records["number"], lane + 1)
     records["fields"] = (records["number"] & np.uint64(255))[:, None]
     return records
