@@ -137,6 +137,8 @@ def _report(executions: ExecutionSet) -> bool:
     calm = [i for i, label in enumerate(real) if not label.backpressure]
     _print_row("simulation, no back-pressure", [real[i] for i in calm], [simulated[i] for i in calm])
     _print_row("analytic anchor, no back-pressure", [real[i] for i in calm], [anchors[i] for i in calm])
+    tight = [i for i, label in enumerate(real) if label.backpressure]
+    _print_row("simulation, back-pressure", [real[i] for i in tight], [simulated[i] for i in tight])
     _print_model(traces, real, calm)
     again = [label for _, label in executions.repeats]
     _print_row("chance: executed once more", [real[i] for i, _ in executions.repeats], again)
