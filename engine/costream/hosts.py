@@ -15,6 +15,7 @@ from engine.arrays import FloatArray
 from engine.costream.graph import REFERENCE_CORE_CPS, HostNode, strength_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Node, Source
+from engine.words import listed
 
 __all__ = ["RUN_S", "FreeHosts", "busiest_rates", "free_hosts"]
 
@@ -24,8 +25,11 @@ RUN_S = 240.0
 _MAX_SUBINTERVALS = 20_000  # of a longer horizon several are taken together
 _MIN_CPU_PERCENT = 1.0  # with less a node takes nothing
 _MIN_RAM_MB = 1.0
-# Bounds of the corpus stand in for what a cluster does not say or has without limit: a missing link costs nothing.
+# Bounds of the corpus stand in for what a cluster does not say or has without limit: a missing link costs nothing. Where
+# a node has more than any host of the corpus, the best of them stands in for it, which does not admit too much.
 _UNKNOWN_RAM_MB = 1000.0
+_MAX_RAM_MB = 32_000.0
+_MAX_CPU_PERCENT = 800.0
 _MAX_BANDWIDTH_MBIT_S = 10_000.0
 _MIN_LATENCY_S = 1e-3
 _MBIT_PER_BYTE = 8e-6
@@ -44,7 +48,7 @@ class FreeHosts:
     full
         Nodes that have no capacity or memory left.
     assumptions
-        Sentences on what a node does not say and what stands in for it.
+        Sentences on what a node does not say, or has more of than the corpus, and what stands in for it.
     """
 
     names: tuple[str, ...]
@@ -80,7 +84,7 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
         deployment = deployment.coarsened(-(-deployment.subintervals // _MAX_SUBINTERVALS))
     load, sent = _loads(deployment)
     state = _state_bytes(deployment)
-    names, hosts, full, unknown = [], [], [], []
+    names, hosts, full, unknown, large = [], [], [], [], []
     for i, node in enumerate(deployment.nodes):
         if node.id in closed:
             continue
@@ -91,10 +95,13 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
             continue
         if node.memory_bytes is None:
             unknown.append(node.id)
+        if cpu > _MAX_CPU_PERCENT or ram > _MAX_RAM_MB:
+            large.append(node.id)
+            cpu, ram = min(cpu, _MAX_CPU_PERCENT), min(ram, _MAX_RAM_MB)
         bandwidth, latency = _uplink(deployment, node, sent)
         names.append(node.id)
         hosts.append(HostNode(cpu, ram, bandwidth, latency, strength_of(cpu, ram, bandwidth, latency), node.id))
-    return FreeHosts(tuple(names), tuple(hosts), tuple(full), tuple(_assumed_memory(unknown)))
+    return FreeHosts(tuple(names), tuple(hosts), tuple(full), (*_assumed_memory(unknown), *_assumed_bounds(large)))
 
 
 def _assumed_memory(nodes: Sequence[str]) -> list[str]:
@@ -106,6 +113,14 @@ def _assumed_memory(nodes: Sequence[str]) -> list[str]:
         else f"{len(nodes)} nodes do not state their memory"
     )
     return [f"{first}; {_UNKNOWN_RAM_MB:,.0f}\u00a0MB, the least of the training corpus, stand in for it."]
+
+
+def _assumed_bounds(nodes: Sequence[str]) -> list[str]:
+    if not nodes:
+        return []
+    have = "has" if len(nodes) == 1 else "have"
+    most = f"{_MAX_CPU_PERCENT:.0f}\u00a0% of a core and {_MAX_RAM_MB:,.0f}\u00a0MB"
+    return [f"{listed(nodes)} {have} more left than any host of the training corpus; its most, {most}, stands in for it."]
 
 
 def _busiest(series: FloatArray, subinterval_s: float) -> FloatArray:

@@ -195,7 +195,8 @@ class AdmissionDetail(AdmissionPowers):
         if not effect.get("is_predicted"):
             return SafeString("")
         label = f"Predicted {statistic_words(effect['statistic'])}"
-        return interval_figure(label, effect["after_s"], effect["low_s"], effect["high_s"], effect["bound_s"])
+        ends = effect["after_s"], effect["low_s"], effect["high_s"]
+        return interval_figure(label, *ends, effect["bound_s"], effect["resolution_s"])
 
     @cached_property
     def unmeasured(self) -> set[str]:

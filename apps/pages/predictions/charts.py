@@ -21,9 +21,15 @@ from engine.words import counted
 __all__ = ["ErrorChart", "interval_figure"]
 
 
-def interval_figure(label: str, estimate_s: float, low_s: float, high_s: float, bound_s: float | None) -> SafeString:
-    """A predicted latency with its interval on the axis of its objective, for desks and for phones."""
-    finding = f"{label} {seconds(estimate_s)}, 80% interval {seconds_range(low_s, high_s)}"
+def interval_figure(
+    label: str, estimate_s: float, low_s: float, high_s: float, bound_s: float | None, under_s: float | None = None
+) -> SafeString:
+    """A predicted latency with its interval on the axis of its objective, for desks and for phones.
+
+    Below `under_s`, the resolution, latencies are not told apart.
+    """
+    said = seconds(estimate_s, under=under_s)
+    finding = f"{label} {said}, 80% interval {seconds_range(low_s, high_s)}"
     if bound_s:
         finding += f", objective {seconds(bound_s)}"
     top = max(high_s, bound_s or 0.0) * 1.12 or 1.0
@@ -36,7 +42,7 @@ def interval_figure(label: str, estimate_s: float, low_s: float, high_s: float, 
             shapes.append(text(x(tick), 75, str(seconds(tick)) if tick else "0", anchor="middle"))
         shapes.append(rect(x(low_s), 34, max(x(high_s) - x(low_s), 2), 14, rx=2, fill="c-band"))
         shapes.append(path("M", x(estimate_s), 30, "v", 22, stroke="c-estimate", stroke_width=2.5))
-        shapes.append(_beside(x(estimate_s), 24, f"{label} {seconds(estimate_s)}", "ta halo", width))
+        shapes.append(_beside(x(estimate_s), 24, f"{label} {said}", "ta halo", width))
         if bound_s:
             shapes.append(path("M", x(bound_s), 14, "V", 58, css="obj"))
             shapes.append(_beside(x(bound_s), 11, f"Objective {seconds(bound_s)}", "to halo", width))
@@ -131,7 +137,7 @@ class ErrorChart:
         shapes = [text(frame.left, 12, "q-error, 1 is exact", "t2")]
         for tick in log_ticks(1.0, self.top, 5):
             shapes.append(grid_line(frame.left, y(tick), frame.right, css="axis" if tick == 1 else "grid"))
-            shapes.append(text(frame.left - 8, y(tick) + 4, significant(tick), anchor="end"))
+            shapes.append(text(frame.left - 8, y(tick) + 4, f"{tick:g}", anchor="end"))
         numbers = [tick for tick in nice_ticks(last, 6 if frame is WIDE else 3) if tick > self.first]
         shapes += [
             text(x(tick), frame.base + 17, f"{tick:,.0f}", anchor="middle") for tick in numbers if tick == int(tick)

@@ -229,9 +229,9 @@ class PredictionFacts:
 
     @cached_property
     def chart(self) -> CandidateChart | None:
-        """The candidates as a picture; None without any."""
+        """The candidates as a picture; None without two to compare."""
         points = self.counts.get("points")
-        if not points:
+        if not points or self.counts["count"] < 2:
             return None
         names = [host["name"] for host in self.answer["hosts"]["free"]]
         own: dict[int, list[tuple[str, str]]] = {}
@@ -247,6 +247,11 @@ class PredictionFacts:
             for i, point in enumerate(points)
         ]
         return CandidateChart(candidates, self.row.target, self.counts["count"])
+
+
+def q_text(value: float | None) -> str:
+    """A q-error: two digits after the point, below ten."""
+    return f"{value:.2f}" if value is not None and value < 10.0 else significant(value)
 
 
 def _heuristic_words(name: str, nodes: list[str]) -> str:
@@ -293,7 +298,7 @@ class HandOver:
                     "predicted": cost_text(metric, cost.get("mean")),
                     "range": cost_range(metric, cost.get("low"), cost.get("high")),
                     "observed": cost_text(metric, observed),
-                    "error": significant(error),
+                    "error": q_text(error),
                     "inside": inside,
                 }
             )

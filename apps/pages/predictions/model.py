@@ -14,13 +14,13 @@ from apps.core.errors import Impossible
 from apps.fleet.models import Cluster
 from apps.pages.overview.findings import Stat
 from apps.pages.predictions.charts import ErrorChart
-from apps.pages.predictions.facts import VOTE_NAMES
+from apps.pages.predictions.facts import VOTE_NAMES, q_text
 from apps.predictions.choices import FineTuningState, ModelOrigin, ModelState, TargetMetric
 from apps.predictions.ensembles import version_in_force
 from apps.predictions.fine_tunings import fine_tuning_obstacle
 from apps.predictions.models import FineTuning, ModelVersion
 from apps.predictions.selectors import MIN_EXECUTIONS, cluster_accuracy, fine_tunings_visible, models_of, q_errors_of
-from apps.ui.numbers import MISSING, Quantity, count, percent, significant
+from apps.ui.numbers import MISSING, Quantity, count, percent
 from apps.ui.sentences import sentence
 from apps.ui.times import short
 from engine.costream.domain import FEATURES
@@ -123,6 +123,11 @@ class ModelFacts:
             return None
 
     @property
+    def seed(self) -> str:
+        """Seed of its corpus."""
+        return "not stated" if self.card is None or self.card.seed is None else str(self.card.seed)
+
+    @property
     def ranges(self) -> list[tuple[str, str]]:
         """Range of each feature in training."""
         if self.card is None:
@@ -149,7 +154,7 @@ class ModelFacts:
         simulated = Quantity(count(card.simulated)) if card else missing
         return [
             Stat("In force", Quantity(str(version).capitalize()), f"since {_day(version)}"),
-            Stat("Simulated traces", simulated, f"simulator {card.simulator}, seed {card.seed}" if card else ""),
+            Stat("Simulated traces", simulated, f"simulator {card.simulator}, seed {self.seed}" if card else ""),
             Stat("Real executions", Quantity(count(card.real)) if card else missing, "trained on, not of this cluster"),
             Stat(
                 "Fine-tuned on",
@@ -221,7 +226,7 @@ class ModelFacts:
         """Median and 95 % quantile of the end-to-end latency's error, of the origin in force; None without them."""
         assert self.version is not None
         errors = (self.accuracy[self.version.origin] or {}).get(TargetMetric.END_TO_END_LATENCY.value)
-        return (_q_text(errors["q50"]), _q_text(errors["q95"])) if errors else None
+        return (q_text(errors["q50"]), q_text(errors["q95"])) if errors else None
 
     # -- fine-tuning
 
@@ -255,16 +260,11 @@ def _day(version: ModelVersion) -> str:
     return short(version.in_force_at or version.created_at)
 
 
-def _q_text(value: float | None) -> str:
-    """A q-error: two digits after the point where the first is next to nothing."""
-    return f"{value:.2f}" if value is not None and value < 10.0 else significant(value)
-
-
 def _error_text(entry: Mapping[str, Any] | None) -> str:
     """1.11 / 1.57 of q-errors, 96% of votes."""
     if not entry:
         return MISSING
     if "q50" in entry:
-        return f"{_q_text(entry['q50'])} / {_q_text(entry['q95'])}"
+        return f"{q_text(entry['q50'])} / {q_text(entry['q95'])}"
     accuracy = entry.get("balanced_accuracy", entry.get("accuracy"))
     return MISSING if accuracy is None else str(percent(accuracy))

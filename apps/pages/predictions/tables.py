@@ -12,12 +12,12 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.pages.predictions.candidates import cost_text
-from apps.pages.predictions.facts import COST_NAMES, VOTE_NAMES
+from apps.pages.predictions.facts import COST_NAMES, VOTE_NAMES, q_text
 from apps.predictions.choices import ExecutionOrigin
 from apps.predictions.filters import ExecutionFilter
 from apps.predictions.models import ObservedExecution
 from apps.predictions.selectors import executions_visible
-from apps.ui.numbers import MISSING, significant
+from apps.ui.numbers import MISSING
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 
@@ -83,7 +83,7 @@ def _cost_columns(field: str) -> list[Column]:
         Column(
             error,
             "q-error",
-            lambda row: significant(getattr(row, error)),
+            lambda row: q_text(getattr(row, error)),
             sort=error,
             csv=lambda row: getattr(row, error),
             num=True,

@@ -327,7 +327,7 @@ def statistics_sentence(lines: list[InputLine]) -> str:
     if unknown:
         which = f"{unknown} of {len(lines)} inputs" if unknown < len(lines) else "No input"
         known = "have no known cost" if unknown < len(lines) else "has a known cost"
-        return f"{which} {known}: a model predicts the query, and nominal costs stand in for what it does to others."
+        return f"{which} {known}: a model predicts the query, and Mace takes nominal costs for what it does to others."
     assumed = sum(line.evidence == Evidence.ASSUMED for line in lines)
     left_out = sum(line.is_left_out for line in lines)
     first = "No input rests on assumed statistics."

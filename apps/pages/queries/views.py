@@ -338,7 +338,9 @@ class QueryExample(ClusterPage):
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
         never_ran = request.GET.get("kind") == "never-ran"
         rows = self.cluster.arrivals.values_list("source_id", flat=True)
-        source = (rows.exclude(event_fields={}).first() if never_ran else None) or rows.first() or "clicks"
+        source = rows.first() or "clicks"
+        if never_ran:  # the calmest one whose fields are stated
+            source = rows.exclude(event_fields={}).order_by("events").first() or source
         form = DocumentForm(initial={"document": example_document(source, never_ran=never_ran)})
         return render(request, "pages/queries/document_field.html", {"document": form})
 

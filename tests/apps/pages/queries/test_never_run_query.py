@@ -34,7 +34,7 @@ def test_every_page_of_a_query_that_never_ran_stands(browser: Client) -> None:
     for tab in TABS:
         assert browser.get(f"/c/lab/queries/new/{tab}").status_code == 200, tab
     assert browser.get("/c/lab/").status_code == 200
-    assert "Never ran" in body(browser.get("/c/lab/queries/new/statistics/"))
+    assert "Not measured" in body(browser.get("/c/lab/queries/new/statistics/"))
 
 
 def test_cost_is_typed_in_where_it_is_known_and_left_empty_where_not(browser: Client) -> None:
