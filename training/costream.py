@@ -279,7 +279,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--test", help="traces for the errors on the card; neither trained on nor chosen by")
     parser.add_argument("--form", default=FORMS[0], help=f"{' or '.join(FORMS)} (default {FORMS[0]})")
     parser.add_argument("--seeds", default="1,2,3", help="one network each (default 1,2,3)")
-    parser.add_argument("--epochs", default="", help="rounds over the corpus at the most (default 40)")
+    parser.add_argument("--epochs", default="", help="rounds over the corpus at the most (default 80)")
     parser.add_argument("--processes", default=str(os.cpu_count() or 1), help="processes (default: one per core)")
     parser.add_argument("--version", default="trained", help="name on the card (default trained)")
     parser.add_argument("--out", default=str(Path("var") / NAME), help="folder to write to (default var/costream)")

@@ -63,13 +63,13 @@ class FitSettings:
 
     form: str = "recommended"
     hidden: int = 64
-    epochs: int = 40
-    patience: int = 12
+    epochs: int = 80
+    patience: int = 20
     batch: int = 256
     learning_rate: float = 2e-3
     weight_decay: float = 0.1
     warmup: int = 200
-    jitter: float = 0.02
+    jitter: float = 0.04
     beta: float = 0.1
     quantile_share: float = 0.3
     vote_share: float = 0.1
