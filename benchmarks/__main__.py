@@ -12,6 +12,7 @@ from collections.abc import Sequence
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
+    "costream": ("benchmarks.costream", "benchmarks.costream_speed"),
     "costream-adaptation": ("benchmarks.costream_adaptation",),
     "costream-executions": ("benchmarks.costream_executions",),
     "costream-simulator": ("benchmarks.costream_simulator",),

@@ -36,7 +36,7 @@ from training.options import print_faults, whole_option
 if TYPE_CHECKING:
     from training.fit import EpochRecord, FitSettings, FittedMember
 
-__all__ = ["TORCH_MISSING", "TrainedEnsemble", "calibrated_scale", "main", "train_ensemble"]
+__all__ = ["TORCH_MISSING", "TrainedEnsemble", "calibrated_scale", "fit_members", "main", "train_ensemble"]
 
 TORCH_MISSING = (
     "PyTorch is not installed, and training needs it; this installs it: "
@@ -49,6 +49,7 @@ NAME = "costream"  # of the files written
 CORPUS_SEED = 1
 CORPUS_COUNTS = {"training": 36_000, "validation": 2_000, "test": 2_000}
 
+_FOLDER = Path("var") / NAME  # of what is made, unless it is said otherwise
 _VALIDATION_SHARE = 0.1
 _MIN_TRACES = 20  # with output, for training and for validation; fewer say nothing
 _MAX_SEEDS, _MAX_SEED, _MAX_EPOCHS = 9, 2**31 - 1, 1000
@@ -124,14 +125,8 @@ def train_ensemble(
     Each network is the same with any number of processes.
     """
     start = time.monotonic()
-    with_common = (training, validation, settings, is_loud)
-    if processes > 1 and len(seeds) > 1:
-        with ProcessPoolExecutor(
-            min(processes, len(seeds)), multiprocessing.get_context("spawn"), _share, with_common
-        ) as pool:
-            members = tuple(pool.map(_fit_shared, seeds))
-    else:
-        members = tuple(_fit(*with_common, seed) for seed in seeds)
+    jobs = [(settings, seed) for seed in seeds]
+    members = fit_members(training, validation, jobs, processes=processes, is_loud=is_loud)
     if is_loud:
         _say(f"{len(seeds)} networks in {time.monotonic() - start:.0f} s")
     networks = [CostNetwork(member.parameters, settings.form) for member in members]
@@ -156,6 +151,23 @@ def train_ensemble(
     return TrainedEnsemble(members, card)
 
 
+def fit_members(
+    training: TraceSet,
+    validation: TraceSet,
+    jobs: Sequence[tuple[FitSettings, int]],
+    *,
+    processes: int = 1,
+    is_loud: bool = False,
+) -> tuple[FittedMember, ...]:
+    """A network per job of settings and seed, on the same traces."""
+    common = (training, validation, is_loud)
+    if processes == 1 or len(jobs) == 1:
+        return tuple(_fit(*common, job) for job in jobs)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(jobs)), context, _share, common) as pool:
+        return tuple(pool.map(_fit_shared, jobs))
+
+
 def calibrated_scale(outputs: Any, validation: TraceSet) -> dict[str, float]:
     """Factors of split-conformal scaling by cost, from members' outputs (m, n, 11) on n validation traces."""
     ok, bounds = validation.success, ensemble_bounds(outputs)
@@ -165,22 +177,23 @@ def calibrated_scale(outputs: Any, validation: TraceSet) -> dict[str, float]:
     }
 
 
-_shared: tuple[TraceSet, TraceSet, FitSettings, bool] | None = None  # of a process of the pool
+_shared: tuple[TraceSet, TraceSet, bool] | None = None  # of a process of the pool
 
 
-def _share(training: TraceSet, validation: TraceSet, settings: FitSettings, is_loud: bool) -> None:
+def _share(training: TraceSet, validation: TraceSet, is_loud: bool) -> None:
     global _shared
-    _shared = training, validation, settings, is_loud
+    _shared = training, validation, is_loud
 
 
-def _fit_shared(seed: int) -> FittedMember:
+def _fit_shared(job: tuple[FitSettings, int]) -> FittedMember:
     assert _shared is not None
-    return _fit(*_shared, seed)
+    return _fit(*_shared, job)
 
 
-def _fit(training: TraceSet, validation: TraceSet, settings: FitSettings, is_loud: bool, seed: int) -> FittedMember:
+def _fit(training: TraceSet, validation: TraceSet, is_loud: bool, job: tuple[FitSettings, int]) -> FittedMember:
     from training.fit import fit_member
 
+    settings, seed = job
     member = fit_member(training, validation, settings, seed, _show_epoch if is_loud else None)
     if is_loud:
         _say(f"seed {seed}: kept epoch {member.best_epoch} of {len(member.curve)}")
@@ -222,7 +235,7 @@ def _trace_sets(options: argparse.Namespace) -> tuple[TraceSet, TraceSet, TraceS
     """Traces for training, validation and test."""
     test = read_corpus(options.test) if options.test else None
     if options.corpus is None:
-        every = read_corpus(_own_corpus(options.out, options.processes))
+        every = read_corpus(_own_corpus(options.processes))
         first, second = CORPUS_COUNTS["training"], CORPUS_COUNTS["training"] + CORPUS_COUNTS["validation"]
         parts = (range(first), range(first, second), range(second, len(every)))
         training, validation, rest = (every.subset(part) for part in parts)
@@ -240,14 +253,14 @@ def _trace_sets(options: argparse.Namespace) -> tuple[TraceSet, TraceSet, TraceS
     return training, validation, test
 
 
-def _own_corpus(folder: Path, processes: int) -> Path:
+def _own_corpus(processes: int) -> Path:
     """The corpus of the shipped weights, made unless it lies there already."""
     from engine.simulation.cohort import SIMULATOR_VERSION
     from engine.simulation.cohort_traces import TraceSettings
     from training.corpus import write_corpus
 
-    path, count = folder / "corpus.jsonl.gz", sum(CORPUS_COUNTS.values())
-    folder.mkdir(parents=True, exist_ok=True)
+    path, count = _FOLDER / "corpus.jsonl.gz", sum(CORPUS_COUNTS.values())
+    _FOLDER.mkdir(parents=True, exist_ok=True)
     card = path.with_name(f"{path.name}.card.json")
     with contextlib.suppress(OSError, ValueError):
         made = json.loads(card.read_text())
@@ -282,7 +295,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--epochs", default="", help="rounds over the corpus at the most (default 80)")
     parser.add_argument("--processes", default=str(os.cpu_count() or 1), help="processes (default: one per core)")
     parser.add_argument("--version", default="trained", help="name on the card (default trained)")
-    parser.add_argument("--out", default=str(Path("var") / NAME), help="folder to write to (default var/costream)")
+    parser.add_argument("--out", default=str(_FOLDER), help="folder to write to (default var/costream)")
     options = parser.parse_args(list(arguments))
     faults: list[str] = []
     if options.form not in FORMS:

@@ -28,7 +28,7 @@ from engine.costream.prediction import COSTS
 from training.dataset import TraceSet
 from training.torch_network import TorchNetwork
 
-__all__ = ["EpochRecord", "FitSettings", "FittedMember", "fit_member"]
+__all__ = ["EpochRecord", "FitSettings", "FittedMember", "fit_member", "smooth_loss"]
 
 _SUCCESS, _BACKPRESSURE = OUTPUTS.index("S"), OUTPUTS.index("RO")
 _LOW, _HIGH = (
@@ -37,6 +37,12 @@ _LOW, _HIGH = (
 )
 _VALIDATION_BATCH = 512
 _MIN_BATCH, _MIN_STEPS = 32, 40  # few traces are taken in smaller batches
+
+
+def smooth_loss(predicted: Tensor, true: Tensor, beta: float) -> Tensor:
+    """Smooth L1 of each value: squared up to `beta`, then absolute."""
+    loss: Tensor = functional.smooth_l1_loss(predicted, true, beta=beta, reduction="none")
+    return loss
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,10 @@ class FitSettings:
         Deviation in ln up to which the loss is squared.
     quantile_share, vote_share
         Weights of pinball loss and cross entropy.
+    network
+        Makes the network of its parameters.
+    cost_loss
+        Loss (g, 3) of predicted and true costs in ln, and `beta`.
     """
 
     form: str = "recommended"
@@ -69,10 +79,12 @@ class FitSettings:
     learning_rate: float = 2e-3
     weight_decay: float = 0.1
     warmup: int = 200
-    jitter: float = 0.04
+    jitter: float = 0.03
     beta: float = 0.1
     quantile_share: float = 0.3
     vote_share: float = 0.1
+    network: Callable[[Mapping[str, Any]], TorchNetwork] = TorchNetwork
+    cost_loss: Callable[[Tensor, Tensor, float], Tensor] = smooth_loss
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,7 @@ def fit_member(
     """
     torch.set_num_threads(1)  # the matrices are small
     rng = np.random.default_rng(seed)
-    network = TorchNetwork(_initial(training, settings, seed) if begin is None else begin)
+    network = settings.network(_initial(training, settings, seed) if begin is None else begin)
     targets, weights = _targets(training), _class_weights(training)
     steps = math.ceil(len(training) / min(settings.batch, max(_MIN_BATCH, len(training) // _MIN_STEPS)))
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
@@ -217,7 +229,7 @@ def _loss(
     outputs: Tensor, targets: Targets, weights: Mapping[int, tuple[float, float]], settings: FitSettings
 ) -> Tensor:
     costs, present, pressed, success = targets
-    smooth = functional.smooth_l1_loss(outputs[:, :3], costs, beta=settings.beta, reduction="none").sum(dim=1)
+    smooth = settings.cost_loss(outputs[:, :3], costs, settings.beta).sum(dim=1)
     below, above = costs - outputs[:, _LOW], costs - outputs[:, _HIGH]
     pinball = torch.maximum(0.1 * below, -0.9 * below) + torch.maximum(0.9 * above, -0.1 * above)
     regression = ((smooth + settings.quantile_share * pinball.sum(dim=1)) * present).sum() / present.sum().clamp(min=1)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from engine.arrays import IntArray
 from engine.costream.batch import Float32Array, GraphBatch
 from engine.costream.features import FEATURE_WIDTHS
 from engine.costream.network import EDGE_KINDS, METRICS, OUTPUTS
@@ -51,31 +52,50 @@ class TorchNetwork(nn.Module):  # type: ignore[misc]
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """`engine.costream.network.OUTPUTS` of each graph, float32 (g, 11): ln of tuples/s and s, and logits."""
-        host_of = torch.from_numpy(batch.host_of)
-        rows = torch.from_numpy(np.concatenate(list(batch.rows.values())))
-        encoded_kinds = [_run(self.encoder[kind], torch.from_numpy(batch.inputs[kind])) for kind in batch.rows]
-        encoded = torch.cat(encoded_kinds)[torch.argsort(rows)]
-        encoded_hosts = _run(self.encoder["host"], torch.from_numpy(batch.inputs["host"]))
-        hosts = self._exchange("op_to_host", _sums(encoded, host_of, len(encoded_hosts)), encoded_hosts)
-        placed = self._exchange("host_to_op", hosts[host_of], encoded)
-        states = placed
-        for stage in batch.stages:
-            messages = _sums(
-                states[torch.from_numpy(stage.sources)], torch.from_numpy(stage.readers), len(stage.targets)
-            )
-            targets = torch.from_numpy(stage.targets)
-            states = states.index_copy(0, targets, self._exchange("flow", messages, placed[targets]))
-        graphs = len(batch.anchor)
-        readout = _sums(states, torch.from_numpy(batch.operator_graph), graphs)
-        readout = readout + _sums(hosts, torch.from_numpy(batch.host_graph), graphs)
-        readout = torch.cat([readout, torch.from_numpy(batch.graph_flow)], dim=1)
-        heads = [_run(self.head[metric], readout, is_head=True) for metric in METRICS]
+        x = torch.cat([self.readout(batch), torch.from_numpy(batch.graph_flow)], dim=1)
+        heads = [_run(self.head[metric], x, is_head=True) for metric in METRICS]
         anchor = torch.from_numpy(np.pad(batch.anchor, ((0, 0), (0, 1)))[:, _COSTS])
         outputs: Tensor = torch.cat(heads, dim=1)[:, _ORDER] + anchor
         return outputs
 
-    def _exchange(self, edge: str, messages: Tensor, own: Tensor) -> Tensor:
+    def readout(self, batch: GraphBatch) -> Tensor:
+        """Sum of the states of operators and hosts after the three stages, (g, H)."""
+        encoded, encoded_hosts = self.encode_operators(batch), self.encode_hosts(batch)
+        hosts = self.exchange("op_to_host", self.sums(encoded, batch.host_of, len(encoded_hosts)), encoded_hosts)
+        placed = self.exchange("host_to_op", hosts[torch.from_numpy(batch.host_of)], encoded)
+        states, graphs = self.pass_flow(batch, placed), len(batch.anchor)
+        return self.sums(states, batch.operator_graph, graphs) + self.sums(hosts, batch.host_graph, graphs)
+
+    def encode_operators(self, batch: GraphBatch) -> Tensor:
+        """First states of operators, (N, H)."""
+        rows = torch.from_numpy(np.concatenate(list(batch.rows.values())))
+        return torch.cat([self.encode(kind, batch.inputs[kind]) for kind in batch.rows])[torch.argsort(rows)]
+
+    def encode_hosts(self, batch: GraphBatch) -> Tensor:
+        """First states of hosts, (M, H)."""
+        return self.encode("host", batch.inputs["host"])
+
+    def encode(self, kind: str, inputs: Float32Array) -> Tensor:
+        """First states of one kind of nodes."""
+        return _run(self.encoder[kind], torch.from_numpy(inputs))
+
+    def pass_flow(self, batch: GraphBatch, placed: Tensor) -> Tensor:
+        """States of operators after messages along the streams, level by level, (N, H)."""
+        states = placed
+        for stage in batch.stages:
+            messages = self.sums(states[torch.from_numpy(stage.sources)], stage.readers, len(stage.targets))
+            targets = torch.from_numpy(stage.targets)
+            states = states.index_copy(0, targets, self.exchange("flow", messages, placed[targets]))
+        return states
+
+    def exchange(self, edge: str, messages: Tensor, own: Tensor) -> Tensor:
+        """States updated by what came along a kind of edge."""
         return _run(self.update[edge], torch.cat([messages, own], dim=1))
+
+    @staticmethod
+    def sums(values: Tensor, index: IntArray, n: int) -> Tensor:
+        """Sums of rows by index, (n, columns)."""
+        return torch.zeros((n, values.shape[1]), dtype=values.dtype).index_add(0, torch.from_numpy(index), values)
 
 
 def _perceptron(parameters: Mapping[str, npt.NDArray[Any]], name: str) -> nn.ModuleList:
@@ -93,7 +113,3 @@ def _run(layers: nn.Module, x: Tensor, *, is_head: bool = False) -> Tensor:
         if i < last or not is_head:
             x = torch.relu(x)
     return x
-
-
-def _sums(values: Tensor, index: Tensor, n: int) -> Tensor:
-    return torch.zeros((n, values.shape[1]), dtype=values.dtype).index_add(0, index, values)
