@@ -25,8 +25,8 @@ RUN_S = 240.0
 _MAX_SUBINTERVALS = 20_000  # of a longer horizon several are taken together
 _MIN_CPU_PERCENT = 1.0  # with less a node takes nothing
 _MIN_RAM_MB = 1.0
-# Bounds of the corpus stand in for what a cluster does not say or has without limit: a missing link costs nothing. Where
-# a node has more than any host of the corpus, the best of them stands in for it, which does not admit too much.
+# Bounds of the corpus stand in for what a cluster does not say or has without limit: a missing link costs nothing.
+# Where a node has more than any host of the corpus, the best of them stands in for it, which does not admit too much.
 _UNKNOWN_RAM_MB = 1000.0
 _MAX_RAM_MB = 32_000.0
 _MAX_CPU_PERCENT = 800.0
@@ -120,7 +120,9 @@ def _assumed_bounds(nodes: Sequence[str]) -> list[str]:
         return []
     have = "has" if len(nodes) == 1 else "have"
     most = f"{_MAX_CPU_PERCENT:.0f}\u00a0% of a core and {_MAX_RAM_MB:,.0f}\u00a0MB"
-    return [f"{listed(nodes)} {have} more left than any host of the training corpus; its most, {most}, stands in for it."]
+    return [
+        f"{listed(nodes)} {have} more left than any host of the training corpus; its most, {most}, stands in for it."
+    ]
 
 
 def _busiest(series: FloatArray, subinterval_s: float) -> FloatArray:

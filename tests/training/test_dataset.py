@@ -74,6 +74,7 @@ def test_file_of_faults_is_not_read_to_its_end(tmp_path: Path) -> None:
         (gzip.compress(changed().encode())[:-20], "cannot be unpacked"),
         (b"\x1f\x8b\x00\x00garbage", "cannot be unpacked"),
     ],
+    ids=["empty", "cut off", "garbage"],
 )
 def test_file_without_traces_or_cut_off_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "cut.jsonl.gz"
