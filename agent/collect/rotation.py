@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ _READ_BYTES = 2**18
 _SCAN_S = 1.0
 _LINGER_S = 60.0  # a writer may go on writing to a renamed file until it opens the new one
 _MAX_FILES = 256
+_LOOKS = 3  # for a file of a former run, which a rotation may rename while it is looked for
 _PACKED = (".gz", ".xz", ".bz2", ".zst")
 
 
@@ -218,7 +219,7 @@ class LogFileSet:
         self._scanned_s = -_SCAN_S
 
     def _resumed(self, path: Path, position: dict[str, Any]) -> bool:
-        for candidate in [path, *_siblings(path)]:
+        for candidate in _whereabouts(path):
             same_inode = _inode(candidate) == position["inode"]
             if not same_inode and not position["marks"]:
                 continue
@@ -340,6 +341,13 @@ def _inode(path: Path) -> str | None:
     if not stat.S_ISREG(status.st_mode):  # a folder that the pattern stands for, too, or a pipe
         return None
     return f"{status.st_dev}:{status.st_ino}"
+
+
+def _whereabouts(path: Path) -> Iterator[Path]:
+    """Where a file that once stood here may be. The folder is listed after the look at the path, each time anew."""
+    for _ in range(_LOOKS):
+        yield path
+        yield from _siblings(path)
 
 
 def _rotations(path: Path) -> list[Path]:

@@ -178,6 +178,30 @@ def test_file_swapped_between_check_and_open_is_not_read(tmp_path: Path, monkeyp
     assert sorted(seen) == ["first 1", "second 1", "second 2", "third 1", "third 2"]
 
 
+@pytest.mark.parametrize("renames", [1, 2])
+def test_file_renamed_while_a_restart_looks_for_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    path = tmp_path / "a.log"
+    source = follow(path)
+    append(path, "1\n2\n")
+    assert read(source, most=1) == ["1"]
+    position = source.position()
+    source.close()
+    look, names = rotation._inode, [path, *(tmp_path / f"a.log.{i}" for i in range(1, renames + 1))]
+
+    def renamed_before_the_look(asked: Path) -> str | None:
+        if asked == names[0] and len(names) > 1:
+            names.pop(0).rename(names[0])
+        return look(asked)
+
+    monkeypatch.setattr(rotation, "_inode", renamed_before_the_look)
+    after = follow(path)
+    after.seek(position)
+    assert read(after) == ["2"]
+    assert not after.report()["faults"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rotation_during_a_read_loses_no_line(tmp_path: Path, seed: int) -> None:
     """Renames and makes anew at any moment, in pieces of lines; a reader restarts now and then."""
