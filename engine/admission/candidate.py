@@ -72,7 +72,8 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     joining = tuple(operator for operator in owned if operator)
     if any(operator.never_ran for operator in joining):
         known = source_rates((*running.sources, *brought), running.subinterval_s)
-        joining = with_nominal_costs(joining, stream_rates(running.operators, known))
+        known = stream_rates(running.operators, known, running.subinterval_s)
+        joining = with_nominal_costs(joining, known, running.subinterval_s)
     return Candidate(
         query=query,
         operators=joining,

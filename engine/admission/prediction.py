@@ -2,7 +2,8 @@
 
 The model predicts the mean latency from the oldest event behind a result on, which holds the time that windows take to
 fill; an objective counts from the event that triggers a result on, and may be about a quantile. So the time of filling
-is taken off, and what a quantile lies above the mean is added as Mace has it with nominal costs.
+is taken off, and what a quantile lies above the mean is added as Mace has it with nominal costs. What is left is never
+below the latency of the links; where the model predicts less than that, nothing is known of it, and a person decides.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import replace
 from engine.admission.evaluation import Evaluation, QueryOutcome
 from engine.admission.reasons import Reason, outcome_words, seconds_words, statistic_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
+from engine.costream.first_placement import FirstPlacement
 from engine.words import counted, listed
 
 __all__ = ["prediction_reasons", "prediction_words", "with_prediction"]
 
 _LATENCY = "end_to_end_latency_s"
+_ROUNDING = 1e-5  # of a prediction's six digits
 
 
 def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluation:
@@ -29,10 +32,15 @@ def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluatio
     own, latency = after.outcomes[name], prediction.costs[_LATENCY]
     above_s = max(0.0, own.estimate_s - own.mean_s)
     estimate_s, low_s, high_s = (
-        max(0.0, latency[end] - prediction.fill_s) + above_s for end in ("mean", "low", "high")
+        _beyond_filling_s(prediction, latency[end]) + above_s for end in ("mean", "low", "high")
     )
     outcome = replace(own, estimate_s=estimate_s, low_s=low_s, high_s=high_s, is_predicted=True)
     return replace(after, outcomes={**after.outcomes, name: outcome})
+
+
+def _beyond_filling_s(prediction: FirstPlacement, latency_s: float) -> float:
+    """A latency from end to end without the filling of windows: no less than its links take."""
+    return max(prediction.floor_s, latency_s - prediction.fill_s)
 
 
 def prediction_words(outcome: QueryOutcome) -> str:
@@ -91,6 +99,15 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
         message = f"{name} lies outside what the model was trained on: {prediction.outside[0]}"
         message += f", and {counted(more, 'more finding')}" if more else ""
         yield _reason("outside_domain", "watch", name, message, review=True)
+    latency = prediction.costs[_LATENCY]["mean"]
+    least_s = prediction.fill_s + prediction.floor_s
+    if prediction.fill_s > 0.0 and latency < least_s * (1.0 - _ROUNDING):
+        texts = seconds_words(latency, least_s)
+        message = (
+            f"What {name} takes beyond filling its windows cannot be told: the model predicts {texts[0]} from end to "
+            f"end, and windows and links alone take {texts[1]}"
+        )
+        yield _reason("filling_unpredicted", "watch", name, message, latency, least_s, review=True)
     words = prediction_words(own)
     parts = _parts(question, own)
     value, bound = own.high_s, own.bound_s
@@ -111,7 +128,7 @@ def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:
     prediction = question.prediction
     assert prediction is not None
     latency = prediction.costs[_LATENCY]["mean"]
-    above_s = own.estimate_s - max(0.0, latency - prediction.fill_s)
+    above_s = own.estimate_s - _beyond_filling_s(prediction, latency)
     texts = seconds_words(latency, prediction.fill_s, above_s)
     parts = []
     if prediction.fill_s > 0.0:

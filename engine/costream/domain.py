@@ -47,6 +47,7 @@ FEATURES = {
     "operator.in_eps": DomainFeature("input", "tuples/s", upper=True),
     "operator.state_tuples": DomainFeature("tuples in its windows", upper=True),
     "operator.values": DomainFeature("values in a tuple"),
+    "source.fields": DomainFeature("fields"),
     "source.rate_eps": DomainFeature("rate", "tuples/s"),
     "source.rate_eps.1": DomainFeature("rate beside one join", "tuples/s"),
     "source.rate_eps.2": DomainFeature("rate beside two joins", "tuples/s"),
@@ -140,6 +141,10 @@ def _query_measures(graph: QueryGraph) -> Iterator[tuple[int | None, str, float]
     yield busiest, "operator.in_eps", float(flow.in_eps[busiest])
     for i, op in enumerate(graph.operators):
         yield i, "operator.values", op.values_out
+        if op.kind == "source":
+            yield i, "source.fields", op.n_int + op.n_str + op.n_dbl
+        else:
+            yield i, "operator.values", op.values_in
         if graph.readers[i]:
             yield i, "operator.readers", len(graph.readers[i])
         if op.kind not in ("source", "join"):

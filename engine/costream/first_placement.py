@@ -21,7 +21,7 @@ from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
 from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions
 from engine.costream.traces import trace_document
-from engine.costream.translation import TranslatedQuery, stream_rates, translate_query
+from engine.costream.translation import TranslatedQuery, translate_query
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
 from engine.errors import Fault, InfeasibleError
@@ -98,6 +98,8 @@ class FirstPlacement:
         `success` and `backpressure`, the members that vote for each.
     fill_s
         Seconds that windows on the longest way take to fill; in both latencies.
+    floor_s
+        Seconds that links of the chosen candidate add to that at least.
     outside
         Sentences on what of the chosen candidate lies outside the training domain.
     assumptions
@@ -122,6 +124,7 @@ class FirstPlacement:
     placement: Mapping[str, str] = field(default_factory=dict)
     costs: Mapping[str, Any] = field(default_factory=dict)
     fill_s: float = 0.0
+    floor_s: float = 0.0
     outside: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
@@ -187,7 +190,8 @@ class _Asked:
         self.question, self.ensemble = question, ensemble
         running = question.running
         sources = {source.id: source for source in (*running.sources, *question.sources)}
-        rates = stream_rates(running.operators, busiest_rates(tuple(sources.values()), running.subinterval_s))
+        together = (*running.operators, *question.operators)
+        rates = busiest_rates(tuple(sources.values()), together, running.subinterval_s)
         self.query: TranslatedQuery = translate_query(
             question.operators, rates, {name: source.event_fields for name, source in sources.items()}
         )
@@ -234,7 +238,7 @@ class _Asked:
             "infeasible",
             reason,
             self.question.target,
-            fill_s=self._fill_s(),
+            fill_s=self._way_s(),
             assumptions=self.free.assumptions,
             model=self._model(),
             hosts=self._hosts(),
@@ -251,17 +255,19 @@ class _Asked:
         index = choice.index
         chosen: dict[str, Any] = {}
         if index is not None:
+            places = predictions.placements[index].tolist()
             chosen = {
+                "floor_s": _plain(self._way_s(places) - self._way_s()),
                 "placement": self._placement(predictions, index),
                 "costs": self._costs(predictions, index),
                 "outside": predictions.reasons(index),
-                "trace": trace_document(self.query.graph, self.free.hosts, predictions.placements[index].tolist()),
+                "trace": trace_document(self.query.graph, self.free.hosts, places),
             }
         return FirstPlacement(
             "infeasible" if index is None else "predicted",
             choice.reason,
             choice.target,
-            fill_s=self._fill_s(),
+            fill_s=self._way_s(),
             assumptions=self.free.assumptions,
             model=self._model(),
             hosts=self._hosts(),
@@ -338,13 +344,20 @@ class _Asked:
     def _hosts(self) -> dict[str, Any]:
         return {"free": [_host_document(host) for host in self.free.hosts], "full": list(self.free.full)}
 
-    def _fill_s(self) -> float:
-        """Seconds until all windows on the longest way are full."""
+    def _way_s(self, placement: Sequence[int] | None = None) -> float:
+        """Seconds of the longest way: until its windows are full, and with a placement those between its hosts."""
         graph, fill_s = self.query.graph, nominal_flow(self.query.graph).fill_s
         longest: dict[int, float] = {}
         for i in graph.order:
-            longest[i] = float(fill_s[i]) + max((longest[a] for a in graph.inputs[i]), default=0.0)
+            before = (
+                longest[a] + (self._hop_s(placement[a], placement[i]) if placement is not None else 0.0)
+                for a in graph.inputs[i]
+            )
+            longest[i] = float(fill_s[i]) + max(before, default=0.0)
         return max((longest[i] for i in graph.sinks), default=0.0)
+
+    def _hop_s(self, origin: int, target: int) -> float:
+        return 0.0 if origin == target else self.free.hosts[origin].latency_s
 
 
 def _host_document(host: HostNode) -> dict[str, Any]:

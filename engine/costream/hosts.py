@@ -6,15 +6,17 @@ what is left in its own busiest `RUN_S` seconds, as if both came together. A run
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.costream.graph import REFERENCE_CORE_CPS, HostNode, strength_of
+from engine.costream.translation import input_series
 from engine.document.deployment import Deployment
-from engine.document.elements import Input, Node, Source
+from engine.document.elements import Node, Operator, Source
+from engine.document.topology import order_of
 from engine.words import listed
 
 __all__ = ["RUN_S", "FreeHosts", "busiest_rates", "free_hosts"]
@@ -23,6 +25,9 @@ __all__ = ["RUN_S", "FreeHosts", "busiest_rates", "free_hosts"]
 RUN_S = 240.0
 
 _MAX_SUBINTERVALS = 20_000  # of a longer horizon several are taken together
+_MIN_CELLS = 16  # that `RUN_S` seconds still have then
+_EVENT_BYTES = 1000.0  # of an event in a window
+_STATELESS = ("source", "filter", "map", "sink")
 _MIN_CPU_PERCENT = 1.0  # with less a node takes nothing
 _MIN_RAM_MB = 1.0
 # Bounds of the corpus stand in for what a cluster does not say or has without limit: a missing link costs nothing.
@@ -57,16 +62,33 @@ class FreeHosts:
     assumptions: tuple[str, ...] = ()
 
 
-def busiest_rates(sources: Sequence[Source], subinterval_s: float) -> dict[str, float]:
-    """Mean events/s of each source over its busiest `RUN_S` seconds."""
-    return {source.id: float(_busiest(source.arrivals, subinterval_s)) / subinterval_s for source in sources}
+def busiest_rates(sources: Sequence[Source], operators: Sequence[Operator], subinterval_s: float) -> dict[str, float]:
+    """Mean events/s of each stream over its busiest `RUN_S` seconds, as if those of all sources came together.
+
+    Parameters
+    ----------
+    operators
+        They may read one another and the sources; without a cycle.
+    """
+    rates = {source.id: _busiest(source.arrivals, subinterval_s) / subinterval_s for source in sources}
+    has_models = any(entry.model for operator in operators for entry in operator.inputs)
+    series = _stream_series(sources, operators) if has_models else {}
+    for i in order_of(operators)[0]:
+        rates[operators[i].id] = sum(
+            _busiest(input_series(entry, series[entry.source])[0], subinterval_s) / subinterval_s
+            if entry.model
+            else entry.selectivity * rates[entry.source]
+            for entry in operators[i].inputs
+        )
+    return rates
 
 
 def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHosts:
     """Hosts that a deployment leaves to one more query; `closed` nodes take nothing new.
 
     CPU is what the cores have left beside the mean load of the busiest `RUN_S` seconds, in percent of a core of
-    `REFERENCE_CORE_CPS`; memory what the state of running operators leaves; bandwidth the least that is left of a link
+    `REFERENCE_CORE_CPS`; memory what the state of running operators leaves, or their windows where they state none;
+    bandwidth the least that is left of a link
     out of the node, and latency the longest of those links.
 
     Examples
@@ -80,15 +102,16 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
     >>> free.names, round(free.hosts[0].cpu_percent), round(free.hosts[0].ram_mb)
     (('n',), 75, 4000)
     """
-    if deployment.subintervals > _MAX_SUBINTERVALS:
-        deployment = deployment.coarsened(-(-deployment.subintervals // _MAX_SUBINTERVALS))
+    factor = _coarsening(deployment)
+    deployment = deployment.coarsened(factor)
+    blur = int(factor > 1)
     load, sent = _loads(deployment)
-    state = _state_bytes(deployment)
+    state, unstated = _state_bytes(deployment)
     names, hosts, full, unknown, large = [], [], [], [], []
     for i, node in enumerate(deployment.nodes):
         if node.id in closed:
             continue
-        cpu = float(_free_cps(deployment, i, load)) / REFERENCE_CORE_CPS * 100.0
+        cpu = _free_cps(deployment, i, load, blur) / REFERENCE_CORE_CPS * 100.0
         ram = _UNKNOWN_RAM_MB if node.memory_bytes is None else (node.memory_bytes - state.get(node.id, 0.0)) / 1e6
         if cpu < _MIN_CPU_PERCENT or ram < _MIN_RAM_MB:
             full.append(node.id)
@@ -98,10 +121,11 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
         if cpu > _MAX_CPU_PERCENT or ram > _MAX_RAM_MB:
             large.append(node.id)
             cpu, ram = min(cpu, _MAX_CPU_PERCENT), min(ram, _MAX_RAM_MB)
-        bandwidth, latency = _uplink(deployment, node, sent)
+        bandwidth, latency = _uplink(deployment, node, sent, blur)
         names.append(node.id)
         hosts.append(HostNode(cpu, ram, bandwidth, latency, strength_of(cpu, ram, bandwidth, latency), node.id))
-    return FreeHosts(tuple(names), tuple(hosts), tuple(full), (*_assumed_memory(unknown), *_assumed_bounds(large)))
+    assumptions = (*_assumed_memory(unknown), *_assumed_bounds(large), *_assumed_state(unstated))
+    return FreeHosts(tuple(names), tuple(hosts), tuple(full), assumptions)
 
 
 def _assumed_memory(nodes: Sequence[str]) -> list[str]:
@@ -125,55 +149,78 @@ def _assumed_bounds(nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def _busiest(series: FloatArray, subinterval_s: float) -> FloatArray:
-    """Largest mean over `RUN_S` seconds (or all there is), along the last axis."""
-    d = series.shape[-1]
-    width = min(d, max(1, round(RUN_S / subinterval_s)))
-    sums = np.cumsum(np.concatenate([np.zeros((*series.shape[:-1], 1)), series], axis=-1), axis=-1)
-    largest: FloatArray = ((sums[..., width:] - sums[..., :-width]) / width).max(axis=-1)
-    return largest
+def _assumed_state(operators: Sequence[str]) -> list[str]:
+    if not operators:
+        return []
+    stated = "does not state the bytes of its state" if len(operators) == 1 else "do not state the bytes of their state"
+    return [f"{listed(operators)} {stated}; none are counted."]
+
+
+def _coarsening(deployment: Deployment) -> int:
+    """Subintervals to take together: few enough that `RUN_S` seconds still hold many, and none where models count."""
+    if deployment.graph.models:
+        return 1
+    needed = -(-deployment.subintervals // _MAX_SUBINTERVALS)
+    return max(1, min(needed, int(RUN_S / _MIN_CELLS / deployment.subinterval_s)))
+
+
+def _busiest(series: FloatArray, subinterval_s: float, blur: int = 0) -> float:
+    """Largest mean over `RUN_S` seconds, or all there is; with a `blur` of 1 a bound wherever within subintervals."""
+    cells = _run_cells(series, subinterval_s)
+    return float(_rolling_sums(series, min(cells + blur, len(series))).max()) / cells
+
+
+def _idlest(series: FloatArray, subinterval_s: float, blur: int = 0) -> float:
+    """Least mean over `RUN_S` seconds, or all there is; as `_busiest`."""
+    cells = _run_cells(series, subinterval_s)
+    return float(_rolling_sums(series, max(cells - blur, 1)).min()) / cells
+
+
+def _run_cells(series: FloatArray, subinterval_s: float) -> int:
+    return min(len(series), max(1, int(RUN_S / subinterval_s + 1e-9)))
+
+
+def _rolling_sums(series: FloatArray, width: int) -> FloatArray:
+    sums = np.concatenate([[0.0], np.cumsum(series)])
+    rolling: FloatArray = sums[width:] - sums[:-width]
+    return rolling
+
+
+def _stream_series(sources: Sequence[Source], operators: Sequence[Operator]) -> dict[str, FloatArray]:
+    """Events per subinterval of each stream, (d,)."""
+    streams: dict[str, FloatArray] = {source.id: source.arrivals for source in sources}
+    nothing = np.zeros(max((len(arrivals) for arrivals in streams.values()), default=1))
+    for i in order_of(operators)[0]:
+        made = (input_series(entry, streams[entry.source])[0] for entry in operators[i].inputs)
+        streams[operators[i].id] = sum(made, start=nothing)
+    return streams
 
 
 def _loads(deployment: Deployment) -> tuple[dict[tuple[str, int], FloatArray], dict[tuple[str, str], FloatArray]]:
-    """Cycles per subinterval of each core, and bytes per subinterval of each pair of nodes; arrays of shape (d,)."""
-    width_s = deployment.subinterval_s
-    streams: dict[str, FloatArray] = {source.id: source.arrivals for source in deployment.sources}
+    """Cycles per subinterval of each core, and bytes/s of each pair of nodes; arrays of shape (d,)."""
+    streams = _stream_series(deployment.sources, deployment.operators)
     cores: dict[tuple[str, int], FloatArray] = {}
     sent: dict[tuple[str, str], FloatArray] = {}
     by_id = {operator.id: operator for operator in deployment.operators}
     nothing = np.zeros(deployment.subintervals)
-    for i in deployment.order:
-        operator = deployment.operators[i]
-        out, load = nothing, nothing
+    for operator in deployment.operators:
+        load = nothing
         for entry in operator.inputs:
-            events = streams.get(entry.source, nothing)
-            made, spent = _input_series(entry, events)
-            out, load = out + made, load + spent
+            events = streams[entry.source]
+            load = load + input_series(entry, events)[1]
             above = by_id.get(entry.source)
             for origin in above.replicas if above else ():
                 for replica in operator.replicas:
                     pair = (origin.node, replica.node)
                     share = origin.fraction * replica.fraction * (above.bytes_per_event if above else 0.0)
                     sent[pair] = sent.get(pair, nothing) + events * share
-        streams[operator.id] = out
         for replica in operator.replicas:
             core = (replica.node, replica.core)
             cores[core] = cores.get(core, nothing) + load * replica.fraction
-    return cores, {pair: values / width_s for pair, values in sent.items()}
+    return cores, {pair: values / deployment.subinterval_s for pair, values in sent.items()}
 
 
-def _input_series(entry: Input, events: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Events put out for one input, and cycles spent on it."""
-    if entry.model is None:
-        return events * entry.selectivity, events * entry.cycles_per_event
-    made, spent = (
-        np.where(events > 0, np.maximum(0.0, c0 + c1 * events + c2 * events * events), 0.0)
-        for c0, c1, c2 in (entry.model.output, entry.model.cycles)
-    )
-    return made, spent
-
-
-def _free_cps(deployment: Deployment, i: int, load: dict[tuple[str, int], FloatArray]) -> FloatArray:
+def _free_cps(deployment: Deployment, i: int, load: dict[tuple[str, int], FloatArray], blur: int) -> float:
     """Cycles/s that the cores of a node have left together while it is busiest."""
     node, width_s = deployment.nodes[i], deployment.subinterval_s
     capacity = node.capacity_series_cps
@@ -183,19 +230,39 @@ def _free_cps(deployment: Deployment, i: int, load: dict[tuple[str, int], FloatA
     for core in range(node.cores):
         used = load.get((node.id, core))
         free = free + (capacity if used is None else np.maximum(0.0, capacity - used / width_s))
-    return -_busiest(-free, width_s)
+    return _idlest(free, width_s, blur)
 
 
-def _state_bytes(deployment: Deployment) -> dict[str, float]:
-    """Bytes of state of running operators by node."""
+def _state_bytes(deployment: Deployment) -> tuple[dict[str, float], list[str]]:
+    """Bytes of state of running operators by node, and operators whose state nobody knows.
+
+    Where a document states none, a window holds about 1 kB for each event in it, as in the corpus.
+    """
+    rates = busiest_rates(deployment.sources, deployment.operators, deployment.subinterval_s)
     held: dict[str, float] = {}
+    unstated = []
     for operator in deployment.operators:
+        size = operator.state_bytes
+        if size is None and operator.window is not None:
+            size = _window_events(operator, rates) * _EVENT_BYTES
+        elif size is None and not (operator.stateless or operator.kind in _STATELESS):
+            unstated.append(operator.id)
         for replica in operator.replicas:
-            held[replica.node] = held.get(replica.node, 0.0) + (operator.state_bytes or 0.0) * replica.fraction
-    return held
+            held[replica.node] = held.get(replica.node, 0.0) + (size or 0.0) * replica.fraction
+    return held, unstated
 
 
-def _uplink(deployment: Deployment, node: Node, sent: dict[tuple[str, str], FloatArray]) -> tuple[float, float]:
+def _window_events(operator: Operator, rates: Mapping[str, float]) -> float:
+    """Events that an operator's window holds, of all its inputs."""
+    assert operator.window is not None
+    if operator.window.policy == "count":
+        return operator.window.size * len(operator.inputs)
+    return operator.window.size * sum(rates[entry.source] for entry in operator.inputs)
+
+
+def _uplink(
+    deployment: Deployment, node: Node, sent: dict[tuple[str, str], FloatArray], blur: int
+) -> tuple[float, float]:
     """Bandwidth in Mbit/s and latency in seconds of the way out of a node."""
     bandwidth, latency = _MAX_BANDWIDTH_MBIT_S, _MIN_LATENCY_S
     for link in deployment.links:
@@ -204,6 +271,6 @@ def _uplink(deployment: Deployment, node: Node, sent: dict[tuple[str, str], Floa
         latency = max(latency, link.delay_s)
         if link.bandwidth_bytes_s is not None:
             used = sent.get((link.source, link.target))
-            busy = 0.0 if used is None else float(_busiest(used, deployment.subinterval_s))
+            busy = 0.0 if used is None else _busiest(used, deployment.subinterval_s, blur)
             bandwidth = min(bandwidth, max(link.bandwidth_bytes_s - busy, 1.0) * _MBIT_PER_BYTE)
     return bandwidth, latency

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from engine.arrays import FloatArray
 from engine.costream.costs import nominal_cycles
 from engine.costream.flow import nominal_flow
 from engine.costream.graph import (
@@ -24,7 +27,7 @@ from engine.document.elements import EventFields, Evidence, Input, Operator, Sou
 from engine.document.topology import order_of
 from engine.errors import Fault
 
-__all__ = ["TranslatedQuery", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
+__all__ = ["TranslatedQuery", "input_series", "source_rates", "stream_rates", "translate_query", "with_nominal_costs"]
 
 _MIN_SELECTIVITY = 1e-9
 _MIN_RATE_EPS = 1e-3
@@ -59,16 +62,28 @@ def source_rates(sources: Sequence[Source], subinterval_s: float) -> dict[str, f
     return {source.id: float(source.arrivals.mean()) / subinterval_s for source in sources}
 
 
-def stream_rates(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> dict[str, float]:
-    """Events/s of every stream: those given, and what each operator puts out. Models count by their linear term."""
+def stream_rates(
+    operators: Sequence[Operator], rates_eps: Mapping[str, float], subinterval_s: float
+) -> dict[str, float]:
+    """Events/s of every stream at steady rates: those given, and what each operator puts out."""
     rates = dict(rates_eps)
     for i in order_of(operators)[0]:
-        rates[operators[i].id] = sum(_output(entry, rates) for entry in operators[i].inputs)
+        rates[operators[i].id] = sum(
+            float(input_series(entry, np.array(rates.get(entry.source, 0.0) * subinterval_s))[0]) / subinterval_s
+            for entry in operators[i].inputs
+        )
     return rates
 
 
-def _output(entry: Input, rates: Mapping[str, float]) -> float:
-    return (entry.model.output[1] if entry.model else entry.selectivity) * rates.get(entry.source, 0.0)
+def input_series(entry: Input, events: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Events put out for one input of an operator, and cycles spent on it, per subinterval; all of one shape."""
+    if entry.model is None:
+        return events * entry.selectivity, events * entry.cycles_per_event
+    made, spent = (
+        np.where(events > 0, np.maximum(0.0, c0 + c1 * events + c2 * events * events), 0.0)
+        for c0, c1, c2 in (entry.model.output, entry.model.cycles)
+    )
+    return made, spent
 
 
 def translate_query(
@@ -81,7 +96,7 @@ def translate_query(
     operators : sequence of Operator
         All operators of the query, without a cycle.
     rates_eps : mapping
-        Events/s of the streams that they read and that are not among them.
+        Events/s of the streams that they read and put out (`stream_rates`).
     fields : mapping
         Fields of the events of those streams, where they are stated.
 
@@ -89,7 +104,7 @@ def translate_query(
     --------
     >>> from engine.document.elements import FilterFeatures
     >>> keep = Operator("f", (), (Input("s", 0.5),), kind="filter", filter=FilterFeatures("<", "int"))
-    >>> query = translate_query([keep], {"s": 10.0}, {"s": EventFields(ints=4)})
+    >>> query = translate_query([keep], stream_rates([keep], {"s": 10.0}, 1.0), {"s": EventFields(ints=4)})
     >>> [node.kind for node in query.graph.operators], query.owners, query.graph.edges, query.faults
     (['filter', 'source', 'sink'], (0, 0, 0), ((1, 0), (0, 2)), ())
     """
@@ -107,7 +122,7 @@ class _Translation:
     ) -> None:
         self.operators, self.fields = operators, fields
         self.index = {operator.id: i for i, operator in enumerate(operators)}
-        self.rates = stream_rates(operators, rates_eps)
+        self.rates = rates_eps
         self.faults: list[Fault] = []
         self.values: dict[str, float] = {}  # of an event of each operator
         self.read = {entry.source for operator in operators for entry in operator.inputs}
@@ -142,6 +157,10 @@ class _Translation:
         if not operator.inputs:
             self._fault(f"{path}.inputs", operator, "reads nothing")
             return OperatorNode("source", 1.0, 1.0, rate_eps=_MIN_RATE_EPS, n_int=1)
+        read = [entry.source for entry in operator.inputs]
+        if len(set(read)) < len(read):
+            again = next(stream for stream in read if read.count(stream) > 1)
+            self._fault(f"{path}.inputs", operator, f"reads {again!r} twice; the model knows different streams alone")
         if _is_source(operator, self.index):
             return self._explicit_source(operator, path)
         if operator.kind == "sink" and operator.id not in self.read:
@@ -208,7 +227,7 @@ class _Translation:
         )
 
     def _join(self, operator: Operator, path: str) -> OperatorNode:
-        other, key = "", "int"
+        key = "int"
         if operator.join is None:
             self._fault(f"{path}.join", operator, "does not state the type of its key")
         else:
@@ -218,8 +237,9 @@ class _Translation:
         node = self._windowed(OperatorNode("join", width, out, value_type=key), operator, path)
         pairs = _pairs_eps(node, [self.rates.get(entry.source, 0.0) for entry in operator.inputs])
         share = self.rates[operator.id] / pairs if pairs > 0.0 else 1.0
+        other = node.stands_for
         if share > 1.0:
-            other = "a join that puts out more events than its windows hold pairs"
+            other = other or "a join that puts out more events than its windows hold pairs"
         return replace(node, selectivity=_clipped(share), stands_for=other)
 
     def _aggregate(self, operator: Operator, path: str) -> OperatorNode:
@@ -237,6 +257,7 @@ class _Translation:
         plain = OperatorNode("agg", width, out, function=function, value_type=argument, group_type=group)
         node = self._windowed(plain, operator, path)
         share = self._share(operator) * node.window_slide / node.window_size
+        other = other or node.stands_for
         if share > 1.0:
             other = other or "an aggregation that puts out more events than its windows hold"
         return replace(node, selectivity=_clipped(share), stands_for=other)
@@ -248,12 +269,16 @@ class _Translation:
             self._fault(f"{path}.window", operator, "does not state its window")
             window = Window("count", "tumbling", 1.0)
         slide = window.size if window.type == "tumbling" or window.slide is None else window.slide
+        if window.policy == "count" and not (float(window.size).is_integer() and float(slide).is_integer()):
+            stated = f"has a window of {window.size:g} events every {slide:g}"
+            self._fault(f"{path}.window", operator, f"{stated}; the model knows whole numbers of events")
         return replace(
             node,
             window_policy=window.policy,
             window_type=window.type,
             window_size=window.size,
             window_slide=min(slide, window.size),
+            stands_for="windows that leave events between them out" if slide > window.size else "",
         )
 
     def _share(self, operator: Operator) -> float:
@@ -300,7 +325,9 @@ def _pairs_eps(join: OperatorNode, rates: Sequence[float]) -> float:
     return float(nominal_flow(graph).out_eps[2])
 
 
-def with_nominal_costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> tuple[Operator, ...]:
+def with_nominal_costs(
+    operators: Sequence[Operator], rates_eps: Mapping[str, float], subinterval_s: float
+) -> tuple[Operator, ...]:
     """The operators with a nominal cost at every input that never ran, and the evidence that says so.
 
     Mace needs a cost for every operator. Where nobody has measured or assumed one, that of the simulator's table stands
@@ -313,19 +340,20 @@ def with_nominal_costs(operators: Sequence[Operator], rates_eps: Mapping[str, fl
         They may read one another and the streams of `rates_eps`; without a cycle.
     rates_eps : mapping
         Mean events/s of the streams that are not among them; one without a rate counts as silent.
+    subinterval_s : float
+        Seconds that polynomial models count events over.
 
     Examples
     --------
     >>> never_ran = Operator("f", (), (Input("s", 0.5, never_ran=True),), kind="filter")
-    >>> filled, = with_nominal_costs([never_ran], {"s": 10.0})
+    >>> filled, = with_nominal_costs([never_ran], {"s": 10.0}, 1.0)
     >>> filled.inputs[0].cycles_per_event > 100_000, filled.evidence.kind
     (True, 'predicted')
     """
     new = {operator.query for operator in operators if operator.never_ran}
     if not new:
         return tuple(operators)
-    others = [operator for operator in operators if operator.query not in new]
-    rates = stream_rates(others, rates_eps) if others else rates_eps
+    rates = stream_rates(operators, rates_eps, subinterval_s)
     own = [operator for operator in operators if operator.query in new]
     costs = {operator.id: cost for operator, cost in zip(own, _costs(own, rates), strict=True)}
     return tuple(_filled(operator, costs[operator.id]) if operator.never_ran else operator for operator in operators)

@@ -86,7 +86,7 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         "subintervals": parts.subintervals or len(parts.sources[0].arrivals),  # type: ignore[union-attr]
         "sources": sources,
         "nodes": tuple(parts.nodes),
-        "operators": with_nominal_costs(operators, rates),  # type: ignore[arg-type]
+        "operators": with_nominal_costs(operators, rates, record["subinterval_s"]),  # type: ignore[arg-type]
         "links": tuple(parts.links),
         "combine": combine,
         "scheduling": record.get("scheduling"),
@@ -94,7 +94,7 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         "priorities": dict(record.get("priorities", {})),
         "constraints": parts.constraints,
         "plans": {
-            query: tuple(with_nominal_costs(plan, rates) for plan in alternatives)
+            query: tuple(with_nominal_costs(plan, rates, record["subinterval_s"]) for plan in alternatives)
             for query, alternatives in plans.items()
         },
     }

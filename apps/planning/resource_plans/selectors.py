@@ -184,7 +184,8 @@ def _query_inputs(query: Query, engine: str, kind: NodeKind | None) -> dict[str,
     names = {entry.source_id for entry in version_inputs(version) if entry.source_id}
     arrivals = arrival_rows(query.cluster, names)
     rates = {row.source_id: row.mean_eps * query.rate_share for row in arrivals}
-    work = query_work(with_nominal_costs(operators, rates), rates, query.cluster.slice_s)
+    slice_s = query.cluster.slice_s
+    work = query_work(with_nominal_costs(operators, rates, slice_s), rates, slice_s)
     inputs: dict[str, PlanInput] = {}
     if work.rate_eps > 0:
         inputs["rate"] = PlanInput(work.rate_eps, weakest_origin(row.evidence for row in arrivals))

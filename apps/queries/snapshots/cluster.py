@@ -110,7 +110,7 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
         subintervals=cluster.slices,
         sources=sources,
         nodes=tuple(engine_node(node) for node in rows.nodes),
-        operators=with_nominal_costs(operators, source_rates(sources, cluster.slice_s)),
+        operators=with_nominal_costs(operators, source_rates(sources, cluster.slice_s), cluster.slice_s),
         links=tuple(
             elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
             for link in rows.links

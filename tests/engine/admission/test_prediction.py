@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.admission.candidate import read_candidate
 from engine.admission.decision import AdmissionDecision, decide
-from engine.costream.first_placement import PlacementQuestion, find_first_placement
+from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.test_first_placement import candidate, running
@@ -42,6 +42,25 @@ def test_interval_across_the_objective_is_for_a_person() -> None:
 def test_interval_beyond_the_objective_is_refused() -> None:
     decision = decided(0.5, half=0.02, shift=0.5)
     assert decision.verdict == "reject" and codes(decision, "bad") == ["objective_breached"]
+
+
+def test_latency_below_that_of_filled_windows_tells_nothing_of_the_rest() -> None:
+    decision = decided(1.0, half=0.05, shift=-0.1)  # 3.6 s, a window of 4 s
+    assert decision.verdict == "review" and "filling_unpredicted" in codes(decision, "watch")
+    assert "filling_unpredicted" not in codes(decided(1.0, half=0.1), "watch")
+
+
+def test_estimate_is_never_below_what_links_take() -> None:
+    pinned = candidate(objective={"statistic": "mean", "bound_s": 0.01})
+    for operator, node in zip(pinned["operators"], ("weak", "strong"), strict=True):
+        operator["node"] = node
+    base = running()
+    read = read_candidate(pinned, base)
+    question = PlacementQuestion(base, read.operators, pins=pins_of(read.operators))
+    prediction = find_first_placement(question, anchor_ensemble(half=0.01, shift=-0.1))
+    assert prediction.floor_s == 0.02
+    decision = decide(base, pinned, prediction=prediction)
+    assert effect(decision, "new")["low_s"] >= 0.02 and "objective_breached" in codes(decision, "bad")
 
 
 def test_candidate_outside_the_domain_is_for_a_person() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.admission.candidate import read_candidate
+from engine.costream import hosts
 from engine.costream.documents import read_trace
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of, predict_placement
 from engine.costream.hosts import busiest_rates, free_hosts
@@ -69,7 +70,57 @@ def test_hosts_have_what_running_queries_leave_in_their_busiest_minutes() -> Non
 def test_busiest_rate_is_the_largest_mean_of_four_minutes() -> None:
     arrivals = np.zeros(1000)
     arrivals[300:420] = 20.0  # two minutes
-    assert busiest_rates([Source("s", arrivals)], 1.0)["s"] == pytest.approx(10.0)
+    assert busiest_rates([Source("s", arrivals)], [], 1.0)["s"] == pytest.approx(10.0)
+
+
+def test_busiest_rate_of_a_polynomial_counts_whole_subintervals() -> None:
+    squared = {"output": [1.0, 0.0, 0.1], "cycles": [0.0, 0.0, 0.0]}
+    base = running(
+        sources=[{"id": "s", "arrivals": [0.0, 100.0] * 200}],
+        operators=[
+            {"id": "o/pairs", "query": "o", "node": "strong", "inputs": [{"from": "s", "model": squared}]},
+            {
+                "id": "o/half",
+                "query": "o",
+                "node": "strong",
+                "inputs": [{"from": "o/pairs", "selectivity": 0.5, "cycles_per_event": 1.0}],
+            },
+        ],
+    )
+    rates = busiest_rates(base.sources, base.operators, base.subinterval_s)
+    assert rates == pytest.approx({"s": 50.0, "o/pairs": 1001.0 / 2, "o/half": 1001.0 / 4})
+
+
+@pytest.mark.parametrize("width_s", [0.01, 1.0, 40.0])
+def test_long_horizon_leaves_no_more_than_its_subintervals_do(width_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals = np.random.default_rng(4).uniform(0.0, 100.0 * width_s, 3000)
+    base = running(subinterval_s=width_s, sources=[{"id": "s", "arrivals": arrivals.tolist()}])
+    fine = free_hosts(base).hosts[0]
+    monkeypatch.setattr(hosts, "_MAX_SUBINTERVALS", 50)
+    coarse = free_hosts(base).hosts[0]
+    assert 0.9 * fine.cpu_percent <= coarse.cpu_percent <= fine.cpu_percent
+
+
+def test_state_that_nobody_states_is_that_of_the_window_or_an_assumption() -> None:
+    read = {"from": "s", "selectivity": 1.0, "cycles_per_event": 1.0}
+    window = {"policy": "time", "type": "tumbling", "size": 30}
+    base = running(
+        operators=[
+            {
+                "id": "old/sum",
+                "query": "old",
+                "node": "strong",
+                "kind": "aggregate",
+                "window": window,
+                "inputs": [read],
+            },
+            {"id": "old/keep", "query": "old", "node": "strong", "kind": "filter", "inputs": [read]},
+            {"id": "old/any", "query": "old", "node": "strong", "inputs": [read]},
+        ]
+    )
+    free = free_hosts(base)
+    assert free.hosts[0].ram_mb == pytest.approx(16_000.0 - 30 * 100 * 1e-3)
+    assert free.assumptions == ("old/any does not state the bytes of its state; none are counted.",)
 
 
 def test_host_without_capacity_is_full_and_memory_nobody_states_is_an_assumption() -> None:

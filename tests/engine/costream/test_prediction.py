@@ -17,6 +17,7 @@ from engine.costream.prediction import (
     PlacementPredictions,
     ensemble_bounds,
     interval_scale,
+    shipped_ensemble,
 )
 from tests.engine.costream.ensembles import make_card, make_ensemble, make_trace
 
@@ -119,6 +120,15 @@ def test_chain_of_filters_that_was_not_trained_is_outside() -> None:
     sink = OperatorNode("sink", 4, 4)
     chain = QueryGraph((source, half, half, sink), ((0, 1), (1, 2), (2, 3)))
     assert "filters in a row 2: trained up to 1" in make_card().domain.query_reasons(chain)
+
+
+def test_tuples_wider_than_trained_are_outside() -> None:
+    wide = OperatorNode("source", 20, 20, rate_eps=1000, n_int=20)
+    whole = OperatorNode("filter", 40, 4, function="<", value_type="int", selectivity=0.5)
+    graph = QueryGraph((wide, whole, OperatorNode("sink", 4, 4)), ((0, 1), (1, 2)))
+    reasons = shipped_ensemble().card.domain.query_reasons(graph)
+    assert "source 0: fields 20: trained on 3 to 10" in reasons
+    assert "filter 1: values in a tuple 40: trained on 3 to 30" in reasons
 
 
 def test_feature_that_never_occurred_is_outside() -> None:
