@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
@@ -33,12 +34,16 @@ from engine.costream.adaptation import (
 from engine.costream.documents import read_trace
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard, pack_weights
+from engine.errors import DocumentError
 from engine.words import counted
 
 __all__ = ["fine_tune_model", "fine_tuning_obstacle", "fine_tuning_request", "observations_of"]
 
+_log = logging.getLogger(__name__)
+
 _MAX_OBSERVED = 5000  # the newest executions
 _REPLAY = 600  # simulated traces mixed in, so that nothing is forgotten
+_JUDGED = 400  # of another seed, which no model has seen, for the guard
 
 
 @transaction.atomic
@@ -84,19 +89,20 @@ def fine_tuning_obstacle(cluster: Cluster) -> str:
     return ""
 
 
-def observations_of(cluster: Cluster) -> list[Observation]:
-    """The newest observed executions of a cluster; those of a query are one group."""
+def observations_of(cluster: Cluster) -> tuple[list[Observation], int]:
+    """The newest observed executions of a cluster, those of a query as one group; and how many cannot be read."""
     rows = ObservedExecution.objects.filter(cluster=cluster).order_by("-ends_at", "-pk")[:_MAX_OBSERVED]
-    return [
-        Observation(
-            trace=read_trace(row.trace),
-            costs=(row.throughput_eps, row.processing_latency_s, row.end_to_end_latency_s),
-            backpressure=row.backpressure,
-            success=row.success,
-            group=str(row.query_id),
-        )
-        for row in rows
-    ]
+    observations, unreadable = [], 0
+    for row in rows:
+        try:
+            trace = read_trace(row.trace)
+        except DocumentError as error:
+            _log.warning("execution %s is left out of the fine-tuning: %s", row.pk, error)
+            unreadable += 1
+            continue
+        costs = (row.throughput_eps, row.processing_latency_s, row.end_to_end_latency_s)
+        observations.append(Observation(trace, costs, row.backpressure, row.success, str(row.query_id)))
+    return observations, unreadable
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,12 @@ class _Tuned:
     judgement: GuardJudgement
     trained: int
     held_out: int
+    unreadable: int = 0
+
+    @property
+    def message(self) -> str:
+        left_out = f" {counted(self.unreadable, 'execution')} could not be read." if self.unreadable else ""
+        return self.judgement.reason + left_out
 
 
 def fine_tune_model(report: JobReporter) -> JobOutcome:
@@ -116,12 +128,19 @@ def fine_tune_model(report: JobReporter) -> JobOutcome:
     run = rows.get(pk=report.job.params["fine_tuning"])
     assert run.base is not None
     report(0.0, "Reading executions")
-    observations = observations_of(run.cluster)
+    observations, unreadable = observations_of(run.cluster)
+    if len(observations) < MIN_OBSERVED:
+        message = (
+            f"{counted(unreadable, 'execution')} cannot be read; {len(observations)} are left, {MIN_OBSERVED} needed"
+        )
+        raise Impossible(f"{message}.", code="unreadable")
     base = ensemble_of(ModelVersion.objects.get(pk=run.base_id))
     report(0.1, "Simulating traces to mix in")
-    replay = _replay(base.card)
+    replay = _simulated(base.card.seed, _REPLAY)
+    judged = _simulated(base.card.seed + 1, _JUDGED)
     report(0.5, "Training")
-    tuned = _tune(base, observations, replay, f"{run.cluster.slug}-{next_number(run.cluster)}")
+    tuned = _tune(base, observations, replay, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
+    tuned = replace(tuned, unreadable=unreadable)
     report(0.95, "Storing")
 
     def store(job: Job) -> JobOutcome:
@@ -130,29 +149,34 @@ def fine_tune_model(report: JobReporter) -> JobOutcome:
     return JobOutcome(store=store)
 
 
-def _replay(card: ModelCard) -> list[Observation]:
-    """Traces as the shipped model was trained on: of the corpus' seed, so that they are always the same."""
+def _simulated(seed: int, count: int) -> list[Observation]:
+    """Traces of a corpus of this seed, as the shipped model was trained on; always the same."""
     from engine.simulation.cohort_traces import simulate_trace, trace_seed  # numba with it: only this job pays for it
 
-    traces = (simulate_trace(trace_seed(card.seed, i)).trace for i in range(_REPLAY))
-    return [observation_of(trace) for trace in traces]
+    return [observation_of(simulate_trace(trace_seed(seed, i)).trace) for i in range(count)]
 
 
-def _tune(base: Ensemble, observations: Sequence[Observation], replay: Sequence[Observation], version: str) -> _Tuned:
+def _tune(
+    base: Ensemble,
+    observations: Sequence[Observation],
+    replay: Sequence[Observation],
+    judged: Sequence[Observation],
+    version: str,
+) -> _Tuned:
     trained, held = split_observations(observations)
     held_out = [observations[i] for i in held]
     members = fine_tune(base, [observations[i] for i in trained], replay, FineTuningSettings())
     after = Ensemble(members, base.card)
-    card = tuned_card(base.card, version, len(trained), after, held_out)
+    card = tuned_card(base.card, version, len(trained), after, held_out, judged)
     weights, card = pack_weights(members, card)
-    return _Tuned(weights, card, judge(base, after, held_out), len(trained), len(held_out))
+    return _Tuned(weights, card, judge(base, after, held_out, judged), len(trained), len(held_out))
 
 
 def _store(run: FineTuning, tuned: _Tuned) -> JobOutcome:
     """Store the model; in force if it was accepted and no other has taken the place of the one it was made from."""
     cluster = Cluster.objects.select_for_update().get(pk=run.cluster_id)
     judgement = tuned.judgement
-    accepted, message = judgement.accepted, judgement.reason
+    accepted, message = judgement.accepted, tuned.message
     own = ModelVersion.objects.select_for_update().filter(cluster=cluster, state=ModelState.IN_FORCE).first()
     was_own = run.base is not None and run.base.origin == ModelOrigin.FINE_TUNED
     if accepted and (own.pk if own else None) != (run.base_id if was_own else None):

@@ -24,6 +24,7 @@ from engine.costream.graph import CostTrace
 from engine.costream.network import METRICS
 from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, majority
 from engine.costream.weights import Member, ModelCard
+from engine.words import listed
 
 __all__ = [
     "MIN_HELD_OUT",
@@ -46,7 +47,8 @@ MIN_HELD_OUT = 10
 
 _HELD_OUT_SHARE = 0.3
 _MIN_GAIN = 0.02  # of the score, for a fine-tuned model to count as better
-_MIN_SCALED = 30  # held-out executions from which on intervals are scaled anew
+_MAX_VOTES_LOST = 0.05  # of balanced accuracy on simulated traces
+_MIN_SCALED, _MIN_GROUPS = 30, 3  # held-out executions, and groups of them, from which on intervals may get narrower
 _MIN_SCALE = 1e-3
 _MAX_BALANCE = 5.0
 
@@ -94,7 +96,8 @@ class GuardJudgement:
     accepted
         Whether it is better.
     before, after
-        Errors of the model that it was made from, and its own, as `observation_errors` has them.
+        Errors of the model that it was made from, and its own, as `observation_errors` has them; those on simulated
+        traces under `simulated`.
     reason
         Sentence with the scores.
     """
@@ -185,8 +188,9 @@ def observation_errors(ensemble: Ensemble, observations: Sequence[Observation]) 
     """Errors of an ensemble: per metric the number of runs and the median and 95 % quantile of q-errors; per vote the
     number and the balanced accuracy; and `score`, the mean of ln q and of wrong votes, which the guard compares.
     """
-    batch = _batch(ensemble, observations)
-    outputs = ensemble.evaluate(batch)
+    if not observations:
+        return {"score": 0.0}
+    outputs = ensemble.evaluate(_batch(ensemble, observations))
     errors: dict[str, Any] = {}
     parts: list[float] = []
     for m, metric in enumerate(COSTS):
@@ -208,39 +212,76 @@ def observation_errors(ensemble: Ensemble, observations: Sequence[Observation]) 
     return errors
 
 
-def judge(before: Ensemble, after: Ensemble, held_out: Sequence[Observation]) -> GuardJudgement:
+def judge(
+    before: Ensemble, after: Ensemble, held_out: Sequence[Observation], simulated: Sequence[Observation] = ()
+) -> GuardJudgement:
     """Whether a fine-tuned ensemble is better than the one it was made from, on executions that neither has seen.
 
-    It is when its score is lower by 2 % at least. With fewer than `MIN_HELD_OUT` executions nothing is accepted.
+    It is when its score is lower by 2 % at least, and when on simulated traces, which neither has seen, none of its
+    votes has lost more than 5 points of balanced accuracy: few executions show neither overload nor failure. With fewer
+    than `MIN_HELD_OUT` executions nothing is accepted.
     """
     old, new = observation_errors(before, held_out), observation_errors(after, held_out)
-    enough = len(held_out) >= MIN_HELD_OUT
-    accepted = enough and new["score"] < old["score"] * (1.0 - _MIN_GAIN)
+    old["simulated"], new["simulated"] = observation_errors(before, simulated), observation_errors(after, simulated)
     scores = f"score {new['score']:.3f} against {old['score']:.3f} on {len(held_out)} executions held out"
-    if not enough:
+    lost = _lost_votes(old["simulated"], new["simulated"])
+    accepted = False
+    if len(held_out) < MIN_HELD_OUT:
         reason = f"Refused: {len(held_out)} executions were held out, {MIN_HELD_OUT} are needed."
-    elif accepted:
-        reason = f"Accepted: {scores}."
-    else:
+    elif new["score"] >= old["score"] * (1.0 - _MIN_GAIN):
         reason = f"Refused: {scores}; {1 - _MIN_GAIN:.0%} of it or less is needed."
+    elif lost:
+        reason = f"Refused: {scores}, but on {len(simulated)} simulated traces {listed(lost)}."
+    else:
+        accepted, reason = True, f"Accepted: {scores}."
     return GuardJudgement(accepted, old, new, reason)
 
 
+def _lost_votes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Words for each vote that has got worse than the guard allows."""
+    lost = []
+    for metric, name in (("RO", "back-pressure"), ("S", "success")):
+        if metric in old and new[metric]["accuracy"] < old[metric]["accuracy"] - _MAX_VOTES_LOST:
+            lost.append(
+                f"votes on {name} are {new[metric]['accuracy']:.1%} right instead of {old[metric]['accuracy']:.1%}"
+            )
+    return lost
+
+
 def tuned_card(
-    card: ModelCard, version: str, trained: int, after: Ensemble, held_out: Sequence[Observation]
+    card: ModelCard,
+    version: str,
+    trained: int,
+    after: Ensemble,
+    held_out: Sequence[Observation],
+    simulated: Sequence[Observation] = (),
 ) -> ModelCard:
-    """Card of a fine-tuned ensemble: how many executions it saw, its errors on those held out, intervals scaled anew
-    where enough were held out.
+    """Card of a fine-tuned ensemble: how many executions it saw, its errors on those held out, intervals scaled anew.
+
+    With `_MIN_SCALED` executions of `_MIN_GROUPS` groups held out, these scale the intervals. With fewer they can only
+    widen them, as can simulated traces: training on few executions makes a model surer than it is right.
     """
-    scales = dict(card.interval_scale)
-    bounds = ensemble_bounds(after.evaluate(_batch(after, held_out))) if held_out else {}
+    held, of_traces = _scales(after, held_out), _scales(after, simulated)
+    scales = {}
     for m, metric in enumerate(COSTS):
-        rows, true = _known_costs(held_out, m)
-        if len(rows) >= _MIN_SCALED:
-            centre, below, above = (part[rows] for part in bounds[metric])
-            scales[metric] = max(interval_scale(np.log(true), (centre, below, above)), _MIN_SCALE)
+        rows, _ = _known_costs(held_out, m)
+        enough = len(rows) >= _MIN_SCALED and len({held_out[i].group for i in rows}) >= _MIN_GROUPS
+        candidates = [held[metric]] if enough else [card.interval_scale[metric], held[metric], of_traces[metric]]
+        scales[metric] = max(*candidates, _MIN_SCALE)
     errors = {**card.errors, "observed": observation_errors(after, held_out)}
     return replace(card, version=version, observed=card.observed + trained, interval_scale=scales, errors=errors)
+
+
+def _scales(ensemble: Ensemble, observations: Sequence[Observation]) -> dict[str, float]:
+    """Factors of intervals by metric that hold for observations; 0 where there are none."""
+    bounds = ensemble_bounds(ensemble.evaluate(_batch(ensemble, observations))) if observations else {}
+    scales = dict.fromkeys(COSTS, 0.0)
+    for m, metric in enumerate(COSTS):
+        rows, true = _known_costs(observations, m)
+        if rows:
+            centre, below, above = (part[rows] for part in bounds[metric])
+            scales[metric] = interval_scale(np.log(true), (centre, below, above))
+    return scales
 
 
 def _known_costs(observations: Sequence[Observation], metric: int) -> tuple[list[int], FloatArray]:

@@ -129,19 +129,22 @@ def test_errors_are_shown_from_thirty_executions_on_and_by_origin(cluster: Clust
 def test_fine_tuned_model_is_in_force_only_if_the_guard_accepts_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fine_tunings, "_replay", lambda card: [])  # no simulation in this test
+    monkeypatch.setattr(fine_tunings, "_simulated", lambda seed, count: [])  # no simulation in this test
     settings = FineTuningSettings(epochs=100, learning_rate=1e-2)  # of a network whose weights are all 0
     monkeypatch.setattr(fine_tunings, "FineTuningSettings", lambda: settings)
     before = ModelVersion.objects.get()
     with pytest.raises(Impossible, match="fine-tuning needs 30"):
         fine_tuning_request(cluster=cluster, user=None)
-    executed(cluster, 36)
+    executed(cluster, 37)
+    unreadable = ObservedExecution.objects.first()
+    ObservedExecution.objects.filter(pk=unreadable.pk).update(trace={"query": 1})
     run, _ = fine_tuning_request(cluster=cluster, user=user())
     with pytest.raises(Conflict, match="under way"):
         fine_tuning_request(cluster=cluster, user=None)
     run_jobs()
     run.refresh_from_db()
     assert run.state == FineTuningState.ACCEPTED, run.message
+    assert run.message.endswith("1 execution could not be read.")
     assert run.observations + run.held_out == 36 and run.held_out >= 10
     assert run.result["after"]["Le"]["q50"] < run.result["before"]["Le"]["q50"]
     before.refresh_from_db()
@@ -160,12 +163,15 @@ def test_failed_job_fails_its_fine_tuning(cluster: Cluster) -> None:
     run, _ = fine_tuning_request(cluster=cluster, user=None)
     ObservedExecution.objects.update(trace={"query": 1})
     run_jobs()
-    assert FineTuning.objects.get(pk=run.pk).state == FineTuningState.FAILED
+    failed = FineTuning.objects.get(pk=run.pk)
+    assert failed.state == FineTuningState.FAILED and "30 executions cannot be read" in failed.message
 
 
 def test_observations_of_a_query_are_one_group(cluster: Cluster) -> None:
     executed(cluster, 6, queries=2)
-    groups = [observation.group for observation in observations_of(cluster)]
+    observations, unreadable = observations_of(cluster)
+    groups = [observation.group for observation in observations]
+    assert unreadable == 0
     assert len(groups) == 6 and len(set(groups)) == 2
 
 

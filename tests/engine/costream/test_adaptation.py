@@ -18,6 +18,7 @@ from engine.costream.adaptation import (
     tuned_card,
 )
 from engine.costream.batch import collate, encode
+from engine.costream.network import METRICS
 from engine.costream.prediction import Ensemble, ensemble_bounds
 from tests.engine.costream.ensembles import make_ensemble, make_trace
 
@@ -61,6 +62,32 @@ def test_guard_refuses_what_is_no_better_and_too_few_executions(ensemble: Ensemb
     same = judge(ensemble, ensemble, seen)
     assert not same.accepted and "98% of it or less is needed" in same.reason
     assert "10 are needed" in judge(ensemble, ensemble, seen[:5]).reason
+
+
+def test_guard_refuses_a_model_that_no_longer_knows_overload(ensemble: Ensemble) -> None:
+    seen = observations(ensemble)
+    settings = FineTuningSettings(epochs=60, learning_rate=3e-3)
+    tuned = Ensemble(fine_tune(ensemble, seen, settings=settings), ensemble.card)
+    votes = ensemble.evaluate(collate([encode(o.trace.graph, o.trace.hosts, o.trace.placement) for o in seen]))
+    pressed = (votes[:, :, METRICS.index("RO")] > 0).sum(axis=0) > 1
+    simulated = [replace(o, backpressure=bool(p)) for o, p in zip(seen, pressed, strict=True)]  # as it was before
+    assert judge(ensemble, tuned, seen).accepted
+    judgement = judge(ensemble, tuned, seen, simulated)
+    assert not judgement.accepted and "votes on back-pressure are" in judgement.reason
+
+
+def test_intervals_get_narrower_only_by_many_executions_of_several_queries(ensemble: Ensemble) -> None:
+    wide = Ensemble(ensemble.members, replace(ensemble.card, interval_scale={"T": 9.0, "Lp": 9.0, "Le": 9.0}))
+    right = observations(wide, 40, factor=1.0)
+    alone = [replace(o, group="one") for o in right]
+    slower = observations(wide, 40, factor=1e6)
+
+    def scale(held: list[Observation], simulated: list[Observation]) -> float:
+        return tuned_card(wide.card, "lab-1", 25, wide, held, simulated).interval_scale["Le"]
+
+    assert scale(right, []) < 9.0 and scale(right, slower) < 9.0
+    assert scale(right[:29], []) == scale(alone, []) == 9.0
+    assert scale(slower[:10], []) > 9.0 and scale(right[:10], slower) > 9.0
 
 
 def test_a_group_is_never_in_training_and_held_out_at_once(ensemble: Ensemble) -> None:
