@@ -31,7 +31,7 @@ from engine.errors import DocumentError, EngineError, Fault
 from engine.files import replace_file
 from training.dataset import TraceSet, read_corpus
 from training.evaluation import cost_errors, evaluate_networks
-from training.options import print_faults, whole_option
+from training.options import folder_option, print_faults, whole_option
 
 if TYPE_CHECKING:
     from training.fit import EpochRecord, FitSettings, FittedMember
@@ -317,7 +317,5 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
                 faults.append(f"--{name} is {text!r}; there is no such file")
     if options.validation and not options.corpus:
         faults.append("--validation is given without --corpus; the own corpus has its own validation traces")
-    options.out = Path(options.out)
-    if options.out.exists() and not options.out.is_dir():
-        faults.append(f"--out is {str(options.out)!r}, a file; allowed: a folder")
+    options.out = folder_option(options.out, "out", faults)
     return options, faults

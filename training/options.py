@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 from engine.errors import EngineError
 
-__all__ = ["print_faults", "whole_option"]
+__all__ = ["folder_option", "print_faults", "whole_option"]
 
 
 def whole_option(text: str, name: str, least: int, most: int, faults: list[str]) -> int:
@@ -22,6 +24,17 @@ def whole_option(text: str, name: str, least: int, most: int, faults: list[str])
         return int(text)
     faults.append(f"{name} is {text!r}; allowed: a whole number from {least} to {most}")
     return least
+
+
+def folder_option(text: str, name: str, faults: list[str]) -> Path:
+    """A folder to write to, which need not exist yet; what keeps it from being made or written is added to `faults`."""
+    folder = Path(text)
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        faults.append(f"--{name} is {text!r}, but {nearest} is a file; allowed: a folder")
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        faults.append(f"--{name} is {text!r}, but {nearest} cannot be written; allowed: a folder that can")
+    return folder
 
 
 def print_faults(command: str, error: EngineError) -> None:

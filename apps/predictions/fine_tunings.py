@@ -136,8 +136,8 @@ def fine_tune_model(report: JobReporter) -> JobOutcome:
         raise Impossible(f"{message}.", code="unreadable")
     base = ensemble_of(ModelVersion.objects.get(pk=run.base_id))
     report(0.1, "Simulating traces to mix in")
-    replay = _simulated(base.card.seed, _REPLAY)
-    judged = _simulated(base.card.seed + 1, _JUDGED)
+    seed = base.card.seed or 0
+    replay, judged = _simulated(seed, _REPLAY), _simulated(seed + 1, _JUDGED)
     report(0.5, "Training")
     tuned = _tune(base, observations, replay, judged, f"{run.cluster.slug}-{next_number(run.cluster)}")
     tuned = replace(tuned, unreadable=unreadable)

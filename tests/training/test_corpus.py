@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import training.corpus
+from training import options
 from training.__main__ import main
 from training.corpus import write_corpus
 
@@ -71,3 +72,15 @@ def test_corpus_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: pytes
 def test_unknown_command_lists_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["corpse"]) == 2
     assert "'corpse' is no command of training; allowed: corpus" in capsys.readouterr().err
+
+
+def test_training_refuses_a_folder_it_cannot_write_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["costream", "--out", str(tmp_path / "file" / "weights"), "--epochs", "0"]) == 2
+    told = capsys.readouterr().err
+    assert f"but {tmp_path / 'file'} is a file" in told and "--epochs is '0'" in told
+    monkeypatch.setattr(options.os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    assert main(["costream", "--out", str(tmp_path / "new" / "weights")]) == 2
+    assert f"but {tmp_path} cannot be written" in capsys.readouterr().err
