@@ -174,6 +174,8 @@ CHROMIUM_ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # a page lives for seconds: what optimises its scripts costs more than it saves
+    "--js-flags=--max-lazy --no-opt --no-maglev --no-use-osr --single-threaded-gc",
 ]
 
 
