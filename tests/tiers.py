@@ -30,10 +30,16 @@ _SLOW_LIST = _TESTS / "slow.txt"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 #: Folders whose tests all share one thing: a Spark session, a world in the database.
 _SHARED_FOLDERS = ("spark", "apps/contracts")
-#: Tests of Spark with processes of their own, which need no session in the tests' process.
-_SPARK_PROCESSES = {
+#: Files that share with others than those of their folder. Tests of Spark with processes of their own need no session
+#: in the tests' process; the simulator takes longer to compile than all of its tests.
+_GROUPS = {
     "spark/live/test_standalone": "spark cluster",
     "spark/live/test_driver": "spark driver",
+    "engine/estimation/test_scheduling_bound": "simulator",
+    "engine/estimation/test_theorem2": "simulator",
+    "engine/simulation/test_benchmark": "simulator",
+    "engine/simulation/test_command": "simulator",
+    "engine/simulation/test_simulation": "simulator",
 }
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
 _LONGEST = (
@@ -47,6 +53,7 @@ _LONGEST = (
     "apps/core/upgrade",
     "e2e",
     "workers",
+    "simulator",
     "apps/contracts",
     "launcher",
     "agent",
@@ -70,7 +77,7 @@ def _group(item: pytest.Item) -> str:
     if not item.path.is_relative_to(_TESTS):
         return ""
     path = item.path.relative_to(_TESTS).with_suffix("")
-    if group := _SPARK_PROCESSES.get(str(path)):
+    if group := _GROUPS.get(str(path)):
         return group
     for folder in _SHARED_FOLDERS:
         if path.is_relative_to(folder):
