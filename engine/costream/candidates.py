@@ -3,7 +3,7 @@
 1. Operators may share a host.
 2. Data go to hosts of the same or a stronger bin only.
 3. Data never return to a host: the graph of hosts, in which every stream between two hosts is an edge, has no cycle.
-   The paper states it per path (`never_returns`); by graph it also holds for paths that meet in a join.
+   The paper states it per path; by graph it also holds for paths that meet in a join.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import numpy.typing as npt
 
 from engine.arrays import IntArray
 from engine.costream.graph import HostNode, QueryGraph
-from engine.errors import Fault, InfeasibleError
+from engine.errors import DocumentError, Fault, InfeasibleError
 
 __all__ = [
     "HEURISTICS",
+    "MAX_OPERATORS",
     "CandidateSet",
     "enumerate_placements",
     "find_candidates",
     "heuristic_placements",
-    "is_acyclic",
-    "is_ascending",
-    "never_returns",
 ]
 
 HEURISTICS = ("strongest", "spread")
+
+#: Operators of a query, sources and sinks counted: the bits of a word, in which candidates keep what reaches what.
+MAX_OPERATORS = 64
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -59,39 +60,6 @@ class CandidateSet:
     exhaustive: bool
 
 
-def is_ascending(graph: QueryGraph, strengths: Sequence[int], placements: IntArray) -> BoolArray:
-    """Whether each of k placements (k, n) keeps rule 2."""
-    bins = np.asarray(strengths)[placements]
-    kept = np.ones(len(placements), dtype=bool)
-    for a, b in graph.edges:
-        kept &= bins[:, a] <= bins[:, b]
-    return kept
-
-
-def is_acyclic(graph: QueryGraph, placements: IntArray) -> BoolArray:
-    """Whether each of k placements (k, n) keeps rule 3 by the graph of hosts."""
-    partial = PartialPlacements(graph, len(placements))
-    kept = np.ones(len(placements), dtype=bool)
-    for i in graph.order:
-        kept &= partial.keeps_order(i, placements[:, i])
-        partial.add(i, placements[:, i])
-    return kept
-
-
-def never_returns(graph: QueryGraph, placements: IntArray) -> BoolArray:
-    """Whether each of k placements (k, n) keeps rule 3 as the paper states it: on every path on its own."""
-    before: list[set[int]] = [set() for _ in graph.operators]
-    for i in graph.order:
-        before[i] = {a for p in graph.inputs[i] for a in (p, *before[p])}
-    kept = np.ones(len(placements), dtype=bool)
-    for last in graph.order:
-        for middle in before[last]:
-            away = placements[:, middle] != placements[:, last]
-            for first in before[middle]:
-                kept &= ~(away & (placements[:, first] == placements[:, last]))
-    return kept
-
-
 class PartialPlacements:
     """k placements that grow operator by operator in topological order, with what they reach in the graph of hosts.
 
@@ -100,6 +68,8 @@ class PartialPlacements:
 
     def __init__(self, graph: QueryGraph, k: int) -> None:
         n = len(graph.operators)
+        if n > MAX_OPERATORS:
+            raise DocumentError([Fault("operators", f"a query has {n} operators; allowed: {MAX_OPERATORS}")], "query")
         self._graph = graph
         self._done: list[int] = []
         self.hosts = np.full((k, n), -1, dtype=np.int64)
@@ -265,13 +235,16 @@ def find_candidates(
     pins: Mapping[int, int] | None = None,
     seed: int = 0,
 ) -> CandidateSet:
-    """Candidates for a first placement: the heuristics, and random ones that keep the rules, `count` in all.
+    """Candidates for a first placement: the heuristics first, and random ones that keep the rules, `count` in all.
 
-    All there are where they are few. Otherwise each random one draws how much it holds operators together, so that
-    placements on one host and on many occur alike.
+    The heuristics are among them at any count: where they differ, a count of 1 gives two. All candidates are taken
+    where they are few. Otherwise each random one draws how much it holds operators together, so that placements on one
+    host and on many occur alike.
 
     Raises
     ------
+    DocumentError
+        If the query has more than `MAX_OPERATORS` operators.
     InfeasibleError
         If no placement keeps the rules and the pins; its faults name the pins that rule each other out.
     """
@@ -286,10 +259,11 @@ def find_candidates(
         rows.append(_draw(graph, hosts, pins, count + count // 4, rng))
         if len(_distinct(np.concatenate(rows))) >= count:
             break
-    placements = _distinct(np.concatenate(rows))[:count]
+    placements = _distinct(np.concatenate(rows))
     if not len(placements):
         raise InfeasibleError("No placement keeps the rules and the pins", _pin_faults(graph, hosts, pins))
     places = {name: int((placements == row).all(axis=1).argmax()) for name, row in heuristics.items()}
+    placements = placements[: max(count, 1 + max(places.values(), default=0))]
     return CandidateSet(placements, places, every is not None and len(placements) == len(every))
 
 

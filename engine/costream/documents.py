@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from engine.costream.candidates import MAX_OPERATORS
 from engine.costream.graph import (
     AGGREGATE_FUNCTIONS,
     AGGREGATE_TYPES,
@@ -40,7 +41,6 @@ __all__ = [
     "read_trace",
 ]
 
-_MAX_OPERATORS = 64  # the bits of a word, in which candidates keep what reaches what
 _MAX_HOSTS = 10_000
 _MAX_VALUE = 1e15  # rates and sizes beyond it are a mistake
 _MS = 1e-3
@@ -196,7 +196,7 @@ def _read(reader: Reader, document: Any, where: str, what: str) -> Any:
 
 _QUERY = FieldTable(
     "a query",
-    Field("ops", ListOf(Anything(), least=2, most=_MAX_OPERATORS), required=True, help="operators"),
+    Field("ops", ListOf(Anything(), least=2), required=True, help="operators"),
     Field("succ", ListOf(Number(least=-1, whole=True)), help="index of each operator's reader, -1 for none"),
     Field("edges", ListOf(ListOf(Number(least=0, whole=True), least=2, most=2)), help="streams [from, to]"),
 )
@@ -209,6 +209,10 @@ def graph_of(document: Any, where: str, faults: list[Fault]) -> QueryGraph | Non
     if fields is BAD or fields["ops"] is BAD:
         return None
     path = join_path(where, "ops")
+    if len(fields["ops"]) > MAX_OPERATORS:
+        words = f"ops has {len(fields['ops'])} items; allowed: 2 to {MAX_OPERATORS}, sources and sinks counted"
+        faults.append(Fault(path, words))
+        return None
     read = [_operator(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
     operators = [op for op in read if op is not None]
     edges = _edges(fields, where, faults)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import IntArray
-from engine.costream.candidates import find_candidates
+from engine.costream.candidates import MAX_OPERATORS, find_candidates
 from engine.costream.choice import PlacementChoice, choose
 from engine.costream.flow import nominal_flow
 from engine.costream.graph import HostNode, QueryGraph
@@ -86,7 +86,7 @@ class FirstPlacement:
     ----------
     state
         ``predicted``; ``infeasible``: no candidate passes the votes, or none keeps rules and pins; ``incomplete``: the
-        query does not say what the model needs.
+        query does not say what the model needs, or has more than `MAX_OPERATORS` operators.
     reason
         Sentence about the choice, or why there is none.
     target
@@ -105,7 +105,7 @@ class FirstPlacement:
     assumptions
         Sentences on what nobody stated and what stands in for it.
     faults
-        What the query does not say.
+        What the query does not say, or has too much of.
     model
         Version of the weights, line of their card, and number of members.
     hosts
@@ -150,7 +150,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
     chosen only where none within it passes the votes.
     """
     asked = _Asked(question, ensemble)
-    if asked.query.faults:
+    if asked.faults:
         return asked.incomplete()
     blocked = asked.blocked_pins()
     if blocked or not asked.free.names:
@@ -171,7 +171,7 @@ def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstP
     Used for queries that run: what was predicted of them is held against what is observed.
     """
     asked = _Asked(question, ensemble)
-    if asked.query.faults:
+    if asked.faults:
         return asked.incomplete()
     missing = [operator.id for operator in question.operators if operator.id not in question.pins]
     blocked = asked.blocked_pins()
@@ -195,6 +195,7 @@ class _Asked:
         self.query: TranslatedQuery = translate_query(
             question.operators, rates, {name: source.event_fields for name, source in sources.items()}
         )
+        self.faults = (*self.query.faults, *_count_faults(self.query.graph))
         self.free: FreeHosts = free_hosts(running, question.closed)
         position = {name: j for j, name in enumerate(self.free.names)}
         self.pins = {
@@ -223,13 +224,13 @@ class _Asked:
         return self.ensemble.predict(self.query.graph, self.free.hosts, placements[:, list(self.query.owners)])
 
     def incomplete(self) -> FirstPlacement:
-        count = len(self.query.faults)
+        count = len(self.faults)
         more = f" ({counted(count, 'gap')} in all)" if count > 1 else ""
         return FirstPlacement(
             "incomplete",
-            f"The query cannot be predicted: {self.query.faults[0].message.removesuffix('.')}{more}",
+            f"The query cannot be predicted: {self.faults[0].message.removesuffix('.')}{more}",
             self.question.target,
-            faults=self.query.faults,
+            faults=self.faults,
             model=self._model(),
         )
 
@@ -358,6 +359,15 @@ class _Asked:
 
     def _hop_s(self, origin: int, target: int) -> float:
         return 0.0 if origin == target else self.free.hosts[origin].latency_s
+
+
+def _count_faults(graph: QueryGraph) -> list[Fault]:
+    """The fault of a query that has too many operators for candidates."""
+    count = len(graph.operators)
+    if count <= MAX_OPERATORS:
+        return []
+    message = f"The query has {count} operators; allowed: up to {MAX_OPERATORS}, sources and sinks counted."
+    return [Fault("operators", message)]
 
 
 def _host_document(host: HostNode) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from engine.costream.candidates import (
     enumerate_placements,
     find_candidates,
     heuristic_placements,
-    is_acyclic,
-    is_ascending,
 )
 from engine.costream.graph import HostNode, OperatorNode, QueryGraph
-from engine.errors import InfeasibleError
+from engine.errors import DocumentError, InfeasibleError
 from tests.engine.costream.ensembles import make_trace
+from tests.engine.costream.rules import is_acyclic, is_ascending
 
 STRENGTHS = [0, 0, 1, 1, 1, 2, 2, 2]
 HOSTS = [HostNode(100 + 50 * j, 4000, 100, 0.01, strength) for j, strength in enumerate(STRENGTHS)]
@@ -81,6 +80,28 @@ def test_heuristics_come_first_and_keep_rules_and_pins() -> None:
     rows = np.array(list(heuristic_placements(graph, HOSTS, {0: 2}).values()))
     assert is_ascending(graph, STRENGTHS, rows).all()
     assert is_acyclic(graph, rows).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("hosts", [HOSTS, HOSTS[:1]], ids=["many hosts", "one host"])
+def test_heuristics_keep_their_rows_at_any_count(hosts: list[HostNode], count: int) -> None:
+    graph = _join_of_chains()
+    found = find_candidates(graph, hosts, count)
+    rows = heuristic_placements(graph, hosts)
+    assert set(found.heuristics) == set(rows) == {"strongest", "spread"}
+    for name, place in found.heuristics.items():
+        assert tuple(found.placements[place].tolist()) == rows[name]
+    assert len(found.placements) == (max(count, 2) if len(hosts) > 1 else 1)
+
+
+def test_query_of_more_operators_than_a_word_has_bits_has_no_candidates() -> None:
+    def chain(n: int) -> QueryGraph:
+        return QueryGraph((OperatorNode("filter", 1, 1),) * n, tuple((i, i + 1) for i in range(n - 1)))
+
+    found = find_candidates(chain(64), HOSTS[6:], 50)
+    assert is_acyclic(chain(64), found.placements).all()
+    with pytest.raises(DocumentError, match="a query has 65 operators; allowed: 64"):
+        find_candidates(chain(65), HOSTS[6:], 50)
 
 
 def test_pins_that_rule_each_other_out_are_named() -> None:

@@ -16,9 +16,6 @@ from engine.costream.batch import FlowStage, GraphBatch
 from engine.costream.candidates import (
     enumerate_placements,
     find_candidates,
-    is_acyclic,
-    is_ascending,
-    never_returns,
 )
 from engine.costream.choice import choose
 from engine.costream.documents import read_graph, read_hosts, read_operator
@@ -28,6 +25,7 @@ from engine.costream.graph import OPERATOR_KINDS, HostNode, OperatorNode, QueryG
 from engine.costream.network import METRICS, CostNetwork
 from engine.costream.prediction import COSTS, CostInterval, PlacementPredictions
 from engine.errors import DocumentError
+from tests.engine.costream.rules import is_acyclic, is_ascending, never_returns
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = Path(os.environ.get("SLUICE_CASES") or ROOT.parent / "shared" / "cases") / "costream"

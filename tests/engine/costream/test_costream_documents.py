@@ -97,6 +97,14 @@ def test_faulty_query_is_refused_with_its_field(change: Callable[[Any], None], p
     assert any(fault.path == path and words in fault.message for fault in refused.value.faults), refused.value.faults
 
 
+def test_query_of_too_many_operators_is_refused_with_what_is_allowed() -> None:
+    source = trace_document()["query"]["ops"][0]
+    with pytest.raises(DocumentError) as refused:
+        read_graph({"ops": [source] * 65, "succ": [-1] * 65})
+    (fault,) = refused.value.faults
+    assert fault.path == "ops" and fault.message == "ops has 65 items; allowed: 2 to 64, sources and sinks counted"
+
+
 def test_all_faults_of_a_trace_are_told_at_once() -> None:
     document = trace_document()
     document["query"]["ops"][2]["sel"] = 2

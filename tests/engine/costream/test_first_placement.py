@@ -11,7 +11,13 @@ import pytest
 from engine.admission.candidate import read_candidate
 from engine.costream import hosts
 from engine.costream.documents import read_trace
-from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of, predict_placement
+from engine.costream.first_placement import (
+    FirstPlacement,
+    PlacementQuestion,
+    find_first_placement,
+    pins_of,
+    predict_placement,
+)
 from engine.costream.hosts import busiest_rates, free_hosts
 from engine.document.deployment import Deployment
 from engine.document.elements import Source
@@ -162,6 +168,21 @@ def test_query_that_does_not_say_enough_is_not_guessed_at() -> None:
     answer = find_first_placement(question(running(sources=sources)), anchor_ensemble())
     assert answer.state == "incomplete" and answer.placement == {}
     assert [fault.path for fault in answer.faults] == ["operators[0].inputs[0].from"]
+
+
+def test_query_of_too_many_operators_is_incomplete_with_their_number() -> None:
+    def answer(filters: int) -> FirstPlacement:
+        first, keep = candidate()["operators"][0], {"selectivity": 1.0}
+        chain = [first | {"id": f"new/{i}", "inputs": [keep | {"from": f"new/{i - 1}"}]} for i in range(filters)]
+        chain[0]["inputs"] = [keep | {"from": "s"}]
+        base = running()
+        read = read_candidate(candidate(operators=chain), base)
+        return find_first_placement(PlacementQuestion(base, read.operators, count=20), anchor_ensemble())
+
+    assert answer(62).state == "predicted"  # with a source and a sink 64
+    more = answer(63)
+    assert more.state == "incomplete" and [fault.path for fault in more.faults] == ["operators"]
+    assert more.reason.endswith("The query has 65 operators; allowed: up to 64, sources and sinks counted")
 
 
 def test_query_of_one_operator_is_placed() -> None:
