@@ -19,7 +19,7 @@ from engine.costream.choice import PlacementChoice, choose
 from engine.costream.flow import nominal_flow
 from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
-from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions
+from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions, PredictionError
 from engine.costream.traces import trace_document
 from engine.costream.translation import TranslatedQuery, translate_query
 from engine.document.deployment import Deployment
@@ -86,7 +86,8 @@ class FirstPlacement:
     ----------
     state
         ``predicted``; ``infeasible``: no candidate passes the votes, or none keeps rules and pins; ``incomplete``: the
-        query does not say what the model needs, or has more than `MAX_OPERATORS` operators.
+        query does not say what the model needs, has more than `MAX_OPERATORS` operators, or the model's answer is no
+        finite number.
     reason
         Sentence about the choice, or why there is none.
     target
@@ -105,7 +106,7 @@ class FirstPlacement:
     assumptions
         Sentences on what nobody stated and what stands in for it.
     faults
-        What the query does not say, or has too much of.
+        What the query does not say or has too much of, or why the model has no answer.
     model
         Version of the weights, line of their card, and number of members.
     hosts
@@ -151,7 +152,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
     """
     asked = _Asked(question, ensemble)
     if asked.faults:
-        return asked.incomplete()
+        return asked.incomplete(asked.faults)
     blocked = asked.blocked_pins()
     if blocked or not asked.free.names:
         return asked.infeasible(blocked or "No candidate is feasible: no node has anything left")
@@ -160,7 +161,10 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
     except InfeasibleError as error:
         detail = f"; {error.faults[0].message}" if error.faults else ""
         return asked.infeasible(f"No candidate is feasible: no placement keeps the rules and the pins{detail}")
-    predictions = asked.predict(candidates.placements)
+    try:
+        predictions = asked.predict(candidates.placements)
+    except PredictionError as error:
+        return asked.incomplete([Fault("model", f"{error.message}.")])
     choice = choose(predictions, question.target, candidates.heuristics)
     return asked.answer(predictions, choice, candidates.exhaustive, candidates.heuristics)
 
@@ -172,13 +176,16 @@ def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstP
     """
     asked = _Asked(question, ensemble)
     if asked.faults:
-        return asked.incomplete()
+        return asked.incomplete(asked.faults)
     missing = [operator.id for operator in question.operators if operator.id not in question.pins]
     blocked = asked.blocked_pins()
     if missing or blocked:
         return asked.infeasible(blocked or f"{listed(missing)} have no place")
     placement = np.array([[asked.pins[i] for i in range(len(question.operators))]])
-    predictions = asked.predict(placement)
+    try:
+        predictions = asked.predict(placement)
+    except PredictionError as error:
+        return asked.incomplete([Fault("model", f"{error.message}.")])
     choice = PlacementChoice(0, question.target, None, 0, 0, {}, "The placement that runs")
     return asked.answer(predictions, choice, False, {})
 
@@ -223,14 +230,14 @@ class _Asked:
         """Predictions of placements of the query's own operators, (k, n)."""
         return self.ensemble.predict(self.query.graph, self.free.hosts, placements[:, list(self.query.owners)])
 
-    def incomplete(self) -> FirstPlacement:
-        count = len(self.faults)
+    def incomplete(self, faults: Sequence[Fault]) -> FirstPlacement:
+        count = len(faults)
         more = f" ({counted(count, 'gap')} in all)" if count > 1 else ""
         return FirstPlacement(
             "incomplete",
-            f"The query cannot be predicted: {self.faults[0].message.removesuffix('.')}{more}",
+            f"The query cannot be predicted: {faults[0].message.removesuffix('.')}{more}",
             self.question.target,
-            faults=self.faults,
+            faults=tuple(faults),
             model=self._model(),
         )
 

@@ -1,6 +1,7 @@
 """Predictions of an ensemble for placements of a query: means, 80 % intervals, votes, and what is outside the domain.
 
-Source: Costream (ICDE 2024), section V: mean of the members for costs, majority for success and back-pressure.
+Source: Costream (ICDE 2024), section V: mean of the members for costs, majority for success and back-pressure. A tie
+counts against the placement: as failure, and as back-pressure.
 
 Matrices are small, and threads cost more than they give: a process that predicts sets ``OMP_NUM_THREADS=1`` and
 ``OPENBLAS_NUM_THREADS=1`` before it imports NumPy, as ``./sluice`` does for all of its processes.
@@ -21,8 +22,10 @@ from engine.arrays import FloatArray, IntArray
 from engine.costream.batch import Float32Array, GraphBatch
 from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.network import METRICS, OUTPUTS, CostNetwork
-from engine.costream.placements import prepare_placements
+from engine.costream.placements import PlacementBatch, prepare_placements
 from engine.costream.weights import Member, ModelCard, load_weights, read_card, read_weights
+from engine.errors import EngineError
+from engine.words import counted
 
 __all__ = [
     "COSTS",
@@ -30,6 +33,7 @@ __all__ = [
     "CostInterval",
     "Ensemble",
     "PlacementPredictions",
+    "PredictionError",
     "ensemble_bounds",
     "interval_scale",
     "majority",
@@ -46,6 +50,12 @@ _MIN_WIDTH = 1e-6  # of an interval's half in ln: bounds on the wrong side of th
 _SHIPPED = Path(__file__).parent / "weights" / "costream.npz"
 
 BoolArray = npt.NDArray[np.bool_]
+
+
+class PredictionError(EngineError):
+    """Predictions that are no numbers: weights or the question go beyond what the arithmetic holds."""
+
+    code = "prediction"
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,8 @@ class PlacementPredictions:
     member_costs
         Per metric each member's prediction, float64 (m, k).
     success_votes, backpressure_votes
-        int64 (k,): members that predict success, and back-pressure.
+        int64 (k,): members that predict success, and back-pressure; an undecided one counts as failure and as
+        back-pressure.
     members
         m.
     query_reasons
@@ -98,8 +109,8 @@ class PlacementPredictions:
 
     @cached_property
     def backpressure(self) -> BoolArray:
-        """Whether the majority predicts back-pressure, (k,)."""
-        return majority(self.backpressure_votes, self.members)
+        """Whether the majority predicts back-pressure, or no majority predicts its absence, (k,)."""
+        return ~majority(self.members - self.backpressure_votes, self.members)
 
     @cached_property
     def feasible(self) -> BoolArray:
@@ -211,10 +222,15 @@ class Ensemble:
         return cls(read_weights(data, parsed), parsed)
 
     def predict(self, graph: QueryGraph, hosts: Sequence[HostNode], placements: npt.ArrayLike) -> PlacementPredictions:
-        """Predictions for placements, whole numbers of shape (k, n)."""
+        """Predictions for placements, whole numbers of shape (k, n).
+
+        Raises
+        ------
+        PredictionError
+            If an output of a network is not finite.
+        """
         places = np.asarray(placements, dtype=np.int64)
-        batch = prepare_placements(graph, hosts, places)
-        outputs = np.stack([network.score(batch) for network in self.networks])
+        batch, outputs = self._score(graph, hosts, places)
         domain = self.card.domain
         used = set(np.unique(batch.pair_hosts).tolist())
         counts = np.diff(batch.starts).tolist()
@@ -224,7 +240,7 @@ class Ensemble:
             costs=self._costs(outputs),
             member_costs={metric: _exp(outputs[:, :, i]) for i, metric in enumerate(COSTS)},
             success_votes=(outputs[:, :, METRICS.index("S")] > 0).sum(axis=0),
-            backpressure_votes=(outputs[:, :, METRICS.index("RO")] > 0).sum(axis=0),
+            backpressure_votes=(outputs[:, :, METRICS.index("RO")] >= 0).sum(axis=0),
             members=len(self.networks),
             query_reasons=domain.query_reasons(graph),
             host_reasons=tuple(domain.host_reasons(j, host) if j in used else () for j, host in enumerate(hosts)),
@@ -234,6 +250,21 @@ class Ensemble:
     def evaluate(self, batch: GraphBatch) -> Float32Array:
         """`OUTPUTS` of each member for graphs of differing shape, (m, g, 11)."""
         return np.stack([network.evaluate(batch) for network in self.networks])
+
+    def _score(
+        self, graph: QueryGraph, hosts: Sequence[HostNode], places: IntArray
+    ) -> tuple[PlacementBatch, Float32Array]:
+        """The placements as arrays, and `OUTPUTS` of each member for each of them, (m, k, 11), all finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            batch = prepare_placements(graph, hosts, places)
+            outputs = np.stack([network.score(batch) for network in self.networks])
+        wrong = int((~np.isfinite(outputs)).any(axis=(0, 2)).sum())
+        if wrong:
+            raise PredictionError(
+                f"Model {self.card.version} predicts numbers that are not finite for {wrong} of "
+                f"{counted(len(places), 'placement')}; allowed: finite numbers"
+            )
+        return batch, outputs
 
     def _costs(self, outputs: Float32Array) -> dict[str, CostInterval]:
         costs = {}

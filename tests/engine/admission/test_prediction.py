@@ -83,6 +83,11 @@ def test_candidate_that_cannot_be_predicted_is_for_a_person() -> None:
     assert alone.verdict == "review" and codes(alone, "watch") == ["never_ran"]
 
 
+def test_candidate_whose_prediction_is_no_number_is_for_a_person() -> None:
+    decision = decided(1.0, extreme=True)
+    assert decision.verdict == "review" and "numbers that are not finite" in decision.headline
+
+
 def test_node_that_would_be_overloaded_by_nominal_costs_refuses_the_candidate() -> None:
     busy = {"from": "s", "selectivity": 1.0, "cycles_per_event": 2.35e7}  # 98 % of the core
     base = running(

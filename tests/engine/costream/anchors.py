@@ -12,16 +12,21 @@ from engine.costream.weights import Member, ModelCard, pack_weights
 HIDDEN = 4
 
 
-def anchor_member(*, half: float = 0.2, failing: bool = False, shift: float = 0.0) -> Member:
+def anchor_member(
+    *, half: float = 0.2, failing: bool = False, shift: float = 0.0, pressed: float = -1.0, extreme: bool = False
+) -> Member:
     """Parameters of a network that answers the anchor with an interval of `half` in ln to both sides.
 
-    Every placement succeeds without back-pressure; with `failing`, every one fails.
+    Every placement succeeds without back-pressure; with `failing`, every one fails. `pressed` is the logit of
+    back-pressure. With `extreme` weights the throughput is not finite.
     """
     member = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes("recommended", HIDDEN).items()}
     for metric in ("T", "Lp", "Le"):
         member[f"head.{metric}.1.bias"][:] = (shift, shift - half, shift + half)
     member["head.S.1.bias"][:] = -1.0 if failing else 1.0
-    member["head.RO.1.bias"][:] = -1.0
+    member["head.RO.1.bias"][:] = pressed
+    if extreme:
+        member["head.T.0.bias"][:] = member["head.T.1.weight"][:] = 3e38
     return member
 
 

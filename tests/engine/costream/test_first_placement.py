@@ -185,6 +185,15 @@ def test_query_of_too_many_operators_is_incomplete_with_their_number() -> None:
     assert more.reason.endswith("The query has 65 operators; allowed: up to 64, sources and sinks counted")
 
 
+@pytest.mark.parametrize("predict", [find_first_placement, predict_placement])
+def test_model_whose_numbers_are_not_finite_has_no_answer(predict: Any) -> None:
+    where = {"new/keep": "strong", "new/mean": "strong"}
+    answer = predict(question(pins=where), anchor_ensemble(extreme=True))
+    assert (answer.state, answer.costs, answer.candidates) == ("incomplete", {}, {})
+    assert [fault.path for fault in answer.faults] == ["model"]
+    assert "anchor-1 predicts numbers that are not finite for 1 of 1 placement" in answer.reason
+
+
 def test_query_of_one_operator_is_placed() -> None:
     base = running()
     read = read_candidate(candidate(operators=candidate()["operators"][:1]), base)

@@ -15,15 +15,21 @@ from engine.costream.prediction import (
     COSTS,
     CostInterval,
     PlacementPredictions,
+    PredictionError,
     ensemble_bounds,
     interval_scale,
     shipped_ensemble,
 )
+from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.ensembles import make_card, make_ensemble, make_trace
 
 
 def _predictions(
-    latency_s: list[float], success: list[int], pressed: list[int], outside: list[str] | None = None
+    latency_s: list[float],
+    success: list[int],
+    pressed: list[int],
+    outside: list[str] | None = None,
+    members: int = 3,
 ) -> PlacementPredictions:
     k = len(latency_s)
     mean = np.array(latency_s)
@@ -33,7 +39,7 @@ def _predictions(
         member_costs=dict.fromkeys(COSTS, mean[None]),
         success_votes=np.array(success),
         backpressure_votes=np.array(pressed),
-        members=3,
+        members=members,
         query_reasons=(),
         host_reasons=((),),
         count_reasons=tuple(outside or [""] * k),
@@ -153,6 +159,26 @@ def test_best_feasible_candidate_is_chosen() -> None:
     assert choice.heuristics["strongest"].gain == 0.5
     assert choice.heuristics["spread"].gain == 1.5
     assert choose(predictions, "T").index == 2
+
+
+def test_tied_vote_counts_as_failure_and_as_back_pressure() -> None:
+    tied = _predictions([1.0] * 3, success=[1, 2, 2], pressed=[0, 1, 0], members=2)
+    assert tied.success.tolist() == [False, True, True]
+    assert tied.backpressure.tolist() == [False, True, False]
+    assert tied.feasible.tolist() == [False, False, True]
+
+
+def test_undecided_member_votes_for_back_pressure() -> None:
+    trace = make_trace()
+    predictions = anchor_ensemble(pressed=0.0).predict(trace.graph, trace.hosts, [[3] * 6])
+    assert predictions.backpressure_votes.tolist() == [3]
+    assert predictions.backpressure.tolist() == [True]
+
+
+def test_predictions_that_are_not_finite_are_refused() -> None:
+    trace = make_trace()
+    with pytest.raises(PredictionError, match="anchor-1 predicts numbers that are not finite for 2 of 2 placements"):
+        anchor_ensemble(extreme=True).predict(trace.graph, trace.hosts, [trace.placement, [3] * 6])
 
 
 def test_candidate_within_the_domain_goes_before_a_better_one_outside() -> None:
