@@ -79,7 +79,11 @@ def prediction_reasons(question: CandidateQuestion, scenario: AdmissionScenario,
         yield _reason("prediction_incomplete", "watch", name, message, review=True)
     elif prediction.state == "infeasible":
         detail = prediction.reason.rpartition("feasible: ")[2].removesuffix(".")
-        yield _reason("predicted_failure", "bad", name, f"{name} has no feasible placement: {detail}")
+        is_unknown = bool(prediction.outside)  # every candidate is outside the domain: the votes are no knowledge
+        yield from _outside(question)
+        severity = "watch" if is_unknown else "bad"
+        message = f"{name} has no feasible placement: {detail}"
+        yield _reason("predicted_failure", severity, name, message, review=is_unknown)
     else:
         yield from _predicted(question, after.outcomes[name])
         unknown = dict.fromkeys(c["kind"].replace("_", " ") for c in scenario.changes if c["kind"] != "objective")
@@ -94,11 +98,7 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
     """Findings about a candidate whose chosen placement passes the votes."""
     prediction, name = question.prediction, question.candidate.query
     assert prediction is not None
-    if prediction.outside:
-        more = len(prediction.outside) - 1
-        message = f"{name} lies outside what the model was trained on: {prediction.outside[0]}"
-        message += f", and {counted(more, 'more finding')}" if more else ""
-        yield _reason("outside_domain", "watch", name, message, review=True)
+    yield from _outside(question)
     latency = prediction.costs[_LATENCY]["mean"]
     least_s = prediction.fill_s + prediction.floor_s
     if prediction.fill_s > 0.0 and latency < least_s * (1.0 - _ROUNDING):
@@ -121,6 +121,17 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
         yield _reason("predicted_at_risk", "watch", name, message, value, bound, review=True)
     else:
         yield _reason("predicted", "ok", name, f"{name} would keep its objective: {words}{parts}", value, bound)
+
+
+def _outside(question: CandidateQuestion) -> Iterator[Reason]:
+    """The finding that a candidate lies outside the training domain; none where it does not."""
+    prediction, name = question.prediction, question.candidate.query
+    if prediction is None or not prediction.outside:
+        return
+    more = len(prediction.outside) - 1
+    message = f"{name} lies outside what the model was trained on: {prediction.outside[0]}"
+    message += f", and {counted(more, 'more finding')}" if more else ""
+    yield _reason("outside_domain", "watch", name, message, review=True)
 
 
 def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:

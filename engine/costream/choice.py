@@ -128,4 +128,5 @@ def _reason(predictions: PlacementPredictions, survivors: int, inside: int) -> s
         return f"{survivors} of {candidates} {verb} the votes{domain}."
     pressed, failed = int(predictions.backpressure.sum()), int((~predictions.success).sum())
     votes = listed([f"back-pressure for {pressed}"] * bool(pressed) + [f"failure for {failed}"] * bool(failed))
-    return f"No candidate is feasible: of {candidates} the majority predicts {votes}."
+    domain = "; all of them lie outside the training domain" if predictions.outside.all() else ""
+    return f"No candidate is feasible: of {candidates} the majority predicts {votes}{domain}."

@@ -102,7 +102,8 @@ class FirstPlacement:
     floor_s
         Seconds that links of the chosen candidate add to that at least.
     outside
-        Sentences on what of the chosen candidate lies outside the training domain.
+        Sentences on what of the chosen candidate lies outside the training domain. Where all candidates fail and every
+        one lies outside, on what of any of them does: then their votes are no knowledge.
     assumptions
         Sentences on what nobody stated and what stands in for it.
     faults
@@ -155,7 +156,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
         return asked.incomplete(asked.faults)
     blocked = asked.blocked_pins()
     if blocked or not asked.free.names:
-        return asked.infeasible(blocked or "No candidate is feasible: no node has anything left")
+        return asked.infeasible(blocked or asked.nowhere())
     try:
         candidates = find_candidates(asked.contracted, asked.free.hosts, question.count, asked.pins, question.seed)
     except InfeasibleError as error:
@@ -219,12 +220,33 @@ class _Asked:
         return QueryGraph(self.query.graph.operators[:own], edges)
 
     def blocked_pins(self) -> str:
-        """Sentence about operators that are pinned to nodes that have nothing left; empty if there are none."""
-        blocked = {name: node for name, node in self.question.pins.items() if node not in self.free.names}
+        """Sentence about operators that are pinned to nodes that take none; empty if there are none."""
+        blocked: dict[str, list[str]] = {}
+        for name, node in self.question.pins.items():
+            if node not in self.free.names:
+                blocked.setdefault(node, []).append(name)
         if not blocked:
             return ""
-        nodes = listed(list(dict.fromkeys(blocked.values())))
-        return f"No candidate is feasible: {listed(list(blocked))} must run on {nodes}, which has nothing left"
+        words = (f"{listed(names)} must run on {node}, which {self._refusal(node)}" for node, names in blocked.items())
+        return f"No candidate is feasible: {'; '.join(words)}"
+
+    def _refusal(self, node: str) -> str:
+        """Why a node takes no operator."""
+        if node in self.free.full:
+            return "has nothing left"
+        return "is closed to new operators (draining)" if node in self.question.closed else "is unknown"
+
+    def nowhere(self) -> str:
+        """Sentence about a cluster in which no node takes an operator."""
+        closed = self.question.closed
+        if not self.free.full:
+            reason = "every node is closed to new operators (draining)"
+        elif not closed:
+            reason = "no node has anything left"
+        else:
+            verb = "is" if len(closed) == 1 else "are"
+            reason = f"{listed(closed)} {verb} closed to new operators (draining), and no other node has anything left"
+        return f"No candidate is feasible: {reason}"
 
     def predict(self, placements: IntArray) -> PlacementPredictions:
         """Predictions of placements of the query's own operators, (k, n)."""
@@ -271,6 +293,8 @@ class _Asked:
                 "outside": predictions.reasons(index),
                 "trace": trace_document(self.query.graph, self.free.hosts, places),
             }
+        elif predictions.outside.all():
+            chosen = {"outside": predictions.all_reasons}
         return FirstPlacement(
             "infeasible" if index is None else "predicted",
             choice.reason,

@@ -129,6 +129,12 @@ class PlacementPredictions:
         hosts = [reason for j in np.unique(self.placements[i]) for reason in self.host_reasons[j]]
         return (*self.query_reasons, *hosts, *filter(None, [self.count_reasons[i]]))
 
+    @property
+    def all_reasons(self) -> tuple[str, ...]:
+        """Sentences about what of any placement lies outside the training domain, each once."""
+        hosts = [reason for reasons in self.host_reasons for reason in reasons]
+        return tuple(dict.fromkeys((*self.query_reasons, *hosts, *filter(None, self.count_reasons))))
+
 
 def majority(votes: npt.ArrayLike, members: int) -> BoolArray:
     """Whether more than half of the members vote yes.

@@ -74,6 +74,18 @@ def test_candidate_that_fails_everywhere_is_refused() -> None:
     assert decision.alternatives == ()
 
 
+def test_candidate_that_fails_everywhere_outside_the_domain_is_for_a_person() -> None:
+    decision = decided(None, failing=True, outside=True)
+    assert decision.verdict == "review"
+    assert codes(decision, "watch") == ["outside_domain", "predicted_failure"] and not codes(decision, "bad")
+    assert "lies outside what the model was trained on: host strong: cpu" in decision.headline
+
+
+def test_candidate_that_fails_within_the_domain_too_is_refused() -> None:
+    decision = decided(None, failing=True, outside=200.0)  # the strong host alone has more than 200 % left
+    assert decision.verdict == "reject" and codes(decision, "bad") == ["predicted_failure"]
+
+
 def test_candidate_that_cannot_be_predicted_is_for_a_person() -> None:
     base = running(sources=[{"id": "s", "arrivals": [100.0] * 8}])
     read = read_candidate(candidate(), base)

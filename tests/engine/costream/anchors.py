@@ -30,11 +30,13 @@ def anchor_member(
     return member
 
 
-def anchor_card(*, outside: bool = False, **fields: object) -> ModelCard:
-    """A card whose domain holds everything, or with `outside` no host."""
+def anchor_card(*, outside: bool | float = False, **fields: object) -> ModelCard:
+    """A card whose domain holds everything, with `outside` no host, or only those of up to so much cpu in percent."""
     ranges = dict.fromkeys(FEATURES, (0.0, 1e15))
-    if outside:
+    if outside is True:
         ranges["host.cpu_percent"] = (1e9, 1e10)
+    elif outside:
+        ranges["host.cpu_percent"] = (0.0, outside)
     values: dict[str, object] = {
         "version": "anchor-1",
         "form": "recommended",
@@ -51,12 +53,12 @@ def anchor_card(*, outside: bool = False, **fields: object) -> ModelCard:
     return ModelCard(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def anchor_archive(*, outside: bool = False, **member: object) -> tuple[bytes, ModelCard]:
+def anchor_archive(*, outside: bool | float = False, **member: object) -> tuple[bytes, ModelCard]:
     """Bytes of the weights, and their card."""
     parameters = anchor_member(**member)  # type: ignore[arg-type]
     return pack_weights([parameters] * 3, anchor_card(outside=outside))
 
 
-def anchor_ensemble(*, outside: bool = False, **member: object) -> Ensemble:
+def anchor_ensemble(*, outside: bool | float = False, **member: object) -> Ensemble:
     data, card = anchor_archive(outside=outside, **member)
     return Ensemble.parse(data, card.to_dict())

@@ -149,11 +149,34 @@ def test_answer_chooses_the_best_candidate_and_compares_it() -> None:
     assert [op.kind for op in trace.graph.operators] == ["source", "filter", "agg", "sink"]
 
 
-def test_pins_are_kept_and_a_full_node_cannot_be_asked_for() -> None:
+def test_pins_are_kept() -> None:
     pinned = find_first_placement(question(pins={"new/keep": "weak"}), anchor_ensemble())
     assert pinned.placement["new/keep"] == "weak"
-    nowhere = find_first_placement(question(pins={"new/keep": "gone"}), anchor_ensemble())
-    assert nowhere.state == "infeasible" and "new/keep must run on gone" in nowhere.reason
+
+
+def test_pins_that_cannot_be_kept_say_why_per_node() -> None:
+    full = running(nodes=[{"id": "strong", "capacity_cps": CORE / 4}, {"id": "weak", "capacity_cps": CORE}])
+    pins = {"new/keep": "strong", "new/mean": "weak", "new/third": "gone", "new/fourth": "strong"}
+    answer = find_first_placement(question(full, pins=pins, closed=("weak",)), anchor_ensemble())
+    assert (answer.state, answer.outside) == ("infeasible", ())
+    assert answer.reason == (
+        "No candidate is feasible: new/keep and new/fourth must run on strong, which has nothing left; new/mean must "
+        "run on weak, which is closed to new operators (draining); new/third must run on gone, which is unknown"
+    )
+
+
+def test_cluster_that_takes_nothing_says_why() -> None:
+    full = running(nodes=[{"id": "strong", "capacity_cps": CORE / 4}, {"id": "weak", "capacity_cps": 1.0}])
+
+    def reason(**changes: Any) -> str:
+        answer = find_first_placement(question(**changes), anchor_ensemble())
+        assert answer.state == "infeasible"
+        return answer.reason.removeprefix("No candidate is feasible: ")
+
+    assert reason(deployment=full) == "no node has anything left"
+    assert reason(closed=("strong", "weak")) == "every node is closed to new operators (draining)"
+    words = "weak is closed to new operators (draining), and no other node has anything left"
+    assert reason(deployment=full, closed=("weak",)) == words
 
 
 def test_no_feasible_candidate_is_an_answer_with_its_reason() -> None:
@@ -161,6 +184,14 @@ def test_no_feasible_candidate_is_an_answer_with_its_reason() -> None:
     assert (answer.state, answer.placement, answer.candidates["chosen"]) == ("infeasible", {}, None)
     assert answer.candidates["failing"] == 3 and "failure" in answer.reason
     assert len(answer.candidates["points"]) == 3
+
+
+def test_candidates_that_all_fail_outside_the_domain_say_what_is_outside() -> None:
+    answer = find_first_placement(question(), anchor_ensemble(failing=True, outside=True))
+    assert answer.state == "infeasible" and answer.reason.endswith("; all of them lie outside the training domain.")
+    assert [text.partition(":")[0] for text in answer.outside] == ["host strong", "host weak"]
+    known = find_first_placement(question(), anchor_ensemble(failing=True, outside=200.0))
+    assert known.outside == () and "outside" not in known.reason
 
 
 def test_query_that_does_not_say_enough_is_not_guessed_at() -> None:
