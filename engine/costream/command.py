@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import IntArray
 from engine.costream.candidates import find_candidates
 from engine.costream.choice import choose
-from engine.costream.documents import graph_of, hosts_of, placement_of
-from engine.costream.graph import HostNode, QueryGraph
+from engine.costream.documents import Nested, check_length, placement_of, problem_of
 from engine.costream.prediction import Ensemble, PlacementPredictions, shipped_ensemble
-from engine.errors import DocumentError, Fault, join_path
-from engine.fields import BAD, Anything, Field, FieldTable, ListOf, Number
+from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
+from engine.fields import BAD, Field, FieldTable, ListOf, Number
 
 __all__ = ["candidates_command", "predict_command"]
 
 _MAX_PLACEMENTS = 20_000
 _COUNT = 100
 
-_QUERY = Field("query", Anything(), required=True, help="operators and streams of the query")
-_HOSTS = Field("hosts", Anything(), required=True, help="what each host leaves for the query")
+_QUERY = Field("query", Nested(), required=True, help="operators and streams of the query")
+_HOSTS = Field("hosts", Nested(), required=True, help="what each host leaves for the query")
 
 _PREDICT_PROBLEM = FieldTable(
     "a prediction problem",
@@ -32,7 +30,7 @@ _PREDICT_PROBLEM = FieldTable(
     _HOSTS,
     Field(
         "placements",
-        ListOf(Anything(), least=1, most=_MAX_PLACEMENTS),
+        ListOf(Nested()),
         required=True,
         help="per placement the index of each operator's host",
     ),
@@ -60,81 +58,79 @@ def predict_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]
     """Costs, votes and what is outside the domain, per placement; the card of the model in one line."""
     faults: list[Fault] = []
     fields = _PREDICT_PROBLEM.read(document, "", "", faults)
-    graph, hosts = _question(fields, faults)
-    if graph is None or hosts is None or fields["placements"] is BAD:
+    if fields is BAD:
         raise DocumentError(faults, "prediction problem")
-    n, h = len(graph.operators), len(hosts)
-    rows = [placement_of(row, n, h, join_path("placements", i), faults) for i, row in enumerate(fields["placements"])]
-    if faults:
+    problem = problem_of(fields, "", faults)
+    given = [] if fields["placements"] is BAD else fields["placements"]
+    if fields["placements"] is not BAD:
+        check_length(given, _MAX_PLACEMENTS, "placements", "placements", faults)
+    counts = problem.operator_count, problem.host_count
+    rows = [placement_of(row, *counts, join_path("placements", i), faults) for i, row in enumerate(given)]
+    ensemble = _ensemble(options, faults)
+    if faults or problem.graph is None or problem.hosts is None or ensemble is None:
         raise DocumentError(faults, "prediction problem")
-    ensemble = _ensemble(options)
-    predictions = ensemble.predict(graph, hosts, np.array(rows))
+    predictions = ensemble.predict(problem.graph, problem.hosts, np.array(rows))
     answers = [_answer(predictions, i) for i in range(len(rows))]
     return {"model": ensemble.card.version, "card": ensemble.card.line, "predictions": answers}
 
 
 def candidates_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Placements that keep the rules and the pins; with a `target` the one that is chosen, beside the heuristics."""
+    if "weights" in options and "target" not in options:
+        message = f"weights is {value_words(options['weights'])}; allowed: beside a target, by which to choose"
+        raise OptionError("Weights serve a choice alone", [Fault("options.weights", message)])
     faults: list[Fault] = []
     fields = _CANDIDATE_PROBLEM.read(document, "", "", faults)
-    graph, hosts = _question(fields, faults)
-    if graph is None or hosts is None:
+    if fields is BAD:
         raise DocumentError(faults, "candidate problem")
-    pins = _pins(fields.get("pins", []), len(graph.operators), len(hosts), faults)
-    if faults:
+    problem = problem_of(fields, "", faults)
+    pins = _pins(fields.get("pins", []), problem.operator_count, problem.host_count, faults)
+    ensemble = _ensemble(options, faults) if "target" in options else None
+    if faults or problem.graph is None or problem.hosts is None:
         raise DocumentError(faults, "candidate problem")
-    found = find_candidates(graph, hosts, options.get("count", _COUNT), pins, options.get("seed", 0))
+    found = find_candidates(problem.graph, problem.hosts, options.get("count", _COUNT), pins, options.get("seed", 0))
     answer = {
         "placements": found.placements.tolist(),
         "exhaustive": found.exhaustive,
         "heuristics": dict(found.heuristics),
     }
-    if "target" in options:
-        answer |= _choice(graph, hosts, found.placements, found.heuristics, options)
-    return answer
+    if ensemble is None:
+        return answer
+    predictions = ensemble.predict(problem.graph, problem.hosts, found.placements)
+    choice = choose(predictions, options["target"], found.heuristics)
+    chosen = None if choice.index is None else _answer(predictions, choice.index)
+    model = {"model": ensemble.card.version, "card": ensemble.card.line}
+    return answer | model | {"choice": asdict(choice), "chosen": chosen}
 
 
-def _question(fields: Any, faults: list[Fault]) -> tuple[QueryGraph | None, tuple[HostNode, ...] | None]:
-    """Query and hosts of a problem, whose faults are added."""
-    if fields is BAD:
-        return None, None
-    graph = None if fields["query"] is BAD else graph_of(fields["query"], "query", faults)
-    hosts = None if fields["hosts"] is BAD else hosts_of(fields["hosts"], "hosts", faults)
-    return graph, hosts
-
-
-def _pins(documents: Any, operators: int, hosts: int, faults: list[Fault]) -> dict[int, int]:
+def _pins(documents: Any, operators: int | None, hosts: int | None, faults: list[Fault]) -> dict[int, int]:
+    """Host of each pinned operator, as far as it is without fault. A number that is not known bounds nothing."""
     pins: dict[int, int] = {}
     for i, pin in enumerate([] if documents is BAD else documents):
-        if pin is BAD or BAD in pin.values():
+        if pin is BAD:
             continue
         path = join_path("pins", i)
         for name, count in (("operator", operators), ("host", hosts)):
-            if pin[name] >= count:
+            if pin[name] is not BAD and count and pin[name] >= count:
                 message = f"{name} is {pin[name]}; allowed: an index below {count}"
                 faults.append(Fault(join_path(path, name), message))
+        if pin["operator"] is BAD:
+            continue
         if pin["operator"] in pins:
             faults.append(Fault(path, f"operator {pin['operator']} is pinned twice; allowed: one pin per operator"))
         pins[pin["operator"]] = pin["host"]
     return pins
 
 
-def _choice(
-    graph: QueryGraph,
-    hosts: tuple[HostNode, ...],
-    placements: IntArray,
-    heuristics: Mapping[str, int],
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    ensemble = _ensemble(options)
-    predictions = ensemble.predict(graph, hosts, placements)
-    choice = choose(predictions, options["target"], heuristics)
-    chosen = None if choice.index is None else _answer(predictions, choice.index)
-    return {"model": ensemble.card.version, "card": ensemble.card.line, "choice": asdict(choice), "chosen": chosen}
-
-
-def _ensemble(options: Mapping[str, Any]) -> Ensemble:
-    return Ensemble.load(Path(options["weights"])) if "weights" in options else shipped_ensemble()
+def _ensemble(options: Mapping[str, Any], faults: list[Fault]) -> Ensemble | None:
+    """The ensemble that is asked for. Beside faults of the document, why it cannot be loaded is one more."""
+    try:
+        return Ensemble.load(Path(options["weights"])) if "weights" in options else shipped_ensemble()
+    except EngineError as error:
+        if not faults:
+            raise
+        faults.append(Fault("options.weights", error.message))
+        return None
 
 
 def _answer(predictions: PlacementPredictions, i: int) -> dict[str, Any]:

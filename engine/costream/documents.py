@@ -6,7 +6,8 @@ are ms in documents and seconds in the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from engine.costream.candidates import MAX_OPERATORS
@@ -29,11 +30,16 @@ from engine.costream.graph import (
 )
 from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, ListOf, Number
+from engine.words import counted
 
 __all__ = [
+    "CostProblem",
+    "Nested",
+    "check_length",
     "graph_of",
     "hosts_of",
     "placement_of",
+    "problem_of",
     "read_graph",
     "read_hosts",
     "read_operator",
@@ -44,6 +50,24 @@ __all__ = [
 _MAX_HOSTS = 10_000
 _MAX_VALUE = 1e15  # rates and sizes beyond it are a mistake
 _MS = 1e-3
+
+
+class Nested(Anything):
+    """Any JSON value, kept as it is: a reader of its own tells its faults."""
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        return value
+
+
+def check_length(
+    items: Sequence[Any], most: int, where: str, name: str, faults: list[Fault], *, least: int = 1
+) -> bool:
+    """Whether there are `least` to `most` items; else adds the fault that says how many there are."""
+    if least <= len(items) <= most:
+        return True
+    faults.append(Fault(where, f"{name} has {counted(len(items), 'item')}; allowed: {least} to {most:,}"))
+    return False
+
 
 _POSITIVE = Number(above=0, most=_MAX_VALUE)
 _VALUES = Number(above=0, most=10_000)
@@ -196,7 +220,7 @@ def _read(reader: Reader, document: Any, where: str, what: str) -> Any:
 
 _QUERY = FieldTable(
     "a query",
-    Field("ops", ListOf(Anything(), least=2), required=True, help="operators"),
+    Field("ops", ListOf(Nested()), required=True, help="operators"),
     Field("succ", ListOf(Number(least=-1, whole=True)), help="index of each operator's reader, -1 for none"),
     Field("edges", ListOf(ListOf(Number(least=0, whole=True), least=2, most=2)), help="streams [from, to]"),
 )
@@ -209,53 +233,56 @@ def graph_of(document: Any, where: str, faults: list[Fault]) -> QueryGraph | Non
     if fields is BAD or fields["ops"] is BAD:
         return None
     path = join_path(where, "ops")
-    if len(fields["ops"]) > MAX_OPERATORS:
-        words = f"ops has {len(fields['ops'])} items; allowed: 2 to {MAX_OPERATORS}, sources and sinks counted"
-        faults.append(Fault(path, words))
+    if not check_length(fields["ops"], MAX_OPERATORS, path, "ops", faults, least=2):
         return None
-    read = [_operator(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
-    operators = [op for op in read if op is not None]
+    operators = [_operator(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
     edges = _edges(fields, where, faults)
-    if edges is None or len(operators) < len(read):
+    if edges is not None:
+        _check_streams([_kind(op) for op in fields["ops"]], edges, path, faults)
+    if edges is None or len(faults) > before:
         return None
-    _check_streams(operators, edges, path, faults)
-    return QueryGraph(tuple(operators), edges) if len(faults) == before else None
+    return QueryGraph(tuple(op for op in operators if op is not None), edges)
+
+
+def _kind(document: Any) -> str:
+    """Kind of an operator; empty where it is none."""
+    kind = document.get("type") if isinstance(document, Mapping) else None
+    return kind if isinstance(kind, str) and kind in _OPERATORS else ""
 
 
 def _operator(document: Any, path: str, faults: list[Fault]) -> OperatorNode | None:
     if not isinstance(document, Mapping):
         faults.append(Fault(path, f"an operator is {value_words(document)}; allowed: an object"))
         return None
-    kind = document.get("type")
-    table = _OPERATORS.get(kind) if isinstance(kind, str) else None
-    if table is None:
-        Enumeration(OPERATOR_KINDS).read(kind, path, "type", faults)
+    kind = _kind(document)
+    if not kind:
+        Enumeration(OPERATOR_KINDS).read(document.get("type"), path, "type", faults)
         return None
     before = len(faults)
-    fields = table.read(document, "", path, faults)
-    if len(faults) == before:
-        _check_operator(fields, path, faults)
+    fields = _OPERATORS[kind].read(document, "", path, faults)
+    _check_operator({name: value for name, value in fields.items() if value is not BAD}, fields, path, faults)
     return _node(fields) if len(faults) == before else None
 
 
-def _check_operator(fields: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
-    """Faults that no single field shows."""
-    if fields["type"] == "source" and not fields["n_int"] + fields["n_str"] + fields["n_dbl"]:
+def _check_operator(fields: Mapping[str, Any], given: Collection[str], path: str, faults: list[Fault]) -> None:
+    """Faults that no single field shows: of `fields` that are right by themselves, among those `given`."""
+    values = [fields[name] for name in ("n_int", "n_str", "n_dbl") if name in fields]
+    if len(values) == 3 and not sum(values):
         faults.append(Fault(join_path(path, "n_int"), "a source's tuples have no value; allowed: at least one"))
-    if "wsize" not in fields:
-        return
-    size, slide = fields["wsize"], fields.get("wslide", fields["wsize"])
-    for name, value in (("wsize", size), ("wslide", slide)):
-        if fields["wpolicy"] == "count" and not float(value).is_integer():
-            message = f"{name} is {value:g}; allowed: a whole number of tuples where windows count tuples"
+    for name in ("wsize", "wslide"):
+        if fields.get("wpolicy") == "count" and not float(fields.get(name, 1)).is_integer():
+            message = f"{name} is {fields[name]:g}; allowed: a whole number of tuples where windows count tuples"
             faults.append(Fault(join_path(path, name), message))
-    if fields["wtype"] == "sliding" and "wslide" not in fields:
-        faults.append(Fault(join_path(path, "wslide"), "wslide is missing; sliding windows need it"))
-    elif slide > size:
-        faults.append(Fault(join_path(path, "wslide"), f"wslide is {slide:g}; allowed: at most wsize ({size:g})"))
-    elif fields["wtype"] == "tumbling" and slide != size:
-        message = f"wslide is {slide:g}; allowed for tumbling windows: wsize ({size:g})"
-        faults.append(Fault(join_path(path, "wslide"), message))
+    where, kind = join_path(path, "wslide"), fields.get("wtype")
+    if "wslide" not in given and kind == "sliding":
+        faults.append(Fault(where, "wslide is missing; sliding windows need it"))
+    if "wsize" not in fields or "wslide" not in fields:
+        return
+    size, slide = fields["wsize"], fields["wslide"]
+    if slide > size:
+        faults.append(Fault(where, f"wslide is {slide:g}; allowed: at most wsize ({size:g})"))
+    elif kind == "tumbling" and slide != size:
+        faults.append(Fault(where, f"wslide is {slide:g}; allowed for tumbling windows: wsize ({size:g})"))
 
 
 def _node(fields: Mapping[str, Any]) -> OperatorNode:
@@ -315,37 +342,35 @@ def _check_indices(indices: Sequence[int], n: int, path: str, faults: list[Fault
             faults.append(Fault(join_path(path, i), message))
 
 
-def _check_streams(
-    operators: Sequence[OperatorNode], edges: Sequence[tuple[int, int]], where: str, faults: list[Fault]
-) -> None:
-    """Faults of operators that read or feed the wrong number of others."""
-    reads, feeds = [0] * len(operators), [0] * len(operators)
+def _check_streams(kinds: Sequence[str], edges: Sequence[tuple[int, int]], where: str, faults: list[Fault]) -> None:
+    """Faults of operators that read or feed the wrong number of others; one of no kind has none."""
+    reads, feeds = [0] * len(kinds), [0] * len(kinds)
     for a, b in edges:
         feeds[a] += 1
         reads[b] += 1
-    for i, op in enumerate(operators):
+    for i, kind in enumerate(kinds):
+        if not kind:
+            continue
         path = join_path(where, i)
-        if op.kind == "source" and reads[i]:
-            faults.append(Fault(path, f"this source reads {reads[i]} streams; allowed: none"))
-        elif op.kind == "join" and reads[i] != 2:
-            faults.append(Fault(path, f"this join reads {reads[i]} streams; allowed: 2"))
-        elif op.kind not in ("source", "join") and not reads[i]:
-            faults.append(
-                Fault(path, f"this {_OPERATORS[op.kind].name.split()[1]} reads no stream; allowed: 1 or more")
-            )
-        if op.kind == "sink" and feeds[i]:
+        if kind == "source" and reads[i]:
+            faults.append(Fault(path, f"this source reads {counted(reads[i], 'stream')}; allowed: none"))
+        elif kind == "join" and reads[i] != 2:
+            faults.append(Fault(path, f"this join reads {counted(reads[i], 'stream')}; allowed: 2"))
+        elif kind not in ("source", "join") and not reads[i]:
+            faults.append(Fault(path, f"this {_OPERATORS[kind].name.split()[1]} reads no stream; allowed: 1 or more"))
+        if kind == "sink" and feeds[i]:
             faults.append(Fault(path, "this sink is read by an operator; allowed: nobody reads a sink"))
-        elif op.kind != "sink" and not feeds[i]:
+        elif kind != "sink" and not feeds[i]:
             faults.append(Fault(path, "this operator leads nowhere; allowed: a way to a sink"))
 
 
 def hosts_of(document: Any, where: str, faults: list[Fault]) -> tuple[HostNode, ...] | None:
     """`read_hosts` of a document within another: adds its faults; None if there are any."""
     before = len(faults)
-    fields = ListOf(_HOST, least=1, most=_MAX_HOSTS).read(document, "", where, faults)
-    if len(faults) > before:
-        return None
-    return tuple(_host(host) for host in fields)
+    fields = ListOf(_HOST).read(document, "", where, faults)
+    if fields is not BAD:
+        check_length(fields, _MAX_HOSTS, where, "hosts", faults)
+    return None if len(faults) > before else tuple(_host(host) for host in fields)
 
 
 def _host(fields: Mapping[str, Any]) -> HostNode:
@@ -353,21 +378,26 @@ def _host(fields: Mapping[str, Any]) -> HostNode:
     return HostNode(*values, fields["bin"] if "bin" in fields else strength_of(*values))
 
 
-def placement_of(document: Any, operators: int, hosts: int, where: str, faults: list[Fault]) -> tuple[int, ...] | None:
-    """`read_placement` of a document within another: adds its faults; None if there are any."""
+def placement_of(
+    document: Any, operators: int | None, hosts: int | None, where: str, faults: list[Fault]
+) -> tuple[int, ...] | None:
+    """`read_placement` of a document within another: adds its faults; None if there are any.
+
+    A number of operators or hosts that is not known bounds nothing.
+    """
     before = len(faults)
-    kind = ListOf(Number(least=0, most=hosts - 1, whole=True), least=operators, most=operators)
-    placement = kind.read(document, "", where, faults)
+    item = Number(least=0, most=hosts - 1 if hosts else None, whole=True)
+    placement = ListOf(item, least=operators or 0, most=operators).read(document, "", where, faults)
     return None if len(faults) > before else tuple(placement)
 
 
 _TRACE = FieldTable(
     "a trace",
-    Field("query", Anything(), required=True),
-    Field("hosts", Anything(), required=True),
-    Field("placement", Anything(), required=True),
+    Field("query", Nested(), required=True),
+    Field("hosts", Nested(), required=True),
+    Field("placement", Nested(), required=True),
     Field("seed", Anything()),
-    Field("label", Anything(), nullable=True),
+    Field("label", Nested(), nullable=True),
 )
 
 _LABEL = FieldTable(
@@ -385,19 +415,45 @@ _LABEL = FieldTable(
 def _trace(document: Any, where: str, faults: list[Fault]) -> CostTrace | None:
     before = len(faults)
     fields = _TRACE.read(document, "", where, faults)
-    if len(faults) > before:
+    if fields is BAD:
         return None
-    graph = graph_of(fields["query"], join_path(where, "query"), faults)
-    hosts = hosts_of(fields["hosts"], join_path(where, "hosts"), faults)
-    label = None
-    if "label" in fields:
-        label = _LABEL.read(fields["label"], where, "label", faults)
-    if graph is None or hosts is None or len(faults) > before:
+    question = problem_of(fields, where, faults)
+    placement = None
+    if fields["placement"] is not BAD:
+        path = join_path(where, "placement")
+        placement = placement_of(fields["placement"], question.operator_count, question.host_count, path, faults)
+    label = _LABEL.read(fields["label"], where, "label", faults) if "label" in fields else None
+    if question.graph is None or question.hosts is None or placement is None or len(faults) > before:
         return None
-    placement = placement_of(
-        fields["placement"], len(graph.operators), len(hosts), join_path(where, "placement"), faults
+    return CostTrace(question.graph, question.hosts, placement, _label(label))
+
+
+@dataclass(frozen=True)
+class CostProblem:
+    """Query and hosts of a document, each None where it has faults; and their numbers, by which the rest is checked.
+
+    A number is None where the document lists no allowed one.
+    """
+
+    graph: QueryGraph | None
+    hosts: tuple[HostNode, ...] | None
+    operator_count: int | None
+    host_count: int | None
+
+
+def problem_of(fields: Mapping[str, Any], where: str, faults: list[Fault]) -> CostProblem:
+    """``query`` and ``hosts`` of the fields of a document; their faults are added."""
+    query, hosts = fields["query"], fields["hosts"]
+    return CostProblem(
+        graph=None if query is BAD else graph_of(query, join_path(where, "query"), faults),
+        hosts=None if hosts is BAD else hosts_of(hosts, join_path(where, "hosts"), faults),
+        operator_count=_length(query.get("ops"), 2, MAX_OPERATORS) if isinstance(query, Mapping) else None,
+        host_count=_length(hosts, 1, _MAX_HOSTS),
     )
-    return None if placement is None else CostTrace(graph, hosts, placement, _label(label))
+
+
+def _length(value: Any, least: int, most: int) -> int | None:
+    return len(value) if isinstance(value, (list, tuple)) and least <= len(value) <= most else None
 
 
 def _label(fields: Mapping[str, Any] | None) -> TraceLabel | None:

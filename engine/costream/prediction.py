@@ -23,7 +23,7 @@ from engine.costream.batch import Float32Array, GraphBatch
 from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.network import METRICS, OUTPUTS, CostNetwork
 from engine.costream.placements import PlacementBatch, prepare_placements
-from engine.costream.weights import Member, ModelCard, load_weights, read_card, read_weights
+from engine.costream.weights import Member, ModelCard, WeightsError, load_weights, read_card, read_weights
 from engine.errors import EngineError
 from engine.words import counted
 
@@ -213,7 +213,12 @@ class Ensemble:
         WeightsError, DocumentError
             As `load_weights`.
         """
-        return cls(*load_weights(path))
+        try:
+            return cls(*load_weights(path))
+        except EngineError:
+            raise
+        except Exception as error:  # whatever zipfile, NumPy and json make of a damaged archive or card
+            raise WeightsError(f"{str(path)!r} or its card cannot be read: {error}") from None
 
     @classmethod
     def parse(cls, data: bytes, card: Any) -> Ensemble:

@@ -85,7 +85,7 @@ def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_set("succ", [2, 3, 3, 4, 3, -1]), "", "form a cycle"),
         (_set("succ", [2, 3, 3, 4, 9, -1]), "succ[4]", "below 6"),
         (_set("succ", [2, 3, 3, 4, 5]), "succ", "6, one per operator"),
-        (_set("succ", [2, 2, 3, 4, 5, -1]), "ops[3]", "this join reads 1 streams; allowed: 2"),
+        (_set("succ", [2, 2, 3, 4, 5, -1]), "ops[3]", "this join reads 1 stream; allowed: 2"),
         (_set("succ", [2, 3, 3, 5, -1, -1]), "ops[4]", "this aggregation reads no stream"),
     ],
 )
@@ -102,7 +102,7 @@ def test_query_of_too_many_operators_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(DocumentError) as refused:
         read_graph({"ops": [source] * 65, "succ": [-1] * 65})
     (fault,) = refused.value.faults
-    assert fault.path == "ops" and fault.message == "ops has 65 items; allowed: 2 to 64, sources and sinks counted"
+    assert fault.path == "ops" and fault.message == "ops has 65 items; allowed: 2 to 64"
 
 
 def test_all_faults_of_a_trace_are_told_at_once() -> None:
@@ -121,6 +121,36 @@ def test_all_faults_of_a_trace_are_told_at_once() -> None:
         "hosts[2].ram",
         "label.S",
     }
+
+
+def test_every_fault_of_an_operator_and_of_its_streams_is_told_at_once() -> None:
+    query = copy.deepcopy(trace_document()["query"])
+    query["ops"][3] |= {"sel": 2, "wslide": 5}
+    query["ops"][4] |= {"fn": "median", "wsize": 40.5}
+    query["succ"] = [2, 2, 3, 4, 5, -1]
+    with pytest.raises(DocumentError) as refused:
+        read_graph(query)
+    assert [fault.path for fault in refused.value.faults] == [
+        "ops[3].sel",
+        "ops[3].wslide",
+        "ops[4].fn",
+        "ops[4].wsize",
+        "ops[4].wslide",
+        "ops[3]",
+    ]
+
+
+@pytest.mark.parametrize("path", ["query.ops[2].sel", "hosts[1].cpu", "hosts[1].bin", "placement[3]", "label.T"])
+def test_number_that_is_not_finite_is_refused_once(path: str) -> None:
+    document = trace_document()
+    *steps, last = path.replace("[", ".").replace("]", "").split(".")
+    part: Any = document
+    for step in steps:
+        part = part[int(step) if step.isdigit() else step]
+    part[int(last) if last.isdigit() else last] = math.nan
+    with pytest.raises(DocumentError) as refused:
+        read_trace(document)
+    assert [fault.path for fault in refused.value.faults] == [path]
 
 
 @pytest.mark.parametrize("placement", [[0, 1, 2], [0, 4], [0, -1], [0, 0.5], "01", [0, True]])
