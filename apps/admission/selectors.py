@@ -17,6 +17,7 @@ from apps.fleet.models import Cluster
 
 __all__ = [
     "AdmissionStanding",
+    "admission_never_ran",
     "admission_standing",
     "admissions_open",
     "admissions_visible",
@@ -61,6 +62,19 @@ def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
         .filter(cluster=cluster, state=AdmissionState.QUEUED)
         .order_by(F("starts_at").asc(nulls_last=True), "created_at")
     )
+
+
+def admission_never_ran(request: AdmissionRequest) -> bool | None:
+    """Whether the query had never run when its request was decided on; None before.
+
+    The decision says so itself, and goes on saying so once the query is measured. Of one that was stored before
+    decisions said it, the prediction and the reasons tell.
+    """
+    decision = request.result
+    if not decision:
+        return None
+    told = any(reason["code"] == "never_ran" for reason in decision.get("reasons") or [])
+    return bool(decision.get("never_ran", told or request.prediction_id is not None))
 
 
 def admission_standing(request: AdmissionRequest) -> AdmissionStanding:

@@ -9,7 +9,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.admission.models import AdmissionRequest
-from apps.admission.selectors import admission_standing
+from apps.admission.selectors import admission_never_ran, admission_standing
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type
@@ -125,13 +125,16 @@ class AdmissionSerializer(serializers.ModelSerializer):
     version = serializers.IntegerField(source="version.number")
     mode = serializers.SerializerMethodField()
     headline = serializers.SerializerMethodField()
+    never_ran = serializers.SerializerMethodField(
+        help_text="Whether it was predicted or lacked a prediction, for costs were unknown; null while undecided."
+    )
     requested_by = serializers.CharField(source="requested_by.username", default=None)
     decided_by = serializers.CharField(source="decided_by.username", default=None)
 
     class Meta:
         model = AdmissionRequest
         fields = ["id", "cluster", "query", "query_id", "version", "mode", "state", "verdict", "headline", "reason"]
-        fields += ["requested_by", "job", "parent", "starts_at", "valid_until", "overridden", "decided_by"]
+        fields += ["never_ran", "requested_by", "job", "parent", "starts_at", "valid_until", "overridden", "decided_by"]
         fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
 
     def get_mode(self, request: AdmissionRequest) -> str:
@@ -139,6 +142,9 @@ class AdmissionSerializer(serializers.ModelSerializer):
 
     def get_headline(self, request: AdmissionRequest) -> str:
         return (request.result or {}).get("headline", "")
+
+    def get_never_ran(self, request: AdmissionRequest) -> bool | None:
+        return admission_never_ran(request)
 
 
 class AdmissionDetailSerializer(AdmissionSerializer):

@@ -31,6 +31,7 @@ class AdmissionDecision:
     """Decision about a request for admission; `to_dict` is its form for pages and REST.
 
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits.
+    `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted.
     """
 
     verdict: str
@@ -47,6 +48,7 @@ class AdmissionDecision:
     evidence: dict[str, int]
     nodes: list[dict[str, Any]]
     policy: AdmissionPolicy
+    never_ran: bool
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as JSON, in which alternatives are called ``choices``."""
@@ -172,6 +174,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         evidence=evidence_of(question.candidate.operators),
         nodes=node_effects(before, after),
         policy=question.policy,
+        never_ran=question.never_ran,
     )
 
 
@@ -205,6 +208,7 @@ def _decide_unplaced(
         evidence=evidence_of(question.candidate.operators),
         nodes=node_effects(before, before),
         policy=question.policy,
+        never_ran=question.never_ran,
     )
 
 

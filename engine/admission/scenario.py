@@ -41,6 +41,11 @@ class CandidateQuestion:
     mace_every: int = 1
     prediction: FirstPlacement | None = None  #: of a candidate that never ran
 
+    @property
+    def never_ran(self) -> bool:
+        """Whether the candidate has a cost that nobody has measured or assumed."""
+        return any(operator.never_ran for operator in self.candidate.operators)
+
 
 @dataclass(frozen=True, eq=False)
 class AdmissionScenario:

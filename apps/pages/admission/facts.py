@@ -16,6 +16,7 @@ from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import (
     AdmissionStanding,
+    admission_never_ran,
     admission_standing,
     admissions_visible,
     patience_ends_at,
@@ -29,7 +30,7 @@ from apps.pages.predictions.facts import PredictionFacts
 from apps.pages.queries.facts import statistic_words
 from apps.predictions.selectors import prediction_newest
 from apps.queries.choices import QueryState
-from apps.queries.selectors import queries_never_run
+from apps.queries.selectors import queries_never_run, version_never_ran
 from apps.telemetry.configs import live_served
 from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, percent, seconds
@@ -182,11 +183,11 @@ class AdmissionDetail(AdmissionPowers):
         """The decision's effect on the candidate itself."""
         return next((effect for effect in self.decision.get("effects") or [] if effect["is_candidate"]), {})
 
-    @property
+    @cached_property
     def never_ran(self) -> bool:
-        """Whether the verdict rests on a prediction, or lacks one."""
-        codes = {reason["code"] for reason in self.decision.get("reasons") or []}
-        return self.prediction is not None or "never_ran" in codes
+        """Whether the verdict rests on a prediction, or lacks one; of a request without a verdict, whether it will."""
+        stored = admission_never_ran(self.request)
+        return version_never_ran(self.request.version) if stored is None else stored
 
     @property
     def predicted_bar(self) -> SafeString:

@@ -286,9 +286,17 @@ class EffectRow:
 
 
 def effect_rows(slug: str, decision: Mapping[str, Any], nominal: Collection[str] = frozenset()) -> list[EffectRow]:
-    """The candidate first, then its neighbours, those that change most on top; `nominal` are not measured."""
+    """The candidate first, then its neighbours, those that change most on top.
+
+    Neighbours among `nominal` are not measured; of the candidate the decision tells.
+    """
+
+    def is_nominal(effect: Mapping[str, Any]) -> bool:
+        now = effect["query"] in nominal
+        return bool(decision.get("never_ran", now)) if effect["is_candidate"] else now
+
     rows = [
-        EffectRow(effect, reverse("pages:query", args=[slug, effect["query"]]), effect["query"] in nominal)
+        EffectRow(effect, reverse("pages:query", args=[slug, effect["query"]]), is_nominal(effect))
         for effect in decision.get("effects") or []
     ]
     return sorted(rows, key=lambda row: (not row.is_candidate, -abs(row.effect["change_s"] or 0.0), row.name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rest_framework.test import APIClient
 
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply
@@ -79,6 +80,31 @@ def test_preview_predicts_and_apply_deploys_the_chosen_candidate(cluster: Cluste
     assert query.state == QueryState.RUNNING
     assert set(Placement.objects.values_list("node__name", flat=True)) == {"strong"}
     assert query.running_version.operators.get(name="keep").inputs.get().cycles_per_event is None
+
+
+def test_preview_of_what_the_model_does_not_know_is_a_review(cluster: Cluster) -> None:
+    make_model(cluster, failing=True, outside=True)
+    make_query(cluster)
+    request = previewed(cluster)
+    assert request.verdict == Verdict.REVIEW and admission_standing(request).can_approve
+    assert "lies outside what the model was trained on" in request.result["headline"]
+
+
+def test_decision_goes_on_saying_that_the_query_never_ran(cluster: Cluster, api: APIClient) -> None:
+    make_model(cluster, half=0.1)
+    make_query(cluster)
+    request, _ = admission_preview(cluster=cluster, user=user(), query="new")
+    address = f"/api/v1/admissions/{request.pk}"
+    assert api.get(address).json()["never_ran"] is None  # not decided yet
+    run_jobs()
+    for name in ("keep", "mean"):
+        record = {"operator": name, "selectivity": 0.5, "cycles_per_event": 1e5, "events": 500}
+        statistics_update(version=request.version, statistics=[record])
+    Prediction.objects.all().delete()
+    answer = api.get(address).json()
+    assert (answer["never_ran"], answer["decision"]["never_ran"], answer["prediction"]) == (True, True, None)
+    (listed,) = api.get("/api/v1/admissions?cluster=lab").json()["results"]
+    assert listed["never_ran"] is True
 
 
 def test_another_model_makes_a_preview_stale(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.admission.candidate import read_candidate
 from engine.admission.decision import AdmissionDecision, decide
+from engine.admission.policy import AdmissionPolicy
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble
@@ -98,6 +99,21 @@ def test_candidate_that_cannot_be_predicted_is_for_a_person() -> None:
 def test_candidate_whose_prediction_is_no_number_is_for_a_person() -> None:
     decision = decided(1.0, extreme=True)
     assert decision.verdict == "review" and "numbers that are not finite" in decision.headline
+
+
+def test_decision_says_that_the_candidate_never_ran() -> None:
+    assert decided(1.0).to_dict()["never_ran"]
+    assert decide(running(), candidate()).to_dict()["never_ran"]  # nothing predicts it
+    known = candidate()
+    for operator in known["operators"]:
+        operator["inputs"][0]["cycles_per_event"] = 10.0
+    assert not decide(running(), known).to_dict()["never_ran"]
+
+
+def test_decision_without_a_place_says_that_the_candidate_never_ran() -> None:
+    closed = AdmissionPolicy(closed_nodes=("strong", "weak"), choices=False)
+    decision = decide(running(), candidate(), policy=closed)
+    assert decision.verdict == "reject" and decision.to_dict()["never_ran"]
 
 
 def test_node_that_would_be_overloaded_by_nominal_costs_refuses_the_candidate() -> None:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
+from apps.fleet.services import node_drain
 from apps.predictions.choices import ExecutionOrigin, FineTuningState, ModelState
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.predictions.services import prediction_request
@@ -122,6 +123,41 @@ def test_preview_shows_prediction_objective_and_candidates(cluster: Cluster, bro
     assert "Neighbours are judged by Mace with predicted costs" in html
     assert "best by processing latency" in html and "node predicted" in html
     assert "it is predicted, not measured" in html
+
+
+def test_decision_keeps_its_labels_once_the_query_is_measured(cluster: Cluster, browser: Client) -> None:
+    make_model(cluster)
+    operators = never_run_body()["operators"]
+    del operators[0]["filter"]  # not predicted either: Mace's estimate by nominal costs stands in its row
+    version = make_query(cluster, operators=operators).versions.select_related("query__cluster").get()
+    assert browser.post("/c/lab/admission/new/", {"query": "new", "version": "1", "target": "Le"}).status_code == 302
+    run_jobs()
+    address = f"/c/lab/admission/{AdmissionRequest.objects.get().pk}/"
+    labels = shown(browser, address).count("Predicted, never ran")
+    for name in ("keep", "mean"):
+        record = {"operator": name, "selectivity": 0.5, "cycles_per_event": 1e5, "events": 500}
+        statistics_update(version=version, statistics=[record])
+    assert shown(browser, address).count("Predicted, never ran") == labels > 1
+
+
+def test_decision_without_a_model_or_a_place_is_labelled(
+    cluster: Cluster, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise WeightsError("costream.npz cannot be read")
+
+    monkeypatch.setattr("apps.predictions.ensembles.shipped_ensemble", missing)
+    make_query(cluster)
+    for node in cluster.nodes.all():
+        node_drain(node=node)
+    assert browser.post("/c/lab/admission/new/", {"query": "new", "version": "1", "target": "Le"}).status_code == 302
+    waiting = AdmissionRequest.objects.get()
+    address = f"/c/lab/admission/{waiting.pk}/"
+    assert "Predicted, never ran" in shown(browser, address)
+    run_jobs()
+    waiting.refresh_from_db()
+    assert (waiting.verdict, waiting.prediction) == ("reject", None)
+    assert "Predicted, never ran" in shown(browser, address)
 
 
 def test_running_query_without_measurements_is_marked_in_lists(cluster: Cluster, browser: Client) -> None:
