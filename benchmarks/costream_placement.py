@@ -26,7 +26,7 @@ from engine.costream.costs import operator_cost
 from engine.costream.flow import flow_features, nominal_flow
 from engine.costream.graph import REFERENCE_CORE_CPS, CostTrace, HostNode, OperatorNode, QueryGraph
 from engine.costream.network import OUTPUTS
-from engine.costream.prediction import ensemble_bounds, majority
+from engine.costream.prediction import ensemble_bounds, is_voted, votes_of
 from engine.simulation.cohort import CohortRun, simulate_cohorts
 from engine.simulation.cohort_queries import PAPER_RANGES, HardwareRanges, draw_hosts, draw_query, keeps_rules
 from training.dataset import CorpusOrigin, TraceSet
@@ -181,11 +181,11 @@ def choose_row(
     """Row of the candidate that a contender chooses by a cost."""
     traces = [CostTrace(graph, hosts, tuple(placement.tolist()), None) for placement in placements]
     outputs = contender.outputs(TraceSet.of_traces(_ORIGIN, traces))
-    pressed, success = outputs[:, :, OUTPUTS.index("RO")], outputs[:, :, OUTPUTS.index("S")]
-    passes = ~majority((pressed > 0).sum(axis=0), len(outputs)) & majority((success > 0).sum(axis=0), len(outputs))
+    members = len(outputs)
+    passes = ~is_voted("RO", votes_of(outputs, "RO"), members) & is_voted("S", votes_of(outputs, "S"), members)
     predicted = ensemble_bounds(outputs)[cost][0]
     if not passes.any():
-        return int(pressed.mean(axis=0).argmin())
+        return int(outputs[:, :, OUTPUTS.index("RO")].mean(axis=0).argmin())
     return int(np.where(passes, predicted, np.inf).argmin())
 
 

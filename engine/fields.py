@@ -230,7 +230,9 @@ class ListOf(FieldKind):
             faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: a list"))
             return BAD
         if len(value) < self.least or (self.most is not None and len(value) > self.most):
-            allowed = f"exactly {self.least}" if self.least == self.most else f"at least {self.least}"
+            bounds = [f"at least {self.least}"] * bool(self.least or self.most is None)
+            bounds += [f"at most {self.most}"] if self.most is not None else []
+            allowed = f"exactly {self.least}" if self.least == self.most else " and ".join(bounds)
             faults.append(Fault(path, f"{key_name(key)} has {len(value)} items; allowed: {allowed}"))
             return BAD
         read = self.item.read

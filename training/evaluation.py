@@ -19,8 +19,8 @@ import numpy.typing as npt
 from engine.arrays import FloatArray
 from engine.costream.accuracy import balanced_accuracy, coverage, q_quantiles
 from engine.costream.graph import CostTrace
-from engine.costream.network import METRICS, CostNetwork
-from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, majority, shipped_ensemble
+from engine.costream.network import CostNetwork
+from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, is_voted, shipped_ensemble, votes_of
 from engine.errors import EngineError
 from training.dataset import TraceSet, read_corpus
 from training.options import print_faults
@@ -99,7 +99,7 @@ def cost_errors(
     outputs: npt.NDArray[np.float32], traces: TraceSet, scale: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
     """Errors of members' outputs (m, n, 11) on n traces; coverage only with the intervals' `scale`."""
-    members, ok = len(outputs), traces.success
+    ok = traces.success
     bounds = ensemble_bounds(outputs)
     errors: dict[str, Any] = {"traces": len(traces), "succeeded": int(ok.sum())}
     for i, metric in enumerate(COSTS):
@@ -116,8 +116,8 @@ def cost_errors(
         entry["anchor"] = _quantiles(true, anchor)
         errors[metric] = entry
     for metric, truth in (("RO", traces.backpressure), ("S", traces.success)):
-        votes = (outputs[:, :, METRICS.index(metric)] > 0).sum(axis=0)
-        errors[metric] = {"balanced_accuracy": round(balanced_accuracy(truth, majority(votes, members)), 4)}
+        said = is_voted(metric, votes_of(outputs, metric), len(outputs))
+        errors[metric] = {"balanced_accuracy": round(balanced_accuracy(truth, said), 4)}
     return errors
 
 

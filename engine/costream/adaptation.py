@@ -21,8 +21,7 @@ from engine.costream.accuracy import balanced_accuracy, q_errors, q_quantiles
 from engine.costream.backpropagation import RunTargets, loss_gradients
 from engine.costream.batch import Float32Array, GraphBatch, collate, encode
 from engine.costream.graph import CostTrace
-from engine.costream.network import METRICS
-from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, majority
+from engine.costream.prediction import COSTS, Ensemble, ensemble_bounds, interval_scale, is_voted, votes_of
 from engine.costream.weights import Member, ModelCard
 from engine.words import listed
 
@@ -200,9 +199,9 @@ def observation_errors(ensemble: Ensemble, observations: Sequence[Observation]) 
         q = q_errors(true, np.exp(ensemble_bounds(outputs)[metric][0])[rows])
         errors[metric] = {"runs": len(q), **q_quantiles(q)}
         parts.append(float(np.log(q).mean()))
-    for metric, column in (("RO", METRICS.index("RO")), ("S", METRICS.index("S"))):
+    for metric in ("RO", "S"):
         truth = [(i, o.backpressure if metric == "RO" else o.success) for i, o in enumerate(observations)]
-        votes = majority((outputs[:, :, column] > 0).sum(axis=0), len(outputs))
+        votes = is_voted(metric, votes_of(outputs, metric), len(outputs))
         known_votes = [(value, bool(votes[i])) for i, value in truth if value is not None]
         if known_votes:
             facts, said = zip(*known_votes, strict=True)

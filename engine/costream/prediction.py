@@ -23,7 +23,7 @@ from engine.costream.batch import Float32Array, GraphBatch
 from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.network import METRICS, OUTPUTS, CostNetwork
 from engine.costream.placements import PlacementBatch, prepare_placements
-from engine.costream.weights import Member, ModelCard, WeightsError, load_weights, read_card, read_weights
+from engine.costream.weights import Member, ModelCard, load_weights, read_card, read_weights
 from engine.errors import EngineError
 from engine.words import counted
 
@@ -36,8 +36,9 @@ __all__ = [
     "PredictionError",
     "ensemble_bounds",
     "interval_scale",
-    "majority",
+    "is_voted",
     "shipped_ensemble",
+    "votes_of",
 ]
 
 COSTS = ("T", "Lp", "Le")
@@ -105,12 +106,12 @@ class PlacementPredictions:
     @cached_property
     def success(self) -> BoolArray:
         """Whether the majority predicts success, (k,)."""
-        return majority(self.success_votes, self.members)
+        return is_voted("S", self.success_votes, self.members)
 
     @cached_property
     def backpressure(self) -> BoolArray:
         """Whether the majority predicts back-pressure, or no majority predicts its absence, (k,)."""
-        return ~majority(self.members - self.backpressure_votes, self.members)
+        return is_voted("RO", self.backpressure_votes, self.members)
 
     @cached_property
     def feasible(self) -> BoolArray:
@@ -136,15 +137,26 @@ class PlacementPredictions:
         return tuple(dict.fromkeys((*self.query_reasons, *hosts, *filter(None, self.count_reasons))))
 
 
-def majority(votes: npt.ArrayLike, members: int) -> BoolArray:
-    """Whether more than half of the members vote yes.
+def votes_of(outputs: Float32Array, metric: str) -> IntArray:
+    """Members that predict success (S) or back-pressure (RO), (k,), from `OUTPUTS` of the members (m, k, 11).
+
+    An output of 0 speaks against the placement.
+    """
+    scores = outputs[:, :, METRICS.index(metric)]
+    votes: IntArray = (scores >= 0 if metric == "RO" else scores > 0).sum(axis=0)
+    return votes
+
+
+def is_voted(metric: str, votes: npt.ArrayLike, members: int) -> BoolArray:
+    """Whether the members predict success (S) or back-pressure (RO) together; a tie speaks against the placement.
 
     Examples
     --------
-    >>> majority([0, 1, 2, 3], 3).tolist()
-    [False, False, True, True]
+    >>> is_voted("S", [0, 1, 2], 2).tolist(), is_voted("RO", [0, 1, 2], 2).tolist()
+    ([False, False, True], [False, True, True])
     """
-    return 2 * np.asarray(votes) > members
+    doubled = 2 * np.asarray(votes)
+    return doubled >= members if metric == "RO" else doubled > members
 
 
 def ensemble_bounds(outputs: Float32Array) -> dict[str, tuple[FloatArray, FloatArray, FloatArray]]:
@@ -213,12 +225,7 @@ class Ensemble:
         WeightsError, DocumentError
             As `load_weights`.
         """
-        try:
-            return cls(*load_weights(path))
-        except EngineError:
-            raise
-        except Exception as error:  # whatever zipfile, NumPy and json make of a damaged archive or card
-            raise WeightsError(f"{str(path)!r} or its card cannot be read: {error}") from None
+        return cls(*load_weights(path))
 
     @classmethod
     def parse(cls, data: bytes, card: Any) -> Ensemble:
@@ -250,8 +257,8 @@ class Ensemble:
             placements=places,
             costs=self._costs(outputs),
             member_costs={metric: _exp(outputs[:, :, i]) for i, metric in enumerate(COSTS)},
-            success_votes=(outputs[:, :, METRICS.index("S")] > 0).sum(axis=0),
-            backpressure_votes=(outputs[:, :, METRICS.index("RO")] >= 0).sum(axis=0),
+            success_votes=votes_of(outputs, "S"),
+            backpressure_votes=votes_of(outputs, "RO"),
             members=len(self.networks),
             query_reasons=domain.query_reasons(graph),
             host_reasons=tuple(domain.host_reasons(j, host) if j in used else () for j, host in enumerate(hosts)),

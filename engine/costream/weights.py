@@ -198,7 +198,7 @@ def read_weights(data: bytes, card: ModelCard) -> tuple[dict[str, Float32Array],
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever zipfile and NumPy make of a damaged archive
         raise WeightsError(f"The weights cannot be read: {error}") from None
     expected = {
         f"{i}.{name}": shape
@@ -256,9 +256,11 @@ def load_weights(path: Path) -> tuple[tuple[dict[str, Float32Array], ...], Model
         data, text = path.read_bytes(), path.with_suffix(".json").read_text()
     except OSError as error:
         raise WeightsError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise WeightsError(f"The model card {path.with_suffix('.json').name} is not text: {error}") from None
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"The model card {path.with_suffix('.json').name} is not JSON: {error}") from None
     card = read_card(document)
     return read_weights(data, card), card
