@@ -233,8 +233,12 @@ def choose_agents(page: Page) -> None:
     """Rows that are chosen stay so while the list refreshes itself, and lead to a preview."""
     page.goto(f"/c/{SLUG}/sources/")
     page.get_by_label("Select edge-1").check()
+    # a refresh asked for while the list is being replaced reaches nobody, so it is asked for until it comes
     with page.expect_response(lambda answer: answer.url.endswith("/sources/")):
-        page.evaluate("document.body.dispatchEvent(new CustomEvent('changed:*'))")
+        page.evaluate(
+            "window.asking = setInterval(() => document.body.dispatchEvent(new CustomEvent('changed:*')), 500)"
+        )
+    page.evaluate("clearInterval(window.asking)")
     expect(page.get_by_label("Select edge-1")).to_be_checked()
     expect(page.locator(".bulk [data-count]")).to_have_text("1 selected")
     page.get_by_role("button", name="Set budget").click()
