@@ -114,6 +114,7 @@ def _join_faults(
         (*running.operators, *operators),
         broken=ids - {operator.id for operator in operators if operator},
         references=references,
+        subinterval_s=running.subinterval_s,
     )
     check_parts(parts)
     counts = {"sources": len(running.sources), "operators": len(running.operators)}

@@ -10,9 +10,10 @@ from engine.document.elements import Constraints, Input, Link, Node, Objective, 
 from engine.document.topology import cycles_of, order_of
 from engine.errors import Fault, suggestion
 
-__all__ = ["DeploymentParts", "UnreadReference", "check_parts", "check_replicas", "is_mergeable"]
+__all__ = ["DeploymentParts", "UnreadReference", "check_cost_noise", "check_parts", "check_replicas", "is_mergeable"]
 
 _SHARE_TOLERANCE = 1e-9
+_STEP_TOLERANCE = 1e-6
 _SUGGESTIONS = 50  # the search for near names is slow; nobody reads that many
 _NAMED = 8  # names listed as allowed
 
@@ -46,6 +47,7 @@ class DeploymentParts:
     references: Sequence[UnreadReference] = ()
     queries_legible: bool = False  # whether every faulty operator says of which query it is
     faults: list[Fault] = field(default_factory=list)
+    subinterval_s: float | None = None  # where steps of counts are to be checked
 
     def unknown(self, path: str, name: str, what: str, known: Iterable[str]) -> None:
         """Note that `name` is no `what`, unless it belongs to an element that is faulty itself."""
@@ -61,6 +63,7 @@ def check_parts(parts: DeploymentParts) -> None:
     """Add every fault of `parts` to its list."""
     _unique_names(parts)
     _lengths(parts)
+    _steps(parts)
     nodes = {node.id: node for node in parts.nodes if node}
     names = {element.id for element in (*parts.sources, *parts.operators) if element}
     for i, operator in enumerate(parts.operators):
@@ -120,6 +123,41 @@ def _length(parts: DeploymentParts, path: str, length: int, subintervals: int) -
                 f"{name} has {length} numbers; allowed: {subintervals}, the number of subintervals of the deployment",
             )
         )
+
+
+def _steps(parts: DeploymentParts) -> None:
+    """Widths at which counts are known are multiples of a subinterval, and no longer than the horizon."""
+    width_s = parts.subinterval_s
+    for i, source in enumerate(parts.sources):
+        if source is None:
+            continue
+        given = [name for name in ("dispersion", "dispersion_step_s") if getattr(source, name) is not None]
+        if len(given) == 1:
+            missing = "dispersion" if given == ["dispersion_step_s"] else "dispersion_step_s"
+            message = f"{missing} is missing; {given[0]} needs it"
+            parts.faults.append(Fault(f"sources[{i}].{missing}", message))
+        step_s = source.arrivals_step_s
+        if step_s is None or width_s is None:
+            continue
+        multiple, horizon_s = round(step_s / width_s), len(source.arrivals) * width_s
+        if (
+            multiple < 1
+            or abs(step_s / width_s - multiple) > _STEP_TOLERANCE * multiple
+            or multiple > len(source.arrivals)
+        ):
+            message = (
+                f"arrivals_step_s is {step_s:g}; allowed: a multiple of the subinterval ({width_s:g} s) up to the "
+                f"horizon ({horizon_s:g} s)"
+            )
+            parts.faults.append(Fault(f"sources[{i}].arrivals_step_s", message))
+
+
+def check_cost_noise(entry: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
+    """Fault of a dispersion of costs without the number of events that it is of, or the other way round."""
+    given = [name for name in ("cost_dispersion", "cost_dispersion_events") if entry.get(name) is not None]
+    if len(given) == 1:
+        missing = "cost_dispersion" if given == ["cost_dispersion_events"] else "cost_dispersion_events"
+        faults.append(Fault(f"{path}.{missing}", f"{missing} is missing; {given[0]} needs it"))
 
 
 def _operator(parts: DeploymentParts, path: str, operator: Operator, nodes: dict[str, Node], names: set[str]) -> None:

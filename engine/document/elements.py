@@ -15,7 +15,9 @@ from engine.arrays import FloatArray, frozen_array
 from engine.words import listed
 
 __all__ = [
+    "SAMPLE",
     "STIMULUS_TIME",
+    "THESE",
     "AggregateFeatures",
     "Batch",
     "Combine",
@@ -47,6 +49,9 @@ __all__ = [
 #: The policy that the bounds of theorems 2 and 3 are proven for; every node's unless it says otherwise.
 STIMULUS_TIME = "stimulus-time"
 
+#: Statistics of a sample err by its size; those of ``these`` were counted on the very arrivals that are estimated.
+SAMPLE, THESE = "sample", "these"
+
 
 @dataclass(frozen=True, slots=True)
 class EventFields:
@@ -64,11 +69,18 @@ class EventFields:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A source and its arrivals: events in every subinterval, shape (d,). `event_fields`: None where not stated."""
+    """A source and its arrivals: events in every subinterval, shape (d,). What is not stated is None.
+
+    Counts are known at a width of `arrivals_step_s`, that of a subinterval unless stated, however finely they are
+    spread. `dispersion` is their index of dispersion (variance over mean) at a width of `dispersion_step_s`.
+    """
 
     id: str
     arrivals: FloatArray
     event_fields: EventFields | None = None
+    arrivals_step_s: float | None = None
+    dispersion: float | None = None
+    dispersion_step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +120,8 @@ class Input:
     """One input queue of an operator: selectivity (sigma) and cycles per event (omega), or a model in their place.
 
     An input that `never_ran` came without a cost; its `cycles_per_event` is the nominal one
-    (`engine.costream.costs`), which no document keeps.
+    (`engine.costream.costs`), which no document keeps. `cost_cv2` is the variance of one event's cost over its squared
+    mean; `cost_dispersion` that of means over `cost_dispersion_events` consecutive events, times their number.
     """
 
     source: str
@@ -117,6 +130,9 @@ class Input:
     model: InputModel | None = None
     batches: tuple[Batch, ...] = ()
     never_ran: bool = False
+    cost_cv2: float | None = None
+    cost_dispersion: float | None = None
+    cost_dispersion_events: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +284,7 @@ class DeploymentContent:
     constraints: Constraints = field(default_factory=Constraints)
     plans: Mapping[str, tuple[tuple[Operator, ...], ...]] = field(default_factory=dict)
     scheduling: str | None = None
+    statistics_of: str = SAMPLE
 
 
 def sum_groups(values: FloatArray, factor: int) -> FloatArray:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.arrays import FloatArray
-from engine.document.elements import Constraints, DeploymentContent, Input, Link, Node, Operator, Source
+from engine.document.elements import SAMPLE, Constraints, DeploymentContent, Input, Link, Node, Operator, Source
 from engine.document.tables import FORMAT, VERSION
 
 __all__ = ["canonical", "operator_document", "to_document"]
@@ -40,6 +40,7 @@ def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, 
     }
     optional = {
         "scheduling": deployment.scheduling,
+        "statistics_of": None if deployment.statistics_of == SAMPLE else deployment.statistics_of,
         "objectives": [_fields(objective, ("query", "statistic", "bound_s")) for objective in deployment.objectives],
         "priorities": dict(deployment.priorities),
         "constraints": _constraints(deployment.constraints),
@@ -71,6 +72,7 @@ def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
 
 def _source(source: Source, series: SeriesWriter) -> dict[str, Any]:
     document = {"id": source.id, "arrivals": series(source.arrivals)}
+    document |= _fields(source, ("arrivals_step_s", "dispersion", "dispersion_step_s"))
     return document | ({"event_fields": asdict(source.event_fields)} if source.event_fields else {})
 
 
@@ -119,7 +121,7 @@ def _input(entry: Input) -> dict[str, Any]:
         document["model"] = {"output": list(entry.model.output), "cycles": list(entry.model.cycles)}
     if entry.batches:
         document["batches"] = [_fields(batch, ("events", "outputs", "cycles")) for batch in entry.batches]
-    return document
+    return document | _fields(entry, ("cost_cv2", "cost_dispersion", "cost_dispersion_events"))
 
 
 def _constraints(limits: Constraints) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.costream.translation import source_rates, with_nominal_costs
-from engine.document.checks import DeploymentParts, UnreadReference, check_parts
+from engine.document.checks import DeploymentParts, UnreadReference, check_cost_noise, check_parts
 from engine.document.elements import (
+    SAMPLE,
     AggregateFeatures,
     Batch,
     Combine,
@@ -57,7 +58,7 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     if record is BAD:
         raise DocumentError(faults)
     sections = {name: _section(record, name) for name in ("sources", "nodes", "operators", "links", "objectives")}
-    parts = DeploymentParts(subintervals=_good(record, "subintervals"), faults=faults)
+    parts = DeploymentParts(_good(record, "subintervals"), subinterval_s=_good(record, "subinterval_s"), faults=faults)
     parts.broken = {item["id"] for items in sections.values() for item in items if _has_id(item)}
     parts.sources = [build_source(item) for item in sections["sources"]]
     parts.nodes = [_node(item, f"nodes[{i}]", faults) for i, item in enumerate(sections["nodes"])]
@@ -90,6 +91,7 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         "links": tuple(parts.links),
         "combine": combine,
         "scheduling": record.get("scheduling"),
+        "statistics_of": record.get("statistics_of") or SAMPLE,
         "objectives": tuple(parts.objectives),
         "priorities": dict(record.get("priorities", {})),
         "constraints": parts.constraints,
@@ -156,9 +158,10 @@ def build_source(item: Any) -> Source | None:
     """A source from its record, or None if the record is faulty."""
     if not is_whole(item):
         return None
-    return Source(
-        item["id"], item["arrivals"], EventFields(**item["event_fields"]) if item.get("event_fields") else None
-    )
+    fields = {name: value for name, value in item.items() if name not in ("id", "arrivals", "event_fields")}
+    if item.get("event_fields"):
+        fields["event_fields"] = EventFields(**item["event_fields"])
+    return Source(item["id"], item["arrivals"], **fields)
 
 
 def _node(item: Any, path: str, faults: list[Fault]) -> Node | None:
@@ -255,6 +258,7 @@ def _input(entry: dict[str, Any], path: str, faults: list[Fault]) -> Input:
     if model is None and "selectivity" not in entry:
         faults.append(Fault(f"{path}.selectivity", "selectivity is missing; an input without a model needs it"))
     kept = {name: value for name, value in entry.items() if name != "from"}
+    check_cost_noise(entry, path, faults)
     kept["never_ran"] = model is None and "cycles_per_event" not in entry
     if model is not None and is_whole(model):
         kept["model"] = InputModel(tuple(model["output"]), tuple(model["cycles"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.document.elements import SAMPLE, THESE
 from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, NumberSeries, String
 from engine.klink.settings import POLICIES
 
@@ -31,6 +32,9 @@ POSITIVE = Number(above=0)
 CAPACITY = Number(least=1e-6, most=1e18)
 PRICE = Number(least=0, most=1e12)
 INDEX = Number(least=0, whole=True)
+# Beyond these a figure is a mistake: a cost whose deviation is a hundred times its mean, clumps of a million events.
+COST_CV2 = Number(least=0, most=1e4)
+DISPERSION = Number(least=0, most=1e6)
 FIELD_COUNT = Number(least=0, most=10_000, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
@@ -53,6 +57,14 @@ SOURCE = FieldTable(
     Field("id", ID, required=True),
     Field("arrivals", NumberSeries(), required=True, help="events in every subinterval"),
     Field("event_fields", EVENT_FIELDS, nullable=True, help="fields of an event by type"),
+    Field(
+        "arrivals_step_s",
+        POSITIVE,
+        nullable=True,
+        help="width at which counts are really known, a multiple of the subinterval",
+    ),
+    Field("dispersion", DISPERSION, nullable=True, help="index of dispersion of the counts"),
+    Field("dispersion_step_s", POSITIVE, nullable=True, help="width of the counts that it was measured on"),
 )
 NODE = FieldTable(
     "a node",
@@ -88,6 +100,14 @@ INPUT = FieldTable(
     Field("cycles_per_event", NOT_NEGATIVE, help="left out: it never ran, and a nominal cost stands in"),
     Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
     Field("batches", ListOf(BATCH), help="the sample behind the statistics, batch by batch"),
+    Field("cost_cv2", COST_CV2, nullable=True, help="variance over squared mean of one event's cost"),
+    Field(
+        "cost_dispersion",
+        DISPERSION,
+        nullable=True,
+        help="cost_dispersion_events times the relative variance of mean costs of so many consecutive events",
+    ),
+    Field("cost_dispersion_events", Number(least=1, most=1e9), nullable=True),
 )
 PART = FieldTable(
     "a part of a split",
@@ -183,6 +203,12 @@ DEPLOYMENT = FieldTable(
     Field("links", ListOf(LINK)),
     Field("combine", COMBINE),
     Field("scheduling", SCHEDULING, nullable=True, help="policy of the nodes that name none; stimulus-time"),
+    Field(
+        "statistics_of",
+        Enumeration((SAMPLE, THESE)),
+        nullable=True,
+        help="these: counted on the very arrivals estimated; a sample unless given",
+    ),
     Field("objectives", ListOf(OBJECTIVE)),
     Field("priorities", MapOf(PRIORITY)),
     Field("constraints", CONSTRAINTS),
