@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
-from engine.document.deployment import Constraints, Deployment
+from engine.document.deployment import Constraints, Deployment, Source
 from engine.estimation.estimate import Alarm, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.margins import Margins
@@ -22,6 +24,7 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "QueryOutcome",
+    "coarse_sources",
     "list_effects",
     "list_effects_without",
     "node_effects",
@@ -102,6 +105,8 @@ class Evaluation:
 # What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
 # A process keeps the evaluations of the last few, by their digest.
 _KEPT = 4
+_FINE = 8.0  # times finer than the step of counts, a dispersion tells of the bursts within
+_STEP_TOLERANCE = 1e-6
 _before: dict[tuple[str, int], Evaluation] = {}
 
 
@@ -190,6 +195,29 @@ def related_queries(after: Deployment, before: Deployment, touched: Collection[s
                     groups.join(own, ("query", party_of(deployment.operators[i])))
     roots = {groups.root(("query", query)) for query in touched}
     return tuple(query for query in after.queries if groups.root(("query", query)) in roots)
+
+
+def coarse_sources(deployment: Deployment, queries: Collection[str], width_s: float) -> tuple[Source, ...]:
+    """Sources that some queries read, by whatever way, and of which only counts over more than `width_s` are known.
+
+    A dispersion that was measured at an eighth of their step or less tells of the bursts within.
+    """
+    above = {operator.id: operator for operator in deployment.operators}
+    todo = [operator.id for operator in deployment.operators if operator.query in queries]
+    read: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in read:
+            read.add(name)
+            todo += [entry.source for entry in above[name].inputs] if name in above else []
+    return tuple(
+        source
+        for source in deployment.sources
+        if source.id in read
+        and source.arrivals.any()
+        and (source.arrivals_step_s or 0.0) > width_s * (1.0 + _STEP_TOLERANCE)
+        and (source.dispersion_step_s or np.inf) > (source.arrivals_step_s or 0.0) / _FINE
+    )
 
 
 class _Groups:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.admission.evaluation import Evaluation, QueryOutcome
+from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
@@ -101,6 +101,20 @@ def load_words(*values: float) -> tuple[str, ...]:
     return _distinct_texts(values, lambda value, extra: f"{value:,.{2 + extra}f}")
 
 
+def step_words(step_s: float) -> str:
+    """Width of counts in words.
+
+    Examples
+    --------
+    >>> [step_words(step_s).replace("\u00a0", " ") for step_s in (300.0, 7200.0, 2.5)]
+    ['5 min', '2 h', '2.5 s']
+    """
+    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
+        if step_s >= unit_s and step_s % unit_s == 0.0:
+            return f"{step_s / unit_s:g}{_UNBROKEN}{unit}"
+    return seconds_words(step_s)[0]
+
+
 def percent_words(share: float) -> str:
     """A share as a percentage without decimals."""
     return f"{100 * share:.0f}%"
@@ -147,6 +161,7 @@ def reasons_of(
         *_overloads(question, scenario, before, after),
         *_placement(scenario),
         *_statistics(question),
+        *_coarse_counts(question, scenario),
         *_alarm(after),
     ]
     if not any(reason.severity == "bad" for reason in reasons):
@@ -160,8 +175,8 @@ def in_order(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
 
 
 def tolerance_s(outcome: QueryOutcome) -> float:
-    """Tolerated increase for a query already over its objective: 1 % of its bound, or a slice if that is more."""
-    return max(_WORSE_SHARE * (outcome.bound_s or 0.0), outcome.resolution_s)
+    """Tolerated increase for a query already over its objective: 1 % of its bound."""
+    return _WORSE_SHARE * (outcome.bound_s or 0.0)
 
 
 def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
@@ -362,6 +377,22 @@ def _statistics(question: CandidateQuestion) -> Iterator[Reason]:
         )  # fmt: skip
 
 
+def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+    """Arrivals of queries that the candidate can affect, whose bursts nobody has counted."""
+    after, review = scenario.deployment, question.policy.review_coarse
+    width_s = question.running.subinterval_s * question.mace_every
+    related = related_queries(after, question.running, {*scenario.touched, question.candidate.query})
+    coarse = coarse_sources(after, related, width_s)
+    if not coarse:
+        return
+    names = [source.id for source in coarse]
+    step_s = max(source.arrivals_step_s or 0.0 for source in coarse)
+    message = f"Arrivals of {listed(names)} are known as counts per {step_words(step_s)}, which hide bursts"
+    yield Reason(
+        "coarse_counts", "watch" if review else "info", "source", names[0], message, width_s, step_s, review=review
+    )
+
+
 def _alarm(after: Evaluation) -> Iterator[Reason]:
     alarm = after.alarm
     if alarm.untrusted:
@@ -374,8 +405,14 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
     judged = [o for o in after.outcomes.values() if o.bound_s is not None]
     if not judged or any(outcome.state != "holds" for outcome in judged):
         return []
-    tightest = min(judged, key=lambda o: ((o.bound_s or 1.0) - o.estimate_s) / (o.bound_s or 1.0))
-    room = 1.0 - tightest.estimate_s / (tightest.bound_s or 1.0)
+    if any((outcome.bound_s or 0.0) < outcome.resolution_s for outcome in judged):
+        return []  # nothing is known below the resolution
+
+    def headroom(outcome: QueryOutcome) -> float:
+        return 1.0 - max(outcome.estimate_s, outcome.resolution_s) / (outcome.bound_s or 1.0)
+
+    tightest = min(judged, key=headroom)
+    room = headroom(tightest)
     estimated = f"{estimate_words(tightest)} ({percent_words(room)} headroom)"
     message = f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}"
     if len(judged) == 1:

@@ -193,8 +193,9 @@ def estimate(
     Notes
     -----
     The queries, their intervals and the alarm are those of Flow by input; the keys `flow` and `flow_wc` of the document
-    are Flow's plain definition. A query's mean and quantiles are weighted by the events at its sinks. Where an estimate
-    is below `resolution_s` it should be shown as "under" that, not as a number.
+    are Flow's plain definition. A query's mean and quantiles are weighted by the events at its sinks. `resolution_s` is
+    the width that Flow ran on; a query's is no less than the width at which the counts of its sources are known. Where
+    an estimate is below it, it should be shown as "under" that, not as a number.
     """
     tell = progress or (lambda share, step: None)
     tell(0.0, "Mace")
@@ -213,8 +214,7 @@ def estimate(
         )
         runs = replace(runs, merged=merged)
     tell(0.9, "Reports")
-    slice_s = deployment.subinterval_s / flow_slices
-    resolution_s = slice_s if mace_every > 1 else deployment.subinterval_s / 4
+    resolution_s = deployment.subinterval_s / flow_slices
     alarm = _alarm(deployment, coarse_mace, flowed)
     queries = QueryReporter(deployment, coarse, coarse_mace, flowed, runs, resolution_s).reports()
     tell(1.0, "Done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,7 @@ class QueryReporter:
         high = None if margin is None else estimate + margin
         worst_p = int(latency.argmax()) // self._group
         servers = servers_above(self._deployment.layout, replicas)
+        resolution_s = self._resolution_of(servers)
         return QueryReport(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
@@ -134,8 +136,8 @@ class QueryReporter:
             low_s=None if margin is None else max(0.0, estimate - margin),
             high_s=high,
             level=LEVEL,
-            under_resolution=estimate < self._resolution_s,
-            resolution_s=self._resolution_s,
+            under_resolution=estimate < resolution_s,
+            resolution_s=resolution_s,
             mace_s=float(self._mace.worst_s[servers].max(initial=0.0)),
             **objective_state(objective, estimate, high),
             worst_p=worst_p + 1,
@@ -145,6 +147,26 @@ class QueryReporter:
             scheduling=self._scheduling(servers),
             series=self._series(query, covered),
         )
+
+    @cached_property
+    def _steps_s(self) -> FloatArray:
+        """Widest step at which what comes to each operator is counted, (m,): that of the sources it descends from."""
+        deployment, graph = self._deployment, self._deployment.graph
+        sources = len(deployment.sources)
+        steps = np.zeros(sources + len(deployment.operators))
+        steps[:sources] = [
+            (source.arrivals_step_s or 0.0) if source.arrivals.any() else 0.0 for source in deployment.sources
+        ]
+        for j in graph.order:
+            streams = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]]
+            steps[sources + j] = steps[streams].max(initial=0.0)
+        return steps[sources:]
+
+    def _resolution_of(self, servers: IntArray) -> float:
+        """Width below which nothing is known of a query: Flow's, or that of counts of what shares its servers."""
+        layout = self._deployment.layout
+        beside = layout.rep_operator[np.isin(layout.rep_server, servers)]
+        return max(self._resolution_s, float(self._steps_s[beside].max(initial=0.0)))
 
     def _scheduling(self, servers: IntArray) -> dict[str, Any] | None:
         """Upper bound by the servers of a query, where a node of it runs another policy than stimulus time."""

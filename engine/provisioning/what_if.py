@@ -322,7 +322,7 @@ def by_mace(
     # Mace over time in Flow's place: the reports are made of any latency over time.
     stand_in = Flow(result.total_s, mace_by_query(result), 1, {})
     runs = Jackknife((), covered_inputs(coarse))
-    reporter = QueryReporter(coarse, coarse, result, stand_in, runs, coarse.subinterval_s / 4)
+    reporter = QueryReporter(coarse, coarse, result, stand_in, runs, coarse.subinterval_s)
     estimates = known or {}
     reports = {query: estimates[query] if query in estimates else reporter.report(query) for query in coarse.queries}
     return ScenarioOutcome(scenario, whole, None, result, None, "", reports, None, moves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,6 +144,17 @@ class TestReasons:
         assert decision.verdict == "reject"
         assert "misses its objective already and would get worse" in decision.headline
 
+    def test_counts_that_hide_bursts_are_for_a_person(self) -> None:
+        source = running(9.0).sources[0]
+        counted = replace(running(9.0), sources=(replace(source, arrivals_step_s=4.0),))
+        decision = decide(counted, candidate(9.0))
+        assert decision.verdict == "review" and "coarse_counts" in codes(decision, "watch")
+        assert "counts per 4" in next(reason.message for reason in decision.reasons if reason.code == "coarse_counts")
+        trusting = decide(counted, candidate(9.0), policy=AdmissionPolicy(review_coarse=False))
+        assert trusting.verdict == "admit" and "coarse_counts" in codes(trusting, "info")
+        known = replace(counted.sources[0], dispersion=1.5, dispersion_step_s=0.5)
+        assert decide(replace(counted, sources=(known,)), candidate(9.0)).verdict == "admit"
+
     def test_candidate_without_objective_is_admitted(self) -> None:
         decision = decide(running(), candidate(None))
         assert decision.verdict == "admit"
@@ -272,7 +284,7 @@ class TestAlternatives:
         document = {
             "query": "c",
             "operators": [operator("c/1", 2.0, node="n1"), operator("c/2", 2.0, node="n1")],
-            "objective": {"statistic": "worst", "bound_s": 0.9},
+            "objective": {"statistic": "worst", "bound_s": 1.0},
         }
         deployment = running(1.1, ("n1", "n2", "n3"))
         decision = decide(deployment, document)

@@ -121,7 +121,15 @@ def test_estimate_below_the_resolution_is_flagged() -> None:
     quiet = document() | {"sources": [{"id": name, "arrivals": [10] * 8} for name in "st"]}
     report = estimate(Deployment.parse(quiet)).queries["q"]
     assert report.under_resolution
-    assert report.resolution_s == 0.25
+    assert report.resolution_s == 1.0
+
+
+def test_nothing_is_claimed_below_the_step_of_counts() -> None:
+    sources = [{"id": "s", "arrivals": [10] * 8, "arrivals_step_s": 4.0}, {"id": "t", "arrivals": [10] * 8}]
+    coarse = Deployment.parse(document() | {"sources": sources})
+    assert estimate(coarse).queries["q"].resolution_s == 4.0
+    silent = [{**sources[0], "arrivals": [0] * 8}, sources[1]]
+    assert estimate(Deployment.parse(document() | {"sources": silent})).queries["q"].resolution_s == 1.0
 
 
 def test_alarm_is_raised_only_where_theorem_2_fails() -> None:
