@@ -160,6 +160,7 @@ def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
     return AdmissionPolicy(
         review_at_risk=cluster.review_at_risk,
         review_assumed=cluster.review_assumed,
+        review_coarse=cluster.review_coarse,
         closed_nodes=question.closed_nodes,
     )
 

@@ -42,6 +42,9 @@ class Cluster(models.Model):
     review_assumed = models.BooleanField(
         default=False, help_text="A person decides when the verdict rests on assumed statistics."
     )
+    review_coarse = models.BooleanField(
+        default=True, help_text="A person decides when arrivals are known as counts over more than a subinterval alone."
+    )
     preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
     currency = models.CharField(
         max_length=3, default="EUR", validators=[CURRENCY], help_text="Of the prices of its pools, such as EUR or USD."

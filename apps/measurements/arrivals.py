@@ -88,6 +88,7 @@ def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
         },
         description=news.description,
         starts_at=datetime.fromtimestamp(trace.start_s, UTC),
+        step_s=float(trace.widths_s[0]),
     )
 
 

@@ -241,6 +241,9 @@ class _Import:
             counts=source.arrivals,  # type: ignore[arg-type]
             step_s=self.deployment.subinterval_s,
             fill=self.fill,
+            known_step_s=source.arrivals_step_s,
+            dispersion=source.dispersion,
+            dispersion_step_s=source.dispersion_step_s,
             replace=True,
         )
         if source.event_fields is not None:

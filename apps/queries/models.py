@@ -37,6 +37,13 @@ class ArrivalSeries(models.Model):
     events = models.FloatField(help_text="Total over the horizon.")
     peak_eps = models.FloatField(help_text="Highest rate of one slice, events/s.")
     starts_at = models.DateTimeField(null=True, blank=True, help_text="Start of the time range, where it was recorded.")
+    step_s = models.FloatField(
+        null=True, blank=True, help_text="Width at which counts are really known, where it is more than a slice."
+    )
+    dispersion = models.FloatField(null=True, blank=True, help_text="Index of dispersion of the counts, where stated.")
+    dispersion_step_s = models.FloatField(
+        null=True, blank=True, help_text="Width of the counts that the dispersion is of."
+    )
     event_fields = models.JSONField(
         default=dict, blank=True, help_text="Fields of an event by type, {ints, strings, doubles}; empty: not stated."
     )

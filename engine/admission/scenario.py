@@ -185,7 +185,9 @@ def _private_sources(
     brought = {source.id for source in candidate.sources}
     taken = {*sources} - brought
     names = {name: private_name(name, candidate.query, brought, taken) for name in read}
-    copies = tuple(Source(names[name], _cut(sources[name], share, start_p)) for name in read)
+    copies = tuple(
+        replace(sources[name], id=names[name], arrivals=_cut(sources[name], share, start_p)) for name in read
+    )
     return tuple(rename_inputs(operator, names.get) for operator in operators), copies
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.admission.candidate import read_candidate
-from engine.arrays import FloatArray, frozen_array
+from engine.arrays import frozen_array
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
 from engine.document.tables import CAPACITY, CORES, ID, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
@@ -221,7 +221,7 @@ class _Application:
             if name in origins - read or (name in self.copies and name not in read):
                 continue
             factor = self.factors.get(origin, 1.0) * self.shares.get(query, 1.0)
-            scaled.append(_scaled(source.id, sources[origin].arrivals, factor))
+            scaled.append(_scaled(source.id, sources[origin], factor))
         return replace(self.deployment, sources=tuple(scaled))
 
     def _fault(self, path: str, message: str) -> None:
@@ -278,7 +278,7 @@ class _Application:
         operators = list(base.operators)
         for i in own:
             operators[i] = rename_inputs(operators[i], names.get)
-        copies = tuple(Source(names[name], known[name].arrivals) for name in fresh)
+        copies = tuple(replace(known[name], id=names[name]) for name in fresh)
         self.deployment = replace(base, operators=tuple(operators), sources=base.sources + copies)
 
     def _arrivals(self, change: Change, path: str) -> None:
@@ -296,7 +296,7 @@ class _Application:
             self._fault(f"{path}.factors", f"factors has {given.max():g}; allowed: up to {MAX_LOAD:g}")
             return
         values = given if form == "values" else frozen_array(sources[i].arrivals * given)
-        sources[i] = Source(name, values)
+        sources[i] = Source(name, values) if form == "values" else replace(sources[i], arrivals=values)
         self.deployment = replace(self.deployment, sources=tuple(sources))
         self.words.append(f"source {name} with other arrivals")
 
@@ -365,8 +365,9 @@ class _Application:
         self.words.append(f"query {query} removed")
 
 
-def _scaled(name: str, arrivals: FloatArray, factor: float) -> Source:
-    return Source(name, arrivals if factor == 1.0 else frozen_array(arrivals * factor))
+def _scaled(name: str, origin: Source, factor: float) -> Source:
+    arrivals = origin.arrivals if factor == 1.0 else frozen_array(origin.arrivals * factor)
+    return replace(origin, id=name, arrivals=arrivals)
 
 
 def _readers(deployment: Deployment, query: str) -> list[str]:

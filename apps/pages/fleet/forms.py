@@ -50,6 +50,7 @@ class ClusterForm(RowForm):
             "preview_valid_s",
             "review_at_risk",
             "review_assumed",
+            "review_coarse",
         ]
         labels = {
             "slug": "Address part",
@@ -59,6 +60,7 @@ class ClusterForm(RowForm):
             "preview_valid_s": "Validity of a preview",
             "review_at_risk": "Review requests at risk",
             "review_assumed": "Review requests with assumed statistics",
+            "review_coarse": "Review requests on coarse counts",
         }
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",

@@ -27,12 +27,13 @@ from apps.queries.arrivals.series import arrival_rows, load_arrays
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import candidate_document, cluster_snapshot
+from apps.queries.snapshots.elements import engine_source
 from engine.arrays import FloatArray
 from engine.backtest.answers import join_request
 from engine.backtest.comparison import backtest_policies
 from engine.backtest.period import RecordedDecision, RecordedPeriod, RecordedRequest, RecordedStop
 from engine.backtest.policy import read_policy
-from engine.document.deployment import Deployment, Replica, Source
+from engine.document.deployment import Deployment, Replica
 from engine.errors import EngineError, Fault, InfeasibleError
 
 __all__ = ["load_period", "run_backtest"]
@@ -159,8 +160,9 @@ def _with_sources(base: Deployment, cluster: Cluster, read: Iterable[str]) -> De
     """The deployment with the sources that are read and no others."""
     names = set(read)
     own = {source.id: source for source in base.sources if source.id in names}
-    more = load_arrays(arrival_rows(cluster, names - own.keys()))
-    own |= {name: Source(name, values) for name, values in more.items()}
+    rows = arrival_rows(cluster, names - own.keys())
+    more = load_arrays(rows)
+    own |= {row.source_id: engine_source(row, more[row.source_id], row.source_id) for row in rows}
     return replace(base, sources=tuple(own[name] for name in sorted(own)))
 
 

@@ -17,7 +17,7 @@ from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.snapshots.elements import (
     engine_objective,
     engine_operator,
-    event_fields,
+    engine_source,
     private_arrivals,
     source_name,
     version_inputs,
@@ -25,7 +25,7 @@ from apps.queries.snapshots.elements import (
 from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator as EngineOperator
-from engine.document.elements import Replica, Source
+from engine.document.elements import Replica
 from engine.plans.comparison import compare
 from engine.plans.ranking import OneNode
 
@@ -88,13 +88,14 @@ def _with_sources(deployment: Deployment, query: Query, versions: Sequence[Query
     source_ids = {source.id for source in deployment.sources}
     missing = [name for name in sorted(read) if source_name(name, query.name, private) not in source_ids]
     rows = arrival_rows(query.cluster, missing)
-    fields = {row.source_id: event_fields(row) for row in rows}
+    arrays = load_arrays(rows)
     own = []
-    for name, values in load_arrays(rows).items():
+    for row in rows:
+        values = arrays[row.source_id]
         if private:
             slice_s = query.cluster.slice_s
             values = private_arrivals(values, rate_share=query.rate_share, start_s=query.start_s, slice_s=slice_s)
-        own.append(Source(source_name(name, query.name, private), values, fields[name]))
+        own.append(engine_source(row, values, source_name(row.source_id, query.name, private)))
     return replace(deployment, sources=(*deployment.sources, *own)) if own else deployment
 
 

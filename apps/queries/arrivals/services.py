@@ -172,6 +172,7 @@ def arrivals_create_from_upload(
         spec=window.spec,
         description=description,
         starts_at=datetime.fromtimestamp(window.start_s, UTC),
+        step_s=window.reading.step_s,
     )
 
 
@@ -211,9 +212,15 @@ def arrivals_create_from_counts(
     description: str = "",
     origin: str = ArrivalOrigin.DOCUMENT,
     evidence: str = Evidence.ASSUMED,
+    known_step_s: float | None = None,
+    dispersion: float | None = None,
+    dispersion_step_s: float | None = None,
     replace: bool = False,
 ) -> ArrivalSeries:
-    """Store counts of events, one per step (a slice of the cluster unless given) from the beginning of the horizon."""
+    """Store counts of events, one per step (a slice of the cluster unless given) from the beginning of the horizon.
+
+    `known_step_s` tells that the counts themselves were spread from wider ones.
+    """
     faults = source_faults(source_id)
     step_s = cluster.slice_s if step_s is None else step_s
     if not (math.isfinite(step_s) and step_s > 0):
@@ -233,6 +240,9 @@ def arrivals_create_from_counts(
         evidence=evidence,
         spec={"step_s": step_s, "counts": len(values), "fill": fill},
         description=description,
+        step_s=max(step_s, known_step_s or 0.0),
+        dispersion=dispersion,
+        dispersion_step_s=dispersion_step_s,
     )
 
 
@@ -247,8 +257,18 @@ def arrivals_replace(
     spec: Mapping[str, Any] | None = None,
     description: str = "",
     starts_at: datetime | None = None,
+    step_s: float | None = None,
+    dispersion: float | None = None,
+    dispersion_step_s: float | None = None,
 ) -> ArrivalSeries:
     """Store a source's events per slice of the cluster's grid, in the place of what it may have.
+
+    Parameters
+    ----------
+    step_s : float
+        Width of the counts that the values were spread from; None: they are exact.
+    dispersion, dispersion_step_s : float
+        Index of dispersion of the counts, and their width, where it is known.
 
     Raises
     ------
@@ -269,11 +289,20 @@ def arrivals_replace(
     row = row or ArrivalSeries(cluster=cluster, source_id=source_id)
     row.origin, row.evidence, row.spec, row.description = origin, evidence, dict(spec or {}), description
     row.slice_s, row.slices, row.starts_at = cluster.slice_s, cluster.slices, starts_at
+    row.step_s = _step_s(step_s, cluster)
+    row.dispersion, row.dispersion_step_s = dispersion, dispersion_step_s
     row.data, row.digest = series.pack(values), series.digest(values)
     row.events, row.peak_eps = float(values.sum()), float(values.max() / cluster.slice_s)
     row.save()
     announce(f"cluster:{cluster.slug}")
     return row
+
+
+def _step_s(step_s: float | None, cluster: Cluster) -> float | None:
+    """Width of counts in whole slices, up to the horizon; None where slices are no finer than they were."""
+    if step_s is None or step_s <= cluster.slice_s * (1.0 + 1e-6):
+        return None
+    return cluster.slice_s * min(math.ceil(step_s / cluster.slice_s - 1e-6), cluster.slices)
 
 
 @transaction.atomic

@@ -27,6 +27,7 @@ from apps.queries.snapshots.contents import (
 )
 from apps.queries.snapshots.elements import (
     RunningQuery,
+    arrivals_noise,
     candidate_operator,
     engine_node,
     engine_objective,
@@ -179,7 +180,11 @@ def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
     names = rows.node_names
     return {
         "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
-        "policy": part_content(review_at_risk=cluster.review_at_risk, review_assumed=cluster.review_assumed),
+        "policy": part_content(
+            review_at_risk=cluster.review_at_risk,
+            review_assumed=cluster.review_assumed,
+            review_coarse=cluster.review_coarse,
+        ),
         **{f"node:{node.name}": node_content(node) for node in rows.nodes},
         **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},
         **{f"query:{running.query.name}": query_content(running.query, running.shorts) for running in rows.running},
@@ -222,6 +227,7 @@ def candidate_document(
     sources = [
         {"id": source_name(row.source_id, query.name, private), "arrivals": arrays[row.source_id] * rate_share}
         | ({"event_fields": row.event_fields} if row.event_fields else {})
+        | {name: value for name, value in arrivals_noise(row).items() if value is not None}
         for row in rows
     ]
     if sources:

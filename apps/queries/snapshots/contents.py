@@ -34,6 +34,10 @@ _WORDS = {
     "horizon_s": "horizon",
     "review_at_risk": "review of what is at risk",
     "review_assumed": "review of what rests on assumed statistics",
+    "review_coarse": "review of what rests on coarse counts",
+    "step_s": "step of the counts",
+    "dispersion": "dispersion of arrivals",
+    "dispersion_step_s": "step of the dispersion",
 }
 
 _UNITS: Mapping[str, Callable[[Any], Quantity]] = {
@@ -82,8 +86,10 @@ def link_content(link: Link) -> str:
 
 def source_content(row: ArrivalSeries) -> str:
     """The arrivals, and the fields of an event where they are stated."""
-    fields = {"event_fields": _short(row.event_fields)} if row.event_fields else {}
-    return part_content(data=f"#{row.digest[:16]}", **fields)
+    stated = {"event_fields": _short(row.event_fields) if row.event_fields else None, "step_s": row.step_s}
+    stated |= {"dispersion": row.dispersion, "dispersion_step_s": row.dispersion_step_s}
+    kept = {name: value for name, value in stated.items() if value is not None}
+    return part_content(data=f"#{row.digest[:16]}", **kept)
 
 
 def query_shorts(version: QueryVersion, replicas: Sequence[Sequence[Replica]]) -> dict[str, str]:

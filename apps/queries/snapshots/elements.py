@@ -22,10 +22,12 @@ from engine.document import elements
 
 __all__ = [
     "RunningQuery",
+    "arrivals_noise",
     "candidate_operator",
     "engine_node",
     "engine_objective",
     "engine_operator",
+    "engine_source",
     "engine_sources",
     "event_fields",
     "operator_id",
@@ -83,6 +85,20 @@ def event_fields(row: ArrivalSeries) -> elements.EventFields | None:
     return elements.EventFields(**row.event_fields) if row.event_fields else None
 
 
+def engine_source(row: ArrivalSeries, values: FloatArray, name: str) -> elements.Source:
+    """A source with a row's facts, under a name of its own and with a query's share of its arrivals."""
+    return elements.Source(name, values, event_fields(row), **arrivals_noise(row))
+
+
+def arrivals_noise(row: ArrivalSeries) -> dict[str, float | None]:
+    """How finely a source's arrivals are known, and how they scatter: fields of a source in a document."""
+    return {
+        "arrivals_step_s": row.step_s,
+        "dispersion": row.dispersion,
+        "dispersion_step_s": row.dispersion_step_s,
+    }
+
+
 def engine_sources(
     queries: Sequence[Query], reads: Mapping[int | None, Iterable[str]], rows: Mapping[str, ArrivalSeries]
 ) -> tuple[elements.Source, ...]:
@@ -100,7 +116,7 @@ def engine_sources(
                 if query.reads_privately:
                     share, slice_s = query.rate_share, query.cluster.slice_s
                     values = private_arrivals(values, rate_share=share, start_s=query.start_s, slice_s=slice_s)
-                by_name[name] = elements.Source(name, values, event_fields(rows[source]))
+                by_name[name] = engine_source(rows[source], values, name)
     return tuple(by_name[name] for name in sorted(by_name))
 
 

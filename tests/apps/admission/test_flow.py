@@ -91,8 +91,8 @@ def test_query_that_does_not_fit_is_rejected_with_alternatives(cluster: Any, adm
 
 @pytest.mark.parametrize("kind", ["scale_rate", "add_node", "objective"])
 def test_alternative_is_previewed_and_applied(cluster: Any, admitter: Any, kind: str) -> None:
-    counts = [100.0] * 10 + [20.0] * 50
-    arrivals_create_from_counts(cluster=cluster, source_id="burst", counts=counts, step_s=1.0)
+    counts = [25.0] * 40 + [5.0] * 200
+    arrivals_create_from_counts(cluster=cluster, source_id="burst", counts=counts, step_s=0.25)
     for neighbour in cluster.queries.all():  # only the candidate's own bound is in the way
         query_update(query=neighbour, objective={"statistic": "worst", "bound_s": 60.0})
     tight = {"statistic": "worst", "bound_s": 0.4}
