@@ -91,7 +91,7 @@ def engine_source(row: ArrivalSeries, values: FloatArray, name: str) -> elements
 
 
 def arrivals_noise(row: ArrivalSeries) -> dict[str, float | None]:
-    """How finely a source's arrivals are known, and how they scatter: fields of a source in a document."""
+    """Step and dispersion of a source's arrivals, as fields of a source in a document."""
     return {
         "arrivals_step_s": row.step_s,
         "dispersion": row.dispersion,
