@@ -89,7 +89,7 @@ def _whole(
     parts = live.to_dict() | {
         "interval_s": timing.interval_s,
         "mean_work_s": float(work.mean()),
-        "upper_s": float(upper.max()) + timing.epoch_s + live.overhead_s,
+        "upper_s": proven_s(upper + timing.epoch_s + live.overhead_s),
         "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
     }
     latency = {**result, **_shifted(result, live, work, timing), "live": parts}

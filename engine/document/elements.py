@@ -331,17 +331,17 @@ def scheduling_words(policies: Mapping[str, str]) -> str:
     )
 
 
-def policy_words(policies: Mapping[str, str]) -> str:
-    """Sentence about the upper bound where these nodes run other policies."""
-    return (
-        f"{scheduling_words(policies)}, not stimulus time: "
-        "the upper bound is the looser one, for any order within a subinterval."
-    )
+def policy_words(policies: Mapping[str, str], upper_s: float | None) -> str:
+    """Sentence about the upper bound where these nodes run other policies; None: there is none."""
+    bound = "no upper bound is proven"
+    if upper_s is not None:
+        bound = "the upper bound counts a wait for every visit of a server, and holds for mean costs"
+    return f"{scheduling_words(policies)}, not stimulus time: {bound}."
 
 
-def scheduling_document(policies: Mapping[str, str]) -> dict[str, Any]:
+def scheduling_document(policies: Mapping[str, str], upper_s: float | None) -> dict[str, Any]:
     """The field `scheduling` of an estimate's result."""
-    return {"nodes": dict(policies), "words": policy_words(policies)}
+    return {"nodes": dict(policies), "words": policy_words(policies, upper_s), "upper_s": upper_s}
 
 
 def objective_state(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:

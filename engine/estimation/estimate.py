@@ -12,6 +12,7 @@ import numpy as np
 from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, nearest_rank
 from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_document
+from engine.estimation.bounds import proven_s, visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import Jackknife, covered_inputs, jackknife
 from engine.estimation.mace import Mace, mace
@@ -84,10 +85,14 @@ class Estimate:
         m = self.mace
         bottleneck = m.bottleneck
         low, high = m.delayed_s
+        upper = m.upper_s
+        if self.coarse.other_policies:
+            bound_s = self._bound_s
+            upper = high = None if bound_s is None else np.full(len(m.total_s), bound_s)
         series = {
             "mace": m.total_s,
             "lower": m.total_s,
-            "upper": m.upper_s,
+            "upper": upper,
             "loose_upper": m.loose_upper_s,
             "pd_lower": low,
             "pd_upper": high,
@@ -97,8 +102,8 @@ class Estimate:
         return {
             "subintervals": self.coarse.subintervals,
             "subinterval_s": self.coarse.subinterval_s,
-            **{name: values.tolist() for name, values in series.items()},
-            **{f"{name}_wc": float(values.max()) for name, values in series.items()},
+            **{name: None if values is None else values.tolist() for name, values in series.items()},
+            **{f"{name}_wc": None if values is None else float(values.max()) for name, values in series.items()},
             "epsilon": m.epsilon_s,
             "loose_epsilon": m.loose_epsilon_s.tolist(),
             "bottleneck": None if bottleneck is None else self.coarse.servers[bottleneck[0]].name,
@@ -109,9 +114,14 @@ class Estimate:
         }
 
     def _scheduling(self) -> dict[str, Any]:
-        """Nodes whose policy asks for the looser upper bound, in words too; empty where there is none."""
+        """Nodes whose policy asks for another upper bound, in words too; empty where there is none."""
         others = self.coarse.other_policies
-        return {"scheduling": scheduling_document(others)} if others else {}
+        return {"scheduling": scheduling_document(others, self._bound_s)} if others else {}
+
+    @cached_property
+    def _bound_s(self) -> float | None:
+        """Upper bound of every event, where nodes run other policies; None where none is proven."""
+        return proven_s(visit_bounds(self.mace))
 
     def _by_events(self) -> dict[str, Any]:
         total = self.mace.total_s

@@ -180,26 +180,19 @@ class Mace:
         """Smallest and largest total delay of the query graph's paths through each server (P_min, P_max), (n,) each."""
         return path_delays(self.deployment)
 
-    def server_epsilon_s(self, server: int) -> FloatArray:
-        """Epsilon of one server: its lambda, or its load over its capacity, (d,)."""
-        if self.deployment.other_policies:
-            return np.asarray(self.load[server] / self.least_capacity[server])
-        return np.full(len(self.total_s), self.lambda_s[server])
-
-    @cached_property
-    def widening_s(self) -> FloatArray:
-        """Distance of the upper ends above Mace, shape (d,): w + epsilon, the looser one where a policy needs it."""
-        epsilon = self.loose_epsilon_s if self.deployment.other_policies else np.full(len(self.total_s), self.epsilon_s)
-        return self.deployment.subinterval_s + epsilon
+    @property
+    def widening_s(self) -> float:
+        """Distance of the upper ends above Mace: w + epsilon."""
+        return self.deployment.subinterval_s + self.epsilon_s
 
     @cached_property
     def upper_s(self) -> FloatArray:
-        """Upper end of theorem 3, shape (d,); of section VII-A where a node is not scheduled by stimulus time."""
-        return self.loose_upper_s if self.deployment.other_policies else self.total_s + self.widening_s
+        """Upper end of theorem 3, shape (d,); for nodes scheduled by stimulus time and for mean costs."""
+        return self.total_s + self.widening_s
 
     @cached_property
     def loose_upper_s(self) -> FloatArray:
-        """Upper end for other schedulers, shape (d,)."""
+        """Upper end of section VII-A, shape (d,); it misses that events wait again at every visit of a server."""
         return self.total_s + self.deployment.subinterval_s + self.loose_epsilon_s
 
     @cached_property

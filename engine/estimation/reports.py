@@ -13,6 +13,7 @@ from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, stat
 from engine.document.deployment import Deployment
 from engine.document.elements import objective_state, scheduling_document
 from engine.document.topology import servers_above
+from engine.estimation.bounds import proven_s, visit_bounds
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.estimation.loads import loads_of, sink_outputs
@@ -144,7 +145,7 @@ class QueryReporter:
             bottleneck=self._bottleneck(servers, worst_p),
             hops=self._flow.hops.get(query, ()),
             uncovered=uncovered,
-            scheduling=self._scheduling(servers),
+            scheduling=self._scheduling(servers, replicas),
             series=self._series(query, covered),
         )
 
@@ -168,18 +169,18 @@ class QueryReporter:
         beside = layout.rep_operator[np.isin(layout.rep_server, servers)]
         return max(self._resolution_s, float(self._steps_s[beside].max(initial=0.0)))
 
-    def _scheduling(self, servers: IntArray) -> dict[str, Any] | None:
-        """Upper bound by the servers of a query, where a node of it runs another policy than stimulus time."""
-        mace, others = self._mace, self._deployment.other_policies
+    @cached_property
+    def _visit_bounds(self) -> FloatArray:
+        return visit_bounds(self._mace)
+
+    def _scheduling(self, servers: IntArray, replicas: IntArray) -> dict[str, Any] | None:
+        """Upper bound of a query, where a node of it runs another policy than stimulus time."""
+        others = self._deployment.other_policies
         names = [
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
         ]
         own = {name: others[name] for name in names if name in others}
-        if not own:
-            return None
-        epsilon_s = (mace.load[servers] / mace.least_capacity[servers, None]).sum(axis=0)
-        upper_s = mace.mace_s[servers].max(axis=0) + mace.deployment.subinterval_s + epsilon_s
-        return {**scheduling_document(own), "upper_s": float(upper_s.max())}
+        return scheduling_document(own, proven_s(self._visit_bounds[replicas])) if own else None
 
     def _uncovered(self, replicas: IntArray) -> tuple[tuple[dict[str, Any], ...], bool]:
         """Inputs that the interval leaves out for lack of batches, and whether any input is covered."""

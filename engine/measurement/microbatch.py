@@ -102,13 +102,15 @@ def _interval_work(row: FloatArray, width: float) -> FloatArray:
 def batch_upper_s(mace: Mace, widths_s: Mapping[int, float]) -> FloatArray:
     """Upper end of theorem 3 where the named servers take all events of an interval in any order, shape (d,).
 
-    The others keep stimulus-time scheduling and their lambda; all take section VII-A's where one of their nodes runs
-    another policy. An event waits at most the longest interval before it
-    is taken, which is the w of the theorem. With every server at the subinterval it is the paper's looser bound.
+    The others keep stimulus-time scheduling and their lambda; nothing is proven, and the bound infinite, where a node
+    runs another policy. An event waits at most the longest interval before it is taken, which is the w of the theorem.
+    With every server at the subinterval it is the paper's looser bound.
     """
-    epsilon = mace.widening_s - mace.deployment.subinterval_s
+    if mace.deployment.other_policies:
+        return np.full(len(mace.total_s), np.inf)
+    epsilon = np.full(len(mace.total_s), mace.epsilon_s)
     for server in widths_s:
-        epsilon = epsilon - mace.server_epsilon_s(server)
+        epsilon = epsilon - mace.lambda_s[server]
     for server, width_s in widths_s.items():
         epsilon = epsilon + batch_work_s(mace, [server], width_s)
     longest = max([mace.deployment.subinterval_s, *widths_s.values()])

@@ -69,8 +69,10 @@ class LatencyParts:
         return sentence("pages/accuracy/sentences/live.html", facts=self) if self.estimate is not None else ""
 
     @property
-    def upper_s(self) -> float:
-        return float(self._result["live"]["upper_s"])
+    def upper_s(self) -> float | None:
+        """Bound on the latency; None where none is proven."""
+        upper_s: float | None = self._result["live"]["upper_s"]
+        return upper_s
 
     @property
     def is_assumed(self) -> bool:

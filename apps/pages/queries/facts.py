@@ -219,7 +219,8 @@ class QueryDetail:
             return Stat("Mace", Quantity(MISSING), "None yet")
         note, bound = "Largest excess on its servers", self.result.get("scheduling")
         if bound:
-            note = f"At most {seconds(bound['upper_s'])} late, as {scheduling_words(bound['nodes'])}"
+            late = "No bound is proven" if bound["upper_s"] is None else f"At most {seconds(bound['upper_s'])} late"
+            note = f"{late}, as {scheduling_words(bound['nodes'])}"
         return Stat("Mace", seconds(self.estimate.mace_s), note)
 
     def _headroom(self) -> Stat:

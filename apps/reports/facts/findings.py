@@ -92,8 +92,9 @@ def _alarm(run: EstimateRun | None) -> Iterator[dict[str, str]]:
 def _scheduling(run: EstimateRun | None) -> Iterator[dict[str, str]]:
     result = (run.result or {}) if run is not None else {}
     if "scheduling" in result:
-        upper = f"It is {seconds(result['upper_wc'])}; estimates are those of stimulus time."
-        yield _risk("low", "Scheduling", f"{result['scheduling']['words']} {upper}")
+        upper = "" if result["upper_wc"] is None else f" It is {seconds(result['upper_wc'])}."
+        words = f"{result['scheduling']['words']}{upper} Estimates are those of stimulus time."
+        yield _risk("low", "Scheduling", words)
 
 
 def _assumed(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -184,8 +185,13 @@ def _query_sentence(row: dict[str, Any]) -> str:
     query, worst = row["query"], seconds(row["worst_s"], under=row["resolution_s"])
     first = f"In the worst case an event of {query} takes {worst}."
     if row.get("scheduling"):
-        upper = seconds(row["scheduling"]["upper_s"])
-        first = f"In the worst case an event of {query} takes {worst} by stimulus time, at most {upper} as scheduled."
+        upper_s = row["scheduling"]["upper_s"]
+        bound = (
+            "no bound is proven for the policy of its nodes"
+            if upper_s is None
+            else f"at most {seconds(upper_s)} as scheduled"
+        )
+        first = f"In the worst case an event of {query} takes {worst} by stimulus time; {bound}."
     if not row["bound_s"]:
         return f"{first} It has no objective."
     judged = _JUDGED.get(row["state"], "The objective is {}: it is not judged.").format(seconds(row["bound_s"]))

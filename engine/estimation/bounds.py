@@ -1,0 +1,121 @@
+"""Upper bounds of latency where a node is not scheduled by stimulus time.
+
+Theorems 2 and 3 and the bound of section VII-A count an event's work once; under first-in first-out it waits at every
+visit of a server. A visit finds at most V: the largest work unfinished at any time, the same under every
+work-conserving policy, and one event more. Where other servers delay events by up to E, that is V + E, by which a
+path's bound grows with each visit. By stimulus time all work up to an event is done within V + 2 E, whatever the
+visits. Both hold for mean costs: where costs vary, no finite bound exists.
+
+A policy that lets later events go first (round robin, Klink) has no such bound, nor have servers that send to each
+other in a circle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.elements import STIMULUS_TIME
+from engine.estimation.mace import Mace, drain_times
+
+__all__ = ["proven_s", "visit_bounds"]
+
+_FIRST_COME = "fcfs"
+
+
+def visit_bounds(mace: Mace) -> FloatArray:
+    """Largest seconds from an event's arrival at its source until it is through each replica, shape (replicas,).
+
+    Infinite where nothing is proven. Propagation delays are counted.
+    """
+    return _VisitBounds(mace).through_s
+
+
+def proven_s(bounds: FloatArray) -> float | None:
+    """Largest of the bounds of some replicas; None where one is infinite."""
+    largest = float(bounds.max(initial=0.0))
+    return largest if np.isfinite(largest) else None
+
+
+class _VisitBounds:
+    """Bounds of all replicas, found server by server in the order in which servers send to each other."""
+
+    def __init__(self, mace: Mace) -> None:
+        self._deployment, self._layout = mace.deployment, mace.deployment.layout
+        self._unfinished_s = _unfinished_s(mace)
+        self._late_s = np.zeros(len(self._unfinished_s))  # E of each server
+        self.through_s = np.full(len(self._layout.rep_server), np.inf)
+        layout, order = self._layout, self._deployment.graph.order
+        replicas = [r for j in order for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
+        for server in self._server_order():
+            if self._deployment.servers[server].link is not None:
+                sent = layout.hop_origin[layout.hop_server == server]
+                self._late_s[server] = self.through_s[sent].max(initial=0.0)
+            else:
+                self._bound_server(server, [r for r in replicas if layout.rep_server[r] == server])
+
+    def _bound_server(self, server: int, replicas: list[int]) -> None:
+        layout, rep_server = self._layout, self._layout.rep_server
+        from_outside = [
+            self._arrives_s(h)
+            for r in replicas
+            for h in range(layout.hop_start[r], layout.hop_start[r + 1])
+            if layout.hop_origin[h] < 0 or rep_server[layout.hop_origin[h]] != server
+        ]
+        late_s = self._late_s[server] = max(from_outside, default=0.0)
+        policy = self._policy(server)
+        for r in replicas:
+            hops = range(layout.hop_start[r], layout.hop_start[r + 1])
+            if policy == STIMULUS_TIME:
+                self.through_s[r] = self._unfinished_s[server] + 2.0 * late_s
+            elif policy == _FIRST_COME:
+                begins_s = max((self._arrives_s(h) for h in hops), default=0.0)
+                self.through_s[r] = begins_s + self._unfinished_s[server] + late_s
+
+    def _arrives_s(self, hop: int) -> float:
+        """Bound on when events have come by a hop."""
+        layout = self._layout
+        origin, link = int(layout.hop_origin[hop]), int(layout.hop_server[hop])
+        sent_s = self.through_s[origin] if origin >= 0 else 0.0
+        if link >= 0:
+            sent_s += self._unfinished_s[link] + self._late_s[link]
+        return float(sent_s + layout.hop_delay_s[hop])
+
+    def _policy(self, server: int) -> str:
+        node = self._deployment.servers[server].node
+        assert node is not None
+        return self._deployment.other_policies.get(self._deployment.nodes[node].id, STIMULUS_TIME)
+
+    def _server_order(self) -> list[int]:
+        """Servers, each after all that send to it; those in a circle, and behind one, are left out."""
+        layout = self._layout
+        before: dict[int, set[int]] = {server: set() for server in range(len(self._unfinished_s))}
+        readers = np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start))
+        for origin, link, reader in zip(layout.hop_origin, layout.hop_server, readers, strict=True):
+            way = [int(layout.rep_server[origin]), int(link), int(layout.rep_server[reader])] if origin >= 0 else []
+            way = [server for server in way if server >= 0]
+            for a, b in zip(way, way[1:], strict=False):
+                if a != b:
+                    before[b].add(a)
+        order: list[int] = []
+        while ready := [server for server, above in before.items() if above <= set(order)]:
+            order += ready
+            for server in ready:
+                del before[server]
+        return order
+
+
+def _unfinished_s(mace: Mace) -> FloatArray:
+    """Largest unfinished work of each server in seconds, shape (n,), and one event of every input.
+
+    All work of a subinterval may come at its beginning.
+    """
+    deployment, width_s = mace.deployment, mace.deployment.subinterval_s
+    n = len(mace.worst_s)
+    found = np.zeros((deployment.subintervals + 1, n))
+    found[:-1] = mace.load.T
+    found[1:-1] += mace.ce.T[:-1]
+    rows = deployment.capacities
+    if len(rows) > 1:
+        rows = np.vstack([rows[:1], rows])  # work is drained from its own subinterval on
+    return np.asarray(drain_times(found, rows, width_s).max(axis=0, initial=0.0) + mace.lambda_s)
