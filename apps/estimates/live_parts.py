@@ -18,7 +18,8 @@ from apps.telemetry.configs import live_served
 from apps.telemetry.selectors import policy_in_force
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.document.elements import STIMULUS_TIME, Objective, objective_state
+from engine.document.elements import STIMULUS_TIME, Objective, objective_state, scheduling_document
+from engine.estimation.bounds import proven_s
 from engine.measurement.microbatch import LiveLatency, StageTiming, batch_upper_s, batch_work_s, live_latency
 from engine.measurement.trust import EstimateTrust, widen_interval
 
@@ -94,7 +95,7 @@ def _whole(
     }
     latency = {**result, **_shifted(result, live, work, timing), "live": parts}
     if "scheduling" in result:
-        latency["scheduling"] = {**result["scheduling"], "upper_s": parts["upper_s"]}
+        latency["scheduling"] = scheduling_document(result["scheduling"]["nodes"], parts["upper_s"])
     trusted, scope = trust_of(query, result["statistic"], evidence_of(latency))
     return latency | _interval(latency, half, trusted, scope)
 

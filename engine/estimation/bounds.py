@@ -12,6 +12,8 @@ other in a circle.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from engine.arrays import FloatArray
@@ -94,7 +96,7 @@ class _VisitBounds:
         for origin, link, reader in zip(layout.hop_origin, layout.hop_server, readers, strict=True):
             way = [int(layout.rep_server[origin]), int(link), int(layout.rep_server[reader])] if origin >= 0 else []
             way = [server for server in way if server >= 0]
-            for a, b in zip(way, way[1:], strict=False):
+            for a, b in pairwise(way):
                 if a != b:
                     before[b].add(a)
         order: list[int] = []

@@ -85,17 +85,18 @@ class Estimate:
         m = self.mace
         bottleneck = m.bottleneck
         low, high = m.delayed_s
-        upper = m.upper_s
+        upper: FloatArray | None = m.upper_s
+        delayed_upper: FloatArray | None = high
         if self.coarse.other_policies:
             bound_s = self._bound_s
-            upper = high = None if bound_s is None else np.full(len(m.total_s), bound_s)
+            upper = delayed_upper = None if bound_s is None else np.full(len(m.total_s), bound_s)
         series = {
             "mace": m.total_s,
             "lower": m.total_s,
             "upper": upper,
             "loose_upper": m.loose_upper_s,
             "pd_lower": low,
-            "pd_upper": high,
+            "pd_upper": delayed_upper,
             "flow": self._reported(self.plain_flow.latency_s),
             "flow_by_input": self._reported(self.flow.latency_s),
         }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from tests.e2e.installation import PASSWORD, ROOT, Api, Installation
+from tests.e2e.installation import PASSWORD, Api, Installation
 from tests.servers import PATIENCE_S
-
-DATA = Path(os.environ.get("SLUICE_DATA") or ROOT.parent / "shared" / "data")
 
 _WAIT_MS = PATIENCE_S * 1000
 expect.set_options(timeout=_WAIT_MS)
@@ -40,18 +37,15 @@ def api(console: Installation) -> Api:
 
 @pytest.fixture(scope="session")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Requests per minute: the World Cup 1998 trace where it is at hand, else one as busy as its busiest hour."""
-    real = DATA / "worldcup98_requests_per_minute.csv.gz"
-    if real.exists():
-        return real
-    made = tmp_path_factory.mktemp("trace") / "requests_per_minute.csv"
+    """Requests per second, as many as in the busiest hour of the World Cup 1998 trace."""
+    made = tmp_path_factory.mktemp("trace") / "requests_per_second.csv"
     begin = datetime(1998, 6, 30, 20, tzinfo=UTC)
     with made.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["period", "count"])
-        for minute in range(90):
-            rate_eps = 3200 + 390 * math.sin(2 * math.pi * minute / 75)
-            rows.writerow([f"{begin + timedelta(minutes=minute):%Y-%m-%d %H:%M:%S}", round(60 * rate_eps)])
+        for second in range(5400):
+            rate_eps = 3200 + 390 * math.sin(2 * math.pi * second / 4500)
+            rows.writerow([f"{begin + timedelta(seconds=second):%Y-%m-%d %H:%M:%S}", round(rate_eps)])
     return made
 
 
