@@ -131,6 +131,11 @@ class ArrivalSerializer(InClusterSerializer):
     mean_eps = serializers.FloatField(read_only=True)
     peak_eps = serializers.FloatField(read_only=True)
     event_fields = EventFieldsField(allow_null=True, help_text="{ints, strings, doubles} of an event, or null.")
+    step_s = serializers.FloatField(
+        read_only=True, help_text="Width at which counts are really known, where it is more than a slice; else null."
+    )
+    dispersion = serializers.FloatField(read_only=True, help_text="Index of dispersion of the counts, or null.")
+    dispersion_step_s = serializers.FloatField(read_only=True, help_text="Width of the counts that it is of, or null.")
     starts_at = serializers.DateTimeField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)

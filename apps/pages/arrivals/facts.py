@@ -28,6 +28,7 @@ from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, sign
 from apps.ui.pictures import sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
+from engine.admission.reasons import step_words
 from engine.arrays import FloatArray
 from engine.words import counted
 
@@ -231,7 +232,16 @@ class SourceDetail:
             facts += self._upload()
         elif row.origin == ArrivalOrigin.GENERATOR:
             facts += self._generator()
-        return [*facts, ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}")]
+        return [*facts, ("Slices", f"{row.slices:,} of {seconds(row.slice_s)}"), ("Counted", self._counted)]
+
+    @property
+    def _counted(self) -> str:
+        """Width at which the arrivals are really known, and what that hides."""
+        row = self.row
+        if row.step_s is None:
+            return "per slice or finer"
+        hidden = row.step_s > row.cluster.subinterval_s
+        return f"per {step_words(row.step_s)}{', which hides bursts' if hidden else ''}"
 
     def _upload(self) -> list[tuple[str, Any]]:
         spec = self.row.spec
