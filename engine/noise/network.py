@@ -1,0 +1,237 @@
+"""The network as a walk sees it: work of source events on servers, stages, and the routes by which events come.
+
+A stage is one server after one way to it. Events that came by different servers stay apart, because each stage holds up
+what arrives behind it. Numbers per path are arrays (K + 1,): K paths within the errors of the statistics, then the
+statistics as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.estimation.loads import Loads
+from engine.noise.dispersion import CostNoise
+
+__all__ = ["Network", "Route", "Stage", "Work", "input_scales", "network_of"]
+
+_MAX_ROUTES = 4  # of one operator's replica
+_MIN_SCALE = 0.05  # a sample's error cannot make a cost negative
+Gains = dict[int, FloatArray]  # events per event of each source
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Work that events of one source bring to a server at one input: events, and cycles (bytes) each."""
+
+    events: FloatArray
+    amount: FloatArray
+    entry: int  # number of the input, -1 for the bytes of a link
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A server after another stage (-1: sources), `delay_s` from it."""
+
+    server: int
+    before: int
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """Events that leave by one stage."""
+
+    stage: int
+    events: Gains
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """Work by server and source, stages in an order in which each follows the one before, routes of every query."""
+
+    work: dict[int, dict[int, list[Work]]]
+    stages: list[Stage]
+    routes: dict[int, list[Route]] = field(default_factory=dict)
+    services: dict[int, tuple[float, float]] = field(default_factory=dict)  # seconds, their variance
+
+    def passed(self, stage: int) -> list[int]:
+        """Servers of the stages before one, in order."""
+        servers: list[int] = []
+        before = self.stages[stage].before
+        while before >= 0:
+            servers.append(self.stages[before].server)
+            before = self.stages[before].before
+        return servers[::-1]
+
+
+def input_scales(noises: Sequence[CostNoise], paths: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Factors of every input's cost and output within their sampling errors, (e, K + 1) each; the last is 1.
+
+    Drawn as t with the degrees of freedom of the sample.
+    """
+    scales = np.ones((2, len(noises), paths + 1))
+    for k, noise in enumerate(noises):
+        if noise.freedom > 0.0:
+            draws = rng.standard_t(noise.freedom, (2, paths))
+            draws -= draws.mean(axis=1, keepdims=True)
+            errors = np.array([[noise.cost_error], [noise.output_error]])
+            scales[:, k, :paths] = np.maximum(_MIN_SCALE, 1.0 + errors * draws)
+    return scales[0], scales[1]
+
+
+def linear_statistics(deployment: Deployment, loads: Loads) -> tuple[FloatArray, FloatArray]:
+    """Selectivity and cycles per event of every input, (e,); of a model, their means over the horizon's events."""
+    graph = deployment.graph
+    selectivity, cycles = graph.output[:, 1].copy(), graph.cycles[:, 1].copy()
+    if graph.models:
+        streams = np.vstack([deployment.arrivals, loads.operators().output])
+        for k in range(len(selectivity)):
+            events = streams[graph.in_stream[k]]
+            events = events[events > 0.0]
+            total = events.sum()
+            for mean, model in ((selectivity, graph.output[k]), (cycles, graph.cycles[k])):
+                amounts = np.maximum(np.polynomial.polynomial.polyval(events, model), 0.0)
+                mean[k] = amounts.sum() / total if total > 0.0 else 0.0
+    return selectivity, cycles
+
+
+def network_of(
+    deployment: Deployment,
+    loads: Loads,
+    noises: Sequence[CostNoise],
+    scales: tuple[FloatArray, FloatArray],
+    speeds: FloatArray,
+) -> Network:
+    """The network of a placed deployment; `speeds` are the servers' usual capacities."""
+    selectivity, cycles = linear_statistics(deployment, loads)
+    cost, output = cycles[:, None] * scales[0], selectivity[:, None] * scales[1]
+    gains = _gains(deployment, output)
+    network = Network(_work(deployment, gains, cost), [])
+    routes = _RouteFinder(deployment, network, output).find()
+    graph, layout = deployment.graph, deployment.layout
+    services = _services(deployment, noises, cycles, speeds)
+    for query in range(len(deployment.queries)):
+        sinks = np.flatnonzero(graph.query_sink & (graph.query == query))
+        replicas = [r for j in sinks for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
+        network.routes[query] = _merged([route for r in replicas for route in routes[r]])
+        network.services[query] = max((services[r] for r in replicas), default=(0.0, 0.0))
+    return network
+
+
+def _gains(deployment: Deployment, output: FloatArray) -> list[Gains]:
+    """Events of every stream per event of each source."""
+    graph, sources = deployment.graph, len(deployment.sources)
+    gains: list[Gains] = [{u: np.ones(output.shape[1])} for u in range(sources)]
+    gains += [{} for _ in deployment.operators]
+    for j in graph.order:
+        for k in range(graph.in_start[j], graph.in_start[j + 1]):
+            _add(gains[sources + j], gains[graph.in_stream[k]], output[k])
+    return gains
+
+
+def _add(gains: Gains, more: Mapping[int, FloatArray], factor: FloatArray) -> None:
+    for source, events in more.items():
+        gains[source] = gains[source] + events * factor if source in gains else events * factor
+
+
+def _work(deployment: Deployment, gains: list[Gains], cost: FloatArray) -> dict[int, dict[int, list[Work]]]:
+    graph, layout, sources = deployment.graph, deployment.layout, len(deployment.sources)
+    work: dict[int, dict[int, list[Work]]] = {}
+    for j in graph.order:
+        for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+            by_source = work.setdefault(int(layout.rep_server[r]), {})
+            for k in range(graph.in_start[j], graph.in_start[j + 1]):
+                for source, events in gains[graph.in_stream[k]].items():
+                    by_source.setdefault(source, []).append(Work(events * layout.rep_fraction[r], cost[k], k))
+    for h in np.flatnonzero((layout.hop_server >= 0) & (layout.hop_event_bytes > 0.0)):
+        by_source = work.setdefault(int(layout.hop_server[h]), {})
+        size = layout.hop_event_bytes[h]
+        for source, events in gains[sources + layout.rep_operator[layout.hop_origin[h]]].items():
+            sent = events * (layout.hop_bytes[h] / size)
+            by_source.setdefault(source, []).append(Work(sent, np.full(len(events), size), -1))
+    return {s: work[s] for s in sorted(work)}
+
+
+class _RouteFinder:
+    """Finds the routes by which events leave every replica, and makes the stages on the way."""
+
+    def __init__(self, deployment: Deployment, network: Network, output: FloatArray) -> None:
+        self._deployment, self._network, self._output = deployment, network, output
+        self._totals = deployment.arrivals.sum(axis=1)
+        self._stages: dict[Stage, int] = {}
+
+    def find(self) -> list[list[Route]]:
+        """Routes of each replica."""
+        graph, layout = self._deployment.graph, self._deployment.layout
+        routes: list[list[Route]] = [[] for _ in layout.rep_server]
+        for j in graph.order:
+            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+                leaving: list[Route] = []
+                for h in range(layout.hop_start[r], layout.hop_start[r + 1]):
+                    leaving += self._come(r, h, routes)
+                routes[r] = self._fewest(_merged(leaving))
+        return routes
+
+    def _come(self, r: int, h: int, routes: list[list[Route]]) -> list[Route]:
+        """Routes that come to a replica by one hop, through the link and the server."""
+        layout = self._deployment.layout
+        server, origin, link = int(layout.rep_server[r]), int(layout.hop_origin[h]), int(layout.hop_server[h])
+        k = layout.hop_input[h]
+        factor = self._output[k] * layout.rep_fraction[r]
+        stream = int(self._deployment.graph.in_stream[k])
+        coming = routes[origin] if origin >= 0 else [Route(-1, {stream: np.ones(self._output.shape[1])})]
+        found = []
+        for route in coming:
+            stage = route.stage
+            if link in self._network.work:
+                stage = self._stage(Stage(link, stage, 0.0))
+            if origin < 0 or layout.rep_server[origin] != server:
+                stage = self._stage(Stage(server, stage, float(layout.hop_delay_s[h])))
+            found.append(Route(stage, {source: events * factor for source, events in route.events.items()}))
+        return found
+
+    def _stage(self, stage: Stage) -> int:
+        if stage not in self._stages:
+            self._stages[stage] = len(self._network.stages)
+            self._network.stages.append(stage)
+        return self._stages[stage]
+
+    def _fewest(self, routes: list[Route]) -> list[Route]:
+        """At most so many routes: those with the fewest events go with the largest."""
+        if len(routes) <= _MAX_ROUTES:
+            return routes
+        routes.sort(key=lambda route: sum(self._totals[u] * x[-1] for u, x in route.events.items()), reverse=True)
+        for route in routes[_MAX_ROUTES:]:
+            _add(routes[0].events, route.events, np.ones(1))
+        return routes[:_MAX_ROUTES]
+
+
+def _merged(routes: Sequence[Route]) -> list[Route]:
+    """Routes by stage; what leaves by the same one is added up."""
+    by_stage: dict[int, Gains] = {}
+    for route in routes:
+        _add(by_stage.setdefault(route.stage, {}), route.events, np.ones(1))
+    return [Route(stage, events) for stage, events in by_stage.items()]
+
+
+def _services(
+    deployment: Deployment, noises: Sequence[CostNoise], cycles: FloatArray, speeds: FloatArray
+) -> list[tuple[float, float]]:
+    """One event's service along the longest path to the end of each replica: seconds, and their variance."""
+    graph, layout = deployment.graph, deployment.layout
+    services = [(0.0, 0.0)] * len(layout.rep_server)
+    for j in graph.order:
+        for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+            for h in range(layout.hop_start[r], layout.hop_start[r + 1]):
+                k, origin, link = layout.hop_input[h], layout.hop_origin[h], layout.hop_server[h]
+                seconds = cycles[k] / speeds[layout.rep_server[r]]
+                above = services[origin] if origin >= 0 else (0.0, 0.0)
+                sent = layout.hop_event_bytes[h] / speeds[link] if link >= 0 else 0.0
+                total = float(above[0] + sent + seconds)
+                services[r] = max(services[r], (total, float(above[1] + seconds * seconds * noises[k].cv2)))
+    return services

@@ -1,0 +1,110 @@
+"""Realised statistics of queries: medians and intervals from the figures of a walk's paths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray
+
+__all__ = ["LEVEL", "Realisation", "RealisedQuery", "RealisedStatistic", "histogram_quantiles", "summarise_paths"]
+
+LEVEL = 0.9  #: share of realisations that the intervals are to hold
+
+_Z = 1.75  # 1.645, widened for the few paths
+_FLOW_ERROR = 0.02  # Flow's own error, relative
+_WALK_ERROR = 0.12  # of the walk, relative, times the square root of the share that is noise
+_TINY_S = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class RealisedStatistic:
+    """Median and interval (90 %) in which the realised value of a statistic lies, in seconds."""
+
+    estimate_s: float
+    low_s: float
+    high_s: float
+
+    def to_dict(self) -> dict[str, float]:
+        """As JSON."""
+        return {"estimate_s": self.estimate_s, "low_s": self.low_s, "high_s": self.high_s}
+
+
+@dataclass(frozen=True, slots=True)
+class RealisedQuery:
+    """Realised latencies of a query.
+
+    Attributes
+    ----------
+    statistics : mapping
+        ``worst``, ``mean``, ``q0.99`` and the quantile that the query's objective is about.
+    under_s : float
+        Latencies stay under this (95 %), and under nothing shorter: no less than the widest step of counts.
+    assumed, not_modelled : tuples of str
+        Sentences about what was assumed, and about what the numbers leave out.
+    assumed_sources : tuple of str
+        Sources whose arrivals inside a step of counts are a model that no measurement supports.
+    assumed_costs : tuple of str
+        Inputs, ``operator<-source``, whose variation of costs was not given.
+    """
+
+    statistics: Mapping[str, RealisedStatistic]
+    under_s: float
+    assumed: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
+    assumed_sources: tuple[str, ...] = ()
+    assumed_costs: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "realised": {name: statistic.to_dict() for name, statistic in self.statistics.items()},
+            "under_s": self.under_s,
+            "assumed": list(self.assumed),
+            "not_modelled": list(self.not_modelled),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Realisation:
+    """Realised latencies of a deployment's queries, from so many paths."""
+
+    queries: Mapping[str, RealisedQuery] = field(default_factory=dict)
+    paths: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"level": LEVEL, "queries": {name: query.to_dict() for name, query in self.queries.items()}}
+
+
+def summarise_paths(values: FloatArray, floor_s: float = 0.0, flow_s: float = 0.0) -> RealisedStatistic:
+    """Median and interval from one value per path, shape (K,), of which `flow_s` is no noise; none below `floor_s`.
+
+    Cornish-Fisher on the logarithms; errors of Flow and of the walk itself are added in quadrature.
+    """
+    if not values.max() > _TINY_S:
+        return RealisedStatistic(floor_s, floor_s, floor_s)
+    logs = np.log(np.maximum(values, _TINY_S))
+    mean, spread = float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 1 else 0.0
+    skew = float(((logs - mean) ** 3).mean()) / spread**3 if spread > 1e-9 else 0.0
+    skew = min(1.0, max(-1.0, skew))
+    noise = min(1.0, max(0.0, 1.0 - flow_s / max(math.exp(mean), _TINY_S)))
+    spread = math.hypot(spread * math.sqrt(1.0 + 1.0 / len(logs)), _FLOW_ERROR, _WALK_ERROR * math.sqrt(noise))
+    low, middle, high = (math.exp(mean + spread * (z + skew * (z * z - 1.0) / 6.0)) for z in (-_Z, 0.0, _Z))
+    return RealisedStatistic(max(middle, floor_s), max(low, floor_s), max(high, floor_s))
+
+
+def histogram_quantiles(bins: FloatArray, edges: FloatArray, level: float) -> FloatArray:
+    """Value below which `level` of the events of each path lie, shape (K,), from bins (K, b) between edges (b + 1,)."""
+    reached = np.cumsum(bins, axis=1)
+    goal = level * reached[:, -1]
+    at = np.minimum((reached < goal[:, None] * (1.0 - 1e-12)).sum(axis=1), bins.shape[1] - 1)
+    rows = np.arange(len(bins))
+    inside = bins[rows, at]
+    below = reached[rows, at] - inside
+    share = np.divide(goal - below, inside, out=np.zeros(len(bins)), where=inside > 0.0)
+    return np.asarray(edges[at] + np.clip(share, 0.0, 1.0) * (edges[at + 1] - edges[at]))

@@ -1,0 +1,525 @@
+"""Realised latencies of a deployment: Flow, with the noise of a walk through the same network on top of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.document.deployment import Deployment
+from engine.document.elements import scheduling_words
+from engine.estimation.flow import Flow
+from engine.estimation.loads import Loads, loads_of
+from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, cost_noise, largest_service
+from engine.noise.network import Network, Work, input_scales, network_of
+from engine.noise.realised import (
+    Realisation,
+    RealisedQuery,
+    RealisedStatistic,
+    histogram_quantiles,
+    summarise_paths,
+)
+from engine.noise.walk_kernel import (
+    BINS,
+    BINS_PER_OCTAVE,
+    KNOTS,
+    POOL,
+    CoarseArrivals,
+    PartPlan,
+    RandomPools,
+    ServerPlan,
+    SingleArray,
+    StagePlan,
+    drawn_work,
+    run_walk,
+    stage_shape,
+)
+
+__all__ = ["PATHS", "realise"]
+
+PATHS = 16
+
+_SMOOTHED_S, _MIN_WINDOW = 10.0, 20  # a server's load is taken over so many seconds, and at least so many slices
+_LIGHT = 1.2  # largest variation of costs that is drawn as a gamma
+_SAMPLES = 512  # slices that usual values are taken from
+_MEMORY = 1 << 21  # bytes of a block's latencies, to stay in the processor's cache
+_MAX_BLOCK = 64
+_LEAST_SERVICE_S = 1e-6
+_BINS_BELOW = 6  # octaves of the histogram below an event's own service
+
+
+def realise(deployment: Deployment, flowed: Flow, *, paths: int = PATHS, seed: int = 0) -> Realisation:
+    """Realised worst, mean and quantile latency of every query, with intervals.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        d slices of w seconds, every operator placed.
+    flowed : Flow
+        Flow by input of the same deployment.
+    paths : int
+        Walks K; at least 2.
+    seed : int
+        Equal seeds give equal results.
+
+    Returns
+    -------
+    Realisation
+        Times in seconds from an event's arrival to the end of its service at a sink.
+
+    Raises
+    ------
+    UnplacedError
+        If an operator has no node.
+    ValueError
+        If there are fewer than 2 paths.
+
+    Notes
+    -----
+    Random are the costs of single events, arrivals inside slices (inside steps where counts are coarse), what filters
+    let through, slow changes of costs, and the statistics themselves within the errors of their sample. Flow stays the
+    mean path: what is added is the walk less the same walk without noise. docs/models/noise.md has the formulas.
+    """
+    if paths < 2:
+        raise ValueError(f"paths is {paths}; allowed: a whole number of at least 2")
+    return _Walk(deployment, flowed, paths, seed).realise()
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """What events of one source are to a server, per event; work in cycles or bytes."""
+
+    mean: float
+    cost: float
+    thinning: float
+    gain: FloatArray  # (K,)
+
+
+class _Walk:
+    def __init__(self, deployment: Deployment, flowed: Flow, paths: int, seed: int) -> None:
+        self.deployment, self.paths = deployment, paths
+        self.rng = np.random.default_rng(seed)
+        self.w, self.d = deployment.subinterval_s, deployment.subintervals
+        self.window = max(_MIN_WINDOW, int(_SMOOTHED_S / self.w))
+        self.arrivals = np.ascontiguousarray(deployment.arrivals)
+        self.totals = self.arrivals.sum(axis=1)
+        rows = [by_query.reshape(self.d, -1).max(axis=1) for by_query in flowed.by_query.values()]
+        self.latency = np.ascontiguousarray(np.array(rows).reshape(len(rows), self.d))
+        self.sources = [arrival_noise(source, self.w) for source in deployment.sources]
+        self.costs = _costs(deployment)
+        loads = loads_of(deployment)
+        self.speeds = _usual_capacities(deployment)
+        scales = input_scales(self.costs, paths, self.rng)
+        self.network = network_of(deployment, loads, self.costs, scales, self.speeds)
+        self.servers = list(self.network.work)
+        self.index = {server: i for i, server in enumerate(self.servers)}
+        self.entries = {s: {u: self._entry(parts) for u, parts in self.network.work[s].items()} for s in self.servers}
+        self.scale = self._scale(loads)
+        self.pools = self._pools(seed)
+        self.coarse = self._coarse()
+
+    def realise(self) -> Realisation:
+        servers = self._server_plan()
+        stages, shift, keep = self._stage_plan(servers)
+        parts = self._part_plan(shift, keep)
+        block = self._block(len(stages.server))
+        if self.deployment.statistics_of == "these":
+            servers = servers._replace(total=self._total_scales(servers, block))
+        figures = run_walk(
+            servers,
+            stages,
+            parts,
+            self.coarse,
+            self.pools,
+            self.arrivals,
+            self.latency,
+            self.w,
+            self.window,
+            block,
+        )
+        queries = {}
+        for i, query in enumerate(self.deployment.queries):
+            statistics = self._statistics(i, query, parts, figures.top[i], figures.mean[i], figures.bins[i])
+            queries[query] = self._report(i, statistics)
+        return Realisation(queries, self.paths)
+
+    # Plan
+
+    def _entry(self, parts: Sequence[Work]) -> _Entry:
+        events = np.array([work.events[-1] for work in parts])
+        amounts = np.array([work.amount[-1] for work in parts])
+        cv2 = np.array([self.costs[work.entry].cv2 if work.entry >= 0 else 0.0 for work in parts])
+        gain = np.sum([work.events * work.amount for work in parts], axis=0)
+        return _Entry(
+            mean=float(gain[-1]),
+            cost=float((events * amounts**2 * cv2).sum()),
+            thinning=_thinning(events, amounts),
+            gain=gain[:-1],
+        )
+
+    def _scale(self, loads: Loads) -> FloatArray:
+        """Seconds of work per unit, (1 or d, n): Mace's loads hold what is not linear in the events."""
+        constant = 1.0 / self.speeds[self.servers][None, :]
+        if not self.deployment.graph.models and self.deployment.combine.kind == "sum":
+            return constant
+        linear = np.zeros((self.d, len(self.servers)))
+        for i, s in enumerate(self.servers):
+            for u, entry in self.entries[s].items():
+                linear[:, i] += self.arrivals[u] * entry.mean
+        found = loads.by_time[:, self.servers]
+        return np.asarray(constant * np.divide(found, linear, out=np.ones_like(linear), where=linear > 0.0))
+
+    def _server_plan(self) -> ServerPlan:
+        n, paths = len(self.servers), self.paths
+        pairs = [(s, u, entry) for s in self.servers for u, entry in self.entries[s].items()]
+        series, done, ahead = self._capacity_series()
+        slow = [self._slow_component(s) for s in self.servers]
+        unsure = np.array([self._unsure(s) for s in self.servers])
+        draws = self.rng.standard_normal((n, paths))
+        mean = np.array([entry.mean for _, _, entry in pairs])
+        inside = np.array([self.sources[u].inside for _, u, _ in pairs])
+        return ServerPlan(
+            start=_starts([len(self.entries[s]) for s in self.servers]),
+            source=np.array([u for _, u, _ in pairs], dtype=np.int64),
+            mean=mean,
+            cost=np.array([entry.cost for _, _, entry in pairs]),
+            thinning=np.array([entry.thinning for _, _, entry in pairs]),
+            inside=inside * mean**2,
+            gain=np.array([entry.gain for _, _, entry in pairs], dtype=np.float32).reshape(len(pairs), paths),
+            scale=self.scale,
+            light=np.array([self._is_light(s) for s in self.servers], dtype=np.int64),
+            unsure=np.exp(0.5 * unsure[:, None] * draws).astype(np.float32).reshape(n, paths),
+            slow_keep=np.array([math.exp(-self.w / length) if length else 0.0 for _, length in slow]),
+            slow_sd=np.sqrt(np.array([variance for variance, _ in slow])),
+            total=np.ones((n, paths), dtype=np.float32),
+            series=series,
+            done=done,
+            ahead=ahead,
+        )
+
+    def _capacity_series(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Servers whose capacity varies: row of each, seconds of work done before every slice, capacity after all."""
+        rows = self.deployment.capacities
+        series = np.full(len(self.servers), -1, dtype=np.int64)
+        done, ahead = [], []
+        for i, s in enumerate(self.servers):
+            share = rows[:, s] / self.speeds[s]
+            if len(rows) > 1 and (share != share[0]).any():
+                series[i] = len(done)
+                done.append(np.concatenate([[0.0], np.cumsum(share * self.w)]))
+                ahead.append(share[-1])
+        return series, np.array(done).reshape(len(done), self.d + 1), np.array(ahead)
+
+    def _is_light(self, server: int) -> bool:
+        cost = sum(self.totals[u] * entry.cost for u, entry in self.entries[server].items())
+        fixed = sum(
+            self.totals[u] * work.events[-1] * work.amount[-1] ** 2
+            for u, parts in self.network.work[server].items()
+            for work in parts
+        )
+        return bool(cost <= _LIGHT * fixed)
+
+    def _unsure(self, server: int) -> float:
+        entries = {work.entry for parts in self.network.work[server].values() for work in parts if work.entry >= 0}
+        return max((self.costs[k].unsure for k in entries), default=0.0)
+
+    def _slow_component(self, server: int) -> tuple[float, float]:
+        """Relative variance of a server's slow cost component and its correlation time in seconds."""
+        work: dict[int, float] = {}
+        rate: dict[int, float] = {}
+        for u, parts in self.network.work[server].items():
+            for part in parts:
+                events = float(self.totals[u] * part.events[-1])
+                work[part.entry] = work.get(part.entry, 0.0) + events * part.amount[-1]
+                rate[part.entry] = rate.get(part.entry, 0.0) + events / (self.w * self.d)
+        total, variance, weighted = sum(work.values()), 0.0, 0.0
+        for k in work:
+            noise = self.costs[k] if k >= 0 else CostNoise()
+            if noise.slow > 0.0 and rate[k] > 0.0 and total > 0.0:
+                share = (work[k] / total) ** 2 * noise.slow
+                variance += share
+                weighted += share * noise.length / rate[k]
+        return variance, weighted / variance if variance > 0.0 else 0.0
+
+    def _stage_plan(self, servers: ServerPlan) -> tuple[StagePlan, FloatArray, FloatArray]:
+        """Stages, with the usual correction of waits and the usual share of a slice's count that shows at its end."""
+        stages = self.network.stages
+        sampled = _SampledSlices(self, servers)
+        seen: list[dict[int, float]] = []  # dispersion of each source's events as they leave a stage
+        depth: list[int] = []
+        delta: list[FloatArray] = []
+        keep: list[FloatArray] = []
+        rows: dict[str, list[float]] = {name: [] for name in ("source", "mean", "direct", "seen", "spread")}
+        kappas, past, shared = [], [], []
+        for stage in stages:
+            entries, before = self.entries[stage.server], stage.before
+            inside = sum(self.totals[u] * entry.mean**2 for u, entry in entries.items())
+            cv2 = self._variation(stage.server, inside)
+            kappas.append(min(1.0, (2.0 + cv2) / 3.0))
+            arriving = {u: self.sources[u].inside for u in entries}
+            if before >= 0:
+                arriving |= {u: index for u, index in seen[before].items() if u in entries}
+            spread = {u: arriving[u] * e.mean**2 + e.cost + e.thinning for u, e in entries.items()}
+            for u, entry in entries.items():
+                rows["source"].append(u)
+                rows["mean"].append(entry.mean)
+                rows["direct"].append(0.0 if before < 0 or u in seen[before] else entry.mean)
+                rows["seen"].append(arriving[u] * entry.mean**2)
+                rows["spread"].append(spread[u])
+            load, shown, correction = sampled.shape(self.index[stage.server], spread, kappas[-1])
+            delta.append(correction + (delta[before] if before >= 0 else 0.0))
+            keep.append(np.maximum(shown, keep[before]) if before >= 0 else shown)
+            square = float(load.mean()) ** 2
+            seen.append({u: (1.0 - square) * arriving[u] + square * cv2 for u in entries})
+            depth.append(1 + (depth[before] if before >= 0 else 0))
+            passed = self.network.passed(len(depth) - 1)
+            past.append([self.index[s] for s in passed])
+            shared.append([self._shared(stage.server, other) for other in passed])
+        common = [pairs for stage_shared in shared for pairs in stage_shared]
+        plan = StagePlan(
+            server=np.array([self.index[stage.server] for stage in stages], dtype=np.int64),
+            before=np.array([stage.before for stage in stages], dtype=np.int64),
+            delay=np.array([stage.delay_s for stage in stages], dtype=np.float64),
+            depth=np.array(depth, dtype=np.int64),
+            start=_starts([len(self.entries[stage.server]) for stage in stages]),
+            source=np.array(rows["source"], dtype=np.int64),
+            mean=np.array(rows["mean"], dtype=np.float64),
+            direct=np.array(rows["direct"], dtype=np.float64),
+            seen=np.array(rows["seen"], dtype=np.float64),
+            spread=np.array(rows["spread"], dtype=np.float64),
+            kappa=np.array(kappas, dtype=np.float64),
+            past_start=_starts([len(passed) for passed in past]),
+            past_server=np.array([s for passed in past for s in passed], dtype=np.int64),
+            shared_start=_starts([len(pairs) for pairs in common]),
+            shared_source=np.array([u for pairs in common for u in pairs], dtype=np.int64),
+            shared=np.array([amount for pairs in common for amount in pairs.values()], dtype=np.float64),
+        )
+        return plan, _medians(delta), _medians(keep)
+
+    def _variation(self, server: int, inside: float) -> float:
+        """Variance of a server's work by costs and filtered events over that by the number of events."""
+        total = sum(self.totals[u] * (entry.cost + entry.thinning) for u, entry in self.entries[server].items())
+        return float(total / inside) if inside > 0.0 else 0.0
+
+    def _shared(self, server: int, other: int) -> dict[int, float]:
+        """Covariance inside a slice, per event of each source, of what two servers get of the same events."""
+        own, others = self.entries[server], self.entries[other]
+        return {u: self.sources[u].inside * own[u].mean * others[u].mean for u in own if u in others}
+
+    def _part_plan(self, shift: FloatArray, keep: FloatArray) -> PartPlan:
+        queries = range(len(self.deployment.queries))
+        found = [(q, route) for q in queries for route in self.network.routes[q]]
+        stage = np.array([route.stage for _, route in found], dtype=np.int64)
+        query = np.array([q for q, _ in found], dtype=np.int64)
+        service = np.array([self.network.services[q][0] for q in queries], dtype=np.float64)
+        variation = np.array([self._service_cv2(q) for q in queries], dtype=np.float64)
+        return PartPlan(
+            query=query,
+            stage=stage,
+            start=_starts([len(route.events) for _, route in found]),
+            source=np.array([u for _, route in found for u in route.events], dtype=np.int64),
+            events=np.array([x[-1] for _, route in found for x in route.events.values()], dtype=np.float64),
+            shift=shift[stage],
+            full=service[query] * (1.0 - keep[stage]),
+            service=service,
+            deviation=np.sqrt(np.log1p(variation)),
+            least=np.maximum(service, _LEAST_SERVICE_S) / 2.0**_BINS_BELOW,
+        )
+
+    def _service_cv2(self, query: int) -> float:
+        seconds, variance = self.network.services[query]
+        return variance / seconds**2 if seconds > 0.0 else 0.0
+
+    def _block(self, stages: int) -> int:
+        """Slices of a block, so that the latencies of all stages stay near."""
+        return int(min(_MAX_BLOCK, max(4, _MEMORY // (8 * self.paths * max(1, stages))), self.d))
+
+    def _pools(self, seed: int) -> RandomPools:
+        count = POOL + self.paths
+        exponential = self.rng.standard_exponential(count)
+        return RandomPools(
+            seed=int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0]),
+            normal=self.rng.standard_normal(count).astype(np.float32),
+            expo=(2.0 * exponential).astype(np.float32),
+            log_expo=np.log(np.maximum(exponential, 1e-12)).astype(np.float32),
+            uniform=self.rng.random(count).astype(np.float32),
+        )
+
+    def _coarse(self) -> CoarseArrivals:
+        coarse = [u for u, noise in enumerate(self.sources) if noise.step_s > self.w]
+        noises: list[ArrivalNoise] = [self.sources[u] for u in coarse]
+        row = np.full(len(self.sources), -1, dtype=np.int64)
+        row[coarse] = np.arange(len(coarse))
+        return CoarseArrivals(
+            row=row,
+            source=np.array(coarse, dtype=np.int64),
+            slices=np.array([round(noise.step_s / self.w) for noise in noises], dtype=np.int64),
+            deviation=np.array([math.sqrt(math.log1p(noise.variance)) for noise in noises], dtype=np.float64),
+            keep=np.array([math.exp(-noise.step_s / KNOTS / noise.length_s) for noise in noises], dtype=np.float64),
+        )
+
+    def _total_scales(self, servers: ServerPlan, block: int) -> SingleArray:
+        """Factors that make each path's work of the horizon the known one: only its order in time is random."""
+        drawn = drawn_work(servers, self.coarse, self.pools, self.arrivals, self.w, block)
+        known = np.zeros_like(drawn)
+        for i, s in enumerate(self.servers):
+            for u, entry in self.entries[s].items():
+                known[i] += (self.arrivals[u] * self.scale[:, i]).sum() * entry.gain
+        return np.divide(known, drawn, out=np.ones_like(drawn), where=drawn > 0.0).astype(np.float32)
+
+    # Results
+
+    def _statistics(
+        self, i: int, query: str, parts: PartPlan, top: SingleArray, mean: FloatArray, bins: FloatArray
+    ) -> dict[str, RealisedStatistic]:
+        weights = np.zeros(self.d)
+        for route in self.network.routes[i]:
+            for u, events in route.events.items():
+                weights += self.arrivals[u] * events[-1]
+        levels = {"q0.99": 0.99}
+        objective = self.deployment.objective_of(query)
+        if objective and objective.statistic.startswith("q"):
+            levels[objective.statistic] = float(objective.statistic[1:])
+        total = float(weights.sum())
+        nothing = RealisedStatistic(0.0, 0.0, 0.0)
+        if not total > 0.0:
+            return dict.fromkeys(("worst", "mean", *levels), nothing)
+        service, path = parts.service[i], self.latency[i]
+        averages = np.maximum(mean / total, service)
+        largest = largest_service(service, self._service_cv2(i), total, self.rng.random(self.paths))
+        worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
+        statistics = {
+            "worst": summarise_paths(worst, service, statistic_of(path, weights, "worst")),
+            "mean": summarise_paths(averages, service, statistic_of(path, weights, "mean")),
+        }
+        edges = parts.least[i] * _bin_edges()
+        for name, level in levels.items():
+            values = np.minimum(histogram_quantiles(bins, edges, level), worst)
+            floor = 0.5 * service if level >= 0.5 else 0.0
+            statistics[name] = summarise_paths(values, floor, statistic_of(path, weights, name))
+        return statistics
+
+    def _report(self, i: int, statistics: dict[str, RealisedStatistic]) -> RealisedQuery:
+        deployment = self.deployment
+        servers = self._servers_of(i)
+        sources = sorted({u for s in servers for u in self.entries[s] if self.totals[u] > 0.0})
+        inputs = sorted({w.entry for s in servers for parts in self.network.work[s].values() for w in parts} - {-1})
+        noises = [self.sources[u] for u in sources]
+        step = max([noise.step_s for noise in noises], default=self.w)
+        names = [(op.id, entry.source) for op in deployment.operators for entry in op.inputs]
+        assumed = [noise.assumed for noise in noises] + [self.costs[k].assumed for k in inputs]
+        return RealisedQuery(
+            statistics=statistics,
+            under_s=max(step, statistics["worst"].high_s),
+            assumed=tuple(sentence for sentence in [*assumed, *self._assumed_network(servers)] if sentence),
+            not_modelled=tuple(self._left_out(servers)),
+            assumed_sources=tuple(deployment.sources[u].id for u in sources if self.sources[u].unknown),
+            assumed_costs=tuple("<-".join(names[k]) for k in inputs if self.costs[k].assumed),
+        )
+
+    def _servers_of(self, query: int) -> list[int]:
+        """Servers on the routes of a query."""
+        stages = {route.stage for route in self.network.routes[query]}
+        last = {self.network.stages[stage].server for stage in stages}
+        return sorted(last.union(*(self.network.passed(stage) for stage in stages)))
+
+    def _assumed_network(self, servers: Sequence[int]) -> list[str]:
+        deployment, found = self.deployment, set(servers)
+        layout = deployment.layout
+        links = [deployment.servers[s].name for s in servers if deployment.servers[s].link is not None]
+        split = [
+            op.id
+            for j, op in enumerate(deployment.operators)
+            if len(op.replicas) > 1
+            and found.intersection(layout.rep_server[layout.rep_start[j] : layout.rep_start[j + 1]].tolist())
+        ]
+        sentences = [f"Bytes of an event on {name}: always the same." for name in links]
+        return sentences + [f"Events of {name} go to its replicas at random." for name in split]
+
+    def _left_out(self, servers: Sequence[int]) -> list[str]:
+        deployment = self.deployment
+        nodes = {deployment.nodes[node].id for s in servers if (node := deployment.servers[s].node) is not None}
+        others = {node: policy for node, policy in deployment.other_policies.items() if node in nodes}
+        sentences = []
+        if others:
+            sentences.append(f"{scheduling_words(others)}: the noise is that of stimulus time.")
+        windows = [
+            op.id
+            for op in deployment.operators
+            if op.window is not None and any(replica.node in nodes for replica in op.replicas)
+        ]
+        if windows:
+            sentences.append(f"Windows of {', '.join(windows)}: results are counted as if they left one by one.")
+        return sentences
+
+
+class _SampledSlices:
+    """Smoothed loads of up to `_SAMPLES` slices, from which usual values are taken."""
+
+    def __init__(self, walk: _Walk, servers: ServerPlan) -> None:
+        at = np.unique(np.linspace(0, walk.d - 1, min(walk.d, _SAMPLES)).astype(np.int64))
+        first = np.maximum(at - walk.window, 0)
+        self._walk, self._servers, self._at, self._first = walk, servers, at, first
+        self._smooth = np.empty((len(walk.sources), len(at)))
+        for u, counts in enumerate(walk.arrivals):
+            running = np.concatenate([[0.0], np.cumsum(counts)])
+            self._smooth[u] = (running[at + 1] - running[first]) / (at + 1 - first)
+
+    def shape(self, i: int, spread: dict[int, float], kappa: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Load, share of a slice's count that shows at its end, and correction of waits of server i, (samples,) each."""
+        walk, row = self._walk, self._servers.series[i]
+        entries = walk.entries[walk.servers[i]]
+        scale = walk.scale[self._at if len(walk.scale) > 1 else 0, i]
+        room = np.full(len(self._at), walk.w)
+        if row >= 0:
+            done = self._servers.done[row]
+            room = (done[self._at + 1] - done[self._first]) / (self._at + 1 - self._first)
+        load = np.zeros(len(self._at))
+        variance = np.zeros(len(self._at))
+        for u, entry in entries.items():
+            load += self._smooth[u] * entry.mean * scale
+            variance += self._smooth[u] * spread[u] * scale**2
+        rho = np.clip(np.divide(load, room, out=np.ones_like(load), where=room > 0.0), 0.3, 1.0)
+        shapes = [stage_shape(*values, kappa, width) for *values, width in zip(rho, variance, room, strict=True)]
+        keep, _, delta = np.array(shapes).T
+        return rho, keep, delta
+
+
+def _costs(deployment: Deployment) -> list[CostNoise]:
+    """Randomness of the costs of all inputs, in listing order."""
+    noises = [cost_noise(entry, operator.id) for operator in deployment.operators for entry in operator.inputs]
+    return [noise.of_these() for noise in noises] if deployment.statistics_of == "these" else noises
+
+
+def _usual_capacities(deployment: Deployment) -> FloatArray:
+    """Capacity of every server, (n,); of a series, its mean where it is above 0."""
+    rows = deployment.capacities
+    running = (rows > 0.0).sum(axis=0)
+    return np.asarray(rows.sum(axis=0) / np.maximum(running, 1))
+
+
+def _thinning(events: FloatArray, amounts: FloatArray) -> float:
+    """Variance of one source event's work by what is filtered out, of nested events: covariance min g (1 - max g)."""
+    kept = np.flatnonzero(events <= 1.0)
+    order = kept[np.argsort(events[kept])]
+    g, m = events[order], amounts[order]
+    rest = m * (1.0 - g)
+    above = np.concatenate([np.cumsum(rest[::-1])[::-1][1:], [0.0]])[: len(g)]
+    return float((m * g * (rest + 2.0 * above)).sum())
+
+
+def _starts(counts: Sequence[int]) -> IntArray:
+    return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64))]).astype(np.int64)
+
+
+def _medians(rows: Sequence[FloatArray]) -> FloatArray:
+    return np.array([float(np.median(row)) for row in rows], dtype=np.float64)
+
+
+def _bin_edges() -> FloatArray:
+    """Edges of the histogram's bins over its lower end: linear within an octave."""
+    octave, part = np.divmod(np.arange(BINS + 1), BINS_PER_OCTAVE)
+    return np.asarray(2.0**octave * (1.0 + part / BINS_PER_OCTAVE))

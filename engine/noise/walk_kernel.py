@@ -1,0 +1,800 @@
+"""The compiled pass of the walk: K paths of reflected netput through all servers, in blocks of slices.
+
+A path's latency of a route follows L_p = X + max(L_(p-1), M): X is the netput (work less room) of the slice, M the
+largest value of a Brownian bridge of what the stage before holds up. What is kept are the ends of blocks alone, so
+memory does not grow with the horizon. Symbols and the reasons stand in docs/models/noise.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.arrays import FloatArray, IntArray
+from engine.compiler import compiled, compiled_uncounted, spliced
+
+__all__ = [
+    "BINS",
+    "BINS_PER_OCTAVE",
+    "KNOTS",
+    "POOL",
+    "CoarseArrivals",
+    "PartPlan",
+    "RandomPools",
+    "ServerPlan",
+    "SingleArray",
+    "StagePlan",
+    "WalkFigures",
+    "drawn_work",
+    "noiseless_stage",
+    "run_walk",
+    "stage_shape",
+]
+
+SingleArray = npt.NDArray[np.float32]
+
+POOL = 1 << 15  # numbers of a pool of random ones, which every slice enters at a place of its own
+KNOTS = 16  # of the unknown rate inside a step of coarse counts
+BINS_PER_OCTAVE = 16
+BINS = 40 * BINS_PER_OCTAVE
+_SHIFT = 19  # bits of a single's mantissa that a bin does not tell apart: 23 - log2(BINS_PER_OCTAVE)
+_BIAS = 127 * BINS_PER_OCTAVE
+_NORMAL_FROM = 8.0  # mean from which a Poisson count is drawn as a corrected normal
+
+_ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+_HALF, _THIRD, _SIXTH, _NINTH = np.float32(0.5), np.float32(1 / 3), np.float32(1 / 6), np.float32(1 / 9)
+_SIXTYFOURTH = np.float32(1 / 64)
+_MASK = np.uint64(POOL - 1)
+_A, _B, _C, _BY = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xD6E8FEB86659FD93, 32))
+
+# Streams of random places: what draws them, times a number above that of servers, stages and parts.
+_STREAMS = 1 << 24
+_OF_COSTS, _OF_THINNING, _OF_SLOW, _OF_BRIDGES, _OF_TOPS, _OF_POINTS, _OF_SERVICES, _OF_RATES, _OF_COUNTS = range(9)
+
+
+class RandomPools(NamedTuple):
+    """Pools of random numbers, POOL + K each so that a slice's K may begin anywhere."""
+
+    seed: int
+    normal: SingleArray
+    expo: SingleArray  # -2 ln U
+    log_expo: SingleArray  # ln(-ln U) of the same U
+    uniform: SingleArray
+
+
+class ServerPlan(NamedTuple):
+    """Servers and what the events of each source cost there; work in cycles or bytes, `scale` makes it seconds."""
+
+    start: IntArray  # (n + 1,) entries of server s
+    source: IntArray
+    mean: FloatArray  # work per event
+    cost: FloatArray  # its variance by costs
+    thinning: FloatArray  # its variance by events that are filtered out
+    inside: FloatArray  # dispersion inside slices times `mean` squared
+    gain: SingleArray  # (entries, K) work per event of every path
+    scale: FloatArray  # (1 or d, n) seconds per unit of work at the server's usual capacity
+    light: IntArray  # (n,) whether costs are drawn as gamma, else as lognormal
+    unsure: SingleArray  # (n, K) factor on the deviation of costs
+    slow_keep: FloatArray  # (n,) of the slow factor from slice to slice
+    slow_sd: FloatArray  # (n,)
+    total: SingleArray  # (n, K) factor that makes the work of the horizon the known one
+    series: IntArray  # (n,) row in `done`, -1 for a constant capacity
+    done: FloatArray  # (rows, d + 1) seconds of work at the usual capacity that fit before a slice
+    ahead: FloatArray  # (rows,) the capacity after the horizon over the usual one
+
+
+class StagePlan(NamedTuple):
+    """Stages: one server after one way to it. Their entries are those of the server, source by source."""
+
+    server: IntArray
+    before: IntArray  # (S,) the stage before, -1 for sources
+    delay: FloatArray  # (S,) seconds from there
+    depth: IntArray  # (S,) place in its chain, from 1
+    start: IntArray  # (S + 1,)
+    source: IntArray
+    mean: FloatArray  # work per event
+    direct: FloatArray  # the part of `mean` that did not come by the stage before
+    seen: FloatArray  # dispersion as it arrives here, times `mean` squared
+    spread: FloatArray  # all variance of work
+    kappa: FloatArray  # (S,) weight of single events before `keep` counts
+    past_start: IntArray  # (S + 1,) servers passed before, in the order of their depth
+    past_server: IntArray
+    shared_start: IntArray  # entries of what both servers get of the same events
+    shared_source: IntArray
+    shared: FloatArray
+
+
+class PartPlan(NamedTuple):
+    """Parts of queries: the events that leave by one stage, with the figures that a route's are made of."""
+
+    query: IntArray
+    stage: IntArray
+    start: IntArray
+    source: IntArray
+    events: FloatArray  # at the sink per event of the source
+    shift: FloatArray  # (parts,) usual correction for events that are jumps, seconds
+    full: FloatArray  # (parts,) usual part of an event's own service that slices do not show
+    service: FloatArray  # (queries,) seconds of one event along the query
+    deviation: FloatArray  # (queries,) of its logarithm
+    least: FloatArray  # (queries,) lower end of the histogram
+
+
+class CoarseArrivals(NamedTuple):
+    """Sources of which counts are known for steps of several slices only."""
+
+    row: IntArray  # (sources,) place here, -1 where slices are known
+    source: IntArray
+    slices: IntArray  # of a step
+    deviation: FloatArray  # of the logarithm of the rate
+    keep: FloatArray  # of the rate from knot to knot
+
+
+class WalkFigures(NamedTuple):
+    """What a query's realised statistics are made of."""
+
+    top: SingleArray  # (queries, K) largest latency
+    mean: FloatArray  # (queries, K) latency times events
+    bins: FloatArray  # (queries, K, BINS) events by latency
+
+
+class _ServerBlock(NamedTuple):
+    """Memory of n servers for a block of B slices."""
+
+    smooth: FloatArray  # (sources, B) counts smoothed over the window
+    window: FloatArray  # (sources,) their sum
+    work: FloatArray  # (n, B) mean seconds
+    calm: FloatArray  # (n, B) variance of costs that the slices do not show
+    raw: FloatArray  # (n, B) variance inside slices as it comes from the sources
+    room: FloatArray  # (n, B) seconds of work that fit
+    smooth_room: FloatArray  # (n, B)
+    x: SingleArray  # (n, B, K) netput
+    jump: SingleArray  # (n, B, K) squared work beyond the mean
+    slow: SingleArray  # (n, K) deviation of the slow factor
+    drawn: SingleArray  # (coarse, most slices of a step, K)
+    rate: SingleArray  # (coarse, K) logarithm of the rate
+    course: SingleArray  # (KNOTS, K) mean counts of a step's slices
+    sums: SingleArray  # (K,)
+
+
+class _RouteBlock(NamedTuple):
+    """Memory of S stages and of the parts of queries for a block; rows of B + 1 begin with the last of the one before."""
+
+    held: SingleArray  # (B + 1, K) what the stage before holds up
+    bridge: SingleArray  # (B, K)
+    variance: SingleArray  # (K,)
+    last: SingleArray  # (B + 1, K)
+    last_end: SingleArray  # (S, K)
+    held_end: SingleArray  # (S, K)
+    out: SingleArray  # (S, B, K) latency
+    busy: npt.NDArray[np.int32]  # (S, B, K) depth of the last stage that was busy all slice long, 0 for none
+    fluid: FloatArray  # (S, B) latency without noise
+    fluid_end: FloatArray  # (S, 2) its state: the stage's own latency, and what was held up before
+    delta: FloatArray  # (S, B) correction of waits
+    keep: FloatArray  # (S, B)
+    load: FloatArray  # (S, B)
+    spread: FloatArray  # (S, B) variance of the whole slice
+    apart: FloatArray  # (queries, B) Flow less the walk without noise
+    latency: SingleArray  # (B + 1, K)
+    wait: SingleArray  # (B + 1, K)
+    value: SingleArray  # (B, K)
+    bits: npt.NDArray[np.int32]  # (B, K) the same memory
+    latency_end: SingleArray  # (parts, K)
+    wait_end: SingleArray  # (parts, K)
+    sums: SingleArray  # (K,)
+
+
+@spliced
+def _place(seed: int, stream: int, index: int) -> int:
+    """A place in the pools that looks random, the same for the same arguments."""
+    z = np.uint64(seed) + np.uint64(stream) * _A + np.uint64(index) * _B
+    z = (z ^ (z >> _BY)) * _C
+    z = (z ^ (z >> _BY)) * _C
+    return np.int64((z ^ (z >> _BY)) & _MASK)
+
+
+@spliced
+def _copy(source: SingleArray, target: SingleArray) -> None:
+    for i in range(len(source)):
+        target[i] = source[i]
+
+
+@spliced
+def _exp(x: float) -> float:
+    """exp(x) in singles, for loops over paths: accurate to 1e-3 up to 8."""
+    y = x * _SIXTYFOURTH
+    y = _ONE + y * (_ONE + y * (_HALF + y * _SIXTH))
+    y *= y
+    y *= y
+    y *= y
+    y *= y
+    y *= y
+    return y * y
+
+
+@compiled_uncounted
+def stage_shape(rho: float, spread: float, kappa: float, room: float) -> tuple[float, float, float]:
+    """How far a slice's count still shows at its end, the lift of variances and the correction of waits in seconds.
+
+    `rho` is the smoothed load, `spread` the smoothed variance of work per slice in seconds squared, `room` the slice's
+    width in seconds of work.
+    """
+    free = 1.0 - rho
+    per_second = spread / room if room > 0.0 else 0.0
+    relax = per_second / max(free, 1e-3) ** 2
+    keep = relax / (relax + room) if relax + room > 0.0 else 0.0
+    weight = kappa * (1.0 - keep)
+    log_rho = math.log(rho)
+    lift = math.exp(-weight * log_rho)
+    delta = weight * per_second * lift * (-log_rho / (2.0 * free) if rho < 0.999 else 0.5)
+    return keep, lift, delta
+
+
+@compiled
+def noiseless_stage(x: FloatArray, before: FloatArray, room: FloatArray, late: FloatArray) -> FloatArray:
+    """Latency of a stage without noise, shape (d,): `x` is its netput, `before` what it gets, all in seconds."""
+    out = np.zeros(len(x))
+    last = prior = 0.0
+    for p in range(len(x)):
+        held = before[p] * late[p]
+        last = _noiseless_step(x[p], last, prior, held, room[p])
+        prior = held
+        out[p] = max(last, before[p])
+    return out
+
+
+@spliced
+def _noiseless_step(x: float, last: float, prior: float, held: float, room: float) -> float:
+    idle = min(max(prior, held - x) - last, max(room + held - prior, 0.0))
+    return max(x + last + max(idle, 0.0), 0.0)
+
+
+@compiled
+def _server_block(servers: ServerPlan, coarse: CoarseArrivals, block: int) -> _ServerBlock:
+    sources, n, k = len(coarse.row), len(servers.light), servers.unsure.shape[1]
+    widest = 1
+    for c in range(len(coarse.slices)):
+        widest = max(widest, coarse.slices[c])
+    return _ServerBlock(
+        np.zeros((sources, block)),
+        np.zeros(sources),
+        np.zeros((n, block)),
+        np.zeros((n, block)),
+        np.zeros((n, block)),
+        np.zeros((n, block)),
+        np.zeros((n, block)),
+        np.zeros((n, block, k), dtype=np.float32),
+        np.zeros((n, block, k), dtype=np.float32),
+        np.zeros((n, k), dtype=np.float32),
+        np.zeros((len(coarse.slices), widest, k), dtype=np.float32),
+        np.zeros((len(coarse.slices), k), dtype=np.float32),
+        np.zeros((KNOTS, k), dtype=np.float32),
+        np.zeros(k, dtype=np.float32),
+    )
+
+
+@compiled
+def _route_block(stages: int, parts: int, queries: int, block: int, k: int) -> _RouteBlock:
+    value = np.zeros((block, k), dtype=np.float32)
+    return _RouteBlock(
+        np.zeros((block + 1, k), dtype=np.float32),
+        np.zeros((block, k), dtype=np.float32),
+        np.zeros(k, dtype=np.float32),
+        np.zeros((block + 1, k), dtype=np.float32),
+        np.zeros((stages, k), dtype=np.float32),
+        np.zeros((stages, k), dtype=np.float32),
+        np.zeros((stages, block, k), dtype=np.float32),
+        np.zeros((stages, block, k), dtype=np.int32),
+        np.zeros((stages, block)),
+        np.zeros((stages, 2)),
+        np.zeros((stages, block)),
+        np.zeros((stages, block)),
+        np.zeros((stages, block)),
+        np.zeros((stages, block)),
+        np.zeros((queries, block)),
+        np.zeros((block + 1, k), dtype=np.float32),
+        np.zeros((block + 1, k), dtype=np.float32),
+        value,
+        value.view(np.int32),
+        np.zeros((parts, k), dtype=np.float32),
+        np.zeros((parts, k), dtype=np.float32),
+        np.zeros(k, dtype=np.float32),
+    )
+
+
+@compiled
+def run_walk(
+    servers: ServerPlan,
+    stages: StagePlan,
+    parts: PartPlan,
+    coarse: CoarseArrivals,
+    pools: RandomPools,
+    arrivals: FloatArray,
+    latency: FloatArray,
+    w: float,
+    window: int,
+    block: int,
+) -> WalkFigures:
+    """Figures of every query, from arrivals (sources, d) and Flow's latencies (queries, d) of slices of w seconds.
+
+    Loads are smoothed over `window` slices and the one they end with.
+    """
+    queries, k, d = len(parts.service), servers.unsure.shape[1], arrivals.shape[1]
+    loads = _server_block(servers, coarse, block)
+    routes = _route_block(len(stages.server), len(parts.stage), queries, block, k)
+    top, mean, bins = np.zeros((queries, k), dtype=np.float32), np.zeros((queries, k)), np.zeros((queries, k, BINS))
+    figures = WalkFigures(top, mean, bins)
+    for p0 in range(0, d, block):
+        p1 = min(p0 + block, d)
+        _smooth_counts(arrivals, window, p0, p1, loads)
+        _draw_netputs(servers, coarse, pools, arrivals, w, window, p0, p1, loads)
+        for at in range(len(stages.server)):
+            _walk_stage(at, servers, stages, pools, arrivals, w, p0, p1, loads, routes)
+        _compare_with_flow(stages, parts, latency, w, p0, p1, routes)
+        for at in range(len(parts.stage)):
+            _add_part(at, parts, stages, pools, arrivals, w, p0, p1, routes, figures)
+    return figures
+
+
+@compiled
+def drawn_work(
+    servers: ServerPlan, coarse: CoarseArrivals, pools: RandomPools, arrivals: FloatArray, w: float, block: int
+) -> FloatArray:
+    """Seconds of work (n, K) of the horizon by the numbers that `run_walk` draws."""
+    n, k = servers.unsure.shape
+    loads = _server_block(servers, coarse, block)
+    total = np.zeros((n, k))
+    for p0 in range(0, arrivals.shape[1], block):
+        p1 = min(p0 + block, arrivals.shape[1])
+        _draw_netputs(servers, coarse, pools, arrivals, w, 1, p0, p1, loads)
+        for s in range(n):
+            for j in range(p1 - p0):
+                for i in range(k):
+                    total[s, i] += loads.x[s, j, i] + loads.room[s, j]
+    return total
+
+
+@compiled_uncounted
+def _smooth_counts(arrivals: FloatArray, window: int, p0: int, p1: int, loads: _ServerBlock) -> None:
+    for u in range(arrivals.shape[0]):
+        total = loads.window[u]
+        for p in range(p0, p1):
+            total += arrivals[u, p]
+            if p > window:
+                total -= arrivals[u, p - window - 1]
+            loads.smooth[u, p - p0] = max(total, 0.0) / (min(p, window) + 1)
+        loads.window[u] = total
+
+
+@compiled_uncounted
+def _draw_netputs(
+    servers: ServerPlan,
+    coarse: CoarseArrivals,
+    pools: RandomPools,
+    arrivals: FloatArray,
+    w: float,
+    window: int,
+    p0: int,
+    p1: int,
+    loads: _ServerBlock,
+) -> None:
+    """Netput of every server, slice and path, with what the stages need of the server."""
+    k = servers.unsure.shape[1]
+    for p in range(p0, p1):
+        for c in range(len(coarse.source)):
+            if p % coarse.slices[c] == 0:
+                _draw_step(c, coarse, pools, arrivals[coarse.source[c]], p, loads)
+        for s in range(len(servers.light)):
+            at = p - p0
+            scale = servers.scale[p if servers.scale.shape[0] > 1 else 0, s]
+            x, jump = loads.x[s, at], loads.jump[s, at]
+            for i in range(k):
+                x[i] = _ZERO
+            mean = cost = thinning = inside = 0.0
+            for e in range(servers.start[s], servers.start[s + 1]):
+                u = servers.source[e]
+                count = arrivals[u, p]
+                mean += count * servers.mean[e]
+                cost += count * servers.cost[e]
+                thinning += count * servers.thinning[e]
+                inside += count * servers.inside[e]
+                gain = servers.gain[e]
+                if coarse.row[u] >= 0:
+                    drawn = loads.drawn[coarse.row[u], p % coarse.slices[coarse.row[u]]]
+                    factor = np.float32(scale)
+                    for i in range(k):
+                        x[i] += drawn[i] * gain[i] * factor
+                else:
+                    factor = np.float32(count * scale)
+                    for i in range(k):
+                        x[i] += factor * gain[i]
+            for i in range(k):
+                jump[i] = x[i]
+            square = scale * scale
+            deviation = math.sqrt(math.log1p(cost / (mean * mean))) if mean > 0.0 else 0.0
+            loads.work[s, at] = mean * scale
+            hidden = 0.5 * math.exp(-(0.75 if servers.light[s] else 1.15) * deviation)
+            loads.calm[s, at] = (cost * hidden + 0.5 * thinning) * square
+            loads.raw[s, at] = loads.calm[s, at] + inside * square
+            series = servers.series[s]
+            if series < 0:
+                loads.room[s, at] = loads.smooth_room[s, at] = w
+            else:
+                done, first = servers.done[series], max(p - window, 0)
+                loads.room[s, at] = done[p + 1] - done[p]
+                loads.smooth_room[s, at] = (done[p + 1] - done[first]) / (p + 1 - first)
+            if mean > 0.0:
+                _disturb(s, p, servers, pools, deviation, math.sqrt(thinning) / mean, x)
+            for i in range(k):
+                beyond = max(x[i] - jump[i], _ZERO)
+                jump[i] = beyond * beyond
+            if servers.slow_sd[s] > 0.0:
+                _slow_costs(s, p, servers, pools, loads.slow[s], x)
+            total, room = servers.total[s], np.float32(loads.room[s, at])
+            for i in range(k):
+                x[i] = x[i] * total[i] - room
+
+
+@spliced
+def _disturb(
+    s: int, p: int, servers: ServerPlan, pools: RandomPools, deviation: float, thinning: float, x: SingleArray
+) -> None:
+    """Multiply a slice's work by what its costs and the events that are filtered out deviate by."""
+    k = len(x)
+    unsure = servers.unsure[s]
+    if deviation > 0.0:
+        place = _place(pools.seed, _OF_COSTS * _STREAMS + s, p)
+        z = pools.normal[place : place + k]
+        sigma = np.float32(deviation)
+        if servers.light[s]:  # a gamma, by Wilson and Hilferty
+            for i in range(k):
+                y = sigma * unsure[i]
+                root = max(_ONE - y * y * _NINTH + y * z[i] * _THIRD, _ZERO)
+                x[i] *= root * root * root
+        else:
+            for i in range(k):
+                y = sigma * unsure[i]
+                x[i] *= _exp(y * z[i] - _HALF * y * y)
+    if thinning > 0.0:
+        place = _place(pools.seed, _OF_THINNING * _STREAMS + s, p)
+        z = pools.normal[place : place + k]
+        sigma = np.float32(thinning)
+        for i in range(k):
+            x[i] *= max(_ONE + sigma * z[i], _ZERO)
+
+
+@spliced
+def _slow_costs(s: int, p: int, servers: ServerPlan, pools: RandomPools, slow: SingleArray, x: SingleArray) -> None:
+    """Multiply a slice's work by the slow factor, which starts in its stationary state."""
+    k = len(x)
+    place = _place(pools.seed, _OF_SLOW * _STREAMS + s, p)
+    z = pools.normal[place : place + k]
+    keep = np.float32(servers.slow_keep[s] if p > 0 else 0.0)
+    fresh = np.float32(servers.slow_sd[s]) * np.sqrt(_ONE - keep * keep)
+    for i in range(k):
+        slow[i] = keep * slow[i] + fresh * z[i]
+    for i in range(k):
+        x[i] *= max(_ONE + slow[i], _ZERO)
+
+
+@compiled_uncounted
+def _draw_step(
+    c: int, coarse: CoarseArrivals, pools: RandomPools, counts: FloatArray, p: int, loads: _ServerBlock
+) -> None:
+    """Draw the arrivals of the slices of a step, of which the sum is known, around a rate that moves inside it."""
+    slices, drawn, rate = coarse.slices[c], loads.drawn[c], loads.rate[c]
+    k = len(rate)
+    known = 0.0
+    for t in range(p, min(p + slices, len(counts))):
+        known += counts[t]
+    keep, deviation, course = np.float32(coarse.keep[c]), np.float32(coarse.deviation[c]), loads.course
+    fresh = np.sqrt(_ONE - keep * keep)
+    loads.sums[:] = _ZERO
+    for knot in range(KNOTS):
+        place = _place(pools.seed, _OF_RATES * _STREAMS + c, p * KNOTS + knot)
+        for i in range(k):
+            z = pools.normal[place + i]
+            rate[i] = keep * rate[i] + fresh * z if p + knot > 0 else z
+            course[knot, i] = _exp(deviation * rate[i])
+            loads.sums[i] += course[knot, i]
+    for knot in range(KNOTS):
+        for i in range(k):
+            course[knot, i] *= np.float32(KNOTS * known / slices) / loads.sums[i]
+    loads.sums[:] = _ZERO
+    for t in range(slices):
+        means, counted = course[t * KNOTS // slices], drawn[t]
+        place = _place(pools.seed, _OF_COUNTS * _STREAMS + c, p + t)
+        for i in range(k):
+            counted[i] = _poisson(means[i], pools.normal[place + i], pools.uniform[place + i])
+            loads.sums[i] += counted[i]
+    for t in range(slices):
+        for i in range(k):
+            drawn[t, i] = drawn[t, i] * (known / loads.sums[i]) if loads.sums[i] > _ZERO else known / slices
+
+
+@compiled_uncounted
+def _poisson(mean: float, normal: float, uniform: float) -> float:
+    """A Poisson count, by inversion; large means by a normal with the Poisson's skewness, which need not be whole."""
+    if mean >= _NORMAL_FROM:
+        return max(mean + math.sqrt(mean) * normal + (normal * normal - 1.0) / 6.0, 0.0)
+    chance = math.exp(-mean)
+    reached = chance
+    count = 0.0
+    while uniform > reached and count < 64.0:
+        count += 1.0
+        chance *= mean / count
+        reached += chance
+    return count
+
+
+@compiled_uncounted
+def _walk_stage(
+    at: int,
+    servers: ServerPlan,
+    stages: StagePlan,
+    pools: RandomPools,
+    arrivals: FloatArray,
+    w: float,
+    p0: int,
+    p1: int,
+    loads: _ServerBlock,
+    routes: _RouteBlock,
+) -> None:
+    """Latency of every path at the end of one stage."""
+    s, before, count = stages.server[at], stages.before[at], p1 - p0
+    k, depth = servers.unsure.shape[1], stages.depth[at]
+    delay, series = stages.delay[at], servers.series[s]
+    held, last, bridge, variance = routes.held, routes.last, routes.bridge, routes.variance
+    _copy(routes.held_end[at], held[0])
+    _copy(routes.last_end[at], last[0])
+    own_fluid, held_fluid = routes.fluid_end[at, 0], routes.fluid_end[at, 1]
+    past, past_end = stages.past_start[at], stages.past_start[at + 1]
+    for j in range(count):
+        p = p0 + j
+        scale = servers.scale[p if servers.scale.shape[0] > 1 else 0, s]
+        square, room, smooth_room = scale * scale, loads.room[s, j], loads.smooth_room[s, j]
+        inside = seen = spread = load = direct = 0.0
+        for e in range(stages.start[at], stages.start[at + 1]):
+            u = stages.source[e]
+            inside += arrivals[u, p] * stages.seen[e]
+            smooth = loads.smooth[u, j]
+            load += smooth * stages.mean[e]
+            direct += smooth * stages.direct[e]
+            spread += smooth * stages.spread[e]
+        seen = inside * square
+        rho = load * scale / smooth_room if smooth_room > 0.0 else 1.0
+        rho = min(max(rho, 0.3), 1.0)
+        keep, lift, delta = stage_shape(rho, spread * square, stages.kappa[at], smooth_room)
+        calm = loads.calm[s, j]
+        idle_variance = (calm + seen) * lift
+        routes.spread[at, j] = idle_variance + _rest(s, p, servers, arrivals, calm, square) * lift
+        late = 1.0
+        if before >= 0:
+            delta += routes.delta[before, j]
+            keep = max(keep, routes.keep[before, j])
+            rho = max(rho, routes.load[before, j])
+            if direct > 0.0:
+                late = 1.0 - min(direct * scale / smooth_room, 1.0) if smooth_room > 0.0 else 0.0
+        routes.delta[at, j], routes.keep[at, j], routes.load[at, j] = delta, keep, rho
+        row, previous, x, jump = held[j + 1], held[j], loads.x[s, j], loads.jump[s, j]
+        came_fluid = 0.0
+        if before >= 0:
+            came, share, wait = routes.out[before, j], np.float32(late), np.float32(delay)
+            for i in range(k):
+                row[i] = (came[i] + wait) * share
+            came_fluid = (routes.fluid[before, j] + delay) * late
+            if series >= 0:
+                done = servers.done[series]
+                for i in range(k):
+                    row[i] = _work_time(done, servers.ahead[series], w, p, row[i])
+                came_fluid = _work_time(done, servers.ahead[series], w, p, came_fluid)
+        else:
+            for i in range(k):
+                row[i] = _ZERO
+        base = np.float32(idle_variance)
+        for i in range(k):
+            variance[i] = base + jump[i]
+        if past_end > past:
+            other_busy = routes.busy[before, j]
+            for q in range(past, past_end):
+                t = stages.past_server[q]
+                common = 0.0
+                for e in range(stages.shared_start[q], stages.shared_start[q + 1]):
+                    common += arrivals[stages.shared_source[e], p] * stages.shared[e]
+                other_scale = servers.scale[p if servers.scale.shape[0] > 1 else 0, t]
+                apart = loads.raw[s, j] + loads.raw[t, j] - 2.0 * common * scale * other_scale
+                difference = np.float32(max(apart, 0.0) * lift if t != s else 0.0)
+                number = q - past + 1
+                for i in range(k):
+                    variance[i] = difference + jump[i] if other_busy[i] == number else variance[i]
+        place = _place(pools.seed, _OF_BRIDGES * _STREAMS + at, p)
+        expo = pools.expo[place : place + k]
+        peak = bridge[j]
+        for i in range(k):
+            b = row[i] - x[i]
+            rise = b - previous[i]
+            peak[i] = _HALF * (previous[i] + b + np.sqrt(rise * rise + variance[i] * expo[i]))
+        own_fluid = _noiseless_step(
+            loads.work[s, j] - room, own_fluid, held_fluid, came_fluid, room
+        )
+        held_fluid = came_fluid
+        routes.fluid[at, j] = own_fluid
+        if series >= 0:
+            routes.fluid[at, j] = _clock_time(servers.done[series], servers.ahead[series], w, p, own_fluid)
+        if before >= 0:
+            routes.fluid[at, j] = max(routes.fluid[at, j], routes.fluid[before, j] + delay)
+    routes.fluid_end[at, 0], routes.fluid_end[at, 1] = own_fluid, held_fluid
+    for j in range(count):
+        x, peak, room = loads.x[s, j], bridge[j], np.float32(loads.room[s, j])
+        former, latter, previous, row = last[j], last[j + 1], held[j], held[j + 1]
+        for i in range(k):
+            idle = min(peak[i] - former[i], max(room + row[i] - previous[i], _ZERO))
+            peak[i] = idle
+            latter[i] = max(x[i] + former[i] + max(idle, _ZERO), _ZERO)
+    wait = np.float32(delay)
+    for j in range(count):
+        out, busy, idle, latter = routes.out[at, j], routes.busy[at, j], bridge[j], last[j + 1]
+        if series >= 0:
+            done = servers.done[series]
+            for i in range(k):
+                out[i] = _clock_time(done, servers.ahead[series], w, p0 + j, latter[i])
+        else:
+            for i in range(k):
+                out[i] = latter[i]
+        if before >= 0:
+            came, other_busy = routes.out[before, j], routes.busy[before, j]
+            for i in range(k):
+                out[i] = max(out[i], came[i] + wait)
+            for i in range(k):
+                busy[i] = other_busy[i] if idle[i] > _ZERO else depth
+        else:
+            for i in range(k):
+                busy[i] = 0 if idle[i] > _ZERO else depth
+    _copy(held[count], routes.held_end[at])
+    _copy(last[count], routes.last_end[at])
+
+
+@spliced
+def _rest(s: int, p: int, servers: ServerPlan, arrivals: FloatArray, calm: float, square: float) -> float:
+    """The variance of a slice's work by costs and filtered events that `calm` leaves out."""
+    total = 0.0
+    for e in range(servers.start[s], servers.start[s + 1]):
+        total += arrivals[servers.source[e], p] * (servers.cost[e] + servers.thinning[e])
+    return total * square - calm
+
+
+@compiled_uncounted
+def _work_time(done: FloatArray, ahead: float, w: float, p: int, seconds: float) -> float:
+    """Seconds of work at the usual capacity that a server does in so many seconds after slice p."""
+    d = len(done) - 1
+    place = (p + 1) + seconds / w
+    if place >= d:
+        return done[d] - done[p + 1] + (place - d) * w * ahead
+    q = int(place)
+    return done[q] + (place - q) * (done[q + 1] - done[q]) - done[p + 1]
+
+
+@compiled_uncounted
+def _clock_time(done: FloatArray, ahead: float, w: float, p: int, work: float) -> float:
+    """Seconds after slice p until a server has done so many seconds of work at the usual capacity."""
+    d = len(done) - 1
+    if work <= 0.0:
+        return 0.0
+    goal = done[p + 1] + work
+    if goal > done[d]:
+        return (d - p - 1) * w + (goal - done[d]) / ahead
+    low, high = p + 1, d  # done[low] < goal <= done[high]
+    step = 1
+    while low + step < high and done[low + step] < goal:
+        low += step
+        step *= 2
+    high = min(low + step, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if done[middle] < goal:
+            low = middle
+        else:
+            high = middle
+    return (low - p - 1 + (goal - done[low]) / (done[high] - done[low])) * w
+
+
+@compiled_uncounted
+def _compare_with_flow(
+    stages: StagePlan, parts: PartPlan, latency: FloatArray, w: float, p0: int, p1: int, routes: _RouteBlock
+) -> None:
+    """Flow's latency less that of the walk without noise, of the latest route; what is within a slice is 0."""
+    routes.apart[:] = 0.0
+    for at in range(len(parts.stage)):
+        apart, fluid = routes.apart[parts.query[at]], routes.fluid[parts.stage[at]]
+        for j in range(p1 - p0):
+            apart[j] = max(apart[j], fluid[j])
+    for query in range(len(parts.service)):
+        apart, flow = routes.apart[query], latency[query]
+        for j in range(p1 - p0):
+            gap = flow[p0 + j] - apart[j]
+            apart[j] = math.copysign(max(abs(gap) - w, 0.0), gap)
+
+
+@compiled_uncounted
+def _add_part(
+    at: int,
+    parts: PartPlan,
+    stages: StagePlan,
+    pools: RandomPools,
+    arrivals: FloatArray,
+    w: float,
+    p0: int,
+    p1: int,
+    routes: _RouteBlock,
+    figures: WalkFigures,
+) -> None:
+    """Add a part of a query to every path's sum of latencies, largest latency and histogram.
+
+    Largest: of the bridge between the ends of slices, at most w above the later end; where the queue emptied inside
+    the slice, no more than the largest excursion of a stationary walk.
+    """
+    query, stage, count = parts.query[at], parts.stage[at], p1 - p0
+    latency, wait, sums = routes.latency, routes.wait, routes.sums
+    k = len(sums)
+    top, bins = figures.top[query], figures.bins[query]
+    service, deviation = parts.service[query], np.float32(parts.deviation[query])
+    shift, full, width = np.float32(parts.shift[at]), np.float32(parts.full[at]), np.float32(w)
+    own = np.float32(service)
+    inverse = np.float32(1.0 / parts.least[query])
+    _copy(routes.latency_end[at], latency[0])
+    _copy(routes.wait_end[at], wait[0])
+    sums[:] = _ZERO
+    for j in range(count):
+        p = p0 + j
+        gap, delta = np.float32(routes.apart[query, j]), np.float32(routes.delta[stage, j])
+        former, latter, out = latency[j], latency[j + 1], routes.out[stage, j]
+        early, later = wait[j], wait[j + 1]
+        for i in range(k):
+            latter[i] = max(out[i] + gap, _ZERO)
+        for i in range(k):
+            later[i] = max(latter[i] - delta, _ZERO)
+        events = 0.0
+        for e in range(parts.start[at], parts.start[at + 1]):
+            events += arrivals[parts.source[e], p] * parts.events[e]
+        if events <= 0.0:
+            continue
+        if p == 0:
+            for i in range(k):
+                early[i] = _HALF * later[i]
+        place = _place(pools.seed, _OF_TOPS * _STREAMS + at, p)
+        expo, log_expo, busy = pools.expo[place : place + k], pools.log_expo[place : place + k], routes.busy[stage, j]
+        spread = routes.spread[stage, j]
+        variance, drift = np.float32(spread), max(1.0 - routes.load[stage, j], 1e-6)
+        often = np.float32(math.log(max(1.0, 2.0 * drift * drift * w * w / max(spread, 1e-300))))
+        excursion = np.float32(spread / (2.0 * w * drift))
+        value = routes.value[j]
+        for i in range(k):
+            rise = latter[i] - former[i]
+            peak = _HALF * (former[i] + latter[i] + np.sqrt(rise * rise + variance * expo[i]))
+            peak = min(peak, latter[i] + width)
+            bound = max(max(former[i], latter[i]), excursion * (often - log_expo[i]))
+            value[i] = min(peak, bound) if busy[i] == 0 else peak
+        for i in range(k):
+            top[i] = max(top[i], max(value[i] - shift, _ZERO) + full)
+        number, share = np.float32(events), 1.0 - 0.5 * routes.keep[stage, j]
+        own_share, rest = np.float32(share * service), np.float32((1.0 - share) * service)
+        for i in range(k):
+            sums[i] += (_HALF * (early[i] + later[i]) + own_share) * number
+        point = _place(pools.seed, _OF_POINTS * _STREAMS + at, p)
+        place = _place(pools.seed, _OF_SERVICES * _STREAMS + at, p)
+        uniform, normal = pools.uniform[point : point + k], pools.normal[place : place + k]
+        for i in range(k):
+            drawn = own * _exp(deviation * normal[i] - _HALF * deviation * deviation)
+            moment = early[i] + uniform[i] * (later[i] - early[i])
+            value[i] = (moment + max(drawn - rest, _HALF * drawn)) * inverse
+        bits = routes.bits[j]
+        for i in range(k):
+            bits[i] = max(min((bits[i] >> _SHIFT) - _BIAS, BINS - 1), 0)
+        for i in range(k):
+            bins[i, bits[i]] += events
+    _copy(latency[count], routes.latency_end[at])
+    _copy(wait[count], routes.wait_end[at])
+    for i in range(k):
+        figures.mean[query, i] += sums[i]
