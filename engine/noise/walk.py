@@ -46,7 +46,7 @@ _SMOOTHED_S, _MIN_WINDOW = 10.0, 20  # a server's load is taken over so many sec
 _LIGHT = 1.2  # largest variation of costs that is drawn as a gamma
 _SAMPLES = 512  # slices that usual values are taken from
 _MEMORY = 1 << 21  # bytes of a block's latencies, to stay in the processor's cache
-_MAX_BLOCK = 64
+_MIN_BLOCK, _MAX_BLOCK = 8, 64
 _LEAST_SERVICE_S = 1e-6
 _BINS_BELOW = 6  # octaves of the histogram below an event's own service
 
@@ -335,7 +335,7 @@ class _Walk:
 
     def _block(self, stages: int) -> int:
         """Slices of a block, so that the latencies of all stages stay near."""
-        return int(min(_MAX_BLOCK, max(4, _MEMORY // (8 * self.paths * max(1, stages))), self.d))
+        return int(min(_MAX_BLOCK, max(_MIN_BLOCK, _MEMORY // (8 * self.paths * max(1, stages))), self.d))
 
     def _pools(self, seed: int) -> RandomPools:
         count = POOL + self.paths

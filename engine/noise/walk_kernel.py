@@ -42,17 +42,18 @@ BINS_PER_OCTAVE = 16
 BINS = 40 * BINS_PER_OCTAVE
 _SHIFT = 19  # bits of a single's mantissa that a bin does not tell apart: 23 - log2(BINS_PER_OCTAVE)
 _BIAS = 127 * BINS_PER_OCTAVE
+_MAX_HOLD = 8  # slices for which what rests on smoothed loads is left as it is
 _NORMAL_FROM = 8.0  # mean from which a Poisson count is drawn as a corrected normal
 
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
 _HALF, _THIRD, _SIXTH, _NINTH = np.float32(0.5), np.float32(1 / 3), np.float32(1 / 6), np.float32(1 / 9)
 _SIXTYFOURTH = np.float32(1 / 64)
-_MASK = np.uint64(POOL - 1)
+_MASK, _POOL_BITS, _TWO_POOLS = np.uint64(POOL - 1), np.uint64(15), np.uint64(30)
 _A, _B, _C, _BY = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xD6E8FEB86659FD93, 32))
 
 # Streams of random places: what draws them, times a number above that of servers, stages and parts.
 _STREAMS = 1 << 24
-_OF_COSTS, _OF_THINNING, _OF_SLOW, _OF_BRIDGES, _OF_TOPS, _OF_POINTS, _OF_SERVICES, _OF_RATES, _OF_COUNTS = range(9)
+_OF_WORK, _OF_SLOW, _OF_BRIDGES, _OF_PARTS, _OF_RATES, _OF_COUNTS = range(6)
 
 
 class RandomPools(NamedTuple):
@@ -147,6 +148,7 @@ class _ServerBlock(NamedTuple):
     window: FloatArray  # (sources,) their sum
     work: FloatArray  # (n, B) mean seconds
     calm: FloatArray  # (n, B) variance of costs that the slices do not show
+    shown: FloatArray  # (n, B) the rest of it
     raw: FloatArray  # (n, B) variance inside slices as it comes from the sources
     room: FloatArray  # (n, B) seconds of work that fit
     smooth_room: FloatArray  # (n, B)
@@ -172,10 +174,13 @@ class _RouteBlock(NamedTuple):
     busy: npt.NDArray[np.int32]  # (S, B, K) depth of the last stage that was busy all slice long, 0 for none
     fluid: FloatArray  # (S, B) latency without noise
     fluid_end: FloatArray  # (S, 2) its state: the stage's own latency, and what was held up before
-    delta: FloatArray  # (S, B) correction of waits
-    keep: FloatArray  # (S, B)
-    load: FloatArray  # (S, B)
     spread: FloatArray  # (S, B) variance of the whole slice
+    hold: int  # slices for which what rests on smoothed loads is left as it is
+    delta: FloatArray  # (S, B / hold) correction of waits
+    keep: FloatArray  # (S, B / hold) how far a slice's count still shows at its end
+    load: FloatArray  # (S, B / hold)
+    often: FloatArray  # (S, B / hold) logarithm of the number of stationary excursions in a slice
+    excursion: FloatArray  # (S, B / hold) their mean
     apart: FloatArray  # (queries, B) Flow less the walk without noise
     latency: SingleArray  # (B + 1, K)
     wait: SingleArray  # (B + 1, K)
@@ -187,12 +192,18 @@ class _RouteBlock(NamedTuple):
 
 
 @spliced
-def _place(seed: int, stream: int, index: int) -> int:
-    """A place in the pools that looks random, the same for the same arguments."""
+def _places(seed: int, stream: int, index: int) -> tuple[int, int, int]:
+    """Three places in the pools that look random, the same for the same arguments."""
     z = np.uint64(seed) + np.uint64(stream) * _A + np.uint64(index) * _B
     z = (z ^ (z >> _BY)) * _C
     z = (z ^ (z >> _BY)) * _C
-    return np.int64((z ^ (z >> _BY)) & _MASK)
+    z ^= z >> _BY
+    return np.int64(z & _MASK), np.int64((z >> _POOL_BITS) & _MASK), np.int64((z >> _TWO_POOLS) & _MASK)
+
+
+@spliced
+def _place(seed: int, stream: int, index: int) -> int:
+    return _places(seed, stream, index)[0]
 
 
 @spliced
@@ -212,6 +223,12 @@ def _exp(x: float) -> float:
     y *= y
     y *= y
     return y * y
+
+
+@spliced
+def _log1p(x: float) -> float:
+    """ln(1 + x) for x of at least 0, accurate to 1 %."""
+    return math.log1p(x) if x > 2.0 else (3.0 * x * x + 6.0 * x) / (x * x + 6.0 * x + 6.0)
 
 
 @compiled_uncounted
@@ -265,6 +282,7 @@ def _server_block(servers: ServerPlan, coarse: CoarseArrivals, block: int) -> _S
         np.zeros((n, block)),
         np.zeros((n, block)),
         np.zeros((n, block)),
+        np.zeros((n, block)),
         np.zeros((n, block, k), dtype=np.float32),
         np.zeros((n, block, k), dtype=np.float32),
         np.zeros((n, k), dtype=np.float32),
@@ -276,7 +294,8 @@ def _server_block(servers: ServerPlan, coarse: CoarseArrivals, block: int) -> _S
 
 
 @compiled
-def _route_block(stages: int, parts: int, queries: int, block: int, k: int) -> _RouteBlock:
+def _route_block(stages: int, parts: int, queries: int, block: int, hold: int, k: int) -> _RouteBlock:
+    held = (block + hold - 1) // hold
     value = np.zeros((block, k), dtype=np.float32)
     return _RouteBlock(
         np.zeros((block + 1, k), dtype=np.float32),
@@ -290,9 +309,12 @@ def _route_block(stages: int, parts: int, queries: int, block: int, k: int) -> _
         np.zeros((stages, block)),
         np.zeros((stages, 2)),
         np.zeros((stages, block)),
-        np.zeros((stages, block)),
-        np.zeros((stages, block)),
-        np.zeros((stages, block)),
+        hold,
+        np.zeros((stages, held)),
+        np.zeros((stages, held)),
+        np.zeros((stages, held)),
+        np.zeros((stages, held)),
+        np.zeros((stages, held)),
         np.zeros((queries, block)),
         np.zeros((block + 1, k), dtype=np.float32),
         np.zeros((block + 1, k), dtype=np.float32),
@@ -323,7 +345,7 @@ def run_walk(
     """
     queries, k, d = len(parts.service), servers.unsure.shape[1], arrivals.shape[1]
     loads = _server_block(servers, coarse, block)
-    routes = _route_block(len(stages.server), len(parts.stage), queries, block, k)
+    routes = _route_block(len(stages.server), len(parts.stage), queries, block, max(1, min(window // 5, _MAX_HOLD)), k)
     top, mean, bins = np.zeros((queries, k), dtype=np.float32), np.zeros((queries, k)), np.zeros((queries, k, BINS))
     figures = WalkFigures(top, mean, bins)
     for p0 in range(0, d, block):
@@ -390,8 +412,6 @@ def _draw_netputs(
             at = p - p0
             scale = servers.scale[p if servers.scale.shape[0] > 1 else 0, s]
             x, jump = loads.x[s, at], loads.jump[s, at]
-            for i in range(k):
-                x[i] = _ZERO
             mean = cost = thinning = inside = 0.0
             for e in range(servers.start[s], servers.start[s + 1]):
                 u = servers.source[e]
@@ -401,22 +421,23 @@ def _draw_netputs(
                 thinning += count * servers.thinning[e]
                 inside += count * servers.inside[e]
                 gain = servers.gain[e]
-                if coarse.row[u] >= 0:
-                    drawn = loads.drawn[coarse.row[u], p % coarse.slices[coarse.row[u]]]
-                    factor = np.float32(scale)
+                if e == servers.start[s]:
                     for i in range(k):
-                        x[i] += drawn[i] * gain[i] * factor
+                        jump[i] = _ZERO
+                if coarse.row[u] >= 0:
+                    drawn, factor = loads.drawn[coarse.row[u], p % coarse.slices[coarse.row[u]]], np.float32(scale)
+                    for i in range(k):
+                        jump[i] += drawn[i] * gain[i] * factor
                 else:
                     factor = np.float32(count * scale)
                     for i in range(k):
-                        x[i] += factor * gain[i]
-            for i in range(k):
-                jump[i] = x[i]
+                        jump[i] += factor * gain[i]
             square = scale * scale
-            deviation = math.sqrt(math.log1p(cost / (mean * mean))) if mean > 0.0 else 0.0
+            deviation = math.sqrt(_log1p(cost / (mean * mean))) if mean > 0.0 else 0.0
             loads.work[s, at] = mean * scale
-            hidden = 0.5 * math.exp(-(0.75 if servers.light[s] else 1.15) * deviation)
+            hidden = 0.5 * _exp(np.float32(-(0.75 if servers.light[s] else 1.15) * deviation))
             loads.calm[s, at] = (cost * hidden + 0.5 * thinning) * square
+            loads.shown[s, at] = (cost + thinning) * square - loads.calm[s, at]
             loads.raw[s, at] = loads.calm[s, at] + inside * square
             series = servers.series[s]
             if series < 0:
@@ -425,58 +446,60 @@ def _draw_netputs(
                 done, first = servers.done[series], max(p - window, 0)
                 loads.room[s, at] = done[p + 1] - done[p]
                 loads.smooth_room[s, at] = (done[p + 1] - done[first]) / (p + 1 - first)
-            if mean > 0.0:
-                _disturb(s, p, servers, pools, deviation, math.sqrt(thinning) / mean, x)
+            _disturb(s, p, servers, pools, deviation, math.sqrt(thinning) / mean if mean > 0.0 else 0.0, jump, x)
+            slow = loads.slow[s]
+            if servers.slow_sd[s] > 0.0:
+                _change_costs(s, p, servers, pools, slow)
+            total, room = servers.total[s], np.float32(loads.room[s, at])
             for i in range(k):
                 beyond = max(x[i] - jump[i], _ZERO)
                 jump[i] = beyond * beyond
-            if servers.slow_sd[s] > 0.0:
-                _slow_costs(s, p, servers, pools, loads.slow[s], x)
-            total, room = servers.total[s], np.float32(loads.room[s, at])
-            for i in range(k):
-                x[i] = x[i] * total[i] - room
+                x[i] = x[i] * max(_ONE + slow[i], _ZERO) * total[i] - room
 
 
 @spliced
 def _disturb(
-    s: int, p: int, servers: ServerPlan, pools: RandomPools, deviation: float, thinning: float, x: SingleArray
+    s: int,
+    p: int,
+    servers: ServerPlan,
+    pools: RandomPools,
+    deviation: float,
+    thinning: float,
+    load: SingleArray,
+    x: SingleArray,
 ) -> None:
-    """Multiply a slice's work by what its costs and the events that are filtered out deviate by."""
+    """A slice's work `x`: its `load` times what costs and the events that are filtered out deviate by."""
     k = len(x)
-    unsure = servers.unsure[s]
-    if deviation > 0.0:
-        place = _place(pools.seed, _OF_COSTS * _STREAMS + s, p)
-        z = pools.normal[place : place + k]
-        sigma = np.float32(deviation)
-        if servers.light[s]:  # a gamma, by Wilson and Hilferty
-            for i in range(k):
-                y = sigma * unsure[i]
-                root = max(_ONE - y * y * _NINTH + y * z[i] * _THIRD, _ZERO)
-                x[i] *= root * root * root
-        else:
-            for i in range(k):
-                y = sigma * unsure[i]
-                x[i] *= _exp(y * z[i] - _HALF * y * y)
+    unsure, sigma = servers.unsure[s], np.float32(deviation)
+    place, other, _ = _places(pools.seed, _OF_WORK * _STREAMS + s, p)
+    z = pools.normal[place : place + k]
+    if deviation == 0.0:
+        for i in range(k):
+            x[i] = load[i]
+    elif servers.light[s]:  # a gamma, by Wilson and Hilferty
+        for i in range(k):
+            y = sigma * unsure[i]
+            root = max(_ONE - y * y * _NINTH + y * z[i] * _THIRD, _ZERO)
+            x[i] = load[i] * (root * root * root)
+    else:
+        for i in range(k):
+            y = sigma * unsure[i]
+            x[i] = load[i] * _exp(y * z[i] - _HALF * y * y)
     if thinning > 0.0:
-        place = _place(pools.seed, _OF_THINNING * _STREAMS + s, p)
-        z = pools.normal[place : place + k]
-        sigma = np.float32(thinning)
+        z, sigma = pools.normal[other : other + k], np.float32(thinning)
         for i in range(k):
             x[i] *= max(_ONE + sigma * z[i], _ZERO)
 
 
 @spliced
-def _slow_costs(s: int, p: int, servers: ServerPlan, pools: RandomPools, slow: SingleArray, x: SingleArray) -> None:
-    """Multiply a slice's work by the slow factor, which starts in its stationary state."""
-    k = len(x)
+def _change_costs(s: int, p: int, servers: ServerPlan, pools: RandomPools, slow: SingleArray) -> None:
+    """The deviation of the slow factor in the next slice; it starts in its stationary state."""
     place = _place(pools.seed, _OF_SLOW * _STREAMS + s, p)
-    z = pools.normal[place : place + k]
+    z = pools.normal[place : place + len(slow)]
     keep = np.float32(servers.slow_keep[s] if p > 0 else 0.0)
     fresh = np.float32(servers.slow_sd[s]) * np.sqrt(_ONE - keep * keep)
-    for i in range(k):
+    for i in range(len(slow)):
         slow[i] = keep * slow[i] + fresh * z[i]
-    for i in range(k):
-        x[i] *= max(_ONE + slow[i], _ZERO)
 
 
 @compiled_uncounted
@@ -543,6 +566,7 @@ def _walk_stage(
     routes: _RouteBlock,
 ) -> None:
     """Latency of every path at the end of one stage."""
+    hold = routes.hold
     s, before, count = stages.server[at], stages.before[at], p1 - p0
     k, depth = servers.unsure.shape[1], stages.depth[at]
     delay, series = stages.delay[at], servers.series[s]
@@ -551,33 +575,18 @@ def _walk_stage(
     _copy(routes.last_end[at], last[0])
     own_fluid, held_fluid = routes.fluid_end[at, 0], routes.fluid_end[at, 1]
     past, past_end = stages.past_start[at], stages.past_start[at + 1]
+    lift = late = 1.0
     for j in range(count):
         p = p0 + j
         scale = servers.scale[p if servers.scale.shape[0] > 1 else 0, s]
-        square, room, smooth_room = scale * scale, loads.room[s, j], loads.smooth_room[s, j]
-        inside = seen = spread = load = direct = 0.0
+        room = loads.room[s, j]
+        if j % hold == 0:
+            lift, late = _shape(at, s, p, j, scale, servers, stages, w, loads, routes)
+        inside = 0.0
         for e in range(stages.start[at], stages.start[at + 1]):
-            u = stages.source[e]
-            inside += arrivals[u, p] * stages.seen[e]
-            smooth = loads.smooth[u, j]
-            load += smooth * stages.mean[e]
-            direct += smooth * stages.direct[e]
-            spread += smooth * stages.spread[e]
-        seen = inside * square
-        rho = load * scale / smooth_room if smooth_room > 0.0 else 1.0
-        rho = min(max(rho, 0.3), 1.0)
-        keep, lift, delta = stage_shape(rho, spread * square, stages.kappa[at], smooth_room)
-        calm = loads.calm[s, j]
-        idle_variance = (calm + seen) * lift
-        routes.spread[at, j] = idle_variance + _rest(s, p, servers, arrivals, calm, square) * lift
-        late = 1.0
-        if before >= 0:
-            delta += routes.delta[before, j]
-            keep = max(keep, routes.keep[before, j])
-            rho = max(rho, routes.load[before, j])
-            if direct > 0.0:
-                late = 1.0 - min(direct * scale / smooth_room, 1.0) if smooth_room > 0.0 else 0.0
-        routes.delta[at, j], routes.keep[at, j], routes.load[at, j] = delta, keep, rho
+            inside += arrivals[stages.source[e], p] * stages.seen[e]
+        idle_variance = (loads.calm[s, j] + inside * scale * scale) * lift
+        routes.spread[at, j] = idle_variance + loads.shown[s, j] * lift
         row, previous, x, jump = held[j + 1], held[j], loads.x[s, j], loads.jump[s, j]
         came_fluid = 0.0
         if before >= 0:
@@ -590,13 +599,16 @@ def _walk_stage(
                 for i in range(k):
                     row[i] = _work_time(done, servers.ahead[series], w, p, row[i])
                 came_fluid = _work_time(done, servers.ahead[series], w, p, came_fluid)
+        base = np.float32(idle_variance)
+        place = _place(pools.seed, _OF_BRIDGES * _STREAMS + at, p)
+        expo = pools.expo[place : place + k]
+        peak = bridge[j]
+        if before < 0:
+            for i in range(k):
+                peak[i] = _HALF * (np.sqrt(x[i] * x[i] + (base + jump[i]) * expo[i]) - x[i])
         else:
             for i in range(k):
-                row[i] = _ZERO
-        base = np.float32(idle_variance)
-        for i in range(k):
-            variance[i] = base + jump[i]
-        if past_end > past:
+                variance[i] = base + jump[i]
             other_busy = routes.busy[before, j]
             for q in range(past, past_end):
                 t = stages.past_server[q]
@@ -609,13 +621,10 @@ def _walk_stage(
                 number = q - past + 1
                 for i in range(k):
                     variance[i] = difference + jump[i] if other_busy[i] == number else variance[i]
-        place = _place(pools.seed, _OF_BRIDGES * _STREAMS + at, p)
-        expo = pools.expo[place : place + k]
-        peak = bridge[j]
-        for i in range(k):
-            b = row[i] - x[i]
-            rise = b - previous[i]
-            peak[i] = _HALF * (previous[i] + b + np.sqrt(rise * rise + variance[i] * expo[i]))
+            for i in range(k):
+                b = row[i] - x[i]
+                rise = b - previous[i]
+                peak[i] = _HALF * (previous[i] + b + np.sqrt(rise * rise + variance[i] * expo[i]))
         own_fluid = _noiseless_step(
             loads.work[s, j] - room, own_fluid, held_fluid, came_fluid, room
         )
@@ -626,43 +635,81 @@ def _walk_stage(
         if before >= 0:
             routes.fluid[at, j] = max(routes.fluid[at, j], routes.fluid[before, j] + delay)
     routes.fluid_end[at, 0], routes.fluid_end[at, 1] = own_fluid, held_fluid
-    for j in range(count):
-        x, peak, room = loads.x[s, j], bridge[j], np.float32(loads.room[s, j])
-        former, latter, previous, row = last[j], last[j + 1], held[j], held[j + 1]
-        for i in range(k):
-            idle = min(peak[i] - former[i], max(room + row[i] - previous[i], _ZERO))
-            peak[i] = idle
-            latter[i] = max(x[i] + former[i] + max(idle, _ZERO), _ZERO)
+    if before < 0:
+        for j in range(count):
+            x, idle, room = loads.x[s, j], bridge[j], np.float32(loads.room[s, j])
+            former, latter = last[j], last[j + 1]
+            for i in range(k):
+                spare = min(idle[i] - former[i], room)
+                latter[i] = max(x[i] + former[i] + max(spare, _ZERO), _ZERO)
+    else:
+        for j in range(count):
+            x, idle, room = loads.x[s, j], bridge[j], np.float32(loads.room[s, j])
+            former, latter, previous, row = last[j], last[j + 1], held[j], held[j + 1]
+            for i in range(k):
+                spare = min(idle[i] - former[i], max(room + row[i] - previous[i], _ZERO))
+                latter[i] = max(x[i] + former[i] + max(spare, _ZERO), _ZERO)
+        _copy(held[count], routes.held_end[at])
+    _copy(last[count], routes.last_end[at])
     wait = np.float32(delay)
     for j in range(count):
-        out, busy, idle, latter = routes.out[at, j], routes.busy[at, j], bridge[j], last[j + 1]
+        out, busy, peak, former, latter = routes.out[at, j], routes.busy[at, j], bridge[j], last[j], last[j + 1]
         if series >= 0:
             done = servers.done[series]
             for i in range(k):
                 out[i] = _clock_time(done, servers.ahead[series], w, p0 + j, latter[i])
         else:
-            for i in range(k):
-                out[i] = latter[i]
+            _copy(latter, out)
         if before >= 0:
             came, other_busy = routes.out[before, j], routes.busy[before, j]
+            previous, row, room = held[j], held[j + 1], np.float32(loads.room[s, j])
             for i in range(k):
                 out[i] = max(out[i], came[i] + wait)
             for i in range(k):
-                busy[i] = other_busy[i] if idle[i] > _ZERO else depth
+                emptied = peak[i] > former[i] and room + row[i] > previous[i]
+                busy[i] = other_busy[i] if emptied else depth
         else:
             for i in range(k):
-                busy[i] = 0 if idle[i] > _ZERO else depth
-    _copy(held[count], routes.held_end[at])
-    _copy(last[count], routes.last_end[at])
+                busy[i] = 0 if peak[i] > former[i] else depth
 
 
 @spliced
-def _rest(s: int, p: int, servers: ServerPlan, arrivals: FloatArray, calm: float, square: float) -> float:
-    """The variance of a slice's work by costs and filtered events that `calm` leaves out."""
-    total = 0.0
-    for e in range(servers.start[s], servers.start[s + 1]):
-        total += arrivals[servers.source[e], p] * (servers.cost[e] + servers.thinning[e])
-    return total * square - calm
+def _shape(
+    at: int,
+    s: int,
+    p: int,
+    j: int,
+    scale: float,
+    servers: ServerPlan,
+    stages: StagePlan,
+    w: float,
+    loads: _ServerBlock,
+    routes: _RouteBlock,
+) -> tuple[float, float]:
+    """Fill what a stage is by its smoothed load; returns the lift of variances and the share that is held up."""
+    spread = load = direct = 0.0
+    room, before, column = loads.smooth_room[s, j], stages.before[at], j // routes.hold
+    for e in range(stages.start[at], stages.start[at + 1]):
+        smooth = loads.smooth[stages.source[e], j]
+        load += smooth * stages.mean[e]
+        direct += smooth * stages.direct[e]
+        spread += smooth * stages.spread[e]
+    spread *= scale * scale
+    rho = load * scale / room if room > 0.0 else 1.0
+    rho = min(max(rho, 0.3), 1.0)
+    keep, lift, delta = stage_shape(rho, spread, stages.kappa[at], room)
+    late = 1.0
+    if before >= 0:
+        delta += routes.delta[before, column]
+        keep = max(keep, routes.keep[before, column])
+        rho = max(rho, routes.load[before, column])
+        if direct > 0.0:
+            late = 1.0 - min(direct * scale / room, 1.0) if room > 0.0 else 0.0
+    drift, spread = max(1.0 - rho, 1e-6), max(spread * lift, 1e-300)
+    routes.delta[at, column], routes.keep[at, column], routes.load[at, column] = delta, keep, rho
+    routes.often[at, column] = math.log(max(1.0, 2.0 * drift * drift * w * w / spread))
+    routes.excursion[at, column] = spread / (2.0 * w * drift)
+    return lift, late
 
 
 @compiled_uncounted
@@ -748,13 +795,13 @@ def _add_part(
     sums[:] = _ZERO
     for j in range(count):
         p = p0 + j
-        gap, delta = np.float32(routes.apart[query, j]), np.float32(routes.delta[stage, j])
+        gap, delta = np.float32(routes.apart[query, j]), np.float32(routes.delta[stage, j // routes.hold])
         former, latter, out = latency[j], latency[j + 1], routes.out[stage, j]
         early, later = wait[j], wait[j + 1]
         for i in range(k):
-            latter[i] = max(out[i] + gap, _ZERO)
-        for i in range(k):
-            later[i] = max(latter[i] - delta, _ZERO)
+            level = max(out[i] + gap, _ZERO)
+            latter[i] = level
+            later[i] = max(level - delta, _ZERO)
         events = 0.0
         for e in range(parts.start[at], parts.start[at + 1]):
             events += arrivals[parts.source[e], p] * parts.events[e]
@@ -763,37 +810,30 @@ def _add_part(
         if p == 0:
             for i in range(k):
                 early[i] = _HALF * later[i]
-        place = _place(pools.seed, _OF_TOPS * _STREAMS + at, p)
+        place, point, cost = _places(pools.seed, _OF_PARTS * _STREAMS + at, p)
         expo, log_expo, busy = pools.expo[place : place + k], pools.log_expo[place : place + k], routes.busy[stage, j]
-        spread = routes.spread[stage, j]
-        variance, drift = np.float32(spread), max(1.0 - routes.load[stage, j], 1e-6)
-        often = np.float32(math.log(max(1.0, 2.0 * drift * drift * w * w / max(spread, 1e-300))))
-        excursion = np.float32(spread / (2.0 * w * drift))
+        variance, column = np.float32(routes.spread[stage, j]), j // routes.hold
+        often, excursion = np.float32(routes.often[stage, column]), np.float32(routes.excursion[stage, column])
         value = routes.value[j]
         for i in range(k):
             rise = latter[i] - former[i]
             peak = _HALF * (former[i] + latter[i] + np.sqrt(rise * rise + variance * expo[i]))
             peak = min(peak, latter[i] + width)
             bound = max(max(former[i], latter[i]), excursion * (often - log_expo[i]))
-            value[i] = min(peak, bound) if busy[i] == 0 else peak
-        for i in range(k):
-            top[i] = max(top[i], max(value[i] - shift, _ZERO) + full)
-        number, share = np.float32(events), 1.0 - 0.5 * routes.keep[stage, j]
+            peak = min(peak, bound) if busy[i] == 0 else peak
+            top[i] = max(top[i], max(peak - shift, _ZERO) + full)
+        number, share = np.float32(events), 1.0 - 0.5 * routes.keep[stage, column]
         own_share, rest = np.float32(share * service), np.float32((1.0 - share) * service)
         for i in range(k):
             sums[i] += (_HALF * (early[i] + later[i]) + own_share) * number
-        point = _place(pools.seed, _OF_POINTS * _STREAMS + at, p)
-        place = _place(pools.seed, _OF_SERVICES * _STREAMS + at, p)
-        uniform, normal = pools.uniform[point : point + k], pools.normal[place : place + k]
+        uniform, normal = pools.uniform[point : point + k], pools.normal[cost : cost + k]
         for i in range(k):
             drawn = own * _exp(deviation * normal[i] - _HALF * deviation * deviation)
             moment = early[i] + uniform[i] * (later[i] - early[i])
             value[i] = (moment + max(drawn - rest, _HALF * drawn)) * inverse
         bits = routes.bits[j]
         for i in range(k):
-            bits[i] = max(min((bits[i] >> _SHIFT) - _BIAS, BINS - 1), 0)
-        for i in range(k):
-            bins[i, bits[i]] += events
+            bins[i, max(min((bits[i] >> _SHIFT) - _BIAS, BINS - 1), 0)] += events
     _copy(latency[count], routes.latency_end[at])
     _copy(wait[count], routes.wait_end[at])
     for i in range(k):
