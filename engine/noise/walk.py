@@ -35,7 +35,7 @@ from engine.noise.walk_kernel import (
     StagePlan,
     drawn_work,
     run_walk,
-    stage_shape,
+    stage_shapes,
 )
 
 __all__ = ["PATHS", "realise"]
@@ -483,8 +483,7 @@ class _SampledSlices:
             load += self._smooth[u] * entry.mean * scale
             variance += self._smooth[u] * spread[u] * scale**2
         rho = np.clip(np.divide(load, room, out=np.ones_like(load), where=room > 0.0), 0.3, 1.0)
-        shapes = [stage_shape(*values, kappa, width) for *values, width in zip(rho, variance, room, strict=True)]
-        keep, _, delta = np.array(shapes).T
+        keep, delta = stage_shapes(rho, variance, kappa, room)
         return rho, keep, delta
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "noiseless_stage",
     "run_walk",
     "stage_shape",
+    "stage_shapes",
 ]
 
 SingleArray = npt.NDArray[np.float32]
@@ -43,6 +44,7 @@ BINS = 40 * BINS_PER_OCTAVE
 _SHIFT = 19  # bits of a single's mantissa that a bin does not tell apart: 23 - log2(BINS_PER_OCTAVE)
 _BIAS = 127 * BINS_PER_OCTAVE
 _MAX_HOLD = 8  # slices for which what rests on smoothed loads is left as it is
+_SLICES_PER_GROUP, _MAX_GROUPS = 4096, 4  # paths that take turns: one group per so many slices of the horizon
 _NORMAL_FROM = 8.0  # mean from which a Poisson count is drawn as a corrected normal
 
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -247,6 +249,17 @@ def stage_shape(rho: float, spread: float, kappa: float, room: float) -> tuple[f
     lift = math.exp(-weight * log_rho)
     delta = weight * per_second * lift * (-log_rho / (2.0 * free) if rho < 0.999 else 0.5)
     return keep, lift, delta
+
+
+@compiled
+def stage_shapes(
+    rho: FloatArray, spread: FloatArray, kappa: float, room: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """What a slice's count shows at its end, and the correction of waits, slice by slice: see `stage_shape`."""
+    keep, delta = np.empty(len(rho)), np.empty(len(rho))
+    for p in range(len(rho)):
+        keep[p], _, delta[p] = stage_shape(rho[p], spread[p], kappa, room[p])
+    return keep, delta
 
 
 @compiled
@@ -607,8 +620,6 @@ def _walk_stage(
             for i in range(k):
                 peak[i] = _HALF * (np.sqrt(x[i] * x[i] + (base + jump[i]) * expo[i]) - x[i])
         else:
-            for i in range(k):
-                variance[i] = base + jump[i]
             other_busy = routes.busy[before, j]
             for q in range(past, past_end):
                 t = stages.past_server[q]
@@ -619,8 +630,12 @@ def _walk_stage(
                 apart = loads.raw[s, j] + loads.raw[t, j] - 2.0 * common * scale * other_scale
                 difference = np.float32(max(apart, 0.0) * lift if t != s else 0.0)
                 number = q - past + 1
-                for i in range(k):
-                    variance[i] = difference + jump[i] if other_busy[i] == number else variance[i]
+                if q == past:
+                    for i in range(k):
+                        variance[i] = (difference if other_busy[i] == 1 else base) + jump[i]
+                else:
+                    for i in range(k):
+                        variance[i] = difference + jump[i] if other_busy[i] == number else variance[i]
             for i in range(k):
                 b = row[i] - x[i]
                 rise = b - previous[i]
@@ -658,13 +673,14 @@ def _walk_stage(
             done = servers.done[series]
             for i in range(k):
                 out[i] = _clock_time(done, servers.ahead[series], w, p0 + j, latter[i])
-        else:
+        elif before < 0:
             _copy(latter, out)
         if before >= 0:
             came, other_busy = routes.out[before, j], routes.busy[before, j]
             previous, row, room = held[j], held[j + 1], np.float32(loads.room[s, j])
+            own = latter if series < 0 else out
             for i in range(k):
-                out[i] = max(out[i], came[i] + wait)
+                out[i] = max(own[i], came[i] + wait)
             for i in range(k):
                 emptied = peak[i] > former[i] and room + row[i] > previous[i]
                 busy[i] = other_busy[i] if emptied else depth
@@ -779,9 +795,12 @@ def _add_part(
 ) -> None:
     """Add a part of a query to every path's sum of latencies, largest latency and histogram.
 
+    Neighbouring slices are much alike: over long horizons the paths take turns in filling their histograms.
+
     Largest: of the bridge between the ends of slices, at most w above the later end; where the queue emptied inside
     the slice, no more than the largest excursion of a stationary walk.
     """
+    groups = max(1, min(_MAX_GROUPS, arrivals.shape[1] // _SLICES_PER_GROUP))
     query, stage, count = parts.query[at], parts.stage[at], p1 - p0
     latency, wait, sums = routes.latency, routes.wait, routes.sums
     k = len(sums)
@@ -826,14 +845,15 @@ def _add_part(
         own_share, rest = np.float32(share * service), np.float32((1.0 - share) * service)
         for i in range(k):
             sums[i] += (_HALF * (early[i] + later[i]) + own_share) * number
+        first, end = p % groups * k // groups, (p % groups + 1) * k // groups
         uniform, normal = pools.uniform[point : point + k], pools.normal[cost : cost + k]
-        for i in range(k):
+        early, later, bits = early[first:end], later[first:end], routes.bits[j]
+        for i in range(end - first):
             drawn = own * _exp(deviation * normal[i] - _HALF * deviation * deviation)
             moment = early[i] + uniform[i] * (later[i] - early[i])
             value[i] = (moment + max(drawn - rest, _HALF * drawn)) * inverse
-        bits = routes.bits[j]
-        for i in range(k):
-            bins[i, max(min((bits[i] >> _SHIFT) - _BIAS, BINS - 1), 0)] += events
+        for i in range(end - first):
+            bins[first + i, max(min((bits[i] >> _SHIFT) - _BIAS, BINS - 1), 0)] += events
     _copy(latency[count], routes.latency_end[at])
     _copy(wait[count], routes.wait_end[at])
     for i in range(k):
