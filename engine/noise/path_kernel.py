@@ -2,13 +2,13 @@
 
 A path's latency of a route follows L_p = X + max(L_(p-1), M): X is the netput (work less room) of the slice, M the
 largest value of a Brownian bridge of what the stage before holds up. What is kept are the ends of blocks alone, so
-memory does not grow with the horizon. Symbols and the reasons stand in docs/models/noise.md.
+memory does not grow with the horizon. The reasons stand in docs/models/noise.md.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,11 @@ __all__ = [
     "KNOTS",
     "POOL",
     "CoarseArrivals",
-    "PartPlan",
+    "PartTable",
     "RandomPools",
-    "ServerPlan",
+    "ServerTable",
     "SingleArray",
-    "StagePlan",
+    "StageTable",
     "WalkFigures",
     "drawn_work",
     "noiseless_stage",
@@ -68,7 +68,7 @@ class RandomPools(NamedTuple):
     uniform: SingleArray
 
 
-class ServerPlan(NamedTuple):
+class ServerTable(NamedTuple):
     """Servers and what the events of each source cost there; work in cycles or bytes, `scale` makes it seconds."""
 
     start: IntArray  # (n + 1,) entries of server s
@@ -89,7 +89,7 @@ class ServerPlan(NamedTuple):
     ahead: FloatArray  # (rows,) the capacity after the horizon over the usual one
 
 
-class StagePlan(NamedTuple):
+class StageTable(NamedTuple):
     """Stages: one server after one way to it. Their entries are those of the server, source by source."""
 
     server: IntArray
@@ -110,7 +110,7 @@ class StagePlan(NamedTuple):
     shared: FloatArray
 
 
-class PartPlan(NamedTuple):
+class PartTable(NamedTuple):
     """Parts of queries: the events that leave by one stage, with the figures that a route's are made of."""
 
     query: IntArray
@@ -136,7 +136,7 @@ class CoarseArrivals(NamedTuple):
 
 
 class WalkFigures(NamedTuple):
-    """What a query's realised statistics are made of."""
+    """Sums, maxima and histograms of which a query's realised statistics are made."""
 
     top: SingleArray  # (queries, K) largest latency
     mean: FloatArray  # (queries, K) latency times events
@@ -194,7 +194,7 @@ class _RouteBlock(NamedTuple):
 
 
 @spliced
-def _places(seed: int, stream: int, index: int) -> tuple[int, int, int]:
+def _places(seed: int, stream: int, index: int) -> tuple[Any, Any, Any]:
     """Three places in the pools that look random, the same for the same arguments."""
     z = np.uint64(seed) + np.uint64(stream) * _A + np.uint64(index) * _B
     z = (z ^ (z >> _BY)) * _C
@@ -204,7 +204,7 @@ def _places(seed: int, stream: int, index: int) -> tuple[int, int, int]:
 
 
 @spliced
-def _place(seed: int, stream: int, index: int) -> int:
+def _place(seed: int, stream: int, index: int) -> Any:
     return _places(seed, stream, index)[0]
 
 
@@ -215,7 +215,7 @@ def _copy(source: SingleArray, target: SingleArray) -> None:
 
 
 @spliced
-def _exp(x: float) -> float:
+def _exp(x: Any) -> Any:
     """exp(x) in singles, for loops over paths: accurate to 1e-3 up to 8."""
     y = x * _SIXTYFOURTH
     y = _ONE + y * (_ONE + y * (_HALF + y * _SIXTH))
@@ -235,7 +235,7 @@ def _log1p(x: float) -> float:
 
 @compiled_uncounted
 def stage_shape(rho: float, spread: float, kappa: float, room: float) -> tuple[float, float, float]:
-    """How far a slice's count still shows at its end, the lift of variances and the correction of waits in seconds.
+    """Share of a slice's count that still shows at its end, lift of variances, and correction of waits in seconds.
 
     `rho` is the smoothed load, `spread` the smoothed variance of work per slice in seconds squared, `room` the slice's
     width in seconds of work.
@@ -252,10 +252,8 @@ def stage_shape(rho: float, spread: float, kappa: float, room: float) -> tuple[f
 
 
 @compiled
-def stage_shapes(
-    rho: FloatArray, spread: FloatArray, kappa: float, room: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """What a slice's count shows at its end, and the correction of waits, slice by slice: see `stage_shape`."""
+def stage_shapes(rho: FloatArray, spread: FloatArray, kappa: float, room: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Shares that show at the end, and corrections of waits, slice by slice: see `stage_shape`."""
     keep, delta = np.empty(len(rho)), np.empty(len(rho))
     for p in range(len(rho)):
         keep[p], _, delta[p] = stage_shape(rho[p], spread[p], kappa, room[p])
@@ -282,7 +280,7 @@ def _noiseless_step(x: float, last: float, prior: float, held: float, room: floa
 
 
 @compiled
-def _server_block(servers: ServerPlan, coarse: CoarseArrivals, block: int) -> _ServerBlock:
+def _server_block(servers: ServerTable, coarse: CoarseArrivals, block: int) -> _ServerBlock:
     sources, n, k = len(coarse.row), len(servers.light), servers.unsure.shape[1]
     widest = 1
     for c in range(len(coarse.slices)):
@@ -341,9 +339,9 @@ def _route_block(stages: int, parts: int, queries: int, block: int, hold: int, k
 
 @compiled
 def run_walk(
-    servers: ServerPlan,
-    stages: StagePlan,
-    parts: PartPlan,
+    servers: ServerTable,
+    stages: StageTable,
+    parts: PartTable,
     coarse: CoarseArrivals,
     pools: RandomPools,
     arrivals: FloatArray,
@@ -375,7 +373,7 @@ def run_walk(
 
 @compiled
 def drawn_work(
-    servers: ServerPlan, coarse: CoarseArrivals, pools: RandomPools, arrivals: FloatArray, w: float, block: int
+    servers: ServerTable, coarse: CoarseArrivals, pools: RandomPools, arrivals: FloatArray, w: float, block: int
 ) -> FloatArray:
     """Seconds of work (n, K) of the horizon by the numbers that `run_walk` draws."""
     n, k = servers.unsure.shape
@@ -405,7 +403,7 @@ def _smooth_counts(arrivals: FloatArray, window: int, p0: int, p1: int, loads: _
 
 @compiled_uncounted
 def _draw_netputs(
-    servers: ServerPlan,
+    servers: ServerTable,
     coarse: CoarseArrivals,
     pools: RandomPools,
     arrivals: FloatArray,
@@ -474,7 +472,7 @@ def _draw_netputs(
 def _disturb(
     s: int,
     p: int,
-    servers: ServerPlan,
+    servers: ServerTable,
     pools: RandomPools,
     deviation: float,
     thinning: float,
@@ -505,7 +503,7 @@ def _disturb(
 
 
 @spliced
-def _change_costs(s: int, p: int, servers: ServerPlan, pools: RandomPools, slow: SingleArray) -> None:
+def _change_costs(s: int, p: int, servers: ServerTable, pools: RandomPools, slow: SingleArray) -> None:
     """The deviation of the slow factor in the next slice; it starts in its stationary state."""
     place = _place(pools.seed, _OF_SLOW * _STREAMS + s, p)
     z = pools.normal[place : place + len(slow)]
@@ -568,8 +566,8 @@ def _poisson(mean: float, normal: float, uniform: float) -> float:
 @compiled_uncounted
 def _walk_stage(
     at: int,
-    servers: ServerPlan,
-    stages: StagePlan,
+    servers: ServerTable,
+    stages: StageTable,
     pools: RandomPools,
     arrivals: FloatArray,
     w: float,
@@ -640,9 +638,7 @@ def _walk_stage(
                 b = row[i] - x[i]
                 rise = b - previous[i]
                 peak[i] = _HALF * (previous[i] + b + np.sqrt(rise * rise + variance[i] * expo[i]))
-        own_fluid = _noiseless_step(
-            loads.work[s, j] - room, own_fluid, held_fluid, came_fluid, room
-        )
+        own_fluid = _noiseless_step(loads.work[s, j] - room, own_fluid, held_fluid, came_fluid, room)
         held_fluid = came_fluid
         routes.fluid[at, j] = own_fluid
         if series >= 0:
@@ -696,8 +692,8 @@ def _shape(
     p: int,
     j: int,
     scale: float,
-    servers: ServerPlan,
-    stages: StagePlan,
+    servers: ServerTable,
+    stages: StageTable,
     w: float,
     loads: _ServerBlock,
     routes: _RouteBlock,
@@ -765,7 +761,7 @@ def _clock_time(done: FloatArray, ahead: float, w: float, p: int, work: float) -
 
 @compiled_uncounted
 def _compare_with_flow(
-    stages: StagePlan, parts: PartPlan, latency: FloatArray, w: float, p0: int, p1: int, routes: _RouteBlock
+    stages: StageTable, parts: PartTable, latency: FloatArray, w: float, p0: int, p1: int, routes: _RouteBlock
 ) -> None:
     """Flow's latency less that of the walk without noise, of the latest route; what is within a slice is 0."""
     routes.apart[:] = 0.0
@@ -783,8 +779,8 @@ def _compare_with_flow(
 @compiled_uncounted
 def _add_part(
     at: int,
-    parts: PartPlan,
-    stages: StagePlan,
+    parts: PartTable,
+    stages: StageTable,
     pools: RandomPools,
     arrivals: FloatArray,
     w: float,

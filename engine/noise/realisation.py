@@ -10,29 +10,29 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, statistic_of
 from engine.document.deployment import Deployment
-from engine.document.elements import scheduling_words
+from engine.document.elements import THESE, scheduling_words
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, cost_noise, largest_service
 from engine.noise.network import Network, Work, input_scales, network_of
-from engine.noise.realised import (
+from engine.noise.summary import (
     Realisation,
     RealisedQuery,
     RealisedStatistic,
     histogram_quantiles,
     summarise_paths,
 )
-from engine.noise.walk_kernel import (
+from engine.noise.path_kernel import (
     BINS,
     BINS_PER_OCTAVE,
     KNOTS,
     POOL,
     CoarseArrivals,
-    PartPlan,
+    PartTable,
     RandomPools,
-    ServerPlan,
+    ServerTable,
     SingleArray,
-    StagePlan,
+    StageTable,
     drawn_work,
     run_walk,
     stage_shapes,
@@ -40,14 +40,14 @@ from engine.noise.walk_kernel import (
 
 __all__ = ["PATHS", "realise"]
 
-PATHS = 16
+PATHS = 32
 
 _SMOOTHED_S, _MIN_WINDOW = 10.0, 20  # a server's load is taken over so many seconds, and at least so many slices
 _LIGHT = 1.2  # largest variation of costs that is drawn as a gamma
 _SAMPLES = 512  # slices that usual values are taken from
 _MEMORY = 1 << 21  # bytes of a block's latencies, to stay in the processor's cache
 _MIN_BLOCK, _MAX_BLOCK = 8, 64
-_LEAST_SERVICE_S = 1e-6
+_MIN_SERVICE_S = 1e-6
 _BINS_BELOW = 6  # octaves of the histogram below an event's own service
 
 
@@ -90,7 +90,7 @@ def realise(deployment: Deployment, flowed: Flow, *, paths: int = PATHS, seed: i
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """What events of one source are to a server, per event; work in cycles or bytes."""
+    """Work of one event of a source at a server, in cycles or bytes, and its variance."""
 
     mean: float
     cost: float
@@ -126,7 +126,7 @@ class _Walk:
         stages, shift, keep = self._stage_plan(servers)
         parts = self._part_plan(shift, keep)
         block = self._block(len(stages.server))
-        if self.deployment.statistics_of == "these":
+        if self.deployment.statistics_of == THESE:
             servers = servers._replace(total=self._total_scales(servers, block))
         figures = run_walk(
             servers,
@@ -172,7 +172,7 @@ class _Walk:
         found = loads.by_time[:, self.servers]
         return np.asarray(constant * np.divide(found, linear, out=np.ones_like(linear), where=linear > 0.0))
 
-    def _server_plan(self) -> ServerPlan:
+    def _server_plan(self) -> ServerTable:
         n, paths = len(self.servers), self.paths
         pairs = [(s, u, entry) for s in self.servers for u, entry in self.entries[s].items()]
         series, done, ahead = self._capacity_series()
@@ -181,7 +181,7 @@ class _Walk:
         draws = self.rng.standard_normal((n, paths))
         mean = np.array([entry.mean for _, _, entry in pairs])
         inside = np.array([self.sources[u].inside for _, u, _ in pairs])
-        return ServerPlan(
+        return ServerTable(
             start=_starts([len(self.entries[s]) for s in self.servers]),
             source=np.array([u for _, u, _ in pairs], dtype=np.int64),
             mean=mean,
@@ -204,7 +204,8 @@ class _Walk:
         """Servers whose capacity varies: row of each, seconds of work done before every slice, capacity after all."""
         rows = self.deployment.capacities
         series = np.full(len(self.servers), -1, dtype=np.int64)
-        done, ahead = [], []
+        done: list[FloatArray] = []
+        ahead: list[float] = []
         for i, s in enumerate(self.servers):
             share = rows[:, s] / self.speeds[s]
             if len(rows) > 1 and (share != share[0]).any():
@@ -244,7 +245,7 @@ class _Walk:
                 weighted += share * noise.length / rate[k]
         return variance, weighted / variance if variance > 0.0 else 0.0
 
-    def _stage_plan(self, servers: ServerPlan) -> tuple[StagePlan, FloatArray, FloatArray]:
+    def _stage_plan(self, servers: ServerTable) -> tuple[StageTable, FloatArray, FloatArray]:
         """Stages, with the usual correction of waits and the usual share of a slice's count that shows at its end."""
         stages = self.network.stages
         sampled = _SampledSlices(self, servers)
@@ -279,7 +280,7 @@ class _Walk:
             past.append([self.index[s] for s in passed])
             shared.append([self._shared(stage.server, other) for other in passed])
         common = [pairs for stage_shared in shared for pairs in stage_shared]
-        plan = StagePlan(
+        plan = StageTable(
             server=np.array([self.index[stage.server] for stage in stages], dtype=np.int64),
             before=np.array([stage.before for stage in stages], dtype=np.int64),
             delay=np.array([stage.delay_s for stage in stages], dtype=np.float64),
@@ -309,14 +310,14 @@ class _Walk:
         own, others = self.entries[server], self.entries[other]
         return {u: self.sources[u].inside * own[u].mean * others[u].mean for u in own if u in others}
 
-    def _part_plan(self, shift: FloatArray, keep: FloatArray) -> PartPlan:
+    def _part_plan(self, shift: FloatArray, keep: FloatArray) -> PartTable:
         queries = range(len(self.deployment.queries))
         found = [(q, route) for q in queries for route in self.network.routes[q]]
         stage = np.array([route.stage for _, route in found], dtype=np.int64)
         query = np.array([q for q, _ in found], dtype=np.int64)
         service = np.array([self.network.services[q][0] for q in queries], dtype=np.float64)
         variation = np.array([self._service_cv2(q) for q in queries], dtype=np.float64)
-        return PartPlan(
+        return PartTable(
             query=query,
             stage=stage,
             start=_starts([len(route.events) for _, route in found]),
@@ -326,7 +327,7 @@ class _Walk:
             full=service[query] * (1.0 - keep[stage]),
             service=service,
             deviation=np.sqrt(np.log1p(variation)),
-            least=np.maximum(service, _LEAST_SERVICE_S) / 2.0**_BINS_BELOW,
+            least=np.maximum(service, _MIN_SERVICE_S) / 2.0**_BINS_BELOW,
         )
 
     def _service_cv2(self, query: int) -> float:
@@ -361,7 +362,7 @@ class _Walk:
             keep=np.array([math.exp(-noise.step_s / KNOTS / noise.length_s) for noise in noises], dtype=np.float64),
         )
 
-    def _total_scales(self, servers: ServerPlan, block: int) -> SingleArray:
+    def _total_scales(self, servers: ServerTable, block: int) -> SingleArray:
         """Factors that make each path's work of the horizon the known one: only its order in time is random."""
         drawn = drawn_work(servers, self.coarse, self.pools, self.arrivals, self.w, block)
         known = np.zeros_like(drawn)
@@ -373,7 +374,7 @@ class _Walk:
     # Results
 
     def _statistics(
-        self, i: int, query: str, parts: PartPlan, top: SingleArray, mean: FloatArray, bins: FloatArray
+        self, i: int, query: str, parts: PartTable, top: SingleArray, mean: FloatArray, bins: FloatArray
     ) -> dict[str, RealisedStatistic]:
         weights = np.zeros(self.d)
         for route in self.network.routes[i]:
@@ -459,7 +460,7 @@ class _Walk:
 class _SampledSlices:
     """Smoothed loads of up to `_SAMPLES` slices, from which usual values are taken."""
 
-    def __init__(self, walk: _Walk, servers: ServerPlan) -> None:
+    def __init__(self, walk: _Walk, servers: ServerTable) -> None:
         at = np.unique(np.linspace(0, walk.d - 1, min(walk.d, _SAMPLES)).astype(np.int64))
         first = np.maximum(at - walk.window, 0)
         self._walk, self._servers, self._at, self._first = walk, servers, at, first
@@ -490,7 +491,7 @@ class _SampledSlices:
 def _costs(deployment: Deployment) -> list[CostNoise]:
     """Randomness of the costs of all inputs, in listing order."""
     noises = [cost_noise(entry, operator.id) for operator in deployment.operators for entry in operator.inputs]
-    return [noise.of_these() for noise in noises] if deployment.statistics_of == "these" else noises
+    return [noise.of_these() for noise in noises] if deployment.statistics_of == THESE else noises
 
 
 def _usual_capacities(deployment: Deployment) -> FloatArray:
