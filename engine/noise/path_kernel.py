@@ -164,7 +164,7 @@ class _ServerBlock(NamedTuple):
 
 
 class _RouteBlock(NamedTuple):
-    """Memory of S stages and of the parts of queries for a block; rows of B + 1 begin with the last of the one before."""
+    """Memory of S stages and of the parts of queries for a block; B + 1 rows begin with the last one before it."""
 
     held: SingleArray  # (B + 1, K) what the stage before holds up
     bridge: SingleArray  # (B, K)

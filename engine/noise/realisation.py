@@ -14,14 +14,7 @@ from engine.document.elements import THESE, scheduling_words
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, cost_noise, largest_service
-from engine.noise.network import Network, Work, input_scales, network_of
-from engine.noise.summary import (
-    Realisation,
-    RealisedQuery,
-    RealisedStatistic,
-    histogram_quantiles,
-    summarise_paths,
-)
+from engine.noise.network import Work, input_scales, network_of
 from engine.noise.path_kernel import (
     BINS,
     BINS_PER_OCTAVE,
@@ -36,6 +29,13 @@ from engine.noise.path_kernel import (
     drawn_work,
     run_walk,
     stage_shapes,
+)
+from engine.noise.summary import (
+    Realisation,
+    RealisedQuery,
+    RealisedStatistic,
+    histogram_quantiles,
+    summarise_paths,
 )
 
 __all__ = ["PATHS", "realise"]
@@ -470,7 +470,7 @@ class _SampledSlices:
             self._smooth[u] = (running[at + 1] - running[first]) / (at + 1 - first)
 
     def shape(self, i: int, spread: dict[int, float], kappa: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Load, share of a slice's count that shows at its end, and correction of waits of server i, (samples,) each."""
+        """Load, share of a count that shows at its slice's end, correction of waits, of server i, (samples,) each."""
         walk, row = self._walk, self._servers.series[i]
         entries = walk.entries[walk.servers[i]]
         scale = walk.scale[self._at if len(walk.scale) > 1 else 0, i]
