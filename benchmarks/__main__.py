@@ -26,6 +26,7 @@ BENCHMARKS = {
     "mace-speed": ("benchmarks.mace_speed",),
     "mace-accuracy": ("benchmarks.mace_accuracy",),
     "microbatch": ("benchmarks.microbatch",),
+    "noise": ("benchmarks.noise_speed",),
     "placement": ("benchmarks.placement",),
     "planner": (
         "benchmarks.planner_model",

@@ -1,7 +1,7 @@
 """Cost of realised latencies: Flow with the walk on top of it, over Flow alone.
 
-A chain, two chains that meet, and 60 operators on 10 nodes, in slices of 0.25 s. Flow and the walk run in turn, so that a
-slow moment of the machine hits both; times are the least of several, of the processor. Compilation is not timed.
+A chain, two chains that meet, and 60 operators on 10 nodes, in slices of 0.25 s. Flow and the walk run in turn, so that
+a slow moment of the machine hits both; times are the least of several, of the processor. Compilation is not timed.
 """
 
 from __future__ import annotations
