@@ -457,7 +457,16 @@ def _draw_netputs(
                 done, first = servers.done[series], max(p - window, 0)
                 loads.room[s, at] = done[p + 1] - done[p]
                 loads.smooth_room[s, at] = (done[p + 1] - done[first]) / (p + 1 - first)
-            _disturb(s, p, servers, pools, deviation, math.sqrt(thinning) / mean if mean > 0.0 else 0.0, jump, x)
+            _disturb(
+                s,
+                p,
+                servers,
+                pools,
+                deviation,
+                math.sqrt(thinning) / mean if thinning > 0.0 and mean > 0.0 else 0.0,
+                jump,
+                x,
+            )
             slow = loads.slow[s]
             if servers.slow_sd[s] > 0.0:
                 _change_costs(s, p, servers, pools, slow)
