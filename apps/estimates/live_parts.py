@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,12 +111,24 @@ def _shifted(result: Mapping[str, Any], live: LiveLatency, work: FloatArray, tim
         "worst_s": result["worst_s"] + added("worst"),
         "mean_s": result["mean_s"] + added("mean"),
         "quantiles": {level: value + added(f"q{level}") for level, value in result["quantiles"].items()},
+        **_realised(result, added),
         "under_resolution": False,
         "series": {
             name: None if values is None else (np.asarray(values) + live.added_s).tolist()
             for name, values in result["series"].items()
         },
     }
+
+
+def _realised(result: Mapping[str, Any], added: Callable[[str], float]) -> dict[str, Any]:
+    """What randomness makes of each statistic, with the waits that belong to it."""
+    realised = {
+        statistic: {end: value + added(statistic) for end, value in figures.items()}
+        for statistic, figures in (result.get("realised") or {}).items()
+    }
+    if not realised:
+        return {}
+    return {"realised": realised, "under_s": max(result["under_s"], realised["worst"]["high_s"])}
 
 
 def _interval(latency: Mapping[str, Any], half: float | None, trusted: EstimateTrust, scope: str) -> dict[str, Any]:

@@ -19,10 +19,13 @@ from engine.estimation.estimate import Alarm, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.margins import Margins
 from engine.estimation.reports import Bottleneck, QueryReport
+from engine.noise.realisation import realise
+from engine.noise.summary import RealisedQuery
 
 __all__ = [
     "Evaluation",
     "Evaluator",
+    "NoiseOutcome",
     "QueryOutcome",
     "coarse_sources",
     "list_effects",
@@ -33,6 +36,19 @@ __all__ = [
 ]
 
 Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class NoiseOutcome:
+    """What random costs and arrivals make of an outcome's statistic: median and 90 % interval in seconds.
+
+    `is_assumed` where the variation of a cost was not given.
+    """
+
+    estimate_s: float
+    low_s: float
+    high_s: float
+    is_assumed: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,7 @@ class QueryOutcome:
     bottleneck: Bottleneck | None
     mean_s: float = 0.0
     is_predicted: bool = False  #: by a model that never saw the query run
+    noise: NoiseOutcome | None = None
 
     @property
     def state(self) -> str:
@@ -147,8 +164,10 @@ class Evaluator:
         if goes_on is not None and not goes_on(evaluation):
             return evaluation
         margins = Margins(estimated)
+        noise = realise(estimated.deployment, estimated.flow)
         for query in estimated.queries:
-            ordered[query] = _widen_outcome(ordered[query], margins.of(query), deployment.subinterval_s)
+            widened = _widen_outcome(ordered[query], margins.of(query), deployment.subinterval_s)
+            ordered[query] = replace(widened, noise=_noise_outcome(widened, noise.queries[query]))
         return replace(evaluation, outcomes=ordered)
 
 
@@ -164,6 +183,11 @@ def _outcome(query: str, report: QueryReport) -> QueryOutcome:
         bottleneck=report.bottleneck,
         mean_s=report.mean_s,
     )
+
+
+def _noise_outcome(outcome: QueryOutcome, realised: RealisedQuery) -> NoiseOutcome:
+    figures = realised.statistics[outcome.statistic]
+    return NoiseOutcome(figures.estimate_s, figures.low_s, figures.high_s, bool(realised.assumed_costs))
 
 
 def _widen_outcome(outcome: QueryOutcome, margin_s: float | None, slice_s: float) -> QueryOutcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries
@@ -162,9 +162,10 @@ def reasons_of(
         *_placement(scenario),
         *_statistics(question),
         *_coarse_counts(question, scenario),
+        *_noise(question, before, after),
         *_alarm(after),
     ]
-    if not any(reason.severity == "bad" for reason in reasons):
+    if not any(reason.severity == "bad" or (reason.code == "noise_at_risk" and reason.review) for reason in reasons):
         reasons += _holding_reasons(question, after)
     return in_order(reasons)
 
@@ -391,6 +392,32 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     yield Reason(
         "coarse_counts", "watch" if review else "info", "source", names[0], message, width_s, step_s, review=review
     )
+
+
+def _noise(question: CandidateQuestion, before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+    """Objectives that hold for mean costs, and that random costs and arrivals may break.
+
+    Where the variation of a cost is assumed, the policy for assumed statistics says who decides.
+    """
+    for query, now in after.outcomes.items():
+        bound_s, noise = now.bound_s, now.noise
+        if bound_s is None or noise is None or now.is_predicted or now.state != "holds" or noise.high_s <= bound_s:
+            continue
+        was = before.outcomes[query].noise if query in before.outcomes else None
+        is_news = was is None or was.high_s <= bound_s or noise.high_s - was.high_s > tolerance_s(now)
+        policy = question.policy
+        review = is_news and (policy.review_assumed if noise.is_assumed else policy.review_at_risk)
+        median, high, bound = seconds_words(noise.estimate_s, noise.high_s, bound_s)
+        message = (
+            f"{query} may miss its objective with random costs and arrivals: its {statistic_words(now.statistic)} is "
+            f"{median} in the median and may be up to {high}, against {bound}"
+        )
+        if noise.is_assumed:
+            message += "; how costs vary is assumed"
+        severity = "watch" if review else "info"
+        yield replace(
+            _query_reason("noise_at_risk", severity, now, message, question, review=review), value=noise.high_s
+        )
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:

@@ -17,6 +17,8 @@ from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import Jackknife, covered_inputs, jackknife
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import QueryReport, QueryReporter
+from engine.noise.realisation import realise
+from engine.noise.summary import Realisation
 
 __all__ = ["Alarm", "Estimate", "command", "estimate", "is_large"]
 
@@ -188,7 +190,7 @@ def estimate(
     mace_every : int
         Subintervals of `deployment` that make one of Mace's.
     intervals : bool
-        Whether to run the jackknife; of large deployments on Mace's subintervals.
+        Whether to run the jackknife (of large deployments on Mace's subintervals) and what randomness adds to Flow.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the estimate.
 
@@ -221,13 +223,17 @@ def estimate(
         runs = jackknife(
             deployment if merged == 1 else coarse,
             slices=flow_slices,
-            step=lambda done, of: tell(0.2 + 0.7 * done / of, f"Interval, run {done} of {of}"),
+            step=lambda done, of: tell(0.2 + 0.6 * done / of, f"Interval, run {done} of {of}"),
         )
         runs = replace(runs, merged=merged)
+    noise = Realisation()
+    if intervals:
+        tell(0.8, "Randomness of costs and arrivals")
+        noise = realise(deployment, flowed)
     tell(0.9, "Reports")
     resolution_s = deployment.subinterval_s / flow_slices
     alarm = _alarm(deployment, coarse_mace, flowed)
-    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, runs, resolution_s).reports()
+    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, runs, resolution_s, noise).reports()
     tell(1.0, "Done")
     return Estimate(deployment, coarse, coarse_mace, flowed, resolution_s, alarm, queries)
 

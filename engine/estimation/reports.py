@@ -18,6 +18,7 @@ from engine.estimation.flow import Flow, Hop
 from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
+from engine.noise.summary import Realisation, RealisedQuery
 
 __all__ = ["Bottleneck", "QueryReport", "QueryReporter"]
 
@@ -64,6 +65,7 @@ class QueryReport:
     uncovered: tuple[dict[str, Any], ...]
     scheduling: dict[str, Any] | None
     series: dict[str, FloatArray | None]
+    noise: RealisedQuery | None = None  #: with random costs and arrivals, where it was asked for
 
     def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
         """As JSON; without `detail` the series are left out."""
@@ -74,7 +76,9 @@ class QueryReport:
         plain["uncovered"] = list(self.uncovered)
         if self.scheduling is None:
             del plain["scheduling"]
-        series = plain.pop("series")
+        series, noise = plain.pop("series"), plain.pop("noise")
+        if noise is not None:
+            plain |= noise.to_dict()
         if detail:
             plain["series"] = {name: None if s is None else s.tolist() for name, s in series.items()}
         return plain
@@ -91,12 +95,14 @@ class QueryReporter:
         flow: Flow,
         jackknife: Jackknife,
         resolution_s: float,
+        noise: Realisation | None = None,
     ) -> None:
         self._deployment = deployment
         self._mace = mace
         self._flow = flow
         self._jackknife = jackknife
         self._resolution_s = resolution_s
+        self._noise = noise or Realisation()
         self._group = flow.slices * round(coarse.subinterval_s / deployment.subinterval_s)
         self._closures = deployment.closures
         self._weights = self._sink_events()
@@ -147,6 +153,7 @@ class QueryReporter:
             uncovered=uncovered,
             scheduling=self._scheduling(servers, replicas),
             series=self._series(query, covered),
+            noise=self._noise.queries.get(query),
         )
 
     @cached_property

@@ -51,6 +51,36 @@ class _KnownStat(Stat):
     evidence: str = ""
 
 
+@dataclass(frozen=True)
+class RealisedLine:
+    """A statistic of a query with random costs and arrivals, held against its objective where it is about that."""
+
+    name: str
+    figures: Mapping[str, float]
+    bound_s: float | None
+
+    @property
+    def words(self) -> str:
+        return statistic_words(self.name).capitalize()
+
+    @property
+    def median(self) -> Quantity:
+        return seconds(self.figures["estimate_s"], apart_from=self.bound_s)
+
+    @property
+    def interval(self) -> Quantity:
+        return seconds_range(self.figures["low_s"], self.figures["high_s"], apart_from=self.bound_s)
+
+    @property
+    def state(self) -> str:
+        """State against the objective; empty where it is about another statistic."""
+        if self.bound_s is None:
+            return ""
+        if self.figures["low_s"] > self.bound_s:
+            return str(ObjectiveState.BREACHED)
+        return str(ObjectiveState.AT_RISK if self.figures["high_s"] > self.bound_s else ObjectiveState.HOLDS)
+
+
 class QueryDetail:
     """One query; every property is computed when a template asks for it."""
 
@@ -181,6 +211,14 @@ class QueryDetail:
     def widened(self) -> float:
         """Factor of its interval for recent estimates that were off."""
         return (self.result.get("trust") or {}).get("factor") or 1.0
+
+    @property
+    def realised(self) -> list[RealisedLine]:
+        """Statistics with random costs and arrivals, where the estimate has them."""
+        row = self.estimate
+        bounds = {row.statistic: row.bound_s} if row is not None else {}
+        realised: Mapping[str, Any] = self.result.get("realised") or {}
+        return [RealisedLine(name, figures, bounds.get(name)) for name, figures in realised.items()]
 
     # -- the strip
     @cached_property
