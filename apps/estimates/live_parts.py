@@ -121,7 +121,7 @@ def _shifted(result: Mapping[str, Any], live: LiveLatency, work: FloatArray, tim
 
 
 def _realised(result: Mapping[str, Any], added: Callable[[str], float]) -> dict[str, Any]:
-    """What randomness makes of each statistic, with the waits that belong to it."""
+    """Realised statistics with the waits that belong to each."""
     realised = {
         statistic: {end: value + added(statistic) for end, value in figures.items()}
         for statistic, figures in (result.get("realised") or {}).items()

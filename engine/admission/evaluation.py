@@ -40,7 +40,7 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class NoiseOutcome:
-    """What random costs and arrivals make of an outcome's statistic: median and 90 % interval in seconds.
+    """Statistic of an outcome with random costs and arrivals: median and 90 % interval in seconds.
 
     `is_assumed` where the variation of a cost was not given.
     """

@@ -1,4 +1,4 @@
-"""Admission where mean costs hold an objective and random ones may not: for a person, or told where costs are assumed."""
+"""Admission where mean costs keep an objective and random ones may not: for a person, or told where assumed."""
 
 from __future__ import annotations
 

@@ -88,6 +88,17 @@ def test_late_query_shows_its_bottleneck(browser: Client, cluster: Cluster) -> N
     assert browser.get("/c/little/queries/nobody/").status_code == 404
 
 
+def test_query_page_shows_latencies_with_random_costs(browser: Client, cluster: Cluster) -> None:
+    row = QueryEstimate.objects.get(query__name="late")
+    html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
+    panel = html.split("With random costs and arrivals")[1].split("</section>")[0]
+    assert all(words in panel for words in ("Worst case", "Mean", "99th percentile"))
+    assert "Breached" in panel and "at 95%" in panel and "Variation of the cost of" in panel
+    del row.result["realised"]
+    row.save()
+    assert "With random costs" not in body(browser.get("/c/little/queries/late/"))
+
+
 def test_query_page_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
     row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
