@@ -205,7 +205,7 @@ class SourceDetail:
         row = self.row
         return [
             Stat("Mean rate", rate(row.mean_eps), f"over {self.horizon}"),
-            Stat("Peak rate", rate(row.peak_eps), f"in a subinterval of {seconds(row.slice_s)}"),
+            Stat("Peak rate", rate(row.peak_eps), f"in a slice of {seconds(row.slice_s)}"),
             Stat("Events", scaled(row.events), "over the whole horizon"),
             Stat("Read by", Quantity(str(len(self.readers))), "queries" if len(self.readers) != 1 else "query"),
         ]
