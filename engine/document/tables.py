@@ -15,6 +15,7 @@ __all__ = [
     "EVENT_FIELDS",
     "FILTER_FUNCTIONS",
     "FORMAT",
+    "MAX_DISPERSION",
     "OPERATOR",
     "SOURCE",
     "VALUE_TYPES",
@@ -34,7 +35,8 @@ PRICE = Number(least=0, most=1e12)
 INDEX = Number(least=0, whole=True)
 # Beyond these a figure is a mistake: a cost whose deviation is a hundred times its mean, clumps of a million events.
 COST_CV2 = Number(least=0, most=1e4)
-DISPERSION = Number(least=0, most=1e6)
+MAX_DISPERSION = 1e6
+DISPERSION = Number(least=0, most=MAX_DISPERSION)
 FIELD_COUNT = Number(least=0, most=10_000, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)

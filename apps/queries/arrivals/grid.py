@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 
-__all__ = ["EventCounts", "EventStamps", "Trace", "busiest_start", "resample"]
+__all__ = ["EventCounts", "EventStamps", "Trace", "busiest_start", "resample", "stamp_step_s"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,23 @@ class EventCounts:
 
 
 Trace = EventStamps | EventCounts
+
+_STAMP_STEPS_S = (60.0, 1.0, 0.1, 0.01, 0.001)
+
+
+def stamp_step_s(stamps: EventStamps) -> float:
+    """Width at which single events are known: that which all of their times are multiples of; 0 if there is none.
+
+    Examples
+    --------
+    >>> stamp_step_s(EventStamps(np.array([3.0, 7.0]))), stamp_step_s(EventStamps(np.array([3.25, 7.0])))
+    (1.0, 0.01)
+    """
+    for step_s in _STAMP_STEPS_S:
+        parts = stamps.times_s / step_s
+        if (np.abs(parts - np.round(parts)) < 1e-3).all():
+            return step_s
+    return 0.0
 
 
 def busiest_start(trace: Trace, horizon_s: float) -> float:

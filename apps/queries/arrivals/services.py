@@ -172,7 +172,9 @@ def arrivals_create_from_upload(
         spec=window.spec,
         description=description,
         starts_at=datetime.fromtimestamp(window.start_s, UTC),
-        step_s=window.reading.step_s,
+        step_s=window.step_s,
+        dispersion=window.dispersion,
+        dispersion_step_s=window.dispersion_step_s,
     )
 
 

@@ -16,11 +16,13 @@ from django.core.files.base import File
 
 from apps.core.errors import Fault, Malformed, Missing, TooLarge
 from apps.fleet.models import Cluster
-from apps.queries.arrivals.grid import Trace, busiest_start, resample
+from apps.queries.arrivals.grid import EventStamps, Trace, busiest_start, resample, stamp_step_s
 from apps.queries.arrivals.series import check_length, fill_faults, malformed, raise_faults
 from apps.queries.arrivals.tables import Inspection, TraceReading, inspect_table, read_trace
 from apps.queries.arrivals.times import iso_utc, parser_of, zone_of
 from engine.arrays import FloatArray
+from engine.document.tables import MAX_DISPERSION
+from engine.noise.dispersion import dispersion
 
 __all__ = [
     "KEPT_S",
@@ -41,6 +43,7 @@ KEPT_S = 86_400
 # Compressed files may unpack to this many times the limit of an upload.
 TEXT_FACTOR = 10
 _SALT = "sluice.upload"
+_FINER = 4  # parts of a slice in which single events are counted for their dispersion
 
 
 class Upload:
@@ -126,12 +129,19 @@ def _folder() -> Path:
 
 @dataclass(frozen=True, eq=False)
 class TraceWindow:
-    """Events per slice from `start_s` (unix seconds) on, and how they were read."""
+    """Events per slice from `start_s` (unix seconds) on, and how they were read.
+
+    `step_s` is the width at which they are known; of single events the index of dispersion is told as well, at a width
+    of `dispersion_step_s`, finer than a slice.
+    """
 
     values: FloatArray
     start_s: float
     reading: TraceReading
     spec: dict[str, Any]
+    step_s: float | None = None
+    dispersion: float | None = None
+    dispersion_step_s: float | None = None
 
 
 def read_trace_window(
@@ -170,7 +180,15 @@ def read_trace_window(
         "step_s": reading.step_s,
         "notes": list(reading.notes),
     }
-    return TraceWindow(values, start_s, reading, spec)
+    if not isinstance(trace, EventStamps):
+        return TraceWindow(values, start_s, reading, spec, step_s=reading.step_s)
+    known_s, finer_s = stamp_step_s(trace), cluster.slice_s / _FINER
+    recorded = math.ceil((trace.end_s - start_s) / cluster.slice_s)
+    slices = max(1, min(recorded, cluster.slices)) * _FINER
+    scatter = dispersion(resample(trace, start_s=start_s, slice_s=finer_s, slices=slices))
+    if known_s > finer_s or not math.isfinite(scatter):  # times that are rounded come in clumps of their own
+        return TraceWindow(values, start_s, reading, spec, step_s=known_s)
+    return TraceWindow(values, start_s, reading, spec, known_s, min(scatter, MAX_DISPERSION), finer_s)
 
 
 def read_upload_trace(

@@ -181,3 +181,24 @@ def test_arrivals_read_for_another_grid_are_not_stored() -> None:
     with pytest.raises(Conflict, match="subinterval was changed"):
         make_arrivals(seen)
     assert not ArrivalSeries.objects.exists()
+
+
+def test_single_events_tell_how_they_scatter_and_rounded_ones_do_not() -> None:
+    cluster = make_cluster(horizon_s=50)
+    times = np.sort(np.random.default_rng(3).uniform(0.0, 60.0, 3000))
+    exact = "\n".join(["at", *(f"{time:.6f}" for time in 1.7e9 + times)])
+    row = _store(cluster, exact, source_id="exact", time_column="at", count_column=None)
+    assert row.step_s is None and row.dispersion_step_s == cluster.slice_s / 4
+    assert row.dispersion == pytest.approx(1.0, abs=0.2)
+    clumps = np.sort(np.repeat(times[::10], 10))
+    row = _store(
+        cluster,
+        "\n".join(["at", *(f"{time:.6f}" for time in 1.7e9 + clumps)]),
+        source_id="clumps",
+        time_column="at",
+        count_column=None,
+    )
+    assert row.dispersion == pytest.approx(10.0, rel=0.25)
+    rounded = "\n".join(["at", *(f"{time:.0f}" for time in 1.7e9 + times)])
+    row = _store(cluster, rounded, source_id="rounded", time_column="at", count_column=None)
+    assert (row.step_s, row.dispersion) == (1.0, None)
