@@ -13,6 +13,7 @@ __all__ = [
     "IntArray",
     "event_mean",
     "event_quantile",
+    "finite_max",
     "frozen_array",
     "nearest_rank",
     "statistic_of",
@@ -25,6 +26,18 @@ IntArray = npt.NDArray[np.int64]
 
 LEVELS = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 _ROUNDING = 1e-12  # 0.95 * 20 must not become rank 20 because of its last bit
+
+
+def finite_max(values: FloatArray) -> float | None:
+    """Largest value; None where one is infinite, 0 without any.
+
+    Examples
+    --------
+    >>> finite_max(np.array([1.0, 3.0])), finite_max(np.array([1.0, np.inf]))
+    (3.0, None)
+    """
+    largest = float(values.max(initial=0.0))
+    return largest if math.isfinite(largest) else None
 
 
 def frozen_array(values: npt.ArrayLike) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["counted", "listed", "mix_text"]
+__all__ = ["counted", "listed", "mix_text", "step_words"]
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -39,3 +39,17 @@ def mix_text(counts: Mapping[str, int]) -> str:
     ('2 small and 1 large', 'no new node')
     """
     return listed([f"{count} {name}" for name, count in counts.items() if count], len(counts)) or "no new node"
+
+
+def step_words(step_s: float) -> str:
+    """Width of counts in words.
+
+    Examples
+    --------
+    >>> [step_words(step_s).replace("\u00a0", " ") for step_s in (300.0, 7200.0, 2.5)]
+    ['5 min', '2 h', '2.5 s']
+    """
+    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
+        if step_s >= unit_s and step_s % unit_s == 0.0:
+            return f"{step_s / unit_s:g}\u00a0{unit}"
+    return f"{step_s:.3g}\u00a0s"

@@ -16,10 +16,9 @@ from apps.measurements.stream_processor import timing_now
 from apps.queries.models import Query
 from apps.telemetry.configs import live_served
 from apps.telemetry.selectors import policy_in_force
-from engine.arrays import FloatArray
+from engine.arrays import FloatArray, finite_max
 from engine.document.deployment import Deployment
 from engine.document.elements import STIMULUS_TIME, Objective, objective_state, scheduling_document
-from engine.estimation.bounds import proven_s
 from engine.measurement.microbatch import LiveLatency, StageTiming, batch_upper_s, batch_work_s, live_latency
 from engine.measurement.trust import EstimateTrust, widen_interval
 
@@ -90,7 +89,7 @@ def _whole(
     parts = live.to_dict() | {
         "interval_s": timing.interval_s,
         "mean_work_s": float(work.mean()),
-        "upper_s": proven_s(upper + timing.epoch_s + live.overhead_s),
+        "upper_s": finite_max(upper + timing.epoch_s + live.overhead_s),
         "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
     }
     latency = {**result, **_shifted(result, live, work, timing), "live": parts}

@@ -11,7 +11,7 @@ from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
-from engine.words import counted, listed
+from engine.words import counted, listed, step_words
 
 __all__ = [
     "Reason",
@@ -99,20 +99,6 @@ def load_words(*values: float) -> tuple[str, ...]:
     (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
     """
     return _distinct_texts(values, lambda value, extra: f"{value:,.{2 + extra}f}")
-
-
-def step_words(step_s: float) -> str:
-    """Width of counts in words.
-
-    Examples
-    --------
-    >>> [step_words(step_s).replace("\u00a0", " ") for step_s in (300.0, 7200.0, 2.5)]
-    ['5 min', '2 h', '2.5 s']
-    """
-    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
-        if step_s >= unit_s and step_s % unit_s == 0.0:
-            return f"{step_s / unit_s:g}{_UNBROKEN}{unit}"
-    return seconds_words(step_s)[0]
 
 
 def percent_words(share: float) -> str:

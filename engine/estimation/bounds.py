@@ -20,7 +20,7 @@ from engine.arrays import FloatArray
 from engine.document.elements import STIMULUS_TIME
 from engine.estimation.mace import Mace, drain_times
 
-__all__ = ["proven_s", "visit_bounds"]
+__all__ = ["visit_bounds"]
 
 _FIRST_COME = "fcfs"
 
@@ -31,12 +31,6 @@ def visit_bounds(mace: Mace) -> FloatArray:
     Infinite where nothing is proven. Propagation delays are counted.
     """
     return _VisitBounds(mace).through_s
-
-
-def proven_s(bounds: FloatArray) -> float | None:
-    """Largest of the bounds of some replicas; None where one is infinite."""
-    largest = float(bounds.max(initial=0.0))
-    return largest if np.isfinite(largest) else None
 
 
 class _VisitBounds:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, nearest_rank
+from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, finite_max, nearest_rank
 from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_document
-from engine.estimation.bounds import proven_s, visit_bounds
+from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.intervals import Jackknife, covered_inputs, jackknife
 from engine.estimation.mace import Mace, mace
@@ -124,7 +124,7 @@ class Estimate:
     @cached_property
     def _bound_s(self) -> float | None:
         """Upper bound of every event, where nodes run other policies; None where none is proven."""
-        return proven_s(visit_bounds(self.mace))
+        return finite_max(visit_bounds(self.mace))
 
     def _by_events(self) -> dict[str, Any]:
         total = self.mace.total_s

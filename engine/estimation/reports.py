@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, statistic_of
+from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, finite_max, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import objective_state, scheduling_document
 from engine.document.topology import servers_above
-from engine.estimation.bounds import proven_s, visit_bounds
+from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.estimation.loads import loads_of, sink_outputs
@@ -187,7 +187,7 @@ class QueryReporter:
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
         ]
         own = {name: others[name] for name in names if name in others}
-        return scheduling_document(own, proven_s(self._visit_bounds[replicas])) if own else None
+        return scheduling_document(own, finite_max(self._visit_bounds[replicas])) if own else None
 
     def _uncovered(self, replicas: IntArray) -> tuple[tuple[dict[str, Any], ...], bool]:
         """Inputs that the interval leaves out for lack of batches, and whether any input is covered."""

@@ -28,9 +28,8 @@ from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, sign
 from apps.ui.pictures import sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import exact, time_tag
-from engine.admission.reasons import step_words
 from engine.arrays import FloatArray
-from engine.words import counted
+from engine.words import counted, step_words
 
 __all__ = ["SourceDetail", "arrivals_sentence", "arrivals_table", "rate_chart", "reader_links"]
 
