@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, fsum, isfinite, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 __all__ = [
     "MEAN_VARIANCE",
@@ -27,7 +27,11 @@ MIN_EPOCHS = 3
 #: The variance that the paper prints as equation 6, which is that of the mean of the history.
 MEAN_VARIANCE = "eq6"
 
+_MIN_JUDGED = 20  # epochs from which on one can be told to be none of their kind
+_FAR = 10.0  # deviations above the median, beyond which a delay is
+_MAX_FAR_SHARE = 0.02  # more of them are a tail that belongs to the stream
 _PRIOR_EPOCHS = 30  # what was learned elsewhere counts as this many, less those of the stream's own
+_TO_DEVIATION, _MIDDLE_TENTHS = 1.4826, 2.563  # of a normal: deviations in its median one, and in eight tenths of it
 _ROUNDING = 1e-6  # relative: a mean square below the square of its mean by no more than this is rounding
 
 
@@ -192,7 +196,7 @@ class SweepHistory:
 
     def _summed(self) -> tuple[float, float, int, list[float]]:
         """Mean, variance and number of epochs, those of the prior included; the delays of its own in order."""
-        epochs, prior = self._epochs, self._prior
+        epochs, prior = _regular(list(self._epochs)), self._prior
         mu, chi = [epoch.mean_ms for epoch in epochs], [epoch.square_ms2 for epoch in epochs]
         borrowed = self._borrowed()
         if prior is not None and borrowed:
@@ -200,14 +204,37 @@ class SweepHistory:
             chi += [prior.mean_ms**2 + prior.variance_ms2] * borrowed
         if not mu:
             return 0.0, 0.0, 0, []
-        alone = all(epoch.alone for epoch in epochs)
-        delays = sorted(epoch.mean_ms for epoch in epochs) if alone else []
+        alone = all(epoch.alone for epoch in self._epochs)
+        delays = sorted(epoch.mean_ms for epoch in self._epochs) if alone else []
         return *moments(mu, chi), len(mu), delays
 
     def _borrowed(self) -> int:
         """Epochs of the prior that count: fewer with each of its own."""
         prior = self._prior
         return 0 if prior is None else max(0, min(prior.epochs, _PRIOR_EPOCHS) - len(self._epochs))
+
+
+def _regular(epochs: list[_Epoch]) -> list[_Epoch]:
+    """The epochs with each that is none of their kind replaced by the latest of the others.
+
+    A start or a pause delays one watermark by seconds, and would shift the mean for as long as it is kept. An epoch is
+    none of their kind if it lies more than `_FAR` deviations above the median, by the median deviation or that of the
+    middle eight tenths, whichever is larger; where more than `_MAX_FAR_SHARE` do, the stream has such a tail.
+    """
+    if len(epochs) < _MIN_JUDGED:
+        return epochs
+    means = sorted(epoch.mean_ms for epoch in epochs)
+    middle = median(means)
+    spread_ms = median(abs(mean - middle) for mean in means) * _TO_DEVIATION
+    tenth = len(means) // 10
+    spread_ms = max(spread_ms, (means[-1 - tenth] - means[tenth]) / _MIDDLE_TENTHS)
+    limit_ms = middle + _FAR * spread_ms
+    near = [epoch for epoch in epochs if epoch.mean_ms <= limit_ms]
+    far = len(epochs) - len(near)
+    if not 0 < far <= max(1.0, _MAX_FAR_SHARE * len(epochs)) or spread_ms <= 0.0:
+        return epochs
+    latest = max(near, key=lambda epoch: epoch.mean_ms)
+    return [epoch if epoch.mean_ms <= limit_ms else latest for epoch in epochs]
 
 
 def _prior_interval(prior: SweepPrior, confidence: float) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from math import inf, isfinite, nan, sqrt
 
 import numpy as np
@@ -74,6 +75,23 @@ def test_old_epochs_leave_no_trace():
     forecast = history.forecast(0.0, 0.95)
     assert (len(history), forecast.mean_ms, forecast.deviation_ms) == (3, 2, pytest.approx(sqrt(2 / 3)))
     assert history.sums == (6, 14, 14)
+
+
+def test_late_start_does_not_shift_what_is_expected():
+    draw = random.Random(7)
+    usual = [max(0.0, draw.gauss(300.0, 60.0)) for _ in range(399)]
+    plain, started = filled(usual).forecast(0.0, 0.95), filled([12_000.0, *usual]).forecast(0.0, 0.95)
+    assert abs(started.mean_ms - plain.mean_ms) < 2.0  # of 29 ms by the plain mean
+    assert started.deviation_ms == pytest.approx(plain.deviation_ms, rel=0.05)  # of 590 ms
+
+
+def test_tail_that_belongs_to_the_stream_counts():
+    draw = random.Random(8)
+    heavy = [draw.gauss(300.0, 20.0) if draw.random() < 0.95 else 3000.0 for _ in range(400)]
+    assert filled(heavy).forecast(0.0, 0.95).mean_ms == pytest.approx(sum(heavy) / 400)
+    skewed = [draw.lognormvariate(5.0, 1.0) for _ in range(400)]
+    assert filled(skewed).forecast(0.0, 0.95).mean_ms == pytest.approx(sum(skewed) / 400, rel=0.05)
+    assert filled([100.0] * 300 + [5000.0]).forecast(0.0, 0.95).mean_ms > 100.0  # nothing tells what is usual
 
 
 def test_odd_delays_are_counted_and_left_out():
