@@ -19,6 +19,7 @@ BENCHMARKS = {
     "costream-speed": ("benchmarks.costream_speed",),
     "deadlines": ("benchmarks.deadlines",),
     "forecast": ("benchmarks.forecast",),
+    "honesty": ("benchmarks.honesty",),
     "jarvis": ("benchmarks.jarvis",),
     "klink": ("benchmarks.klink",),
     "learning": ("benchmarks.learning",),
