@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import mul
 
 from engine.jarvis.partition import Frontier, Partition, outcome
 from engine.jarvis.settings import AdaptationSettings
+from engine.jarvis.wire_bytes import PartialRows, WireBytes
 
 __all__ = [
     "BASELINES",
@@ -104,6 +107,7 @@ class SourcePipeline:
     cost: Sequence[float]  #: M, CPU seconds per record into each, at the number of records that is asked about
     sizes: Sequence[float]  #: M + 1, bytes of a record before the first operator and after each
     kinds: Sequence[str]  #: M, as in the pipeline, such as filter
+    partials: PartialRows | None = None  #: of the last operator, where its groups are known: bytes go by them
 
     def settled(self, settings: AdaptationSettings, budget_s: float, n_records: float) -> tuple[float, ...]:
         """The load factors that a method has once it has settled; methods that adapt use `margin` of the budget.
@@ -129,9 +133,16 @@ class SourcePipeline:
         whole = outcome(self.relay, self.cost, self.sizes, load_factors, n_records)
         fits = min(1.0, budget_s / whole.cpu_s) if whole.cpu_s > 0 else 1.0
         let_in = load_factors[0] if load_factors else 0.0
+        fitting = fits * whole.objective if self.partials is None else self._bytes(load_factors, fits * n_records)
         return EpochPrediction(
             tuple(load_factors),
-            fits * whole.objective + (1 - fits) * n_records * self.sizes[0],
+            fitting + (1 - fits) * n_records * self.sizes[0],
             fits * whole.cpu_s,
             (1 - fits) * n_records * let_in,
         )
+
+    def _bytes(self, load_factors: Sequence[float], n_records: float) -> float:
+        """Bytes of records that all fit, where the last operator's rows go by their groups."""
+        effective = [1.0, *accumulate(load_factors, mul), 0.0]
+        leaving = {cut: above - below for cut, (above, below) in enumerate(pairwise(effective))}
+        return WireBytes(self.relay, self.cost, self.sizes, n_records, self.partials).sent(leaving).total

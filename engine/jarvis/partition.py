@@ -11,12 +11,13 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, NoReturn
 
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
+from engine.jarvis.wire_bytes import AGGREGATE, OVERHEAD, Overhead, PartialRows, WireBytes, wire_faults
 
 __all__ = [
     "PROBLEM",
@@ -45,6 +46,8 @@ PROBLEM = FieldTable(
         nullable=True,
         help="bytes of a record before the first operator and after each; null counts drained records",
     ),
+    Field("aggregate", AGGREGATE, help="groups of the last operator, in place of its relay and of the last of sizes"),
+    Field("overhead", OVERHEAD, help="bytes beside records and rows, what is left out as of our agent"),
 )
 _FIELDS = (*PROBLEM.fields, Field("load_factors", ListOf(Number(least=0, most=1))))
 
@@ -297,10 +300,13 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     faults: list[Fault] = []
     read = PROBLEM.read(document, "", "", faults)
     if read is not BAD:
-        faults += length_faults(document)
+        faults += length_faults(document) + wire_faults(document)
     if faults:
         raise DocumentError(faults, "partition problem")
-    plan = Frontier.of(read["relay"], read["cost"], read.get("sizes")).at(read["budget"], read["n_records"])
+    frontier = Frontier.of(read["relay"], read["cost"], read.get("sizes"))
+    if "aggregate" in read or "overhead" in read:
+        return _wire_plan(read)
+    plan = frontier.at(read["budget"], read["n_records"])
     return {
         "e": list(plan.effective),
         "p": list(plan.load_factors),
@@ -310,4 +316,32 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         "theta": plan.theta,
         "shadow_price": plan.shadow_price,
         "unique": plan.unique,
+    }
+
+
+def _wire_plan(read: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan of a problem with `aggregate` or `overhead`; `sent` has its bytes by what they are."""
+    pipeline = WireBytes(
+        read["relay"],
+        read["cost"],
+        read["sizes"],
+        read["n_records"],
+        PartialRows.of(read["aggregate"]) if "aggregate" in read else None,
+        Overhead(**read["overhead"]) if "overhead" in read else None,
+    )
+    plan = pipeline.best(read["budget"])
+    if not plan.sent.total + pipeline.cpu_s[-1] < inf:
+        beyond = f"n_records is {read['n_records']:g}, of which nothing can be summed; allowed: less"
+        _raise([Fault("n_records", beyond)])
+    load_factors, effective = shares(plan.lo, plan.hi, plan.theta, len(read["relay"]))
+    return {
+        "e": list(effective),
+        "p": list(load_factors),
+        "objective": plan.sent.total,
+        "cpu": plan.cpu_s,
+        "plans": [plan.lo, plan.hi],
+        "theta": plan.theta,
+        "shadow_price": plan.shadow_price,
+        "unique": plan.unique,
+        "sent": asdict(plan.sent),
     }

@@ -20,8 +20,10 @@ from apps.telemetry.models import Assignment
 from apps.ui.numbers import bytes_size, percent, ratio
 from engine.jarvis.baselines import EpochPrediction, SourcePipeline
 from engine.jarvis.fairness import max_min
+from engine.jarvis.group_law import keys
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
+from engine.jarvis.wire_bytes import PartialRows
 from engine.rollouts.epochs import EPOCH_S, EpochRow
 from engine.words import counted
 
@@ -82,10 +84,9 @@ class RecentLoad:
             cost_s.append(step[1])
             sizes.append(step[2])
             came *= step[0]
-        return cls(
-            flow.in_eps,
-            SourcePipeline(relay, cost_s, sizes, [str(operator["expression"]["op"]) for operator in operators]),
-        )
+        kinds = [str(operator["expression"]["op"]) for operator in operators]
+        partials = _partials(operators, flows.get(operators[-1]["id"]), sizes[-1])
+        return cls(flow.in_eps, SourcePipeline(relay, cost_s, sizes, kinds, partials))
 
     @property
     def in_bytes_s(self) -> float:
@@ -114,6 +115,20 @@ def _cores(cores: float) -> str:
 def _measured(flow: OperatorFlow, before: float) -> tuple[float, float, float]:
     out = flow.out_bytes_s / flow.out_eps if flow.out_eps else before
     return flow.out_eps / flow.processed_eps, flow.cpu_cores / flow.processed_eps, out
+
+
+def _partials(
+    operators: Sequence[Mapping[str, Any]], flow: OperatorFlow | None, row_bytes: float
+) -> PartialRows | None:
+    """Rows of the last operator by the groups of a window now; None where it is no aggregate over windows, or idle."""
+    window = next((row["expression"] for row in operators if row["expression"]["op"] == "window"), None)
+    if operators[-1]["expression"]["op"] != "aggregate" or window is None or flow is None:
+        return None
+    period_s = float(window.get("slide_s") or window["size_s"])
+    records, groups = flow.processed_eps * period_s, flow.out_eps * period_s
+    if not 0 < groups <= records:
+        return None
+    return PartialRows(keys(records, groups), row_bytes, period_s)  # of a second
 
 
 def _known(prior: Mapping[str, Any], came: float, out_bytes: float) -> tuple[float, float, float]:

@@ -76,9 +76,9 @@ def test_budget_is_previewed_while_the_slider_moves(browser: Client, live: LiveQ
     StatisticsWindow.objects.filter(operator="pairs").update(cpu_s=0.2)  # 5 ms a record, 0.4 cores for all of them
     less = body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.15"))
     more = body(browser.get(f"{AGENT}budget/preview/?budget_cores=1"))
-    assert "55% → <b>90%</b>" in more, "everything fits"
+    assert "55% → <b>95%</b>" in more, "everything fits: twice the records have the same 40 groups in a window"
     assert "pairs 0.50 → <b>1.00</b>" in more
-    assert "55% → <b>90%</b>" not in less
+    assert "55% → <b>95%</b>" not in less
     assert "This is its budget now" in body(browser.get(f"{AGENT}budget/preview/?budget_cores=0.4"))
     assert budget_of("edge-1") == 0.4, "a preview changes nothing"
     assert "It has to be 0.01 to 1 cores." in body(browser.get(f"{AGENT}budget/preview/?budget_cores=7"))
@@ -179,8 +179,8 @@ def test_load_factors_of_several_agents_are_previewed_then_set(
     assert page.count("Now 1.00") == 1, "told only where all have the same"
     form = {"what": "factors", "query": "probes", "row": ["edge-1", "edge-2"], "f0": "1", "f1": "1", "f2": "1"}
     preview = body(browser.post(path, form))
-    assert "Together they would send 200\N{NO-BREAK SPACE}B/s" in preview
-    assert preview.count("55% → 90%") == 1
+    assert "Together they would send 100\N{NO-BREAK SPACE}B/s" in preview
+    assert preview.count("55% → 95%") == 1
     assert Assignment.objects.get(agent__name="edge-2").load_factors == [1.0, 0.0, 0.0], "a preview changes nothing"
     assert browser_of("viewer").post(path, {**form, "apply": "yes"}).status_code == 403
     browser.post(path, {**form, "apply": "yes"})
