@@ -13,7 +13,7 @@ from agent.runtime.stream_tracker import StreamTracker, sweep_prior
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.klink.policies import QueryView
 from engine.klink.settings import ScheduleSettings
-from engine.klink.slack import expected_wait_ms
+from engine.klink.slack import forecast_wait_ms
 from engine.klink.watermarks import SweepPrior
 
 __all__ = ["QuerySession", "RunSpans"]
@@ -165,7 +165,7 @@ class QuerySession:
             forecast = self.tracker.forecast
             if forecast is None:
                 return None
-            return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - work_ms
+            return forecast_wait_ms(now_ms, forecast) - work_ms
         arrived_ms = now_ms if self.pipeline.arrived_us is None else self.pipeline.arrived_us / 1e3
         return arrived_ms + self._settings.backlog_s(None) * 1e3 - now_ms - work_ms
 

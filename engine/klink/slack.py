@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from math import erfc, exp, floor, pi, sqrt
 
 from engine.klink.watermarks import SweepForecast
 
-__all__ = ["expected_wait_ms", "loop_steps", "looped_slack_ms", "mean_excess", "min_slack_ms", "stream_slack_ms"]
+__all__ = [
+    "expected_wait_ms",
+    "forecast_wait_ms",
+    "loop_steps",
+    "looped_slack_ms",
+    "mean_excess",
+    "mean_excess_of",
+    "min_slack_ms",
+    "stream_slack_ms",
+]
 
 _TAIL = 5.0  # standard deviations, from which on the difference of hazard and z would cancel
 _DEPTH = 25  # of the continued fraction; from `_TAIL` on it is exact to the last digit
+
+_FEW_BEYOND = 5  # delays, with fewer of which beyond an instant the latest ones count
+_LATEST = 10  # of them
 
 _ROOT_HALF, _ROOT_TWO_OVER_PI = sqrt(0.5), sqrt(2 / pi)
 
@@ -54,6 +67,35 @@ def expected_wait_ms(now_ms: float, mean_ms: float, deviation_ms: float) -> floa
     return deviation_ms * mean_excess(z)
 
 
+def mean_excess_of(delays: Sequence[float], late_ms: float) -> float:
+    """E[d - x | d > x] of delays like these (ascending, ms; more than 10), once one is late by x = `late_ms`.
+
+    With fewer than 5 beyond x it is that of an exponential tail, the same for every x: the mean excess of the 10
+    latest over the one before them.
+
+    Examples
+    --------
+    >>> delays = [float(delay) for delay in range(100)]
+    >>> mean_excess_of(delays, 89.5), mean_excess_of(delays, 500.0)
+    (5.0, 5.5)
+    """
+    begin = bisect_right(delays, late_ms)
+    count = len(delays) - begin
+    if count < _FEW_BEYOND:
+        begin, count = len(delays) - _LATEST, _LATEST
+        late_ms = delays[begin - 1]
+    return sum(delays[begin:]) / count - late_ms
+
+
+def forecast_wait_ms(now_ms: float, forecast: SweepForecast) -> float:
+    """Wait until a watermark comes that is not here: by the past delays beyond its own, once it is later than
+    expected and there are enough of them; else as `expected_wait_ms`.
+    """
+    if forecast.delays and now_ms > forecast.mean_ms:
+        return mean_excess_of(forecast.delays, now_ms - forecast.deadline_ms)
+    return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms)
+
+
 def stream_slack_ms(now_ms: float, cost_ms: float, forecast: SweepForecast, pending_ms: float | None = None) -> float:
     """Slack by one stream: until its sweeping watermark comes, less the work `cost_ms` that lies before it.
 
@@ -61,7 +103,7 @@ def stream_slack_ms(now_ms: float, cost_ms: float, forecast: SweepForecast, pend
     """
     if pending_ms is not None:
         return pending_ms - now_ms - cost_ms
-    return expected_wait_ms(now_ms, forecast.mean_ms, forecast.deviation_ms) - cost_ms
+    return forecast_wait_ms(now_ms, forecast) - cost_ms
 
 
 def min_slack_ms(now_ms: float, cost_ms: float, streams: Iterable[tuple[SweepForecast, float | None]]) -> float | None:

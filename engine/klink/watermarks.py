@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, fsum, isfinite, sqrt
 from statistics import NormalDist, median
 
@@ -27,7 +27,9 @@ MIN_EPOCHS = 3
 #: The variance that the paper prints as equation 6, which is that of the mean of the history.
 MEAN_VARIANCE = "eq6"
 
-_MIN_JUDGED = 20  # epochs from which on one can be told to be none of their kind
+_MIN_JUDGED = 20  # epochs from which on quantiles tell which are none of their kind
+_FEW_JUDGED = 3  # fewer of them tell nothing
+_FAR_RANGES = 100.0  # over the epochs: ranges of the others, beyond which the latest of few is
 _FAR = 10.0  # deviations above the median, beyond which a delay is
 _MAX_FAR_SHARE = 0.02  # more of them are a tail that belongs to the stream
 _PRIOR_EPOCHS = 30  # what was learned elsewhere counts as this many, less those of the stream's own
@@ -44,6 +46,8 @@ class SweepForecast:
     least_ms: float  #: of the interval that holds it with the wanted confidence
     most_ms: float
     epochs: int  #: windows behind it
+    deadline_ms: float = 0.0  #: to which `delays` belong
+    delays: tuple[float, ...] = ()  #: past ones in ascending order, for what is overdue; empty where they are few
 
 
 def moments(mu: Sequence[float], chi: Sequence[float], mode: str = "predictive") -> tuple[float, float]:
@@ -121,6 +125,15 @@ class _Epoch:
     alone: bool  # one delay, not the mean of several
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    mean_ms: float
+    variance_ms2: float
+    epochs: int
+    delays: list[float]  # ascending; of own epochs, where each is one delay
+    tail: tuple[float, ...]  # ascending; for what is overdue
+
+
 class SweepHistory:
     """The last `length` epochs of a stream (h): mean delay and mean squared delay of each.
 
@@ -133,7 +146,7 @@ class SweepHistory:
         self.last_deadline_ms = float("-inf")
         self._epochs: deque[_Epoch] = deque(maxlen=max(1, length))
         self._prior = prior
-        self._known: tuple[float, float, int, list[float]] | None = None
+        self._known: _Known | None = None
 
     def __len__(self) -> int:
         """Epochs of its own."""
@@ -182,31 +195,32 @@ class SweepHistory:
         """
         if self._known is None:
             self._known = self._summed()
-        mean_ms, variance_ms2, epochs, delays = self._known
-        if epochs < MIN_EPOCHS:
-            return SweepForecast(deadline_ms, 0.0, deadline_ms, deadline_ms, epochs)
-        normal = normal_forecast(deadline_ms, mean_ms, variance_ms2, epochs, confidence)
-        interval = empirical_interval(delays, confidence)
+        known = self._known
+        if known.epochs < MIN_EPOCHS:
+            return SweepForecast(deadline_ms, 0.0, deadline_ms, deadline_ms, known.epochs)
+        normal = normal_forecast(deadline_ms, known.mean_ms, known.variance_ms2, known.epochs, confidence)
+        normal = replace(normal, deadline_ms=deadline_ms, delays=known.tail)
+        interval = empirical_interval(known.delays, confidence)
         if interval is None and self._prior is not None and self._borrowed():
             interval = _prior_interval(self._prior, confidence)
         if interval is None:
             return normal
         least_ms, most_ms = interval
-        return SweepForecast(normal.mean_ms, normal.deviation_ms, deadline_ms + least_ms, deadline_ms + most_ms, epochs)
+        return replace(normal, least_ms=deadline_ms + least_ms, most_ms=deadline_ms + most_ms)
 
-    def _summed(self) -> tuple[float, float, int, list[float]]:
-        """Mean, variance and number of epochs, those of the prior included; the delays of its own in order."""
-        epochs, prior = _regular(list(self._epochs)), self._prior
+    def _summed(self) -> _Known:
+        """Figures of the epochs, those of the prior included, and of the delays of its own."""
+        own, prior = list(self._epochs), self._prior
+        epochs = _regular(own)
         mu, chi = [epoch.mean_ms for epoch in epochs], [epoch.square_ms2 for epoch in epochs]
         borrowed = self._borrowed()
         if prior is not None and borrowed:
             mu += [prior.mean_ms] * borrowed
             chi += [prior.mean_ms**2 + prior.variance_ms2] * borrowed
         if not mu:
-            return 0.0, 0.0, 0, []
-        alone = all(epoch.alone for epoch in self._epochs)
-        delays = sorted(epoch.mean_ms for epoch in self._epochs) if alone else []
-        return *moments(mu, chi), len(mu), delays
+            return _Known(0.0, 0.0, 0, [], ())
+        delays = sorted(epoch.mean_ms for epoch in own) if all(epoch.alone for epoch in own) else []
+        return _Known(*moments(mu, chi), len(mu), delays, _tail(delays, own, epochs))
 
     def _borrowed(self) -> int:
         """Epochs of the prior that count: fewer with each of its own."""
@@ -217,12 +231,19 @@ class SweepHistory:
 def _regular(epochs: list[_Epoch]) -> list[_Epoch]:
     """The epochs with each that is none of their kind replaced by the latest of the others.
 
-    A start or a pause delays one watermark by seconds, and would shift the mean for as long as it is kept. An epoch is
-    none of their kind if it lies more than `_FAR` deviations above the median, by the median deviation or that of the
-    middle eight tenths, whichever is larger; where more than `_MAX_FAR_SHARE` do, the stream has such a tail.
+    A start or a pause delays one watermark by seconds, and would shift the mean for as long as it is kept. Of fewer
+    than `_MIN_JUDGED` the latest is none of their kind if it lies further above the next than `_FAR_RANGES` / n times
+    the range of the others (a gap as in Dixon's test). Of more an epoch is none of their kind if it lies more than
+    `_FAR` deviations above the median, by the median deviation or that of the middle eight tenths, whichever is
+    larger; where more than `_MAX_FAR_SHARE` do, the stream has such a tail.
     """
-    if len(epochs) < _MIN_JUDGED:
+    if len(epochs) < _FEW_JUDGED:
         return epochs
+    if len(epochs) < _MIN_JUDGED:
+        *others, second, last = sorted(epochs, key=lambda epoch: epoch.mean_ms)
+        range_ms = second.mean_ms - others[0].mean_ms
+        is_far = last.mean_ms - second.mean_ms > _FAR_RANGES / len(epochs) * range_ms > 0.0
+        return [*others, second, second] if is_far else epochs
     means = sorted(epoch.mean_ms for epoch in epochs)
     middle = median(means)
     spread_ms = median(abs(mean - middle) for mean in means) * _TO_DEVIATION
@@ -235,6 +256,14 @@ def _regular(epochs: list[_Epoch]) -> list[_Epoch]:
         return epochs
     latest = max(near, key=lambda epoch: epoch.mean_ms)
     return [epoch if epoch.mean_ms <= limit_ms else latest for epoch in epochs]
+
+
+def _tail(delays: list[float], epochs: list[_Epoch], regular: list[_Epoch]) -> tuple[float, ...]:
+    """Delays that tell how late an overdue one gets; without one that is alone in being none of their kind."""
+    if len(delays) < _MIN_JUDGED:
+        return ()
+    replaced = sum(own is not kept for own, kept in zip(epochs, regular, strict=True))
+    return tuple(delays) if replaced != 1 else tuple(sorted(epoch.mean_ms for epoch in regular))
 
 
 def _prior_interval(prior: SweepPrior, confidence: float) -> tuple[float, float] | None:

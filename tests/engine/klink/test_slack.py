@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from math import inf, isfinite
@@ -14,8 +15,8 @@ from scipy.integrate import quad
 from scipy.special import erfcx
 from scipy.stats import norm, truncnorm
 
-from engine.klink.slack import expected_wait_ms, mean_excess, min_slack_ms, stream_slack_ms
-from engine.klink.watermarks import SweepForecast
+from engine.klink.slack import expected_wait_ms, forecast_wait_ms, mean_excess, min_slack_ms, stream_slack_ms
+from engine.klink.watermarks import SweepForecast, SweepHistory
 
 TIMES = st.floats(-1e9, 1e9)
 FORECAST = SweepForecast(12_000.0, 80.0, 11_850.0, 12_150.0, 10)
@@ -84,6 +85,48 @@ def test_query_slack_is_the_minimum_of_its_streams():
     assert min_slack_ms(12_000, 100, [(later, None), (FORECAST, None)]) == stream_slack_ms(12_000, 100, FORECAST)
     assert min_slack_ms(12_000, 100, [(later, 11_000.0), (FORECAST, None)]) == -1100
     assert min_slack_ms(12_000, 100, []) is None
+
+
+def forecast_of(delays):
+    history = SweepHistory(400)
+    for number, delay in enumerate(delays):
+        history.add(number * 1000.0, delay)
+    return history.forecast(0.0, 0.95)
+
+
+def stalled(draw):
+    """A delay that one time in twenty has a stall of exponential length on top."""
+    return max(0.0, draw.gauss(300.0, 40.0)) + (draw.expovariate(1 / 1000) if draw.random() < 0.05 else 0.0)
+
+
+@pytest.mark.parametrize("late_ms", [450.0, 700.0, 1000.0])
+def test_overdue_watermark_of_a_heavy_tail_is_expected_when_it_comes(late_ms):
+    draw = random.Random(3)
+    further = np.array([stalled(draw) for _ in range(200_000)])
+    measured = (further[further > late_ms] - late_ms).mean()
+    waits = [forecast_wait_ms(late_ms, forecast_of([stalled(draw) for _ in range(400)])) for _ in range(20)]
+    assert np.mean(waits) == pytest.approx(measured, rel=0.3)
+    assert measured > 800
+
+
+@pytest.mark.parametrize(("late_ms", "near"), [(200.0, 1e-12), (320.0, 0.15), (360.0, 0.2), (400.0, 0.35)])
+def test_overdue_watermark_of_normal_delays_is_expected_as_before(late_ms, near):
+    draw = random.Random(5)
+    forecast = forecast_of([draw.gauss(300.0, 60.0) for _ in range(400)])
+    normal = expected_wait_ms(late_ms, forecast.mean_ms, forecast.deviation_ms)
+    assert forecast_wait_ms(late_ms, forecast) == pytest.approx(normal, rel=near)
+
+
+def test_a_single_late_start_does_not_make_what_is_overdue_wait():
+    draw = random.Random(6)
+    usual = [draw.gauss(300.0, 60.0) for _ in range(399)]
+    for late_ms in (350.0, 450.0, 600.0):
+        assert forecast_wait_ms(late_ms, forecast_of([12_000.0, *usual])) < 60
+
+
+def test_slack_of_an_overdue_watermark_uses_past_delays():
+    forecast = forecast_of([300.0 + (2000.0 if number % 10 == 0 else number % 7) for number in range(200)])
+    assert stream_slack_ms(800.0, 100.0, forecast) == pytest.approx(1400)
 
 
 @pytest.mark.process

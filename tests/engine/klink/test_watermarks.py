@@ -85,6 +85,33 @@ def test_late_start_does_not_shift_what_is_expected():
     assert started.deviation_ms == pytest.approx(plain.deviation_ms, rel=0.05)  # of 590 ms
 
 
+@pytest.mark.parametrize("late_ms", [7_000.0, 12_000.0])
+def test_late_start_does_not_shift_any_of_the_first_windows_much(late_ms):
+    draw = random.Random(7)
+    usual = [max(0.0, draw.gauss(300.0, 60.0)) for _ in range(400)]
+    plain, started = SweepHistory(400), SweepHistory(400)
+    shifts = []
+    for number, delay in enumerate(usual):
+        plain.add(number * PERIOD_MS, delay)
+        started.add(number * PERIOD_MS, delay if number else late_ms)
+        if number >= 2:
+            shifts.append(started.forecast(0.0, 0.95).mean_ms - plain.forecast(0.0, 0.95).mean_ms)
+    assert sum(map(abs, shifts)) / len(shifts) < 10.0  # of 100 ms and more by the plain mean
+    assert max(map(abs, shifts)) < 60.0  # one deviation
+
+
+@pytest.mark.parametrize("count", [3, 5, 10, 19, 40, 400])
+def test_moments_of_delays_without_an_outlier_are_the_plain_ones(count):
+    draw = random.Random(count)
+    for kind in (lambda: draw.gauss(300.0, 60.0), lambda: draw.expovariate(1 / 300)):
+        plain = robust = 0.0
+        for _ in range(100):
+            delays = [max(0.0, kind()) for _ in range(count)]
+            plain += sum(delays) / count
+            robust += filled(delays).forecast(0.0, 0.95).mean_ms
+        assert robust == pytest.approx(plain, rel=0.03)
+
+
 def test_tail_that_belongs_to_the_stream_counts():
     draw = random.Random(8)
     heavy = [draw.gauss(300.0, 20.0) if draw.random() < 0.95 else 3000.0 for _ in range(400)]
