@@ -1,209 +1,286 @@
-"""Whether predictions hold: realised latencies of random queues against the estimate with randomness and without.
+"""Realised latencies against those of single events: errors, coverage of intervals and false claims.
 
-Queues of one and of two nodes, at 30 to 110 % load for 10 min, are served event by event (Lindley's recursion, exact);
-arrivals are then known as time stamps, or as counts per 0.25 s, 1 s or 5 min, costs exactly or by a sample of 160
-events. Of each statistic (worst case, 99th percentile, mean): median and 90 % quantile of |ln(estimate/true)|, bias
-(median of the signed error), share of true values within the 90 % interval, and its median half width in ln; beside it
-the same of Flow with its own interval (sampled costs alone have one). Last, the share of wrong "under X".
+Random systems (single queues by Lindley's recursion, networks by the simulator) and, with --data, real traces are
+estimated in one run by the walk (new) and by Flow at a quarter of the slices with its jackknife interval (old), from
+the same documents. Statistics are exact (counted on the very events, the variation of costs given) or of the first 8 %
+of events in 8 batches, from which the variation of costs is derived too. Counts of 5 min are judged as a class of
+their own. Errors, bias and half widths are relative to the realised value.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
+from benchmarks.honesty_systems import CLASSES, GRIDS, MINUTES, QUERY, STATISTICS, KnownSystem, build, single, traces
 from benchmarks.machine import machine
-from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.estimation.estimate import estimate
+from engine.document.elements import Objective
+from engine.errors import EngineError
+from engine.estimation.flow import flow
+from engine.estimation.intervals import jackknife
+from engine.estimation.mace import mace
+from engine.estimation.reports import QueryReporter
+from engine.noise.realisation import realise
 
-__all__ = ["CLASSES", "HonestyRow", "judge_class", "main"]
+__all__ = ["LATENCIES", "Claim", "Figures", "Result", "Row", "figures_of", "main", "measure", "missed", "old_claims"]
 
-HORIZON_S, RATE_EPS = 600.0, 40.0
-KNOWN_S = {"stamps": 0.05, "0.25 s": 0.25, "1 s": 1.0, "5 min": 300.0}
-STATISTICS = ("worst", "q0.99", "mean")
-SAMPLE, BATCHES = 160, 8  # events behind sampled costs
-_MIN_LATENCY_S = 1e-3  # shorter latencies count as this long: nobody tells them apart
-_COVERAGE, _ERRORS, _BIAS, _FALSE = (0.88, 0.93), {"worst": 0.10, "mean": 0.15}, -0.05, 0.01
-
-Draw = Callable[[np.random.Generator, int], FloatArray]
-
-
-def _poisson(rng: np.random.Generator) -> FloatArray:
-    return np.sort(rng.uniform(0.0, HORIZON_S, rng.poisson(RATE_EPS * HORIZON_S)))
-
-
-def _on_off(rng: np.random.Generator) -> FloatArray:
-    """Bursts of 2 s at four times the mean rate, and of silence of 6 s, both exponential."""
-    times, at, is_on = [], 0.0, True
-    while at < HORIZON_S:
-        end = at + rng.exponential(2.0 if is_on else 6.0)
-        if is_on:
-            times.append(rng.uniform(at, end, rng.poisson(4.0 * RATE_EPS * (end - at))))
-        at, is_on = end, not is_on
-    events = np.sort(np.concatenate(times))
-    return events[events < HORIZON_S]
+LATENCIES = ("worst", "q0.99", "mean")
+_OLD_SLICES = 4
+_QUICK = 12
+_JUDGED_FROM = 60  # results
+_COVERAGE = (0.88, 0.93)
+_MEDIAN_ERROR = {"worst": 0.10, "mean": 0.15}
+_STEADY, _STEADY_ERROR = "M/D/1", 0.05
+_BIAS, _FALSE, _COST = -0.05, 0.01, 3.0
+_QUEUES = {"M/M/1": 1.0, "M/D/1": 0.0}
+_QUEUE_LOADS, _QUEUE_RATE = (0.3, 0.5, 0.7, 0.8, 0.9), 40.0
 
 
-def _lognormal(rng: np.random.Generator, count: int) -> FloatArray:
-    return rng.lognormal(-0.5 * np.log(5.0), np.sqrt(np.log(5.0)), count)
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An estimate's words on one latency; `under_s` is None where it says no "under"."""
+
+    estimate_s: float
+    low_s: float
+    high_s: float
+    under_s: float | None
 
 
-@dataclass(frozen=True)
-class QueueClass:
-    """Arrivals, costs of an event (mean 1) with their squared coefficient of variation, and nodes in a row."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Relative errors (median, 90 % quantile, median with its sign), coverage, half width; false and all "under"."""
 
-    arrivals: Callable[[np.random.Generator], FloatArray]
-    costs: Draw
-    cv2: float
-    nodes: int = 1
+    error: float
+    error_p90: float
+    bias: float
+    coverage: float
+    half_width: float
+    false_under: int
+    under: int
 
-
-CLASSES = {
-    "M/M/1": QueueClass(_poisson, lambda rng, n: rng.exponential(1.0, n), 1.0),
-    "M/D/1": QueueClass(_poisson, lambda rng, n: np.ones(n), 0.0),
-    "heavy tail": QueueClass(_poisson, _lognormal, 4.0),
-    "on-off": QueueClass(_on_off, lambda rng, n: rng.exponential(1.0, n), 1.0),
-    "chain": QueueClass(_poisson, lambda rng, n: rng.exponential(1.0, n), 1.0, nodes=2),
-}
+    def __str__(self) -> str:
+        errors = f"{100 * self.error:.0f}/{100 * self.error_p90:.0f} {100 * self.bias:+.0f}"
+        return f"{errors} {100 * self.coverage:.0f} {100 * self.half_width:.0f}"
 
 
-@dataclass(frozen=True)
-class HonestyRow:
-    """Figures of one class, one way of knowing arrivals, and exact or sampled costs.
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Realised latencies of one system, both ways' claims about them, and seconds that Flow and the walk took."""
 
-    `errors` is of shape (2, 3, k): with and without randomness, by statistic, ln(estimate/true) of k systems; `held`
-    and `halves` likewise, NaN where there is no interval; `wrong_under` of shape (2, k).
-    """
+    realised_s: dict[str, float]
+    new: dict[str, Claim]
+    old: dict[str, Claim]
+    flow_s: float
+    walk_s: float
+    for_a_person: bool
 
-    errors: FloatArray
-    held: FloatArray
-    halves: FloatArray
-    wrong_under: FloatArray
 
-    def lines(self) -> list[str]:
-        """A line per way and statistic."""
-        lines = []
-        for way, name in enumerate(("with randomness", "Flow alone")):
-            for i, statistic in enumerate(STATISTICS):
-                error, held = self.errors[way, i], self.held[way, i]
-                sizes, has_interval = np.abs(error), not np.isnan(held).all()
-                text = f"{np.median(sizes):5.2f}/{np.quantile(sizes, 0.9):5.2f} {np.median(error):+6.2f}"
-                told = f"{100 * np.nanmean(held):5.0f} % {self.half(way, i):5.2f}" if has_interval else "   none"
-                lines.append(f"    {name:16} {statistic:6} {text}  {told}")
-            lines.append(f"    {name:16} wrong 'under': {100 * self.wrong_under[way].mean():.1f} %")
-        return lines
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Results of one class; systems that an estimate refused are counted alone."""
 
-    def half(self, way: int, statistic: int) -> float:
-        """Median half width of the intervals in ln."""
-        return float(np.nanmedian(self.halves[way, statistic]))
+    results: list[Result] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
-    def misses(self) -> list[str]:
-        """Targets that the estimate with randomness misses."""
-        missed = []
-        for i, statistic in enumerate(STATISTICS):
-            coverage = float(np.nanmean(self.held[0, i]))
-            if not _COVERAGE[0] <= coverage <= _COVERAGE[1]:
-                missed.append(f"{statistic}: coverage {100 * coverage:.0f} %")
-            error = float(np.median(np.abs(self.errors[0, i])))
-            if error > _ERRORS.get(statistic, np.inf):
-                missed.append(f"{statistic}: error {error:.2f}")
-            if np.median(self.errors[0, i]) < _BIAS:
-                missed.append(f"{statistic}: bias {np.median(self.errors[0, i]):+.2f}")
-        if self.wrong_under[0].mean() > _FALSE:
-            missed.append(f"wrong 'under' {100 * self.wrong_under[0].mean():.1f} %")
-        return missed
+    def add(self, result: Result | str) -> None:
+        """Add a result, or the words of a refusal."""
+        if isinstance(result, str):
+            self.refused.append(result)
+        else:
+            self.results.append(result)
+
+    def figures(self, way: str) -> dict[str, Figures]:
+        """Of one way, ``new`` or ``old``, by latency."""
+        return {
+            name: figures_of(
+                [result.realised_s[name] for result in self.results],
+                [(result.new if way == "new" else result.old)[name] for result in self.results],
+            )
+            for name in LATENCIES
+        }
+
+    @property
+    def cost(self) -> float:
+        """Time of Flow with the walk over that of Flow."""
+        return 1.0 + sum(r.walk_s for r in self.results) / sum(r.flow_s for r in self.results)
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Print the figures of every class; returns 1 if a target is missed."""
+    """Print the tables; returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks honesty", description=__doc__)
-    parser.add_argument("--systems", type=int, default=200, help="systems per class, spread over what is known (200)")
+    parser.add_argument("--systems", type=int, default=200, help="systems of each class (200: some 10 minutes)")
+    parser.add_argument("--quick", action="store_true", help=f"{_QUICK} systems of each class")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", type=Path, help="folder of real traces")
     options, _ = parser.parse_known_args(list(arguments))
-    begun_s, missed = time.monotonic(), []
+    systems = _QUICK if options.quick else options.systems
+    if systems < 1:
+        parser.error(f"--systems is {systems}; allowed: a whole number of at least 1")
+    begun = time.perf_counter()
     print(f"Machine: {machine()}")
-    print("error Q50/Q90, bias, share within the 90 % interval, half width; errors and widths in ln")
-    for name in CLASSES:
-        for known in KNOWN_S:
-            for sampled in (False, True):
-                count = max(2, options.systems // (2 * len(KNOWN_S)))
-                row = judge_class(name, known, sampled=sampled, count=count, seed=options.seed)
-                print(f"{name}, arrivals as {known}, costs {'sampled' if sampled else 'exact'}, {count} systems")
-                print("\n".join(row.lines()), flush=True)
-                where = f"{name}, {known}, {'sampled' if sampled else 'exact'}"
-                missed += [f"{where}: {miss}" for miss in row.misses()]
-    print(f"{time.monotonic() - begun_s:.0f} s. Targets missed: {len(missed)}")
-    print("\n".join(f"  {miss}" for miss in missed))
-    return 1 if missed else 0
+    print(f"{systems} systems of each class, seed {options.seed}")
+    print("Cells: |error| median/p90, bias, coverage, half width, in % of what was realised; new | old")
+    for number, kind in itertools.product(range(len(GRIDS)), STATISTICS):
+        measure(build(CLASSES[-1], number, options.seed), kind)  # compiles
+    classes: dict[str, Row] = {f"{name}, {kind}": Row() for name in (*CLASSES, MINUTES.name) for kind in STATISTICS}
+    grids: dict[str, Row] = {f"{grid.name}, {kind}": Row() for grid in GRIDS for kind in STATISTICS}
+    for number in range(systems):
+        for name in CLASSES:
+            system = build(name, number, options.seed)
+            for kind in STATISTICS:
+                result = measure(system, kind)
+                classes[f"{MINUTES.name if system.grid is MINUTES else name}, {kind}"].add(result)
+                grids[f"{system.grid.name}, {kind}"].add(result)
+    faults = _table("class, statistics", classes)
+    judged = any(len(row.results) >= _JUDGED_FROM for row in classes.values())
+    if not judged:
+        print(f"fewer than {_JUDGED_FROM} results in every class: too few to judge")
+    _table("arrivals known, statistics", grids)
+    _pollaczek_khinchine(min(20, 1 + systems // 8), options.seed)
+    if options.data:
+        real: dict[str, Row] = {}
+        for system in traces(options.data, options.seed):
+            for kind in STATISTICS:
+                real.setdefault(f"{system.name}, {system.grid.name}, {kind}", Row()).add(measure(system, kind))
+        faults += _table("trace, arrivals known, statistics", real)
+    print(f"\nTook {time.perf_counter() - begun:.0f} s. Targets missed: {len(faults) if judged else 'not judged'}")
+    for fault in faults:
+        print(f"- {fault}")
+    return 1 if faults else 0
 
 
-def judge_class(name: str, known: str, *, sampled: bool, count: int, seed: int) -> HonestyRow:
-    """Figures of `count` systems of a class."""
-    shape = (2, len(STATISTICS), count)
-    errors, held, halves = np.zeros(shape), np.full(shape, np.nan), np.full(shape, np.nan)
-    wrong_under = np.zeros((2, count))
-    for k in range(count):
-        rng = np.random.default_rng([seed, list(CLASSES).index(name), list(KNOWN_S).index(known), sampled, k])
-        load = 0.3 + 0.8 * (k + rng.random()) / count
-        document, true = _system(CLASSES[name], known, sampled, load, rng)
-        report = estimate(Deployment.parse(document)).queries["q"]
-        assert report.noise is not None
-        plain = {"worst": report.worst_s, "q0.99": report.quantiles["0.99"], "mean": report.mean_s}
-        for i, statistic in enumerate(STATISTICS):
-            figures, value = report.noise.statistics[statistic], max(true[statistic], _MIN_LATENCY_S)
-            errors[:, i, k] = np.log(np.maximum([figures.estimate_s, plain[statistic]], _MIN_LATENCY_S) / value)
-            held[0, i, k] = figures.low_s <= true[statistic] <= figures.high_s
-            halves[0, i, k] = 0.5 * np.log(max(figures.high_s, _MIN_LATENCY_S) / max(figures.low_s, _MIN_LATENCY_S))
-        if report.low_s is not None and report.high_s is not None:
-            held[1, 0, k] = report.low_s <= true["worst"] <= report.high_s
-            halves[1, 0, k] = 0.5 * np.log(max(report.high_s, _MIN_LATENCY_S) / max(report.low_s, _MIN_LATENCY_S))
-        wrong_under[0, k] = true["worst"] > report.noise.under_s
-        wrong_under[1, k] = report.under_resolution and true["worst"] > report.resolution_s
-    return HonestyRow(errors, held, halves, wrong_under)
+def measure(system: KnownSystem, kind: str) -> Result | str:
+    """Claims of both ways about a system with one kind of statistics; the words of a refusal."""
+    deployment = system.deployments[kind]
+    try:
+        start = time.process_time()
+        flowed = flow(deployment, by_input=True)
+        between = time.process_time()
+        realised = realise(deployment, flowed).queries[QUERY]
+        end = time.process_time()
+        old = old_claims(deployment)
+    except EngineError as error:
+        return str(error)
+    statistics = realised.statistics
+    return Result(
+        realised_s=system.realised_s,
+        new={name: Claim(s.estimate_s, s.low_s, s.high_s, realised.under_s) for name, s in statistics.items()},
+        old=old,
+        flow_s=between - start,
+        walk_s=end - between,
+        for_a_person=bool(realised.assumed_sources),
+    )
 
 
-def _system(
-    queue: QueueClass, known: str, sampled: bool, load: float, rng: np.random.Generator
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """A document, and the latencies that its events really had."""
-    arrivals = queue.arrivals(rng)
-    mean_s, left = load / RATE_EPS, arrivals
-    for _ in range(queue.nodes):
-        left = _served(left, mean_s * queue.costs(rng, len(arrivals)))
-    latency = left - arrivals
-    true = {"worst": float(latency.max()), "q0.99": float(np.quantile(latency, 0.99)), "mean": float(latency.mean())}
-    step_s = KNOWN_S[known]
-    width_s = min(step_s, 0.25)
-    counts = np.histogram(arrivals, np.arange(0.0, HORIZON_S + step_s / 2, step_s))[0].astype(float)
-    per_step = round(step_s / width_s)
-    source = {"id": "s", "arrivals": np.repeat(counts / per_step, per_step).tolist()}
-    if per_step > 1:
-        source["arrivals_step_s"] = step_s
-    operators = []
-    for i in range(queue.nodes):
-        entry = {"from": f"o{i - 1}" if i else "s", "selectivity": 1.0, **_cost(queue, mean_s, sampled, rng)}
-        operators.append({"id": f"o{i}", "query": "q", "node": f"n{i}", "inputs": [entry]})
-    nodes = [{"id": f"n{i}", "capacity_cps": 1.0} for i in range(queue.nodes)]
-    return {"subinterval_s": width_s, "sources": [source], "nodes": nodes, "operators": operators}, true
+def old_claims(deployment: Deployment) -> dict[str, Claim]:
+    """Claims of Flow at a quarter of the slices with its jackknife, as `engine.estimation.estimate` reports them.
+
+    An estimate has the interval of its objective's statistic alone; parts that do not change are computed once here.
+    """
+    flowed = flow(deployment, slices=_OLD_SLICES, trace=True, by_input=True)
+    runs = jackknife(deployment, slices=_OLD_SLICES)
+    bounds, claims = mace(deployment), {}
+    for name in LATENCIES:
+        asked = replace(deployment, objectives=(Objective(QUERY, name, 1.0),))
+        resolution_s = deployment.subinterval_s / _OLD_SLICES
+        report = QueryReporter(asked, asked, bounds, flowed, runs, resolution_s).report(QUERY)
+        low_s, high_s = report.low_s, report.high_s
+        assert low_s is not None and high_s is not None  # every input has batches
+        claims[name] = Claim(report.estimate_s, low_s, high_s, report.resolution_s if report.under_resolution else None)
+    return claims
 
 
-def _cost(queue: QueueClass, mean_s: float, sampled: bool, rng: np.random.Generator) -> dict[str, Any]:
-    if not sampled:
-        return {"cycles_per_event": mean_s, "cost_cv2": queue.cv2}
-    events = SAMPLE // BATCHES
-    cycles = [float(mean_s * queue.costs(rng, events).sum()) for _ in range(BATCHES)]
-    batches = [{"events": events, "outputs": events, "cycles": total} for total in cycles]
-    return {"cycles_per_event": sum(cycles) / SAMPLE, "batches": batches}
+def figures_of(realised_s: Sequence[float], claims: Sequence[Claim]) -> Figures:
+    """Figures of claims about as many realised latencies."""
+    true = np.asarray(realised_s)
+    estimate, low, high = (np.array([getattr(c, key) for c in claims]) for key in ("estimate_s", "low_s", "high_s"))
+    signed = estimate / true - 1.0
+    under = [
+        (value, claim.under_s) for value, claim in zip(realised_s, claims, strict=True) if claim.under_s is not None
+    ]
+    return Figures(
+        error=float(np.median(np.abs(signed))),
+        error_p90=float(np.quantile(np.abs(signed), 0.9)),
+        bias=float(np.median(signed)),
+        coverage=float(((low <= true) & (true <= high)).mean()),
+        half_width=float(np.median((high - low) / 2.0 / true)),
+        false_under=sum(value > limit for value, limit in under),
+        under=len(under),
+    )
 
 
-def _served(arrivals: FloatArray, services: FloatArray) -> FloatArray:
-    """When each event leaves a first-come server: Lindley's recursion by its running maximum."""
-    done = np.cumsum(services)
-    left: FloatArray = done + np.maximum.accumulate(arrivals - (done - services))
-    return left
+def missed(row: Row, steady: bool) -> list[str]:
+    """Targets that a row misses, in words; none of a row with too few results to judge."""
+    if len(row.results) < _JUDGED_FROM:
+        return []
+    figures, faults = row.figures("new"), []
+    limits = _MEDIAN_ERROR | ({"worst": _STEADY_ERROR} if steady else {})
+    for name, figure in figures.items():
+        if not _COVERAGE[0] <= figure.coverage <= _COVERAGE[1]:
+            faults.append(f"coverage of {name} {100 * figure.coverage:.1f} %")
+        if figure.error > limits.get(name, np.inf):
+            faults.append(f"median error of {name} {100 * figure.error:.1f} % over {100 * limits[name]:.0f} %")
+        if figure.bias < _BIAS:
+            faults.append(f"bias of {name} {100 * figure.bias:.1f} %")
+    false, under = (sum(getattr(figure, key) for figure in figures.values()) for key in ("false_under", "under"))
+    if false > _FALSE * under:
+        faults.append(f'false "under" {false} of {under}')
+    if row.cost > _COST:
+        faults.append(f"cost {row.cost:.1f} x Flow")
+    return faults
+
+
+def _table(title: str, rows: dict[str, Row]) -> list[str]:
+    """Print rows that have results; returns the targets missed."""
+    print(f"\n| {title} | n | worst | q0.99 | mean | false under | person | refused | x Flow |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    faults = []
+    for name, row in rows.items():
+        count = len(row.results)
+        if not count:
+            continue
+        new, old = row.figures("new"), row.figures("old")
+        cells = [f"{new[key]} \\| {old[key]}" for key in LATENCIES]
+        false = f"{_under(new)} \\| {_under(old)}"
+        person = sum(result.for_a_person for result in row.results)
+        tail = [false, str(person), str(len(row.refused)), f"{row.cost:.1f}"]
+        print(f"| {' | '.join([name, str(count), *cells, *tail])} |", flush=True)
+        faults += [f"{name}: {fault}" for fault in missed(row, name.startswith(_STEADY))]
+    return faults
+
+
+def _under(figures: dict[str, Figures]) -> str:
+    """False claims of the worst latency and of all, of how many."""
+    worst = figures["worst"]
+    false, under = (sum(getattr(figure, key) for figure in figures.values()) for key in ("false_under", "under"))
+    return f"{worst.false_under}/{worst.under}, {false}/{under}"
+
+
+def _pollaczek_khinchine(seeds: int, seed: int) -> None:
+    """Print the mean latency of many horizons over that of Pollaczek and Khinchine, of estimates and of events."""
+    print(f"\nMean over Pollaczek-Khinchine, {seeds} seeds, 1 s counts: walk | events")
+    grid = GRIDS[2]
+    for name, cv2 in _QUEUES.items():
+        cells = []
+        for load in _QUEUE_LOADS:
+            service_s = load / _QUEUE_RATE
+            exact_s = service_s + load * service_s * (1.0 + cv2) / (2.0 * (1.0 - load))
+            means = []
+            for number in range(seeds):
+                rng = np.random.default_rng([seed, number])
+                times = np.sort(rng.uniform(0.0, grid.horizon_s, rng.poisson(_QUEUE_RATE * grid.horizon_s)))
+                costs = service_s * (rng.standard_exponential(len(times)) if cv2 else np.ones(len(times)))
+                system = single(name, grid, times, costs, cv2)
+                deployment = system.deployments["exact"]
+                walk = realise(deployment, flow(deployment, by_input=True)).queries[QUERY].statistics["mean"]
+                means.append((walk.estimate_s, system.realised_s["mean"]))
+            walked, served = np.mean(means, axis=0) / exact_s
+            cells.append(f"{load:.0%}: {walked:.2f} | {served:.2f}")
+        print(f"{name}: {'; '.join(cells)}", flush=True)
