@@ -166,8 +166,8 @@ def test_load_factors_are_previewed_then_applied(
     assert "Apply to" not in body(wrong)
     form = {"f0": "1", "f1": "1", "f2": "1"}
     preview = body(browser.post(path, form))
-    assert "It would send 100\N{NO-BREAK SPACE}B/s instead of 450\N{NO-BREAK SPACE}B/s" in preview
-    assert "90% of bytes saved instead of 55%" in preview
+    assert "It would send 50\N{NO-BREAK SPACE}B/s instead of 450\N{NO-BREAK SPACE}B/s" in preview
+    assert "95% of bytes saved instead of 55%" in preview, "twice the records have the same groups"
     part = Assignment.objects.get(agent__name="edge-1")
     assert part.load_factors == [1.0, 1.0, 0.5], "a preview changes nothing"
     assert browser_of("viewer").post(path, {**form, "apply": "yes"}).status_code == 403
