@@ -16,6 +16,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads
 from engine.noise.dispersion import CostNoise
+from engine.noise.streams import named_rng
 
 __all__ = ["Network", "Route", "Stage", "Work", "input_scales", "network_of"]
 
@@ -69,15 +70,17 @@ class Network:
         return servers[::-1]
 
 
-def input_scales(noises: Sequence[CostNoise], paths: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def input_scales(
+    noises: Sequence[CostNoise], names: Sequence[str], paths: int, seed: int
+) -> tuple[FloatArray, FloatArray]:
     """Factors of every input's cost and output within their sampling errors, (e, K + 1) each; the last is 1.
 
-    Drawn as t with the degrees of freedom of the sample.
+    Drawn as t with the degrees of freedom of the sample, for a name the same in every deployment.
     """
     scales = np.ones((2, len(noises), paths + 1))
-    for k, noise in enumerate(noises):
+    for k, (noise, name) in enumerate(zip(noises, names, strict=True)):
         if noise.freedom > 0.0:
-            draws = rng.standard_t(noise.freedom, (2, paths))
+            draws = named_rng(seed, name).standard_t(noise.freedom, (2, paths))
             draws -= draws.mean(axis=1, keepdims=True)
             errors = np.array([[noise.cost_error], [noise.output_error]])
             scales[:, k, :paths] = np.maximum(_MIN_SCALE, 1.0 + errors * draws)

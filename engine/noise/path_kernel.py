@@ -53,8 +53,8 @@ _SIXTYFOURTH = np.float32(1 / 64)
 _MASK, _POOL_BITS, _TWO_POOLS = np.uint64(POOL - 1), np.uint64(15), np.uint64(30)
 _A, _B, _C, _BY = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03, 0xD6E8FEB86659FD93, 32))
 
-# Streams of random places: what draws them, times a number above that of servers, stages and parts.
-_STREAMS = 1 << 24
+# Streams of random places: what draws them, times a number above the key of any server, stage, part and source.
+_STREAMS = 1 << 32
 _OF_WORK, _OF_SLOW, _OF_BRIDGES, _OF_PARTS, _OF_RATES, _OF_COUNTS = range(6)
 
 
@@ -71,6 +71,7 @@ class RandomPools(NamedTuple):
 class ServerTable(NamedTuple):
     """Servers and what the events of each source cost there; work in cycles or bytes, `scale` makes it seconds."""
 
+    key: IntArray  # (n,) of the stream of random places, 32 bits
     start: IntArray  # (n + 1,) entries of server s
     source: IntArray
     mean: FloatArray  # work per event
@@ -92,6 +93,7 @@ class ServerTable(NamedTuple):
 class StageTable(NamedTuple):
     """Stages: one server after one way to it. Their entries are those of the server, source by source."""
 
+    key: IntArray  # (S,) of the stream of random places, 32 bits
     server: IntArray
     before: IntArray  # (S,) the stage before, -1 for sources
     delay: FloatArray  # (S,) seconds from there
@@ -113,6 +115,7 @@ class StageTable(NamedTuple):
 class PartTable(NamedTuple):
     """Parts of queries: the events that leave by one stage, with the figures that a route's are made of."""
 
+    key: IntArray  # (parts,) of the stream of random places, 32 bits
     query: IntArray
     stage: IntArray
     start: IntArray
@@ -128,6 +131,7 @@ class PartTable(NamedTuple):
 class CoarseArrivals(NamedTuple):
     """Sources of which counts are known for steps of several slices only."""
 
+    key: IntArray  # (coarse,) of the stream of random places, 32 bits
     row: IntArray  # (sources,) place here, -1 where slices are known
     source: IntArray
     slices: IntArray  # of a step
@@ -491,7 +495,7 @@ def _disturb(
     """A slice's work `x`: its `load` times what costs and the events that are filtered out deviate by."""
     k = len(x)
     unsure, sigma = servers.unsure[s], np.float32(deviation)
-    place, other, _ = _places(pools.seed, _OF_WORK * _STREAMS + s, p)
+    place, other, _ = _places(pools.seed, _OF_WORK * _STREAMS + servers.key[s], p)
     z = pools.normal[place : place + k]
     if deviation == 0.0:
         for i in range(k):
@@ -514,7 +518,7 @@ def _disturb(
 @spliced
 def _change_costs(s: int, p: int, servers: ServerTable, pools: RandomPools, slow: SingleArray) -> None:
     """The deviation of the slow factor in the next slice; it starts in its stationary state."""
-    place = _place(pools.seed, _OF_SLOW * _STREAMS + s, p)
+    place = _place(pools.seed, _OF_SLOW * _STREAMS + servers.key[s], p)
     z = pools.normal[place : place + len(slow)]
     keep = np.float32(servers.slow_keep[s] if p > 0 else 0.0)
     fresh = np.float32(servers.slow_sd[s]) * np.sqrt(_ONE - keep * keep)
@@ -536,7 +540,7 @@ def _draw_step(
     fresh = np.sqrt(_ONE - keep * keep)
     loads.sums[:] = _ZERO
     for knot in range(KNOTS):
-        place = _place(pools.seed, _OF_RATES * _STREAMS + c, p * KNOTS + knot)
+        place = _place(pools.seed, _OF_RATES * _STREAMS + coarse.key[c], p * KNOTS + knot)
         for i in range(k):
             z = pools.normal[place + i]
             rate[i] = keep * rate[i] + fresh * z if p + knot > 0 else z
@@ -548,7 +552,7 @@ def _draw_step(
     loads.sums[:] = _ZERO
     for t in range(slices):
         means, counted = course[t * KNOTS // slices], drawn[t]
-        place = _place(pools.seed, _OF_COUNTS * _STREAMS + c, p + t)
+        place = _place(pools.seed, _OF_COUNTS * _STREAMS + coarse.key[c], p + t)
         for i in range(k):
             counted[i] = _poisson(means[i], pools.normal[place + i], pools.uniform[place + i])
             loads.sums[i] += counted[i]
@@ -620,7 +624,7 @@ def _walk_stage(
                     row[i] = _work_time(done, servers.ahead[series], w, p, row[i])
                 came_fluid = _work_time(done, servers.ahead[series], w, p, came_fluid)
         base = np.float32(idle_variance)
-        place = _place(pools.seed, _OF_BRIDGES * _STREAMS + at, p)
+        place = _place(pools.seed, _OF_BRIDGES * _STREAMS + stages.key[at], p)
         expo = pools.expo[place : place + k]
         peak = bridge[j]
         if before < 0:
@@ -834,7 +838,7 @@ def _add_part(
         if p == 0:
             for i in range(k):
                 early[i] = _HALF * later[i]
-        place, point, cost = _places(pools.seed, _OF_PARTS * _STREAMS + at, p)
+        place, point, cost = _places(pools.seed, _OF_PARTS * _STREAMS + parts.key[at], p)
         expo, log_expo, busy = pools.expo[place : place + k], pools.log_expo[place : place + k], routes.busy[stage, j]
         variance, column = np.float32(routes.spread[stage, j]), j // routes.hold
         often, excursion = np.float32(routes.often[stage, column]), np.float32(routes.excursion[stage, column])

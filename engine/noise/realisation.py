@@ -30,6 +30,7 @@ from engine.noise.path_kernel import (
     run_walk,
     stage_shapes,
 )
+from engine.noise.streams import name_key, named_rng
 from engine.noise.summary import (
     Realisation,
     RealisedQuery,
@@ -48,6 +49,7 @@ _SAMPLES = 512  # slices that usual values are taken from
 _MEMORY = 1 << 19  # bytes of a block's latencies, to stay in the processor's cache
 _MIN_BLOCK, _MAX_BLOCK = 8, 64
 _MIN_SERVICE_S = 1e-6
+_LEVELS = {"q0.5": 0.5, "q0.9": 0.9, "q0.99": 0.99}  # quantiles of every query, beside its objective's own
 _BINS_BELOW = 6  # octaves of the histogram below an event's own service
 
 
@@ -101,7 +103,7 @@ class _Entry:
 class _Walk:
     def __init__(self, deployment: Deployment, flowed: Flow, paths: int, seed: int) -> None:
         self.deployment, self.paths = deployment, paths
-        self.rng = np.random.default_rng(seed)
+        self.seed = seed
         self.w, self.d = deployment.subinterval_s, deployment.subintervals
         self.window = max(_MIN_WINDOW, int(_SMOOTHED_S / self.w))
         self.arrivals = np.ascontiguousarray(deployment.arrivals)
@@ -110,15 +112,16 @@ class _Walk:
         self.latency = np.ascontiguousarray(np.array(rows).reshape(len(rows), self.d))
         self.sources = [arrival_noise(source, self.w) for source in deployment.sources]
         self.costs = _costs(deployment)
+        self.inputs = ["<-".join((op.id, entry.source)) for op in deployment.operators for entry in op.inputs]
         loads = loads_of(deployment)
         self.speeds = _usual_capacities(deployment)
-        scales = input_scales(self.costs, paths, self.rng)
+        scales = input_scales(self.costs, self.inputs, paths, seed)
         self.network = network_of(deployment, loads, self.costs, scales, self.speeds)
         self.servers = list(self.network.work)
         self.index = {server: i for i, server in enumerate(self.servers)}
         self.entries = {s: {u: self._entry(parts) for u, parts in self.network.work[s].items()} for s in self.servers}
         self.scale = self._scale(loads)
-        self.pools = self._pools(seed)
+        self.pools = self._pools()
         self.coarse = self._coarse()
 
     def realise(self) -> Realisation:
@@ -177,11 +180,13 @@ class _Walk:
         pairs = [(s, u, entry) for s in self.servers for u, entry in self.entries[s].items()]
         series, done, ahead = self._capacity_series()
         slow = [self._slow_component(s) for s in self.servers]
+        names = [self.deployment.servers[s].name for s in self.servers]
         unsure = np.array([self._unsure(s) for s in self.servers])
-        draws = self.rng.standard_normal((n, paths))
+        draws = np.array([named_rng(self.seed, f"server {name}").standard_normal(paths) for name in names])
         mean = np.array([entry.mean for _, _, entry in pairs])
         inside = np.array([self.sources[u].inside for _, u, _ in pairs])
         return ServerTable(
+            key=_keys(names),
             start=_starts([len(self.entries[s]) for s in self.servers]),
             source=np.array([u for _, u, _ in pairs], dtype=np.int64),
             mean=mean,
@@ -191,7 +196,7 @@ class _Walk:
             gain=np.array([entry.gain for _, _, entry in pairs], dtype=np.float32).reshape(len(pairs), paths),
             scale=self.scale,
             light=np.array([self._is_light(s) for s in self.servers], dtype=np.int64),
-            unsure=np.exp(0.5 * unsure[:, None] * draws).astype(np.float32).reshape(n, paths),
+            unsure=np.exp(0.5 * unsure[:, None] * draws.reshape(n, paths)).astype(np.float32),
             slow_keep=np.array([math.exp(-self.w / length) if length else 0.0 for _, length in slow]),
             slow_sd=np.sqrt(np.array([variance for variance, _ in slow])),
             total=np.ones((n, paths), dtype=np.float32),
@@ -280,7 +285,9 @@ class _Walk:
             past.append([self.index[s] for s in passed])
             shared.append([self._shared(stage.server, other) for other in passed])
         common = [pairs for stage_shared in shared for pairs in stage_shared]
+        self.stage_keys = self._stage_keys()
         plan = StageTable(
+            key=np.array(self.stage_keys, dtype=np.int64),
             server=np.array([self.index[stage.server] for stage in stages], dtype=np.int64),
             before=np.array([stage.before for stage in stages], dtype=np.int64),
             delay=np.array([stage.delay_s for stage in stages], dtype=np.float64),
@@ -300,6 +307,14 @@ class _Walk:
         )
         return plan, _medians(delta), _medians(keep)
 
+    def _stage_keys(self) -> list[int]:
+        """Key of every stage: of its server under that of the stage before."""
+        keys: list[int] = []
+        for stage in self.network.stages:
+            name = self.deployment.servers[stage.server].name
+            keys.append(name_key(name, keys[stage.before] if stage.before >= 0 else 0))
+        return keys
+
     def _variation(self, server: int, inside: float) -> float:
         """Variance of a server's work by costs and filtered events over that by the number of events."""
         total = sum(self.totals[u] * (entry.cost + entry.thinning) for u, entry in self.entries[server].items())
@@ -317,7 +332,10 @@ class _Walk:
         query = np.array([q for q, _ in found], dtype=np.int64)
         service = np.array([self.network.services[q][0] for q in queries], dtype=np.float64)
         variation = np.array([self._service_cv2(q) for q in queries], dtype=np.float64)
+        names = self.deployment.queries
+        keys = [name_key(names[q], self.stage_keys[route.stage]) for q, route in found]
         return PartTable(
+            key=np.array(keys, dtype=np.int64),
             query=query,
             stage=stage,
             start=_starts([len(route.events) for _, route in found]),
@@ -338,15 +356,15 @@ class _Walk:
         """Slices of a block, so that the latencies of all stages stay near."""
         return int(min(_MAX_BLOCK, max(_MIN_BLOCK, _MEMORY // (8 * self.paths * max(1, stages))), self.d))
 
-    def _pools(self, seed: int) -> RandomPools:
-        count = POOL + self.paths
-        exponential = self.rng.standard_exponential(count)
+    def _pools(self) -> RandomPools:
+        count, rng = POOL + self.paths, named_rng(self.seed, "pools")
+        exponential = rng.standard_exponential(count)
         return RandomPools(
-            seed=int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0]),
-            normal=self.rng.standard_normal(count).astype(np.float32),
+            seed=int(np.random.SeedSequence(self.seed).generate_state(1, np.uint32)[0]),
+            normal=rng.standard_normal(count).astype(np.float32),
             expo=(2.0 * exponential).astype(np.float32),
             log_expo=np.log(np.maximum(exponential, 1e-12)).astype(np.float32),
-            uniform=self.rng.random(count).astype(np.float32),
+            uniform=rng.random(count).astype(np.float32),
         )
 
     def _coarse(self) -> CoarseArrivals:
@@ -355,6 +373,7 @@ class _Walk:
         row = np.full(len(self.sources), -1, dtype=np.int64)
         row[coarse] = np.arange(len(coarse))
         return CoarseArrivals(
+            key=_keys([self.deployment.sources[u].id for u in coarse]),
             row=row,
             source=np.array(coarse, dtype=np.int64),
             slices=np.array([round(noise.step_s / self.w) for noise in noises], dtype=np.int64),
@@ -380,7 +399,7 @@ class _Walk:
         for route in self.network.routes[i]:
             for u, events in route.events.items():
                 weights += self.arrivals[u] * events[-1]
-        levels = {"q0.99": 0.99}
+        levels = dict(_LEVELS)
         objective = self.deployment.objective_of(query)
         if objective and objective.statistic.startswith("q"):
             levels[objective.statistic] = float(objective.statistic[1:])
@@ -390,7 +409,9 @@ class _Walk:
             return dict.fromkeys(("worst", "mean", *levels), nothing)
         service, path = parts.service[i], self.latency[i]
         averages = np.maximum(mean / total, service)
-        largest = largest_service(service, self._service_cv2(i), total, self.rng.random(self.paths))
+        largest = largest_service(
+            service, self._service_cv2(i), total, named_rng(self.seed, f"query {query}").random(self.paths)
+        )
         worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
         statistics = {
             "worst": summarise_paths(worst, service, statistic_of(path, weights, "worst")),
@@ -410,7 +431,6 @@ class _Walk:
         inputs = sorted({w.entry for s in servers for parts in self.network.work[s].values() for w in parts} - {-1})
         noises = [self.sources[u] for u in sources]
         step = max([noise.step_s for noise in noises], default=self.w)
-        names = [(op.id, entry.source) for op in deployment.operators for entry in op.inputs]
         assumed = [noise.assumed for noise in noises] + [self.costs[k].assumed for k in inputs]
         return RealisedQuery(
             statistics=statistics,
@@ -418,7 +438,7 @@ class _Walk:
             assumed=tuple(sentence for sentence in [*assumed, *self._assumed_network(servers)] if sentence),
             not_modelled=tuple(self._left_out(servers)),
             assumed_sources=tuple(deployment.sources[u].id for u in sources if self.sources[u].unknown),
-            assumed_costs=tuple("<-".join(names[k]) for k in inputs if self.costs[k].assumed),
+            assumed_costs=tuple(self.inputs[k] for k in inputs if self.costs[k].assumed),
         )
 
     def _servers_of(self, query: int) -> list[int]:
@@ -513,6 +533,10 @@ def _thinning(events: FloatArray, amounts: FloatArray) -> float:
 
 def _starts(counts: Sequence[int]) -> IntArray:
     return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64))]).astype(np.int64)
+
+
+def _keys(names: Sequence[str]) -> IntArray:
+    return np.array([name_key(name) for name in names], dtype=np.int64)
 
 
 def _medians(rows: Sequence[FloatArray]) -> FloatArray:

@@ -41,7 +41,7 @@ class RealisedQuery:
     Attributes
     ----------
     statistics : mapping
-        ``worst``, ``mean``, ``q0.99`` and the quantile that the query's objective is about.
+        ``worst``, ``mean``, ``q0.5``, ``q0.9``, ``q0.99`` and the quantile that the query's objective is about.
     under_s : float
         Latencies stay under this (95 %), and under nothing shorter: no less than the widest step of counts.
     assumed, not_modelled : tuples of str

@@ -244,3 +244,25 @@ def test_a_deployment_without_queries_has_no_result() -> None:
 def test_a_single_path_is_refused() -> None:
     with pytest.raises(ValueError, match="paths is 1; allowed"):
         realised(station(0.5, 1.0, slices=4), paths=1)
+
+
+def shared(*more: tuple[str, float]) -> dict[str, Any]:
+    """`station`, and queries of these names and loads listed before it on its node; with load 0 on another one."""
+    document = station(0.6, 1.0)
+    document["nodes"].insert(0, {"id": "0", "capacity_cps": 1000.0})
+    for name, load in more:
+        document["sources"].insert(0, {"id": f"{name}/s", "arrivals": poisson(40.0, seed=2)})
+        reads = entry(f"{name}/s", 1.0, (load or 0.5) * 25.0, cost_cv2=1.0)
+        document["operators"].insert(0, operator(f"{name}/f", "A" if load else "0", reads, query=name))
+    return document
+
+
+def test_what_runs_beside_a_query_on_other_servers_changes_none_of_its_numbers() -> None:
+    assert realised(shared(("p", 0.0), ("r", 0.0))).statistics == realised(shared()).statistics
+
+
+def test_a_little_more_load_makes_a_little_more_latency() -> None:
+    alone, little, more = (realised(shared(*others)).statistics for others in ((), [("p", 1e-4)], [("p", 0.02)]))
+    for name, statistic in alone.items():
+        assert statistic.estimate_s < little[name].estimate_s < 1.01 * statistic.estimate_s, name
+        assert 1.005 * statistic.estimate_s < more[name].estimate_s < 1.25 * statistic.estimate_s, name
