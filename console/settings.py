@@ -167,7 +167,7 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["apps.core.rest.lists.StrictFilterBackend"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["apps.core.rest.parsers.StrictJSONParser", "rest_framework.parsers.MultiPartParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "apps.core.rest.schema.ApiSchema",
     "EXCEPTION_HANDLER": "apps.core.rest.problems.exception_handler",
     "DEFAULT_THROTTLE_CLASSES": ["apps.core.rest.throttling.TokenRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"token": "1200/min"},
@@ -181,7 +181,8 @@ SPECTACULAR_SETTINGS = {
         "- Lists come in pages: follow `next`; `page_size` is at most 200.\n"
         "- What takes longer answers 202 with the `Location` of a job; `Prefer: wait=10` waits for the result.\n"
         "- `Idempotency-Key` makes a POST safe to repeat; `If-Match` protects updates; `If-None-Match` saves reads.\n"
-        "- Every error is `{code, message, faults: [{path, message}], request_id}`."
+        "- Every error is `application/problem+json` (RFC 9457) with `code`, `faults` and `request_id`;"
+        " [errors](/help/docs/errors) lists the codes."
     ),
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -109,7 +109,7 @@ class ConsoleClient:
             with error:
                 if error.code == 304:
                     return 304, cast(Mapping[str, str], error.headers), b""
-                text = error.read().decode(errors="replace")[:_SHOWN_CHARACTERS]
+                text = _reason(error.read())[:_SHOWN_CHARACTERS]
             if error.code >= 500 or error.code in _PASSING:
                 failed = error.code >= 500 and error.code not in _ABSENT
                 away = ConsoleFailed if failed else ConsoleAway
@@ -126,3 +126,11 @@ class ConsoleClient:
         if not isinstance(answer, dict):
             raise ConsoleAway(f"the console's answer is a {type(answer).__name__}; allowed: an object")
         return answer
+
+
+def _reason(body: bytes) -> str:
+    """The sentence of a refusal; the body as text where it is no problem of the console's (a proxy's page, say)."""
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")

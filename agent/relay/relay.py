@@ -125,7 +125,7 @@ class Relay:
         return Reply(status, {"accepted_seq": seq, "committed_seq": seq, **more})
 
     def _busy(self, status: int, child: str, life: str, message: str) -> Reply:
-        reply = self._accepted(status, child, life, code="full", message=message)
+        reply = self._accepted(status, child, life, code="full", detail=message)
         return replace(reply, retry_after_s=BUSY_S)
 
     def _keep(self, child: str, post: AcceptedPost) -> bool:

@@ -55,7 +55,7 @@ class Reply:
     retry_after_s: float | None = None
 
 
-UNKNOWN = Reply(401, {"code": "agent_unknown", "message": "No agent below this relay has this secret."})
+UNKNOWN = Reply(401, {"code": "agent_unknown", "detail": "No agent below this relay has this secret."})
 Admitter = Callable[[str], bool]
 Taker = Callable[[str, bytes], Reply]
 
@@ -104,16 +104,16 @@ class _Handler(BaseHTTPRequestHandler):
         length = self._length()
         if self.path != PATH:
             message = f"A relay takes frames at {PATH} alone."
-            self._answer(Reply(404, {"code": "missing", "message": message}), read=False)
+            self._answer(Reply(404, {"code": "missing", "detail": message}), read=False)
         elif not self.server.admits(self._secret_hash()):
             self._answer(UNKNOWN, read=False)
         elif length is None:
-            self._answer(Reply(411, {"code": "malformed", "message": "Content-Length is missing."}), read=False)
+            self._answer(Reply(411, {"code": "malformed", "detail": "Content-Length is missing."}), read=False)
         elif length > MAX_POST_BYTES:
             message = f"The body has {length} bytes; allowed: {MAX_POST_BYTES}."
-            self._answer(Reply(413, {"code": "too_large", "message": message}), read=False)
+            self._answer(Reply(413, {"code": "too_large", "detail": message}), read=False)
         elif not self.server.posts.acquire(blocking=False):
-            self._answer(Reply(503, {"code": "busy", "message": "The relay is busy."}, retry_after_s=1.0), read=False)
+            self._answer(Reply(503, {"code": "busy", "detail": "The relay is busy."}, retry_after_s=1.0), read=False)
         else:
             try:
                 self._take(length)
@@ -141,9 +141,11 @@ class _Handler(BaseHTTPRequestHandler):
 
         It is passed over first, within reason, because a caller that is still sending hears no answer.
         """
-        body = json.dumps({"faults": [], **reply.document} if reply.status >= 400 else dict(reply.document)).encode()
+        refused = reply.status >= 400
+        base = {"status": reply.status, "faults": []} if refused else {}
+        body = json.dumps({**base, **reply.document}).encode()
         self.send_response(reply.status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "application/problem+json" if refused else "application/json")
         self.send_header("Content-Length", str(len(body)))
         if reply.status == 401:
             self.send_header("WWW-Authenticate", 'Bearer realm="sluice"')
@@ -177,9 +179,9 @@ def read_post(child: str, data: bytes, pipelines: Mapping[str, Pipeline], state:
     try:
         frames = [frame for frame, _ in decode_frames(data)]
     except WireError as error:
-        return Reply(400, {"code": "corrupt", "message": f"The frames cannot be read: {error}."})
+        return Reply(400, {"code": "corrupt", "detail": f"The frames cannot be read: {error}."})
     if not frames:
-        return Reply(400, {"code": "malformed", "message": "The body holds no frame."})
+        return Reply(400, {"code": "malformed", "detail": "The body holds no frame."})
     faults = _order_faults(child, frames)
     life = frames[0].life
     accepted = state.accepted_seq(child, life)
@@ -192,10 +194,10 @@ def read_post(child: str, data: bytes, pipelines: Mapping[str, Pipeline], state:
             faults.append({"path": f"frames[{frames.index(frame)}]", "message": str(error)})
     if faults:
         first = f"{faults[0]['path']}: {faults[0]['message']}."
-        return Reply(422, {"code": "wrong_frames", "message": first, "faults": faults[:_MAX_FAULTS]})
+        return Reply(422, {"code": "wrong_frames", "detail": first, "faults": faults[:_MAX_FAULTS]})
     if fresh and fresh[0].seq != accepted + 1:
         message = f"Frames are missing: the next one of this life is {accepted + 1}."
-        says = {"code": "gap", "message": message, "expected_seq": accepted + 1}
+        says = {"code": "gap", "detail": message, "expected_seq": accepted + 1}
         return Reply(409, says | {"accepted_seq": accepted, "committed_seq": accepted})
     return AcceptedPost(life, frames[-1].seq, len(frames) - len(fresh), read)
 

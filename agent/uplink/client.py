@@ -36,7 +36,7 @@ class ConsoleAnswer:
     def message(self) -> str:
         """Why not, in the console's words."""
         faults = self.document.get("faults") or []
-        message = str(self.document.get("message") or f"status {self.status}")
+        message = str(self.document.get("detail") or f"status {self.status}")
         texts = [
             f"{fault.get('path', '')}: {fault.get('message', '')}" for fault in faults[:5] if isinstance(fault, Mapping)
         ]

@@ -15,6 +15,7 @@ __all__ = [
     "Fault",
     "Forbidden",
     "Impossible",
+    "Internal",
     "Malformed",
     "Missing",
     "NotAuthenticated",
@@ -61,7 +62,7 @@ class SluiceError(Exception):
         return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as REST, CLI and jobs show it; `data` adds facts such as what moved since a preview."""
+        """The error as jobs store it; `data` adds facts such as what moved since a preview."""
         faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
         return {"code": self.code, "message": self.message, "faults": faults, **self.data}
 
@@ -134,6 +135,12 @@ class Unavailable(SluiceError):
     def __init__(self, message: str, faults: Iterable[Fault | tuple[str, str]] = (), **options: Any) -> None:
         options.setdefault("retry_after_s", 5)
         super().__init__(message, faults, **options)
+
+
+class Internal(SluiceError):
+    """A fault of ours, which says nothing of the request."""
+
+    code, status = "internal", 500
 
 
 def join_path(prefix: str, path: str) -> str:

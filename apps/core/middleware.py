@@ -24,6 +24,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from apps.core.errors import SluiceError, TooLarge
 from apps.core.pages import error_response
+from apps.core.problem_details import PROBLEM_JSON, problem_details
 from apps.core.rest.problems import as_sluice_error
 
 __all__ = [
@@ -189,7 +190,8 @@ async def _refuse(scope: dict[str, Any], receive: Any, send: Any, error: TooLarg
 
 def _answer(scope: dict[str, Any], error: TooLarge, request_id: str) -> tuple[bytes, bytes]:
     if scope["path"].startswith("/api/"):
-        return b"application/json", json.dumps({**error.as_dict(), "request_id": request_id}).encode()
+        body = problem_details(error, instance=scope["path"], request_id=request_id)
+        return PROBLEM_JSON.encode(), json.dumps(body).encode()
     fragment = b"hx-request" in dict(scope["headers"])
     context = {"status": error.status, "title": "Too large", "message": error.message, "request_id": request_id}
     page = render_to_string("core/error_plain.html", {**context, "fragment": fragment})

@@ -1,4 +1,4 @@
-"""Error answers outside of REST views: pages, htmx fragments, and JSON for addresses below /api/."""
+"""Error answers outside of REST views: pages, htmx fragments, and problem details for addresses below /api/."""
 
 from __future__ import annotations
 
@@ -9,27 +9,24 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from apps.core.errors import Forbidden, Malformed, Missing, SluiceError
+from apps.core.errors import Forbidden, Internal, Malformed, Missing, SluiceError
+from apps.core.problem_details import PROBLEM_JSON, problem_details
 
 __all__ = ["bad_request", "csrf_failure", "error_response", "forbidden", "not_found", "server_error"]
 
 _log = logging.getLogger(__name__)
 
 
-class _Unexpected(SluiceError):
-    code, status = "internal", 500
-
-
 def error_response(request: HttpRequest, error: SluiceError) -> HttpResponse:
     """The answer to a refused request in the form its sender reads.
 
-    Below /api/ it is the JSON of every REST error. Otherwise the template `ui/error.html`, or for htmx requests
-    `ui/error_fragment.html`, with the context status, title, message, faults, request_id, retry_after_s, back.
+    Below /api/ it is the problem details of every REST error. Otherwise the template `ui/error.html`, or for htmx
+    requests `ui/error_fragment.html`, with the context status, title, message, faults, request_id, retry_after_s, back.
     """
     request_id = getattr(request, "request_id", "")
     if request.path.startswith("/api/"):
-        body = {**error.as_dict(), "request_id": request_id}
-        return JsonResponse(body, status=error.status, headers=error.headers)
+        body = problem_details(error, instance=request.path, request_id=request_id)
+        return JsonResponse(body, status=error.status, headers=error.headers, content_type=PROBLEM_JSON)
     context = {
         "status": error.status,
         "title": HTTPStatus(error.status).phrase.capitalize(),
@@ -90,4 +87,4 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """handler500: says that it is our fault and under which id it is in the log, never a stack trace."""
-    return error_response(request, _Unexpected("Something went wrong inside Sluice. The log has it by the request id."))
+    return error_response(request, Internal("Something went wrong inside Sluice. The log has it by the request id."))

@@ -7,20 +7,10 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core.rest.problems import StoredProblemSerializer
 from apps.jobs.models import Job
 
 __all__ = ["JobSerializer"]
-
-
-class _FaultSerializer(serializers.Serializer):
-    path = serializers.CharField(allow_blank=True)
-    message = serializers.CharField()
-
-
-class _JobErrorSerializer(serializers.Serializer):
-    code = serializers.CharField()
-    message = serializers.CharField()
-    faults = _FaultSerializer(many=True)
 
 
 class JobSerializer(serializers.ModelSerializer):
@@ -29,7 +19,7 @@ class JobSerializer(serializers.ModelSerializer):
     url = serializers.SerializerMethodField()
     cluster: Any = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     requested_by: Any = serializers.SlugRelatedField(slug_field="username", read_only=True)
-    error = _JobErrorSerializer(read_only=True, allow_null=True)
+    error = StoredProblemSerializer(read_only=True, allow_null=True)
 
     class Meta:
         model = Job

@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from apps.core.limits import MAX_NAME, MAX_TIME_ZONE, MAX_URL
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.problems import StoredProblemSerializer
 from apps.fleet.serializers import ClusterField
 from apps.reports.choices import ReportKind
 from apps.reports.deliveries import api_links
@@ -142,11 +143,6 @@ class DeliverySerializer(serializers.ModelSerializer):
         fields = ["id", "channel", "target", "state", "attempts", "next_try_at", "last_error", "sent_at"]
 
 
-class _ErrorSerializer(serializers.Serializer):
-    code = serializers.CharField()
-    message = serializers.CharField()
-
-
 class ReportSerializer(serializers.ModelSerializer):
     """A report and where its files are."""
 
@@ -156,7 +152,7 @@ class ReportSerializer(serializers.ModelSerializer):
     cluster = serializers.CharField(source="definition.cluster.slug")
     job = serializers.UUIDField(source="job_id", allow_null=True)
     requested_by: Any = serializers.SlugRelatedField(slug_field="username", read_only=True)
-    error = _ErrorSerializer(read_only=True, allow_null=True)
+    error = StoredProblemSerializer(read_only=True, allow_null=True)
     links = serializers.SerializerMethodField()
 
     class Meta:

@@ -97,7 +97,7 @@ class FakeConsole:
         if path == "/api/v1/agents/enrol":
             return self._enrol(json.loads(body))
         if headers.get("Authorization") != f"Bearer {self.secret}":
-            return self._counted(path, (401, {"code": "agent_unknown", "message": "No agent has this secret."}, {}))
+            return self._counted(path, (401, {"code": "agent_unknown", "detail": "No agent has this secret."}, {}))
         if path.endswith("/heartbeat"):
             self.said.append(json.loads(body))
             sender = (AGENT, self.said[-1]["life"])
@@ -112,7 +112,7 @@ class FakeConsole:
 
     def _enrol(self, says: dict[str, Any]) -> Reply:
         if says.pop("token") != TOKEN:
-            return 401, {"code": "token_unknown", "message": "The enrolment token is not known."}, {}
+            return 401, {"code": "token_unknown", "detail": "The enrolment token is not known."}, {}
         assert set(says) == {"name", "host", "version", "cores", "capacity_cps"}
         return 201, {"agent": AGENT, "secret": self.secret, "cluster": "eu-1", "heartbeat_s": 0.1}, {}
 
@@ -120,12 +120,12 @@ class FakeConsole:
         try:
             frames = list(decode_frames(body))
         except WireError as error:
-            return 400, {"code": "corrupt", "message": str(error)}, {}
+            return 400, {"code": "corrupt", "detail": str(error)}, {}
         sender = (frames[0][0].agent, frames[0][0].life)
         before = self.accepted.get(sender, 0)
         fresh = [(frame, data) for frame, data in frames if frame.seq > before]
         if fresh and fresh[0][0].seq != before + 1:
-            return 409, {"code": "gap", "message": "Frames are missing.", "expected_seq": before + 1}, {}
+            return 409, {"code": "gap", "detail": "Frames are missing.", "expected_seq": before + 1}, {}
         for frame, data in fresh:
             self.take(bytes(data))
             self.accepted[sender] = frame.seq
@@ -137,7 +137,7 @@ class FakeConsole:
 
     def _get(self, path: str, headers: dict[str, str], body: bytes) -> Reply:
         if not path.endswith("/config"):
-            return 404, {"code": "not_found", "message": "There is no such place."}, {}
+            return 404, {"code": "not_found", "detail": "There is no such place."}, {}
         etag = '"' + hashlib.sha256(json.dumps(self.config).encode()).hexdigest() + '"'
         if headers.get("If-None-Match") == etag:
             return 304, {}, {"ETag": etag}

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.core.models import IdempotencyRecord
+from apps.core.problem_details import PROBLEM_JSON
 
 __all__ = ["KEPT", "IdempotentMixin", "ReplayedResponse", "idempotency_purge"]
 
@@ -96,7 +97,8 @@ def _known(owner: str, key: str, fingerprint: str, request: Request) -> Idempote
     if record.status is None:
         raise Conflict("The first request with this Idempotency-Key is still at work.", retry_after_s=1)
     headers = {**record.headers, "Idempotency-Replayed": "true"}
-    raise ReplayedResponse(Response(record.body, status=record.status, headers=headers))
+    kind = PROBLEM_JSON if record.status >= 400 else None
+    raise ReplayedResponse(Response(record.body, status=record.status, headers=headers, content_type=kind))
 
 
 def _remember(record: IdempotencyRecord, response: Response) -> None:

@@ -1,4 +1,4 @@
-"""Errors of the REST API in one form: code, message, faults by path, and the request's id."""
+"""Errors of the REST API: whatever a view raises becomes the problem details of one refusal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,52 @@ from django.db.models import ProtectedError
 from django.http import Http404
 from kombu.exceptions import OperationalError as BrokerError
 from rest_framework import exceptions as rest
+from rest_framework import serializers
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from apps.core import errors
 from apps.core.errors import Fault, SluiceError, field_faults
+from apps.core.problem_details import PROBLEM_JSON, problem_details, problem_of_job
 from apps.core.rest.idempotency import ReplayedResponse
 from engine.errors import EngineError
 from engine.words import listed
 
-__all__ = ["MISSING", "as_sluice_error", "exception_handler", "reword_message", "value_at"]
+__all__ = [
+    "MISSING",
+    "ProblemDetailsSerializer",
+    "StoredProblemSerializer",
+    "as_sluice_error",
+    "exception_handler",
+    "reword_message",
+    "value_at",
+]
+
+
+class _FaultSerializer(serializers.Serializer):
+    path = serializers.CharField(help_text="Where, such as operators[1].inputs[0].from; empty for the whole.")
+    message = serializers.CharField()
+
+
+class StoredProblemSerializer(serializers.Serializer):
+    """Error of work that failed on its own, as problem details (RFC 9457)."""
+
+    type = serializers.CharField(help_text="Address of the type's description, one for each code.")
+    title = serializers.CharField(help_text="Summary of the type, the same words every time.")
+    status = serializers.IntegerField()
+    detail = serializers.CharField(help_text="Explanation of this error, for people.")
+    code = serializers.CharField(help_text="For programs, such as malformed, stale or unavailable.")
+    faults = _FaultSerializer(many=True, help_text="Every fault of the input at once.")
+
+    def to_representation(self, instance: Mapping[str, Any]) -> dict[str, Any]:
+        return problem_of_job(instance)
+
+
+class ProblemDetailsSerializer(StoredProblemSerializer):
+    """Every error of the API: problem details (RFC 9457). Some codes add members, such as what has moved."""
+
+    instance = serializers.CharField(help_text="Path of the request.")
+    request_id = serializers.CharField(help_text="Id of the request in the log.")
 
 
 #: Stands for a value that was not given at all.
@@ -105,19 +141,22 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     if isinstance(error, ReplayedResponse):
         return error.response
     set_rollback()
-    request_id = getattr(context["request"], "request_id", "") if context.get("request") else ""
-    refusal = (
-        _from_rest(error, context.get("request")) if isinstance(error, rest.APIException) else as_sluice_error(error)
-    )
+    request = context.get("request")
+    refusal = _from_rest(error, request) if isinstance(error, rest.APIException) else as_sluice_error(error)
     if refusal is None:
         _log.exception("unexpected error in the API")
-        body: dict[str, Any] = {"code": "internal", "message": "Something went wrong inside Sluice.", "faults": []}
-        return Response({**body, "request_id": request_id}, status=500)
+        refusal = errors.Internal("Something went wrong inside Sluice. The log has it by the request id.")
     headers = dict(refusal.headers)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="sluice"'
     status = error.status_code if isinstance(error, rest.APIException) else refusal.status
-    return Response({**refusal.as_dict(), "request_id": request_id}, status=status, headers=headers)
+    body = problem_details(
+        refusal,
+        instance=getattr(request, "path", ""),
+        request_id=getattr(request, "request_id", ""),
+        status=status,
+    )
+    return Response(body, status=status, headers=headers, content_type=PROBLEM_JSON)
 
 
 def as_sluice_error(error: Exception) -> SluiceError | None:

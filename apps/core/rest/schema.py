@@ -5,39 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from django.urls import NoReverseMatch, get_resolver, reverse
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-__all__ = ["ApiIndex", "describe_conventions"]
+from apps.core.problem_details import PROBLEM_JSON
+from apps.core.rest.problems import ProblemDetailsSerializer
+
+__all__ = ["ApiIndex", "ApiSchema", "describe_conventions"]
 
 
-_ERROR = {
-    "type": "object",
-    "description": "Every error of the API.",
-    "required": ["code", "message", "faults", "request_id"],
-    "properties": {
-        "code": {"type": "string", "description": "For programs, such as malformed, stale or unavailable."},
-        "message": {"type": "string"},
-        "faults": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["path", "message"],
-                "properties": {
-                    "path": {"type": "string", "example": "operators[1].inputs[0].from"},
-                    "message": {"type": "string"},
-                },
-            },
-        },
-        "request_id": {"type": "string"},
-    },
-}
-_RESPONSE = {
-    "description": "Refused: 400 malformed, 401, 403, 404, 409 stale or conflicting, 412, 413, 422, 429, 503.",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-}
+_REFUSED = OpenApiResponse(
+    ProblemDetailsSerializer,
+    "Refused: 400 malformed, 401, 403, 404, 409 stale or conflicting, 412, 413, 422, 429, 503.",
+)
+
+
+class ApiSchema(AutoSchema):
+    """Description of one operation."""
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        bodies = super()._get_response_bodies(direction)
+        bodies["default"] = self._get_response_for_code(_REFUSED, "default", [PROBLEM_JSON], direction)
+        return bodies
+
+
 _HEADERS = {
     "post": ("Idempotency-Key", "The same key with the same request replays the first answer, for 24 hours."),
     "put": ("If-Match", "ETag of the state you have read; 412 if it has changed since."),
@@ -48,10 +42,8 @@ _HEADERS = {
 
 def describe_conventions(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """drf-spectacular's POSTPROCESSING_HOOKS entry."""
-    result.setdefault("components", {}).setdefault("schemas", {})["Error"] = _ERROR
     for operations in result["paths"].values():
         for method, operation in operations.items():
-            operation["responses"]["default"] = _RESPONSE
             if method in _HEADERS:
                 name, text = _HEADERS[method]
                 header = {"name": name, "in": "header", "required": False, "description": text}

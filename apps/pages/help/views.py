@@ -99,12 +99,12 @@ _FILES = {".json": "application/json", ".csv": "text/csv; charset=utf-8", ".svg"
 
 
 class GuidePage(Page):
-    """`/help/docs/user-guide.md`: a page of the documentation, or a file that one of them names."""
+    """`/help/docs/user-guide`, with `.md` or without: a page of the documentation, or a file that one of them names."""
 
     template_name = "pages/help/guide.html"
 
     def get(self, request: HttpRequest, path: str) -> HttpResponse:
-        file = _files().get(path)
+        file = _files().get(path) or _files().get(f"{path}.md")
         if file is None:
             raise Http404(f"There is no page {path} in the documentation.")
         if file.suffix in _FILES:

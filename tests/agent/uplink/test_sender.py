@@ -97,7 +97,7 @@ def test_lost_answer_causes_no_duplicate(world: World) -> None:
         calls.append(data)
         if len(calls) == 1:
             world.console._frames(data)
-            return 503, {"message": "too late"}, {}
+            return 503, {"detail": "too late"}, {}
         return None
 
     world.console.no = take_and_fail
@@ -150,7 +150,7 @@ def test_sender_waits_for_the_retry_after_of_the_console(world: World) -> None:
         said.append((world.sender.state, world.sender.fault))
         if len(asked_at) > 1:
             return None
-        return 429, {"message": "No room.", "accepted_seq": 0}, {"Retry-After": "1"}
+        return 429, {"detail": "No room.", "accepted_seq": 0}, {"Retry-After": "1"}
 
     world.console.no = busy
     world.write(5)
@@ -167,7 +167,7 @@ def test_accepted_part_of_a_post_is_not_sent_again(world: World) -> None:
             return None
         frames = list(decode_frames(data))
         world.console._frames(b"".join(bytes(part) for _, part in frames[:4]))
-        return 429, {"message": "No room.", "accepted_seq": 4}, {"Retry-After": "0"}
+        return 429, {"detail": "No room.", "accepted_seq": 4}, {"Retry-After": "0"}
 
     world.console.no = half
     world.write(10)
@@ -177,7 +177,7 @@ def test_accepted_part_of_a_post_is_not_sent_again(world: World) -> None:
 
 
 def test_a_post_that_is_too_large_is_halved(world: World) -> None:
-    world.console.no = lambda data: (413, {"message": "Too large."}, {}) if len(data) > 2**20 else None
+    world.console.no = lambda data: (413, {"detail": "Too large."}, {}) if len(data) > 2**20 else None
     world.write(40, body=b"x" * 2**17)
     world.sender.start()
     world.wait(world.arrived, "the frames")
@@ -195,7 +195,7 @@ def test_a_wrong_secret_is_visible_and_nothing_is_lost(world: World) -> None:
 
 
 def test_frames_that_are_rejected_stay_and_say_why(world: World) -> None:
-    said = {"message": "frames[0]: wrong.", "faults": [{"path": "frames[0].entry", "message": "entry is 9"}]}
+    said = {"detail": "frames[0]: wrong.", "faults": [{"path": "frames[0].entry", "message": "entry is 9"}]}
     world.console.no = lambda data: (422, said, {})
     world.write(5)
     world.sender.start()

@@ -82,7 +82,7 @@ def test_admin_includes_every_scope(api_of: Callable[..., APIClient]) -> None:
 def test_invalid_token_returns_401(header: str, word: str) -> None:
     answer = APIClient().get("/api/v1/jobs", headers={"Authorization": header})
     assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
-    assert word in answer.json()["message"]
+    assert word in answer.json()["detail"]
 
 
 def test_revoked_and_expired_tokens_return_401_with_the_reason(user_of: Callable[..., User]) -> None:
@@ -176,7 +176,7 @@ def test_a_session_needs_its_csrf_token(user_of: Callable[..., User]) -> None:
     client.force_login(user_of("operator"))
     answer = client.post("/api/v1/tokens", {"name": "ci", "scopes": ["read"]}, format="json")
     assert answer.status_code == 403
-    assert "CSRF" in answer.json()["message"]
+    assert "CSRF" in answer.json()["detail"]
 
 
 def test_the_command_prints_a_secret_that_works(user_of: Callable[..., User]) -> None:

@@ -199,7 +199,7 @@ def test_faulty_document_is_refused_whole(admitter: Any, cluster: Any) -> None:
     cyclic["operators"][1]["inputs"][0]["cycles_per_event"] = 1
     answer = admitter.post(URL, {"cluster": "little", "document": cyclic}, format="json")
     assert answer.status_code == 400
-    assert "cycle" in answer.json()["message"]
+    assert "cycle" in answer.json()["detail"]
     assert not Query.objects.filter(name="round").exists()
 
 

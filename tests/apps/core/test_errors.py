@@ -36,7 +36,7 @@ def test_every_rest_error_has_the_same_form(api: APIClient, how: str, status: in
     body = answer.json()
     assert answer.status_code == status
     assert body["code"] == code
-    assert {"code", "message", "faults", "request_id"} <= set(body)
+    assert {"type", "title", "status", "detail", "instance", "code", "faults", "request_id"} <= set(body)
     assert body["request_id"] == answer["X-Request-ID"] == "abc-1"
     assert "secret detail" not in answer.content.decode()
     assert ("Retry-After" in answer) == (status == 503)
@@ -79,7 +79,7 @@ def test_bad_json_is_refused_with_its_place(api: APIClient, body: bytes, words: 
     answer = api.post("/api/v1/echo", body, content_type="application/json")
     assert answer.status_code == 400
     for word in words:
-        assert word in answer.json()["message"]
+        assert word in answer.json()["detail"]
 
 
 def test_brackets_in_strings_do_not_count_as_nesting(api: APIClient) -> None:
@@ -102,7 +102,7 @@ def test_body_over_the_limit_returns_413(api: APIClient, settings: Any) -> None:
 def test_unknown_addresses() -> None:
     answer = APIClient().get("/api/v1/nothing/")
     assert (answer.status_code, answer.json()["code"]) == (404, "missing")
-    assert "do not end in a slash" in answer.json()["message"]
+    assert "do not end in a slash" in answer.json()["detail"]
     page = Client().get("/nothing")
     assert page.status_code == 404
     assert "/nothing" in page.content.decode()

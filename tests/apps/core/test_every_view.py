@@ -93,7 +93,7 @@ def test_a_form_from_another_site_is_refused(db: None, user_of: Any) -> None:
 def test_the_description_is_complete(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("spectacular", validate=True, fail_on_warn=True, file=str(tmp_path / "schema.yml"))
     text = (tmp_path / "schema.yml").read_text()
-    assert "#/components/schemas/Error" in text
+    assert "#/components/schemas/ProblemDetails" in text
     assert "Idempotency-Key" in text
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 def paths(answer: Any) -> set[str]:
     body = answer.json()
-    assert set(body) >= {"code", "message", "faults", "request_id"}
+    assert set(body) >= {"type", "title", "status", "detail", "instance", "code", "faults", "request_id"}
     return {fault["path"] for fault in body["faults"]}
 
 
@@ -74,7 +74,7 @@ def test_node_is_created_changed_and_deleted_over_rest(api: APIClient) -> None:
     assert api.post(f"{url}/drain").json()["state"] == "draining"
     assert api.post(f"{url}/activate").json()["state"] == "active"
     for refused in (api.delete(url), api.post(f"{url}/offline")):
-        assert refused.status_code == 409 and "checkout/parse" in refused.json()["message"]
+        assert refused.status_code == 409 and "checkout/parse" in refused.json()["detail"]
     assert api.patch(url, {"cluster": "other"}, format="json").status_code == 400
     assert api.patch(url, {"cluster": "eu-1", "labels": {"rack": "r1"}}, format="json").json()["labels"] == {
         "rack": "r1"
@@ -154,13 +154,13 @@ def test_tables_are_exported_as_csv(api: APIClient) -> None:
     assert answer.content.decode().splitlines()[1] == "n1,std,100000000.0,2,active,"
     assert api.get("/api/v1/links/export?cluster=eu-1").content.decode().splitlines()[1] == "n1,n2,,0.0"
     missing = api.get("/api/v1/nodes/export?cluster=no")
-    assert missing.status_code == 404 and "eu-1" in missing.json()["message"]
+    assert missing.status_code == 404 and "eu-1" in missing.json()["detail"]
 
 
 def test_nul_characters_are_refused(api: APIClient) -> None:
     make_cluster()
     node = {"cluster": "eu-1", "pool": "std", "name": "n3", "labels": {"rack": "a\0b"}}
-    assert "zero character" in api.post("/api/v1/nodes", node, format="json").json()["message"]
+    assert "zero character" in api.post("/api/v1/nodes", node, format="json").json()["detail"]
     form = {"cluster": "eu\0", "file": SimpleUploadedFile("nodes.csv", b"name,pool\nn1,std\n")}
     assert paths(api.post("/api/v1/nodes/import", form, format="multipart")) == {"cluster"}
     assert api.get("/api/v1/clusters/eu%00/document").status_code == 404
@@ -171,8 +171,8 @@ def test_lone_surrogates_are_refused(api: APIClient) -> None:
         return api.generic("POST", "/api/v1/clusters", f'{{"slug": "{escaped}"}}', content_type="application/json")
 
     for half in (r"\ud800", r"a\udfffb", r"\ude00\ud83d"):
-        assert "half of a character" in post(half).json()["message"]
-    whole = post(r"\ud83d\ude00").json()["message"]
+        assert "half of a character" in post(half).json()["detail"]
+    whole = post(r"\ud83d\ude00").json()["detail"]
     assert "half" not in whole
 
 

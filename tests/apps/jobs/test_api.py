@@ -75,7 +75,7 @@ def test_list_needs_the_same_number_of_statements_for_more_rows(
 def test_cancellation_needs_the_operate_scope(api_of: Callable[..., APIClient], job: Job) -> None:
     refused = api_of("viewer").post(f"/api/v1/jobs/{job.pk}/cancel")
     assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
-    assert "Operator" in refused.json()["message"]
+    assert "Operator" in refused.json()["detail"]
     assert api_of("operator").post(f"/api/v1/jobs/{job.pk}/cancel").json()["state"] == "cancelled"
     Job.objects.update(state=JobState.SUCCEEDED)
     assert api_of("operator").post(f"/api/v1/jobs/{job.pk}/cancel").status_code == 409

@@ -43,7 +43,7 @@ def without_redis(settings: Any) -> int:
 
 
 def refused(answer: Any) -> bool:
-    return answer.status_code == 503 and "Redis" in answer.json()["message"] and "Retry-After" in answer
+    return answer.status_code == 503 and "Redis" in answer.json()["detail"] and "Retry-After" in answer
 
 
 def test_requests_that_need_a_worker_return_503_and_store_nothing(

@@ -25,7 +25,7 @@ def trace(content: bytes = TRACE) -> SimpleUploadedFile:
 
 def paths(answer: Any) -> set[str]:
     body = answer.json()
-    assert set(body) >= {"code", "message", "faults", "request_id"}
+    assert set(body) >= {"type", "title", "status", "detail", "instance", "code", "faults", "request_id"}
     return {fault["path"] for fault in body["faults"]}
 
 
@@ -68,7 +68,7 @@ def test_faults_of_a_query_have_the_documents_paths(api: APIClient) -> None:
     assert api.post("/api/v1/queries", new(owner="me"), format="json").json()["faults"][0]["path"] == "owner"
     raw = '{"cluster": "eu-1", "name": "x", "operators": [{"id": "a", "inputs": [], "bytes_per_event": NaN}]}'
     answer = api.generic("POST", "/api/v1/queries", raw, content_type="application/json")
-    assert answer.status_code == 400 and "NaN" in answer.json()["message"]
+    assert answer.status_code == 400 and "NaN" in answer.json()["detail"]
     assert not Query.objects.exists()
 
 
@@ -177,7 +177,7 @@ def test_an_upload_in_one_go(api: APIClient) -> None:
     make_cluster()
     form = {"cluster": "eu-1", "source_id": "clicks", "stretch": "first"}
     vague = api.post("/api/v1/arrivals", {**form, "file": trace()}, format="multipart")
-    assert vague.status_code == 400 and "'t' looks like one" in vague.json()["message"]
+    assert vague.status_code == 400 and "'t' looks like one" in vague.json()["detail"]
     form |= {"time_column": "t", "count_column": "n"}
     answers = [
         api.post("/api/v1/arrivals", {**form, "file": trace()}, format="multipart", headers={"Idempotency-Key": "same"})
@@ -204,7 +204,7 @@ def test_upload_over_the_limit_returns_413_with_the_limit(api: APIClient, settin
     make_cluster()
     settings.UPLOAD_MAX_BYTES = 2_000
     answer = api.post("/api/v1/arrivals/inspect", {"file": trace(b"x" * 2_500)}, format="multipart")
-    assert answer.status_code == 413 and "0.002 MB" in answer.json()["message"]
+    assert answer.status_code == 413 and "0.002 MB" in answer.json()["detail"]
     huge = api.post("/api/v1/arrivals/inspect", {"file": trace(b"x" * 1_100_000)}, format="multipart")
     assert huge.status_code == 413
 
@@ -227,7 +227,7 @@ def test_arrivals_from_a_generator_and_from_counts(api: APIClient) -> None:
 def test_arrivals_that_a_query_reads_cannot_be_deleted_over_rest(api: APIClient) -> None:
     start(make_query(make_cluster()))
     answer = api.delete(f"/api/v1/arrivals/{ArrivalSeries.objects.get().pk}")
-    assert answer.status_code == 409 and "checkout" in answer.json()["message"]
+    assert answer.status_code == 409 and "checkout" in answer.json()["detail"]
 
 
 # -- documents

@@ -46,7 +46,7 @@ def test_every_fault_of_a_definition_is_named(api: APIClient, cluster: Any) -> N
     of_parameters = {f"parameters.{name}" for name in ("growth", "horizon_days", "sections", "colour")}
     assert paths == {*of_parameters, "emails[0]", "emails[1]", "formats"}
     latency = {"cluster": "little", "kind": "latency", "name": "x", "parameters": {"query": "none"}}
-    assert "'none' is no query" in api.post("/api/v1/report-definitions", latency, format="json").data["message"]
+    assert "'none' is no query" in api.post("/api/v1/report-definitions", latency, format="json").data["detail"]
 
 
 def test_a_schedule_is_previewed_set_and_replaced(api: APIClient, definition: ReportDefinition) -> None:
@@ -60,7 +60,7 @@ def test_a_schedule_is_previewed_set_and_replaced(api: APIClient, definition: Re
     never = {"rule": {"every": "year", "month": 2, "day": 30, "at": "07:00"}}
     refused = api.patch(f"/api/v1/report-schedules/{made.data['id']}", never, format="json")
     assert refused.status_code == 400
-    assert "30 February never comes" in refused.data["message"]
+    assert "30 February never comes" in refused.data["detail"]
     assert api.get("/api/v1/report-definitions").data["results"][0]["schedule"] == made.data["id"]
 
 

@@ -181,7 +181,7 @@ def test_regret_needs_prices_and_weighs_cost_of_violations(api: APIClient, clust
     row = forecast_now(cluster, horizon_days=3)
     refused = api.get(f"/api/v1/forecasts/{row.pk}/regret")
     assert refused.status_code == 422
-    assert "price per hour" in refused.json()["message"]
+    assert "price per hour" in refused.json()["detail"]
     cluster.pools.update(price_per_hour="2.0")
     row = forecast_now(cluster, horizon_days=3)
     regret = api.get(f"/api/v1/forecasts/{row.pk}/regret?cost_per_violation_hour=0").json()
@@ -196,7 +196,7 @@ def test_a_forecast_without_histories_is_refused(cluster: Cluster, api: APIClien
     assert shortages(cluster) == []
     answer = api.post("/api/v1/forecasts", {"cluster": "little", "horizon_days": 99}, format="json")
     assert answer.status_code == 400
-    assert "1 to 56" in answer.json()["message"]
+    assert "1 to 56" in answer.json()["detail"]
     with pytest.raises(Malformed):
         forecast_request(cluster=cluster, seed=-1)
 

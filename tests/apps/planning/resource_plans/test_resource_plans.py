@@ -259,7 +259,7 @@ def test_spark_query_that_never_ran_has_no_profile(api: APIClient, cluster: Clus
     body = {"cluster": "little", "engine": "microbatch", "spark_query": query.pk, "constraint_s": 3.0, "rate": 1e4}
     refused = post(api, body)
     assert refused.status_code == 422
-    assert "orders has no fit yet" in refused.json()["message"]
+    assert "orders has no fit yet" in refused.json()["detail"]
     assert post(api, body | {"profile": {"c_in_s": 1e-6}}).status_code == 201
 
 

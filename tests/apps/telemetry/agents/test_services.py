@@ -95,7 +95,7 @@ class TestEnrolment:
         assert heartbeat(client_of(first), first).status_code == 200
         _, token = enrolment_create(cluster=cluster, user=None, uses=3)
         answer = enrol(token, host="web-8")
-        assert (answer.status_code, "'web-7'" in answer.json()["message"]) == (409, True)
+        assert (answer.status_code, "'web-7'" in answer.json()["detail"]) == (409, True)
         assert enrol(token, host="web-7").status_code == 201
         Agent.objects.update(last_seen=timezone.now() - timedelta(minutes=1))
         assert enrol(token, host="web-8").status_code == 201

@@ -93,7 +93,7 @@ def test_truncated_bytes_are_refused(live: Given, cut: int) -> None:
     data = encode_frame(frame(query, agent, 1)) + encode_frame(frame(query, agent, 2))[:cut]
     answer = post(client, data)
     assert (answer.status_code, answer.json()["code"]) == (400, "corrupt")
-    assert "frame 2" in answer.json()["message"]
+    assert "frame 2" in answer.json()["detail"]
     assert not in_redis(agent)
 
 
@@ -103,7 +103,7 @@ def test_corrupted_frame_is_refused(live: Given) -> None:
     data[-7] ^= 0x20
     answer = post(client, bytes(data))
     assert answer.status_code == 400
-    assert "checksum" in answer.json()["message"]
+    assert "checksum" in answer.json()["detail"]
     assert post(client, b"").status_code == 400
 
 

@@ -120,18 +120,18 @@ class TestProducers:
         assert produce(api, data=b"no arrow").json()["code"] == "corrupt"
         assert produce(api, data=batch_bytes(table())[:-20]).status_code in {200, 400}
         answer = produce(api, data=batch_bytes(table().drop_columns(["rtt_us"])))
-        assert (answer.status_code, "'rtt_us' is missing" in answer.json()["message"]) == (422, True)
+        assert (answer.status_code, "'rtt_us' is missing" in answer.json()["detail"]) == (422, True)
         assert produce(api, data=b"x" * (4 * 2**20)).status_code == 413
         many = pa.concat_tables([table()] * 200_000).combine_chunks()
         packed = pa.BufferOutputStream()
         with pa.ipc.new_stream(packed, many.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(many)
         answer = produce(api, data=packed.getvalue().to_pybytes())
-        assert (answer.status_code, "unpacked" in answer.json()["message"]) == (413, True)
+        assert (answer.status_code, "unpacked" in answer.json()["detail"]) == (413, True)
 
     def test_operator_that_takes_no_records_is_refused(self, live: LiveQuery, api: APIClient) -> None:
         answer = produce(api, operator="nothing")
-        assert (answer.status_code, "allowed: window, good, rtt" in answer.json()["message"]) == (422, True)
+        assert (answer.status_code, "allowed: window, good, rtt" in answer.json()["detail"]) == (422, True)
 
     def test_batch_needs_a_live_query_and_the_scope(
         self, live: LiveQuery, api: APIClient, api_of: Callable[..., APIClient]
@@ -208,7 +208,7 @@ class TestFrames:
     def test_frames_without_a_receiver_are_refused_as_a_whole(self, api: APIClient, taken: list[Frame]) -> None:
         live, _ = live_at(probing(), "a1")
         answer = self.tell(api, self.result(live), self.result(live, 2, FrameKind.STATISTICS))
-        assert (answer.status_code, "statistics" in answer.json()["message"]) == (422, True)
+        assert (answer.status_code, "statistics" in answer.json()["detail"]) == (422, True)
         answer = self.tell(api, self.result(live), self.result(live, 2, FrameKind.RECORDS))
         assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, "frames[1].kind")
         assert self.tell(api, data=b"odd").status_code == 400

@@ -142,11 +142,11 @@ def test_records_of_both_streams_are_accepted_and_partial_aggregates_refused() -
     assert taken.status_code == 200, taken.json()
     assert post(client, mark(live, joined, 4)).status_code == 200
     wrong = frame(live, joined, 5, entry=other, body=batch_bytes(pa.table({"ts": [1]})))
-    assert "is missing" in post(client, wrong).json()["message"]
+    assert "is missing" in post(client, wrong).json()["detail"]
     behind = frame(live, joined, 5, entry=2, body=wrong.body)
-    assert "where no records" in post(client, behind).json()["message"]
+    assert "where no records" in post(client, behind).json()["detail"]
     sent = frame(live, joined, 5, kind=FrameKind.PARTIALS, entry=2, body=wrong.body)
-    assert "where no partials" in post(client, sent).json()["message"]
+    assert "where no partials" in post(client, sent).json()["detail"]
 
 
 def test_source_of_a_join_cannot_be_deleted_or_changed(api: APIClient) -> None:

@@ -1,0 +1,133 @@
+"""Errors as problem details (RFC 9457): one form for REST, middleware and ASGI, with a type for each code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from apps.core.errors import SluiceError
+
+__all__ = ["PROBLEM_JSON", "PROBLEM_TITLES", "problem_details", "problem_of_job", "problem_type"]
+
+PROBLEM_JSON = "application/problem+json"
+_DOCS = "/help/docs/errors"
+
+#: Title of each code: what an error of this type is, the same words every time.
+PROBLEM_TITLES = {
+    # -- the request
+    "malformed": "The input cannot be read",
+    "wrong-option": "An option is not taken",
+    "corrupt": "The binary body cannot be read",
+    "wrong_columns": "Records have other columns than the query reads",
+    "wrong_frames": "Frames are not this sender's, or not in order",
+    "not_acceptable": "Only JSON is answered",
+    "unsupported_media_type": "The body is of a type that is not taken",
+    "method_not_allowed": "The address does not take this method",
+    "too_large": "More than is taken at once",
+    "too-large": "Too large to simulate",
+    "too_many": "Too many requests",
+    "key_reused": "The Idempotency-Key belongs to another request",
+    "precondition_failed": "It has changed since it was read",
+    # -- the caller
+    "not_authenticated": "Nobody known is asking",
+    "token_expired": "The token has expired",
+    "token_revoked": "The token was revoked",
+    "token_used_up": "The enrolment token is used up",
+    "token_network": "The token is bound to other networks",
+    "scope_missing": "The caller lacks a scope",
+    "session_only": "Only a signed-in person may do this",
+    "forbidden": "The caller may not do this",
+    "agent_unknown": "No agent has this secret",
+    "agent_disabled": "The sender is disabled",
+    "another_agent": "The secret belongs to another agent",
+    # -- what is there
+    "missing": "There is no such thing",
+    "conflict": "It contradicts something that exists",
+    "stale": "The cluster has moved",
+    "expired": "The preview has expired",
+    "wrong_state": "Its state does not allow this",
+    "running": "It runs already",
+    "busy": "Another run of the cluster is being applied",
+    "under_way": "One of its kind is under way",
+    "not_live": "The query is not live",
+    "gap": "Numbers are missing",
+    "full": "No room for more records now",
+    "observed": "It was observed already",
+    "in_force": "The model is in force already",
+    "other_cluster": "It belongs to another cluster",
+    "refused": "The guard refused the model",
+    "check_refused": "The check refused the configuration",
+    "nothing_to_move": "The proposal moves nothing",
+    "nothing_to_undo": "Nothing was moved",
+    "nothing_to_override": "The verdict is to admit",
+    # -- what cannot be done
+    "impossible": "It cannot be done",
+    "infeasible": "The question has no answer",
+    "unplaced": "Operators are on no node",
+    "not_executable": "The query has operators that cannot be executed",
+    "not-runnable": "An expression cannot be computed",
+    "prediction": "The query cannot be predicted",
+    "weights": "The weights of the model cannot be used",
+    "no_model": "No model can predict",
+    "unreadable": "It cannot be read",
+    "too_few": "Too few observations",
+    "too_few_batches": "Too few micro-batches",
+    "too_little_recorded": "Too little was recorded",
+    "verdict_reject": "The verdict is to reject",
+    "verdict_review": "The verdict is to ask a person",
+    "override": "The verdict needs an override",
+    # -- Sluice itself
+    "engine": "The engine refused",
+    "unavailable": "A part of Sluice does not answer",
+    "worker_lost": "The job lost its worker too often",
+    "too_long": "The job took too long",
+    "cancelled": "The job was cancelled",
+    "internal": "Something went wrong inside Sluice",
+}
+
+
+def problem_type(code: str) -> str:
+    """URI reference of a code's type: a section of the documentation."""
+    return f"{_DOCS}#{code}"
+
+
+def problem_details(error: SluiceError, *, instance: str, request_id: str, status: int | None = None) -> dict[str, Any]:
+    """The body of a refusal, of media type `PROBLEM_JSON`.
+
+    Parameters
+    ----------
+    instance
+        Path of the request.
+    request_id
+        Id under which the log has it.
+    status
+        Where it is not the error's own.
+    """
+    stated = status or error.status
+    faults = [{"path": fault.path, "message": fault.message} for fault in error.faults]
+    return {
+        **_details(error.code, stated, error.message, faults),
+        "instance": instance,
+        "request_id": request_id,
+        **error.data,
+    }
+
+
+def problem_of_job(error: Mapping[str, Any], status: int = 422) -> dict[str, Any]:
+    """Why a job failed, as the same details: it has neither a request nor its id."""
+    code = error.get("code", "impossible")
+    stated = 500 if code == "internal" else status
+    return _details(code, stated, error.get("message", "The job failed."), error.get("faults", ()))
+
+
+def _details(code: str, status: int, detail: str, faults: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    title = PROBLEM_TITLES.get(code) or HTTPStatus(status).phrase
+    return {
+        "type": problem_type(code),
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "faults": list(faults),
+    }
