@@ -13,7 +13,7 @@ from agent.runtime.stream_tracker import StreamTracker, sweep_prior
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.klink.policies import QueryView
 from engine.klink.settings import ScheduleSettings
-from engine.klink.slack import forecast_wait_ms
+from engine.klink.slack import forecast_wait_ms, overdue_forecast
 from engine.klink.watermarks import SweepPrior
 
 __all__ = ["QuerySession", "RunSpans"]
@@ -252,11 +252,14 @@ class QuerySession:
         """Scheduling part of an epoch's row, in short names.
 
         `q` records that wait, `qb` their bytes, `l` slack in seconds, `x` when the next sweeping watermark is expected
-        and the interval, `w` windows that were swept: deadline, interval, arrival, sweep, emission; `t` spans of the
-        epoch in which it ran: begin and length, milliseconds. Times are microseconds since 1970.
+        and the interval, from now on where it is overdue, `w` windows that were swept: deadline, interval, arrival,
+        sweep, emission; `t` spans of the epoch in which it ran: begin and length, milliseconds. Times are microseconds
+        since 1970.
         """
         view = self.view(now_us)
         forecast = self.tracker.forecast if self.tracker is not None else None
+        if forecast is not None:
+            forecast = overdue_forecast(now_us / 1e3, forecast, self._settings.confidence)
         names = ("deadline_us", "least_us", "most_us", "arrived_us", "swept_us", "emitted_us")
         return {
             "q": sum(self.pipeline.queued),

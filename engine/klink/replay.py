@@ -23,6 +23,7 @@ from engine.klink.simulation.run import (
     SimulationSetting,
     simulate,
 )
+from engine.klink.watermarks import usual_epochs
 
 __all__ = ["REPLAY", "command", "replay"]
 
@@ -165,7 +166,8 @@ def _arrivals(document: Mapping[str, Any], query: SimulatedQuery, bin_ms: float)
     due = query.first_ms + np.arange(len(delays)) * (query.period_ms or 0.0)
     seen = due < end_ms
     due, delays = due[seen], delays[seen]
-    shown = np.where(np.isinf(delays), 0.0, delays)[:, None]
+    shown = np.where(np.isinf(delays), 0.0, delays)
+    shown = shown[usual_epochs(shown.tolist())][:, None]  # as agents do
     return Arrivals(events, stimulus, (due + delays)[:, None], shown, shown**2)
 
 

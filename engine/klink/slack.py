@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from math import erfc, exp, floor, pi, sqrt
+from dataclasses import replace
+from math import ceil, erfc, exp, floor, log, pi, sqrt
+from statistics import NormalDist
 
 from engine.klink.watermarks import SweepForecast
 
@@ -16,6 +18,7 @@ __all__ = [
     "mean_excess",
     "mean_excess_of",
     "min_slack_ms",
+    "overdue_forecast",
     "stream_slack_ms",
 ]
 
@@ -24,6 +27,7 @@ _DEPTH = 25  # of the continued fraction; from `_TAIL` on it is exact to the las
 
 _FEW_BEYOND = 5  # delays, with fewer of which beyond an instant the latest ones count
 _LATEST = 10  # of them
+_MAX_GROWTH = log(1000.0)  # of what is overdue within its interval: a thousand times as late is for good
 
 _ROOT_HALF, _ROOT_TWO_OVER_PI = sqrt(0.5), sqrt(2 / pi)
 
@@ -79,12 +83,68 @@ def mean_excess_of(delays: Sequence[float], late_ms: float) -> float:
     >>> mean_excess_of(delays, 89.5), mean_excess_of(delays, 500.0)
     (5.0, 5.5)
     """
+    begin, threshold_ms = _beyond(delays, late_ms)
+    return sum(delays[begin:]) / (len(delays) - begin) - threshold_ms
+
+
+def _beyond(delays: Sequence[float], late_ms: float) -> tuple[int, float]:
+    """Where the delays beyond x = `late_ms` begin, and x; of fewer than 5 the 10 latest, and the one before them."""
     begin = bisect_right(delays, late_ms)
+    if len(delays) - begin >= _FEW_BEYOND:
+        return begin, late_ms
+    begin = len(delays) - _LATEST
+    return begin, delays[begin - 1]
+
+
+def overdue_forecast(now_ms: float, forecast: SweepForecast, confidence: float) -> SweepForecast:
+    """The forecast of a watermark that is not here at `now_ms`: as it was up to E[w], then from now on.
+
+    The interval of what is overdue begins now. With m past delays beyond its own it ends with the k-th of them,
+    k = ceil(f (m + 1)): the next of m + 1 delays like these is within it with a probability of k / (m + 1) >= f,
+    whatever their distribution is. Where m is too small for that, it ends where a power law with the delays of
+    `mean_excess_of` says, and not before the latest known one; of streams without a history, where the normal
+    distribution beyond t does.
+
+    Notes
+    -----
+    Of a power law the logarithms of d / x are exponential. With the sum S of r known ones, the next exceeds y with
+    probability (1 + y / S)^-r, so y = S ((1 - f)^(-1/r) - 1) is exceeded with 1 - f: unlike a quantile of the fitted
+    law, it counts that S is an estimate. Lighter tails make the interval too wide, heavier ones too narrow.
+    """
+    if now_ms <= forecast.mean_ms or forecast.deviation_ms <= 0:
+        return forecast
+    mean_ms = now_ms + forecast_wait_ms(now_ms, forecast)
+    if forecast.delays:
+        late_ms = now_ms - forecast.deadline_ms
+        most_ms = forecast.deadline_ms + _most_delay_ms(forecast.delays, late_ms, confidence)
+    else:
+        most_ms = _normal_most_ms(now_ms, forecast, confidence)
+    return replace(forecast, mean_ms=mean_ms, least_ms=now_ms, most_ms=max(mean_ms, most_ms))
+
+
+def _most_delay_ms(delays: Sequence[float], late_ms: float, confidence: float) -> float:
+    """Delay that one which is late by `late_ms` > 0 exceeds with a probability of 1 - f."""
+    begin = bisect_right(delays, late_ms)
+    rank = ceil(confidence * (len(delays) - begin + 1) - 1e-9)
+    if rank <= len(delays) - begin:
+        return delays[begin + rank - 1]
+    begin, threshold_ms = _beyond(delays, late_ms)
     count = len(delays) - begin
-    if count < _FEW_BEYOND:
-        begin, count = len(delays) - _LATEST, _LATEST
-        late_ms = delays[begin - 1]
-    return sum(delays[begin:]) / count - late_ms
+    factor = (1 - confidence) ** (-1 / count) - 1
+    if threshold_ms <= 0:  # no power law goes through 0: an exponential tail
+        return max(delays[-1], late_ms + factor * sum(delays[begin:]))
+    logarithms = sum(log(delay / threshold_ms) for delay in delays[begin:])
+    return max(delays[-1], late_ms * exp(min(factor * logarithms, _MAX_GROWTH)))
+
+
+def _normal_most_ms(now_ms: float, forecast: SweepForecast, confidence: float) -> float:
+    """Beyond what a normal w, known to be above t, lies with a probability of 1 - f."""
+    deviation_ms = forecast.deviation_ms
+    z = (now_ms - forecast.mean_ms) / deviation_ms
+    if z <= _TAIL:
+        return forecast.mean_ms - deviation_ms * NormalDist().inv_cdf((1 - confidence) * erfc(z * _ROOT_HALF) / 2)
+    rest = -2 * log(1 - confidence)  # Q(z) is phi(z) / z there, but for a part in z^2
+    return now_ms + deviation_ms * rest / (sqrt(z * z + rest) + z)
 
 
 def forecast_wait_ms(now_ms: float, forecast: SweepForecast) -> float:

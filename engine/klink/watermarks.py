@@ -19,6 +19,7 @@ __all__ = [
     "empirical_interval",
     "moments",
     "normal_forecast",
+    "usual_epochs",
 ]
 
 #: Below it only the period of the windows is used.
@@ -28,7 +29,7 @@ MIN_EPOCHS = 3
 MEAN_VARIANCE = "eq6"
 
 _MIN_JUDGED = 20  # epochs from which on quantiles tell which are none of their kind
-_FEW_JUDGED = 3  # fewer of them tell nothing
+_FEW_JUDGED = 3  # fewer of them tell nothing by themselves
 _FAR_RANGES = 100.0  # over the epochs: ranges of the others, beyond which the latest of few is
 _FAR = 10.0  # deviations above the median, beyond which a delay is
 _MAX_FAR_SHARE = 0.02  # more of them are a tail that belongs to the stream
@@ -210,17 +211,17 @@ class SweepHistory:
 
     def _summed(self) -> _Known:
         """Figures of the epochs, those of the prior included, and of the delays of its own."""
-        own, prior = list(self._epochs), self._prior
-        epochs = _regular(own)
+        own, prior, borrowed = list(self._epochs), self._prior, self._borrowed()
+        epochs = _regular(own, prior if borrowed else None)
         mu, chi = [epoch.mean_ms for epoch in epochs], [epoch.square_ms2 for epoch in epochs]
-        borrowed = self._borrowed()
         if prior is not None and borrowed:
             mu += [prior.mean_ms] * borrowed
             chi += [prior.mean_ms**2 + prior.variance_ms2] * borrowed
         if not mu:
             return _Known(0.0, 0.0, 0, [], ())
-        delays = sorted(epoch.mean_ms for epoch in own) if all(epoch.alone for epoch in own) else []
-        return _Known(*moments(mu, chi), len(mu), delays, _tail(delays, own, epochs))
+        alone = all(epoch.alone for epoch in own)
+        tail = _tail(own, epochs, _spread(prior, borrowed) if prior is not None else []) if alone else ()
+        return _Known(*moments(mu, chi), len(mu), sorted(epoch.mean_ms for epoch in own) if alone else [], tail)
 
     def _borrowed(self) -> int:
         """Epochs of the prior that count: fewer with each of its own."""
@@ -228,52 +229,86 @@ class SweepHistory:
         return 0 if prior is None else max(0, min(prior.epochs, _PRIOR_EPOCHS) - len(self._epochs))
 
 
-def _regular(epochs: list[_Epoch]) -> list[_Epoch]:
-    """The epochs with each that is none of their kind replaced by the latest of the others.
+def usual_epochs(means: Sequence[float]) -> list[int]:
+    """Which epoch counts in place of each, by their mean delays (ms): itself, or the latest of the others where it is
+    none of their kind.
 
     A start or a pause delays one watermark by seconds, and would shift the mean for as long as it is kept. Of fewer
-    than `_MIN_JUDGED` the latest is none of their kind if it lies further above the next than `_FAR_RANGES` / n times
-    the range of the others (a gap as in Dixon's test). Of more an epoch is none of their kind if it lies more than
-    `_FAR` deviations above the median, by the median deviation or that of the middle eight tenths, whichever is
-    larger; where more than `_MAX_FAR_SHARE` do, the stream has such a tail.
+    than 20 epochs the latest is none of their kind if it lies further above the next than 100 / n times the range of
+    the others (a gap as in Dixon's test). Of more an epoch is none of their kind if it lies more than 10 deviations
+    above the median, by the median deviation or that of the middle eight tenths, whichever is larger; where more than
+    2 % do, the stream has such a tail.
+
+    Examples
+    --------
+    >>> usual_epochs([12_000.0, 300.0, 310.0, 305.0])
+    [2, 1, 2, 3]
     """
-    if len(epochs) < _FEW_JUDGED:
-        return epochs
-    if len(epochs) < _MIN_JUDGED:
-        *others, second, last = sorted(epochs, key=lambda epoch: epoch.mean_ms)
-        range_ms = second.mean_ms - others[0].mean_ms
-        is_far = last.mean_ms - second.mean_ms > _FAR_RANGES / len(epochs) * range_ms > 0.0
-        return [*others, second, second] if is_far else epochs
-    means = sorted(epoch.mean_ms for epoch in epochs)
+    own = list(range(len(means)))
+    if len(means) < _FEW_JUDGED:
+        return own
+    order = sorted(own, key=means.__getitem__)
+    if len(means) < _MIN_JUDGED:
+        first, second, last = (means[order[place]] for place in (0, -2, -1))
+        if last - second > _FAR_RANGES / len(means) * (second - first) > 0.0:
+            own[order[-1]] = order[-2]
+        return own
     middle = median(means)
     spread_ms = median(abs(mean - middle) for mean in means) * _TO_DEVIATION
     tenth = len(means) // 10
-    spread_ms = max(spread_ms, (means[-1 - tenth] - means[tenth]) / _MIDDLE_TENTHS)
+    spread_ms = max(spread_ms, (means[order[-1 - tenth]] - means[order[tenth]]) / _MIDDLE_TENTHS)
     limit_ms = middle + _FAR * spread_ms
-    near = [epoch for epoch in epochs if epoch.mean_ms <= limit_ms]
-    far = len(epochs) - len(near)
-    if not 0 < far <= max(1.0, _MAX_FAR_SHARE * len(epochs)) or spread_ms <= 0.0:
-        return epochs
-    latest = max(near, key=lambda epoch: epoch.mean_ms)
-    return [epoch if epoch.mean_ms <= limit_ms else latest for epoch in epochs]
+    far = sum(mean > limit_ms for mean in means)
+    if not 0 < far <= max(1.0, _MAX_FAR_SHARE * len(means)) or spread_ms <= 0.0:
+        return own
+    latest = order[-1 - far]
+    return [latest if means[index] > limit_ms else index for index in own]
 
 
-def _tail(delays: list[float], epochs: list[_Epoch], regular: list[_Epoch]) -> tuple[float, ...]:
+def _regular(epochs: list[_Epoch], prior: SweepPrior | None) -> list[_Epoch]:
+    """The epochs with each that is none of their kind replaced (`usual_epochs`).
+
+    While they are few, a prior that counts tells it too: the only one more than 10 of its deviations above its mean.
+    """
+    if prior is not None and len(epochs) < _MIN_JUDGED <= prior.epochs and prior.variance_ms2 > 0:
+        limit_ms = prior.mean_ms + _FAR * sqrt(prior.variance_ms2)
+        near = [epoch for epoch in epochs if epoch.mean_ms <= limit_ms]
+        if len(near) == len(epochs) - 1:
+            expected = _Epoch(prior.mean_ms, prior.mean_ms**2, alone=True)
+            latest = max(near, key=lambda epoch: epoch.mean_ms, default=expected)
+            return [epoch if epoch.mean_ms <= limit_ms else latest for epoch in epochs]
+    return [epochs[index] for index in usual_epochs([epoch.mean_ms for epoch in epochs])]
+
+
+def _tail(own: list[_Epoch], regular: list[_Epoch], borrowed: list[float]) -> tuple[float, ...]:
     """Delays that tell how late an overdue one gets; without one that is alone in being none of their kind."""
-    if len(delays) < _MIN_JUDGED:
+    if len(own) + len(borrowed) < _MIN_JUDGED:
         return ()
-    replaced = sum(own is not kept for own, kept in zip(epochs, regular, strict=True))
-    return tuple(delays) if replaced != 1 else tuple(sorted(epoch.mean_ms for epoch in regular))
+    replaced = sum(epoch is not kept for epoch, kept in zip(own, regular, strict=True))
+    epochs = regular if replaced == 1 else own
+    return tuple(sorted([*borrowed, *(epoch.mean_ms for epoch in epochs)]))
+
+
+def _spread(prior: SweepPrior, count: int) -> list[float]:
+    """So many delays, spread evenly over a prior's quantiles; none where these do not reach as high."""
+    levels = [(place + 0.5) / count for place in range(count)]
+    if not levels or not prior.levels or prior.levels[-1] < levels[-1]:
+        return []
+    return [_quantile(prior, level) for level in levels]
 
 
 def _prior_interval(prior: SweepPrior, confidence: float) -> tuple[float, float] | None:
     """Interval from the lowest known quantile to that of the confidence; None where none is known that high."""
     if not prior.levels or prior.levels[-1] < confidence:
         return None
-    above = bisect_left(prior.levels, confidence)
-    if above == 0 or prior.levels[above] == confidence:
-        return prior.values_ms[0], prior.values_ms[above]
+    return prior.values_ms[0], _quantile(prior, confidence)
+
+
+def _quantile(prior: SweepPrior, level: float) -> float:
+    """Between the two known ones next to it; below the lowest level its value."""
+    above = bisect_left(prior.levels, level)
+    if above == 0 or prior.levels[above] == level:
+        return prior.values_ms[above]
     low, high = prior.levels[above - 1], prior.levels[above]
-    share = (confidence - low) / (high - low)
     lower, upper = prior.values_ms[above - 1], prior.values_ms[above]
-    return prior.values_ms[0], lower + share * (upper - lower)
+    return lower + (level - low) / (high - low) * (upper - lower)

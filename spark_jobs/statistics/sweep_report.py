@@ -2,7 +2,9 @@
 
 An epoch of a stream is the time of one window. Its mean delay is mu and its mean squared delay chi, over the agents
 that swept it; the next delay has the mean mean(mu) and the predictive variance mean(chi) - mean(mu)^2, which is
-computed as the sum of the variance within epochs and between them: nothing cancels.
+computed as the sum of the variance within epochs and between them: nothing cancels. What is none of its kind is
+replaced for both, first among the delays of an agent, then among epochs (`engine.klink.watermarks.usual_epochs`);
+quantiles keep all delays.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ import pyarrow as pa
 
 from agent.wire import WATERMARKS, FrameKind
 from engine.jarvis.group_law import distinct
-from engine.klink.watermarks import MIN_EPOCHS
+from engine.klink.watermarks import MIN_EPOCHS, usual_epochs
 from spark_jobs.results import update_frame
 from spark_jobs.state import StreamState
 from spark_jobs.statistics.sweep_history import (
@@ -69,6 +72,7 @@ class DelayWindows:
     delay_us: Any
     latency_us: Any
     marks: Any
+    usual_us: Any  #: the delay, or what counts in its place for mean and variance
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class _Epochs:
         epoch = np.empty(len(order), dtype=np.int64)
         epoch[order] = np.cumsum(begins) - 1
         first = order[begins]
-        count, delay_s = np.bincount(epoch), windows.delay_us / 1e6
+        count, delay_s = np.bincount(epoch), windows.usual_us / 1e6
         mean_s = np.bincount(epoch, delay_s) / count
         variance_s2 = np.bincount(epoch, (delay_s - mean_s[epoch]) ** 2) / count
         seen = np.maximum.reduceat(windows.seen_ms[order], np.flatnonzero(begins))
@@ -132,10 +136,23 @@ def delay_figures(windows: DelayWindows) -> list[dict[str, Any]]:
 
 
 def _moments(group: Any, mean_s: Any, variance_s2: Any, groups: int) -> dict[str, Any]:
+    usual = _usual_rows(group, mean_s)
+    mean_s, variance_s2 = mean_s[usual], variance_s2[usual]
     count = np.bincount(group, minlength=groups)
     mean = np.bincount(group, mean_s, groups) / count
     spread = np.bincount(group, variance_s2 + (mean_s - mean[group]) ** 2, groups) / count
     return {"mean_s": mean, "variance_s2": spread}
+
+
+def _usual_rows(group: Any, delay: Any) -> Any:
+    """For each row the one that counts in its place, of the same group."""
+    order = np.argsort(group, kind="stable")
+    bounds = np.flatnonzero(np.diff(group[order], prepend=-1, append=-1))
+    usual = np.empty(len(group), dtype=np.int64)
+    for begin, end in pairwise(bounds.tolist()):
+        rows = order[begin:end]
+        usual[rows] = rows[usual_epochs(delay[rows].tolist())]
+    return usual
 
 
 def _quantiles(group: Any, value_us: Any, count: Any, levels: tuple[float, ...]) -> Any:
@@ -200,6 +217,7 @@ def watermark_rows(rings: pa.Table, costs: Mapping[tuple[str, str, str], EventCo
     named = keys.to_pylist()
     own = np.repeat(np.arange(rings.num_rows), ring_lengths(rings))
     values = {name: flat_column(rings, name) for name, _ in VALUES}
+    values["usual_us"] = values["delay_us"][_usual_rows(own, values["delay_us"])]
     for key, row in zip(named, delay_figures(DelayWindows(own, **values)), strict=True):
         flow, agent = (key["query"], key["plan"]), key["place"]
         cost_s = costs[*flow, agent][0] if (*flow, agent) in costs else None

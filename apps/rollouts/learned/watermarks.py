@@ -13,11 +13,11 @@ from django.db.models import F
 from apps.rollouts.learned.operators import agents_known, is_sound, newest_us
 from apps.rollouts.models import LearnedWatermarks
 from apps.telemetry.models import LiveQuery
+from engine.klink.watermarks import MIN_EPOCHS
 
-__all__ = ["ALL_AGENTS", "MIN_EPOCHS", "learned_watermarks_store", "watermarks_for", "watermarks_in"]
+__all__ = ["ALL_AGENTS", "learned_watermarks_store", "watermarks_for", "watermarks_in"]
 
 ALL_AGENTS = "*"  #: stands for all agents together
-MIN_EPOCHS = 3  #: windows needed for more than the period
 _FIGURES = ("sweeps", "clamped", "least_s", "most_s", "expected", "within", "latency_mean_s", "latency_p99_s")
 
 Known = Mapping[tuple[int, Any], LearnedWatermarks]  #: by ids of live query and agent, None for all together

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from typing import Any
@@ -85,6 +86,18 @@ def test_rows_report_backlog_forecast_sweeps_and_spans(tmp_path):
     assert 3 < rows[-1]["l"] < 6
     other = host.runtime.unreported()[f"{QUERY}-1"]
     assert len([sweep for row in other for sweep in row["w"]]) == 9 - 1
+
+
+def test_rows_forecast_an_overdue_watermark_from_now_on(tmp_path):
+    host, draw = host_of(tmp_path), random.Random(2)
+    host.source.watermark_us = lambda: host.source._asked_us - draw.randrange(SECOND_US)  # type: ignore[method-assign]
+    host.epochs(250)
+    stood_us = host.source.watermark_us()
+    host.source.watermark_us = lambda: stood_us  # type: ignore[method-assign]
+    rows = host.epochs(30)[-2:]
+    (_, least_us, _), (mean_us, later_us, most_us) = (row["x"] for row in rows)
+    assert later_us - least_us == pytest.approx(SECOND_US, abs=10_000)
+    assert stood_us + 25 * SECOND_US < later_us <= mean_us <= most_us
 
 
 def test_swept_windows_go_to_the_stream_processor(tmp_path):

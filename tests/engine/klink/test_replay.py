@@ -10,8 +10,9 @@ import pytest
 from engine.__main__ import main
 from engine.errors import DocumentError
 from engine.klink.policies import ALL_POLICIES
-from engine.klink.replay import replay
+from engine.klink.replay import _arrivals, replay
 from engine.klink.settings import POLICIES
+from engine.klink.simulation.run import SimulatedOperator, SimulatedQuery
 
 
 def query(name="a", **more):
@@ -53,6 +54,15 @@ def test_missing_watermark_is_replaced_by_the_next():
     entry = replay({"queries": [query(delays_ms=[None, 100, None])], "policies": ["klink"]})["policies"]["klink"]
     assert (entry["windows"], entry["unswept"]) == (3, 1)
     assert entry["most_ms"] == pytest.approx(4_020, abs=30)  # not swept until the end, 10.02 s, of one due at 6 s
+
+
+def test_late_start_comes_late_and_does_not_shift_what_the_policy_expects():
+    delays = [12_000.0, *(float(250 + 7 * place % 100) for place in range(40))]
+    windows = SimulatedQuery("a", (SimulatedOperator(0.1, 1.0),), period_ms=2_000.0, first_ms=2_000.0)
+    arrivals = _arrivals({"arrivals": [500] * 90, "delays_ms": delays}, windows, 1_000.0)
+    assert arrivals.marks_ms[0, 0] == 14_000.0
+    assert arrivals.mean_ms[0, 0] == max(delays[1:]) and list(arrivals.mean_ms[1:, 0]) == delays[1:]
+    assert (arrivals.square_ms2 == arrivals.mean_ms**2).all()
 
 
 def test_query_without_windows_has_no_latencies():

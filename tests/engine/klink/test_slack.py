@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
@@ -15,7 +16,14 @@ from scipy.integrate import quad
 from scipy.special import erfcx
 from scipy.stats import norm, truncnorm
 
-from engine.klink.slack import expected_wait_ms, forecast_wait_ms, mean_excess, min_slack_ms, stream_slack_ms
+from engine.klink.slack import (
+    expected_wait_ms,
+    forecast_wait_ms,
+    mean_excess,
+    min_slack_ms,
+    overdue_forecast,
+    stream_slack_ms,
+)
 from engine.klink.watermarks import SweepForecast, SweepHistory
 
 TIMES = st.floats(-1e9, 1e9)
@@ -127,6 +135,53 @@ def test_a_single_late_start_does_not_make_what_is_overdue_wait():
 def test_slack_of_an_overdue_watermark_uses_past_delays():
     forecast = forecast_of([300.0 + (2000.0 if number % 10 == 0 else number % 7) for number in range(200)])
     assert stream_slack_ms(800.0, 100.0, forecast) == pytest.approx(1400)
+
+
+def long_tailed(draw):
+    return 100 * draw.paretovariate(2)
+
+
+@pytest.mark.parametrize(
+    ("delay", "windows", "late_ms"),
+    [(stalled, 400, 400), (stalled, 400, 450), (stalled, 400, 1000), (long_tailed, 400, 450), (long_tailed, 20, 1000)],
+)
+def test_interval_of_what_is_overdue_holds_it_at_its_confidence(delay, windows, late_ms):
+    draw, hits, normal_hits, asked = random.Random(4), 0, 0, 200
+    for _ in range(asked):
+        forecast = forecast_of([delay(draw) for _ in range(windows)])
+        forecast = replace(forecast, mean_ms=min(forecast.mean_ms, late_ms - 1.0))
+        came = next(later for later in iter(lambda: delay(draw), None) if later > late_ms)
+        overdue = overdue_forecast(late_ms, forecast, 0.9)
+        assert late_ms == overdue.least_ms <= overdue.mean_ms <= overdue.most_ms
+        hits += came <= overdue.most_ms
+        normal_hits += came <= overdue_forecast(late_ms, replace(forecast, delays=()), 0.9).most_ms
+    assert hits / asked > 0.9 - 3 * (0.9 * 0.1 / asked) ** 0.5
+    assert normal_hits / asked < 0.8
+
+
+def test_interval_of_what_is_overdue_is_exact_where_enough_came_later():
+    forecast = forecast_of([float(delay) for delay in range(400)])
+    assert overdue_forecast(219.5, forecast, 0.9) == replace(forecast, least_ms=219.5, mean_ms=309.5, most_ms=382.0)
+    assert overdue_forecast(forecast.mean_ms, forecast, 0.9) == forecast
+
+
+@pytest.mark.parametrize("z", [0.01, 1.0, 4.9, 5.1, 20.0])
+def test_interval_without_a_history_is_the_truncated_normals(z):
+    forecast = SweepForecast(12_000.0, 80.0, 11_850.0, 12_150.0, 10)
+    now_ms = 12_000 + 80 * z
+    overdue = overdue_forecast(now_ms, forecast, 0.95)
+    exact_ms = norm.isf(0.05 * norm.sf(z)) * 80 + 12_000
+    assert overdue.most_ms - now_ms == pytest.approx(exact_ms - now_ms, rel=0.05)
+    assert overdue.mean_ms == pytest.approx(now_ms + expected_wait_ms(now_ms, 12_000, 80))
+
+
+def test_interval_of_what_is_overdue_survives_any_time():
+    equal, zeros = forecast_of([100.0] * 30), forecast_of([0.0] * 28 + [5.0, 7.0])
+    for forecast in (equal, zeros, FORECAST, replace(FORECAST, deviation_ms=1e-300), forecast_of(range(400))):
+        for now_ms in (0.0, 101.0, 12_001.0, 1e9, 1e15):
+            overdue = overdue_forecast(now_ms, forecast, 0.99)
+            assert isfinite(overdue.most_ms) and overdue.least_ms <= overdue.mean_ms <= overdue.most_ms
+    assert overdue_forecast(500.0, equal, 0.95) == equal, "of equal delays nothing tells how late one gets"
 
 
 @pytest.mark.process

@@ -100,6 +100,27 @@ def test_late_start_does_not_shift_any_of_the_first_windows_much(late_ms):
     assert max(map(abs, shifts)) < 60.0  # one deviation
 
 
+@pytest.mark.parametrize("late_ms", [7_000.0, 12_000.0])
+def test_late_start_does_not_shift_what_was_learned_elsewhere(late_ms):
+    draw = random.Random(9)
+    usual = [max(0.0, draw.gauss(300.0, 60.0)) for _ in range(60)]
+    prior = SweepPrior(300.0, 3600.0, 400)
+    for count in (1, 2, 3, 5, 10, 20, 30, 60):
+        started, plain = (filled([first, *usual[1:count]], prior=prior).forecast(0.0, 0.95)
+                          for first in (late_ms, usual[0]))  # fmt: skip
+        assert abs(started.mean_ms - plain.mean_ms) < 7.0  # of 110 to 390 ms by the plain mean
+        assert started.deviation_ms < 75.0
+    slow = filled([late_ms, late_ms], prior=prior).forecast(0.0, 0.95)
+    assert slow.mean_ms == pytest.approx((2 * late_ms + 28 * 300) / 30), "two are no single start"
+
+
+def test_an_outlier_is_not_told_by_a_prior_of_few_windows_or_without_spread():
+    for prior in (SweepPrior(300.0, 3600.0, 5), SweepPrior(300.0, 0.0, 400)):
+        borrowed = min(prior.epochs, 30) - 1
+        expected = (7000.0 + borrowed * 300.0) / (borrowed + 1)
+        assert filled([7000.0], prior=prior).forecast(0.0, 0.95).mean_ms == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("count", [3, 5, 10, 19, 40, 400])
 def test_moments_of_delays_without_an_outlier_are_the_plain_ones(count):
     draw = random.Random(count)
@@ -149,6 +170,17 @@ def test_prior_counts_until_own_epochs_suffice():
     assert filled([100.0] * 15, prior=prior).forecast(0.0, 0.95).mean_ms == 250
     own = filled([100.0] * 30, prior=prior).forecast(0.0, 0.95)
     assert (own.mean_ms, own.most_ms) == (100, 100)
+
+
+def test_what_is_overdue_has_a_priors_quantiles_until_own_delays_suffice():
+    levels, values = (0.0, 0.5, 0.9, 1.0), (200.0, 300.0, 400.0, 3000.0)
+    prior = SweepPrior(400.0, 250_000.0, 200, levels, values)
+    delays = filled([310.0] * 10, prior=prior).forecast(0.0, 0.95).delays
+    assert len(delays) == 30 and delays == tuple(sorted(delays)) and delays.count(310.0) == 10
+    assert delays[-1] == pytest.approx(400 + (0.975 - 0.9) / 0.1 * 2600)
+    assert filled([310.0] * 30, prior=prior).forecast(0.0, 0.95).delays == (310.0,) * 30
+    short = SweepPrior(400.0, 250_000.0, 200, levels[:3], values[:3])
+    assert filled([310.0] * 10, prior=short).forecast(0.0, 0.95).delays == ()
 
 
 def test_changed_settings_keep_the_history():

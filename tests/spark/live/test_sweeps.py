@@ -63,6 +63,38 @@ def test_figures_are_those_that_an_agent_would_find_itself() -> None:
     assert found["measured_us"] == START_US + 499 * PERIOD_S * SECOND
 
 
+def usual(count: int, seed: int = 1) -> list[float]:
+    draw = random.Random(seed)
+    return [max(0.0, draw.gauss(0.3, 0.06)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("late_s", [7.0, 12.0])
+@pytest.mark.parametrize("windows", [4, 19, 40, HISTORY])
+def test_late_start_does_not_shift_figures(windows: int, late_s: float) -> None:
+    delays = [late_s, *usual(windows - 1)]
+    history = SweepHistory(HISTORY)
+    for i, delay in enumerate(delays):
+        history.add(1000.0 * i, 1000.0 * round(delay, 6))
+    own = history.forecast(0.0, 0.95)
+    for agent in ("a1", ALL):
+        found = row_of(ringed(told("a1", delays)), agent)
+        assert found["mean_s"] == pytest.approx(own.mean_ms / 1000)
+        assert found["variance_s2"] == pytest.approx((own.deviation_ms / 1000) ** 2)
+        assert abs(found["mean_s"] - statistics.fmean(delays[1:])) < 0.02, "of 17 ms to 3 s by the plain mean"
+        assert found["variance_s2"] < 0.08**2
+        assert found["most_s"] == late_s, "quantiles keep every delay"
+
+
+def test_starts_of_a_fleet_do_not_shift_the_figures_of_all() -> None:
+    """Each of ten agents starts late once: too many epochs to be outliers among those of all agents together."""
+    delays = {f"a{i}": usual(100, seed=i) for i in range(10)}
+    starts = [told(agent, [12.0, *own], first=10 * i) for i, (agent, own) in enumerate(delays.items())]
+    found = row_of(ringed(*starts, last=200), ALL)
+    every = [delay for own in delays.values() for delay in own]
+    assert found["mean_s"] == pytest.approx(statistics.fmean(every), abs=0.01)
+    assert found["variance_s2"] == pytest.approx(statistics.pvariance(every), rel=0.1)
+
+
 @pytest.mark.parametrize(("windows", "moments", "quantiles"), [(1, False, False), (2, False, False), (3, True, False),
                                                                 (29, True, False), (30, True, True)])  # fmt: skip
 def test_the_period_alone_then_moments_then_quantiles(windows: int, moments: bool, quantiles: bool) -> None:
