@@ -33,7 +33,6 @@ from apps.queries.snapshots.cluster import (
 )
 from engine.admission.candidate import read_candidate
 from engine.admission.changes import read_changes
-from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, PRIORITY, SOURCE
 from engine.errors import EngineError
@@ -101,7 +100,7 @@ def draft_from_document(
     head = {} if record is BAD else {name: value for name, value in record.items() if value is not BAD}
     for i, source in enumerate(head.get("sources", [])):
         if source is not BAD and not any(value is BAD for value in source.values()):
-            store = partial(_store_source, cluster, source["id"], source["arrivals"], source.get("event_fields"))
+            store = partial(_store_source, cluster, source)
             _collect_faults(faults, f"document.sources[{i}]", store)
     is_sourceless = bool(faults)
     query = cluster.queries.filter(name=head["query"]).first() if "query" in head else None
@@ -129,9 +128,8 @@ def _store_query(
     return QueryVersion.objects.select_related("query__cluster").get(pk=version.pk)
 
 
-def _store_source(
-    cluster: Cluster, source_id: str, arrivals: FloatArray, event_fields: Mapping[str, int] | None = None
-) -> None:
+def _store_source(cluster: Cluster, source: Mapping[str, Any]) -> None:
+    source_id, arrivals, event_fields = source["id"], source["arrivals"], source.get("event_fields")
     stored = cluster.arrivals.filter(source_id=source_id).first()
     is_coarse = len(arrivals) * 4 == cluster.slices
     if stored is not None:
@@ -148,6 +146,9 @@ def _store_source(
         source_id=source_id,
         counts=arrivals,
         step_s=cluster.subinterval_s if is_coarse else cluster.slice_s,
+        known_step_s=source.get("arrivals_step_s"),
+        dispersion=source.get("dispersion"),
+        dispersion_step_s=source.get("dispersion_step_s"),
     )
     if event_fields:
         arrivals_fields_update(arrivals=created, event_fields=event_fields)

@@ -29,6 +29,7 @@ from apps.queries.arrivals.services import (
     arrivals_create_from_generator,
     arrivals_create_from_upload,
     arrivals_delete,
+    arrivals_dispersion_update,
     arrivals_fields_update,
     arrivals_inspect,
 )
@@ -177,11 +178,11 @@ class ArrivalViewSet(
 
     @extend_schema(request=ArrivalSerializer, responses=ArrivalSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """State the fields of the source's events."""
+        """State the fields of the source's events, or how its counts scatter."""
         row = self.get_object()
         serializer = ArrivalSerializer(row, data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)
-        arrivals_fields_update(arrivals=row, event_fields=serializer.validated_data.get("event_fields"))
+        _state(row, serializer.validated_data)
         return Response(ArrivalSerializer(self.get_queryset().get(pk=row.pk)).data)
 
     def perform_destroy(self, instance: ArrivalSeries) -> None:
@@ -247,6 +248,15 @@ def _version(query: Query, number: Any) -> QueryVersion:
 
 def _statistics(version: QueryVersion) -> dict[str, Any]:
     return {"version": version.number, "statistics": statistics_of(version)}
+
+
+@transaction.atomic
+def _state(row: ArrivalSeries, values: Mapping[str, Any]) -> None:
+    if "event_fields" in values:
+        arrivals_fields_update(arrivals=row, event_fields=values.get("event_fields"))
+    scatter = {name: values.get(name) for name in ("dispersion", "dispersion_step_s")}
+    if scatter.keys() & values.keys():
+        arrivals_dispersion_update(arrivals=row, **scatter)
 
 
 @transaction.atomic

@@ -17,13 +17,24 @@ from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator as EngineOperator
 from engine.document.export import operator_document
+from engine.document.tables import COST_NOISE
 from engine.errors import DocumentError
 
-__all__ = ["body_parse", "evidence_of", "latest_version", "operators_store", "version_body", "with_operators"]
+__all__ = [
+    "COST_NOISE_NAMES",
+    "body_parse",
+    "cost_noise_of",
+    "evidence_of",
+    "latest_version",
+    "operators_store",
+    "version_body",
+    "with_operators",
+]
 
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _KEPT = ("filter", "join", "aggregate", "window", "state_bytes", "tuple_values_in", "tuple_values_out")
 _KEPT += ("reads", "writes", "expression")
+COST_NOISE_NAMES = tuple(field.name for field in COST_NOISE)
 
 
 def with_operators(versions: QuerySet[QueryVersion]) -> QuerySet[QueryVersion]:
@@ -140,7 +151,14 @@ def _input_row(rows: Mapping[str, Operator], row: Operator, position: int, opera
         events=round(evidence.events) if evidence else 0,
         measured_at=None if age_s is None else timezone.now() - timedelta(seconds=age_s),
         batches=document.get("batches", []),
+        **{name: getattr(entry, name) for name in COST_NOISE_NAMES},
     )
+
+
+def cost_noise_of(entry: OperatorInput) -> dict[str, float]:
+    """Variation of the cost of an input, as fields of a document's input; what is not known is left out."""
+    noise = ((name, getattr(entry, name)) for name in COST_NOISE_NAMES)
+    return {name: value for name, value in noise if value is not None}
 
 
 def version_body(version: QueryVersion) -> dict[str, Any]:
@@ -173,7 +191,7 @@ def _input_body(entry: OperatorInput) -> dict[str, Any]:
         "model": entry.model,
         "batches": entry.batches,
     }
-    return {name: value for name, value in body.items() if value not in (None, [], {})}
+    return {name: value for name, value in body.items() if value not in (None, [], {})} | cost_noise_of(entry)
 
 
 def evidence_of(inputs: Iterable[OperatorInput]) -> dict[str, Any]:

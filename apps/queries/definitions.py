@@ -13,7 +13,7 @@ from apps.core.events import announce
 from apps.core.limits import MAX_DESCRIPTION
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
-from apps.queries.bodies import body_parse, latest_version, operators_store
+from apps.queries.bodies import COST_NOISE_NAMES, body_parse, latest_version, operators_store
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from engine.document.elements import Operator as EngineOperator
@@ -24,6 +24,7 @@ from engine.fields import BAD, FieldKind
 __all__ = ["query_announce", "query_create", "query_delete", "query_update", "query_version_create"]
 
 _STATISTICS = ("selectivity", "cycles_per_event", "model", "evidence", "events", "measured_at", "batches")
+_STATISTICS += COST_NOISE_NAMES
 
 
 def query_announce(query: Query) -> None:

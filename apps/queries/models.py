@@ -170,6 +170,13 @@ class OperatorInput(models.Model):
     events = models.BigIntegerField(default=0, help_text="Events the statistics were taken from.")
     measured_at = models.DateTimeField(null=True, blank=True)
     batches = models.JSONField(default=list, help_text="[{events, outputs, cycles}] of the sample, for the interval.")
+    cost_cv2 = models.FloatField(
+        null=True, blank=True, help_text="Variance over squared mean of one event's cost; empty: assumed."
+    )
+    cost_dispersion = models.FloatField(
+        null=True, blank=True, help_text="Events of a mean times the relative variance of such means of costs."
+    )
+    cost_dispersion_events = models.FloatField(null=True, blank=True, help_text="Consecutive events of such a mean.")
 
     class Meta:
         ordering = ["position"]

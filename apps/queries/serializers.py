@@ -105,7 +105,10 @@ class StatisticsSerializer(StrictSerializer):
 
     version = serializers.IntegerField(required=False, min_value=1, help_text="The one that runs, or the newest.")
     statistics = serializers.JSONField(
-        help_text="[{operator, input, selectivity, cycles_per_event, events, batches, evidence, measured_at}]"
+        help_text=(
+            "[{operator, input, selectivity, cycles_per_event, events, batches, cost_cv2, cost_dispersion, "
+            "cost_dispersion_events, evidence, measured_at}]; event_cycles in place of a sample in batches."
+        )
     )
 
 
@@ -134,8 +137,8 @@ class ArrivalSerializer(InClusterSerializer):
     step_s = serializers.FloatField(
         read_only=True, help_text="Width at which counts are really known, where it is more than a slice; else null."
     )
-    dispersion = serializers.FloatField(read_only=True, help_text="Index of dispersion of the counts, or null.")
-    dispersion_step_s = serializers.FloatField(read_only=True, help_text="Width of the counts that it is of, or null.")
+    dispersion = NumberField(allow_null=True, help_text="Index of dispersion of the counts, or null.")
+    dispersion_step_s = NumberField(allow_null=True, help_text="Width of the counts that it is of, or null.")
     starts_at = serializers.DateTimeField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)
@@ -171,13 +174,15 @@ class ArrivalCreateSerializer(StrictSerializer):
     time_format = serializers.CharField(required=False, allow_blank=True)
     stretch = serializers.CharField(required=False, help_text="busiest, first, or when it begins.")
     fill = serializers.CharField(required=False, allow_blank=True, help_text="zero or repeat.")
+    dispersion = NumberField(required=False, allow_null=True, help_text="Index of dispersion of the counts.")
+    dispersion_step_s = NumberField(required=False, allow_null=True, help_text="Width of the counts that it is of.")
     leave_out_problems = serializers.BooleanField(required=False)
 
     _OF_KIND = {
         "file": {"time_column", "count_column", "time_zone", "time_format", "stretch", "fill", "leave_out_problems"},
         "key": {"time_column", "count_column", "time_zone", "time_format", "stretch", "fill", "leave_out_problems"},
         "generator": set(),
-        "counts": {"step_s", "fill"},
+        "counts": {"step_s", "fill", "dispersion", "dispersion_step_s"},
     }
     _COMMON = {"cluster", "source_id", "description", "replace", "event_fields"}
 

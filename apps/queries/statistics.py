@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,13 +14,25 @@ from django.utils import timezone
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.core.limits import MAX_SAMPLE_EVENTS
 from apps.fleet.choices import Evidence
+from apps.queries.bodies import COST_NOISE_NAMES
 from apps.queries.definitions import query_announce
 from apps.queries.models import OperatorInput, Query, QueryVersion
-from engine.document.tables import BATCH, ID, NOT_NEGATIVE
+from engine.document.checks import check_cost_noise
+from engine.document.tables import BATCH, COST_CV2, COST_NOISE, ID, NOT_NEGATIVE
 from engine.errors import Fault as EngineFault
-from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, String
+from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, NumberSeries, String
+from engine.measurement.variation import measure_events
 
 __all__ = ["statistics_of", "statistics_update"]
+
+_MAX_EVENT_CYCLES = 200_000
+_RATIOS = ("selectivity", "cycles_per_event")
+_OF_SAMPLE = (
+    "cycles_per_event",
+    "events",
+    "batches",
+    *COST_NOISE_NAMES,
+)  # what single events' costs tell by themselves
 
 _FIRST_MEASURED = datetime(1970, 1, 1, tzinfo=UTC)
 _ENTRY = FieldTable(
@@ -31,6 +44,8 @@ _ENTRY = FieldTable(
     Field("cycles_per_event", NOT_NEGATIVE),
     Field("events", Number(least=0, whole=True)),
     Field("batches", ListOf(BATCH)),
+    Field("event_cycles", NumberSeries(), help="cycles of single events in their order"),
+    *COST_NOISE,
     Field("evidence", Enumeration(tuple(Evidence.values))),
     Field("measured_at", String()),
 )
@@ -49,6 +64,7 @@ def statistics_of(version: QueryVersion) -> list[dict[str, Any]]:
             "events": entry.events,
             "measured_at": entry.measured_at,
             "batches": entry.batches,
+            **{name: getattr(entry, name) for name in COST_NOISE_NAMES},
         }
         for entry in _inputs(version)
     ]
@@ -62,9 +78,13 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
     ----------
     statistics : list of mappings
         `operator`, `input`, then any of `selectivity`, `cycles_per_event`, `events`, `batches`
-        (`[{events, outputs, cycles}]`), `evidence` (measured unless given), `measured_at` (ISO 8601, now unless given).
-        From batches, events, selectivity and cycles per event follow where they are not given. Another selectivity or
-        cost without batches drops those of before: an interval of the old sample would not be one of the new number.
+        (`[{events, outputs, cycles}]`), `cost_cv2`, `cost_dispersion` and `cost_dispersion_events` (as in an input of a
+        document), `evidence` (measured unless given), `measured_at` (ISO 8601, now unless given). From batches, events,
+        selectivity and cycles per event follow where they are not given. Another selectivity or cost without batches
+        drops those of before: an interval of the old sample would not be one of the new number. A dispersion goes with
+        its sample; `cost_cv2` stays until another is given, null, or another cost without a sample.
+        `event_cycles`, the cycles of single events in their order, in place of all of these but the selectivity, tells
+        them all.
 
     Raises
     ------
@@ -92,7 +112,8 @@ def statistics_update(*, version: QueryVersion, statistics: Any, now: datetime |
             faults.append(
                 EngineFault(path, f"the input {record.get('input', '')!r} of {record['operator']!r} stands twice")
             )
-        _assign(entry, record, path, faults, now)
+        unknown = {name: None for name in COST_NOISE_NAMES if name in body and body[name] is None}
+        _assign(entry, unknown | _with_sample(record, entry, path, faults), path, faults, now)
         changed[entry.pk] = entry
     if faults:
         listed = [Fault(fault.path, fault.message) for fault in faults]
@@ -136,6 +157,40 @@ def _named(
     return matches[0]
 
 
+def _with_sample(
+    record: Mapping[str, Any], entry: OperatorInput, path: str, faults: list[EngineFault]
+) -> dict[str, Any]:
+    """The record with what its single events' costs tell, in the words of a sample in batches."""
+    check_cost_noise(record, path, faults)
+    cycles = record.get("event_cycles")
+    if cycles is None:
+        return dict(record)
+    others = [name for name in _OF_SAMPLE if name in record]
+    faults += [
+        EngineFault(f"{path}.{name}", f"{name} follows from event_cycles; allowed: one of them") for name in others
+    ]
+    if len(cycles) > _MAX_EVENT_CYCLES:
+        message = f"event_cycles has {len(cycles)} items; allowed: at most {_MAX_EVENT_CYCLES}"
+        faults.append(EngineFault(f"{path}.event_cycles", message))
+        return dict(record)
+    try:
+        sample = measure_events(cycles, record.get("selectivity", entry.selectivity))
+    except ValueError as error:
+        faults.append(EngineFault(f"{path}.event_cycles", f"event_cycles has {error}"))
+        return dict(record)
+    if not COST_CV2.fits(sample.cv2):
+        message = f"the costs have a variance of {sample.cv2:g} times their squared mean; allowed: {COST_CV2.allowed()}"
+        faults.append(EngineFault(f"{path}.event_cycles", message))
+    dispersion = sample.dispersion
+    return {
+        **record,
+        "batches": [asdict(batch) for batch in sample.batches],
+        "cost_cv2": sample.cv2,
+        "cost_dispersion": dispersion.value if dispersion else None,
+        "cost_dispersion_events": dispersion.scale if dispersion else None,
+    }
+
+
 def _assign(
     entry: OperatorInput, record: Mapping[str, Any], path: str, faults: list[EngineFault], now: datetime
 ) -> None:
@@ -149,8 +204,15 @@ def _assign(
         entry.events = round(events)
         if events > 0:
             entry.selectivity, entry.cycles_per_event = outputs / events, cycles / events
-    elif any(name in record and record[name] != getattr(entry, name) for name in ("selectivity", "cycles_per_event")):
+        entry.cost_dispersion = entry.cost_dispersion_events = None
+    elif changed := [name for name in _RATIOS if name in record and record[name] != getattr(entry, name)]:
         entry.batches = []
+        entry.cost_dispersion = entry.cost_dispersion_events = None
+        if "cycles_per_event" in changed:
+            entry.cost_cv2 = None
+    for name in COST_NOISE_NAMES:
+        if name in record:
+            setattr(entry, name, record[name])
     for name in ("selectivity", "cycles_per_event", "events"):
         if name in record:
             setattr(entry, name, record[name])

@@ -11,6 +11,7 @@ from engine.klink.settings import POLICIES
 __all__ = [
     "AGGREGATE_FUNCTIONS",
     "CANDIDATE",
+    "COST_NOISE",
     "DEPLOYMENT",
     "EVENT_FIELDS",
     "FILTER_FUNCTIONS",
@@ -95,13 +96,8 @@ BATCH = FieldTable(
     Field("outputs", NOT_NEGATIVE, required=True),
     Field("cycles", NOT_NEGATIVE, required=True),
 )
-INPUT = FieldTable(
-    "an input",
-    Field("from", ID, required=True, help="a source or another operator"),
-    Field("selectivity", NOT_NEGATIVE, help="events put out per event read; needed without a model"),
-    Field("cycles_per_event", NOT_NEGATIVE, help="left out: it never ran, and a nominal cost stands in"),
-    Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
-    Field("batches", ListOf(BATCH), help="the sample behind the statistics, batch by batch"),
+#: How the cost of an input varies; `checks.check_cost_noise` has the rule across them.
+COST_NOISE = (
     Field("cost_cv2", COST_CV2, nullable=True, help="variance over squared mean of one event's cost"),
     Field(
         "cost_dispersion",
@@ -110,6 +106,15 @@ INPUT = FieldTable(
         help="cost_dispersion_events times the relative variance of mean costs of so many consecutive events",
     ),
     Field("cost_dispersion_events", Number(least=1, most=1e9), nullable=True),
+)
+INPUT = FieldTable(
+    "an input",
+    Field("from", ID, required=True, help="a source or another operator"),
+    Field("selectivity", NOT_NEGATIVE, help="events put out per event read; needed without a model"),
+    Field("cycles_per_event", NOT_NEGATIVE, help="left out: it never ran, and a nominal cost stands in"),
+    Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
+    Field("batches", ListOf(BATCH), help="the sample behind the statistics, batch by batch"),
+    *COST_NOISE,
 )
 PART = FieldTable(
     "a part of a split",

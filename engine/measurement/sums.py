@@ -10,6 +10,7 @@ from typing import Any
 __all__ = [
     "GROUP_OVER_RECORD",
     "SPREAD",
+    "VARIATION",
     "GroupCost",
     "OperatorSums",
     "StampedSums",
@@ -31,6 +32,10 @@ class OperatorSums:
 
     `wn2` to `wgt` are the normal equations of cost = a n + b g over epochs of n records and g groups that took T CPU
     seconds, with weights w = 1 / n^2; `cost_count`, `cost_sum` and `cost_sum2` are of CPU seconds per record.
+
+    From `runs` on they tell how costs and arrivals vary (`engine.measurement.variation`): the operator's runs, and the
+    epochs that had some, with the sums of n^2, n t and t^2 of each; pairs of neighbouring steps of the source at three
+    widths, of first operators alone. All are 0 where an agent tells none.
     """
 
     records_in: float = 0.0
@@ -53,6 +58,28 @@ class OperatorSums:
     cost_count: float = 0.0
     cost_sum: float = 0.0
     cost_sum2: float = 0.0
+    runs: float = 0.0
+    run_records: float = 0.0
+    run_cpu_s: float = 0.0
+    run_nn: float = 0.0
+    run_nt: float = 0.0
+    run_tt: float = 0.0
+    run_epochs: float = 0.0
+    epoch_nn: float = 0.0
+    epoch_nt: float = 0.0
+    epoch_tt: float = 0.0
+    fine_pairs: float = 0.0
+    fine_squares: float = 0.0
+    fine_rates: float = 0.0
+    fine_span_s: float = 0.0
+    second_pairs: float = 0.0
+    second_squares: float = 0.0
+    second_rates: float = 0.0
+    second_span_s: float = 0.0
+    slow_pairs: float = 0.0
+    slow_squares: float = 0.0
+    slow_rates: float = 0.0
+    slow_span_s: float = 0.0
 
     @classmethod
     def of_wire(cls, row: Mapping[str, Any]) -> OperatorSums:
@@ -78,10 +105,13 @@ class OperatorSums:
             cost_count=row["cost_count"],
             cost_sum=row["cost_sum"],
             cost_sum2=row["cost_sum2"],
+            **{name: row[name] for name in VARIATION},
         )
 
 
 _NAMES = tuple(field.name for field in fields(OperatorSums))
+#: Sums that tell how costs and arrivals vary; on the wire by the same names.
+VARIATION = _NAMES[_NAMES.index("runs") :]
 
 
 @dataclass(frozen=True, slots=True)

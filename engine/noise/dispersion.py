@@ -88,9 +88,9 @@ class ArrivalNoise:
     length_s : float
         Correlation time of that rate.
     assumed : str
-        Sentence about the model inside steps, empty where the counts are known slice by slice.
+        Sentence about the model inside steps; empty where counts are known slice by slice, or it is not `unknown`.
     unknown : bool
-        Whether that model rests on no measurement at an eighth of a step or less.
+        Whether that model rests on no measurement at a slice, or at an eighth of a step, or less.
     """
 
     inside: float
@@ -143,16 +143,15 @@ def arrival_noise(source: Source, subinterval_s: float) -> ArrivalNoise:
     if index is None:
         index, at = _default_dispersion(known), step
     rate = max(float(known.mean()) / step, 1e-12)
+    unknown = source.dispersion is None or at > max(subinterval_s, _MEASURED_FINELY * step)
+    sentence = f"Arrivals of {source.id} inside {step:g} s: Poisson, around a rate that moves with dispersion "
     return ArrivalNoise(
         inside=(source.dispersion or 0.0) if given_inside else 1.0,
         step_s=step,
         variance=max(0.0, index - 1.0) / (rate * at) / OU_MEAN_VARIANCE,
         length_s=at,
-        assumed=(
-            f"Arrivals of {source.id} inside {step:g} s: Poisson, around a rate that moves with dispersion "
-            f"{index:.1f} at {at:g} s."
-        ),
-        unknown=source.dispersion is None or at > _MEASURED_FINELY * step,
+        assumed=f"{sentence}{index:.1f} at {at:g} s." if unknown else "",
+        unknown=unknown,
     )
 
 
@@ -181,7 +180,10 @@ def cost_noise(entry: Input, operator: str = "") -> CostNoise:
             output_error = math.sqrt(of_output / sampled)
     assumed = ""
     if cv2 is None:
-        origin = "1" if index is None else "from batches, what comes of slow changes included"
+        origin = "1"
+        if index is not None:
+            whence = f"its dispersion over {length:g} events" if entry.cost_dispersion is not None else "batches"
+            origin = f"from {whence}, what comes of slow changes included"
         assumed = f"Variation of the cost of {operator}<-{entry.source}: {origin}."
         cv2 = 1.0 if index is None else min(index, _MAX_BATCH_CV2)
     slow = 0.0

@@ -17,6 +17,7 @@ from apps.fleet.models import Cluster
 from apps.queries.arrivals.grid import Trace
 from apps.queries.models import ArrivalSeries
 from engine.arrays import FloatArray, frozen_array
+from engine.document.tables import MAX_DISPERSION
 
 __all__ = [
     "FILLS",
@@ -25,6 +26,7 @@ __all__ = [
     "check_length",
     "count_faults",
     "digest",
+    "dispersion_faults",
     "downsampled",
     "fill_faults",
     "load_arrays",
@@ -128,6 +130,25 @@ def fill_faults(fill: str) -> list[Fault]:
     if fill in ("", *FILLS):
         return []
     return [Fault("fill", f"fill is {fill!r}; allowed: {', '.join(FILLS)}, or empty where the trace is long enough")]
+
+
+def dispersion_faults(dispersion: float | None, dispersion_step_s: float | None, horizon_s: float) -> list[Fault]:
+    """An index of dispersion and the width of the counts that it is of: both, or none of them."""
+    given = {"dispersion": dispersion, "dispersion_step_s": dispersion_step_s}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        other = next(name for name in given if name not in missing)
+        return [Fault(missing[0], f"{missing[0]} is missing; {other} needs it")]
+    if dispersion is None or dispersion_step_s is None:
+        return []
+    faults = []
+    if not 0 <= dispersion <= MAX_DISPERSION:
+        message = f"dispersion is {dispersion:g}; allowed: a number from 0 to {MAX_DISPERSION:g}"
+        faults.append(Fault("dispersion", message))
+    if not 0 < dispersion_step_s <= horizon_s:
+        allowed = f"a number above 0, up to the horizon ({horizon_s:g} s)"
+        faults.append(Fault("dispersion_step_s", f"dispersion_step_s is {dispersion_step_s:g}; allowed: {allowed}"))
+    return faults
 
 
 def source_faults(source_id: str) -> list[Fault]:

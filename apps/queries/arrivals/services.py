@@ -22,6 +22,7 @@ from apps.queries.arrivals.series import (
     check_free,
     check_length,
     count_faults,
+    dispersion_faults,
     fill_faults,
     malformed,
     raise_faults,
@@ -43,6 +44,7 @@ __all__ = [
     "arrivals_create_from_generator",
     "arrivals_create_from_upload",
     "arrivals_delete",
+    "arrivals_dispersion_update",
     "arrivals_fields_update",
     "arrivals_inspect",
     "arrivals_replace",
@@ -221,14 +223,16 @@ def arrivals_create_from_counts(
 ) -> ArrivalSeries:
     """Store counts of events, one per step (a slice of the cluster unless given) from the beginning of the horizon.
 
-    `known_step_s` tells that the counts themselves were spread from wider ones.
+    `known_step_s` tells that the counts themselves were spread from wider ones; `dispersion` is stated of counts of
+    `dispersion_step_s`.
     """
     faults = source_faults(source_id)
     step_s = cluster.slice_s if step_s is None else step_s
     if not (math.isfinite(step_s) and step_s > 0):
         faults.append(Fault("step_s", f"step_s is {step_s}; allowed: a number above 0"))
     values = np.asarray(counts, dtype=np.float64)
-    faults += fill_faults(fill) + count_faults(values)
+    faults += fill_faults(fill) + dispersion_faults(dispersion, dispersion_step_s, cluster.horizon_s)
+    faults += count_faults(values)
     raise_faults(faults)
     check_free(cluster, source_id, replace)
     trace = EventCounts(np.arange(len(values)) * step_s, np.full(len(values), step_s), values)
@@ -322,6 +326,25 @@ def arrivals_fields_update(*, arrivals: ArrivalSeries, event_fields: Any) -> Arr
         raise malformed([Fault(fault.path, fault.message) for fault in faults])
     arrivals.event_fields = {"ints": 0, "strings": 0, "doubles": 0, **record} if record else {}
     arrivals.save(update_fields=["event_fields", "updated_at"])
+    announce(f"cluster:{arrivals.cluster.slug}")
+    return arrivals
+
+
+@transaction.atomic
+def arrivals_dispersion_update(
+    *, arrivals: ArrivalSeries, dispersion: float | None, dispersion_step_s: float | None
+) -> ArrivalSeries:
+    """State the index of dispersion of a source's counts and their width, as where the trace is known as counts over
+    minutes alone; None for both: not stated. What replaces the arrivals replaces this too.
+
+    Raises
+    ------
+    Malformed
+        One without the other, a dispersion below 0, a width above the horizon.
+    """
+    raise_faults(dispersion_faults(dispersion, dispersion_step_s, arrivals.cluster.horizon_s))
+    arrivals.dispersion, arrivals.dispersion_step_s = dispersion, dispersion_step_s
+    arrivals.save(update_fields=["dispersion", "dispersion_step_s", "updated_at"])
     announce(f"cluster:{arrivals.cluster.slug}")
     return arrivals
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from apps.fleet.models import Link, Node
+from apps.queries.bodies import cost_noise_of
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import Quantity, bytes_size, cps, percent, seconds
 from engine.document.elements import Replica
@@ -120,7 +121,7 @@ def _plan(row: Operator) -> list[Any]:
 
 def _statistics(entry: OperatorInput) -> list[Any]:
     numbers = [entry.selectivity, entry.cycles_per_event, entry.model, entry.batches]
-    return [*numbers, str(entry.evidence), entry.events]
+    return [*numbers, str(entry.evidence), entry.events, *cost_noise_of(entry).items()]
 
 
 def _difference(old: str, new: str) -> str:

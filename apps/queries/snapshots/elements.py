@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 
 from apps.fleet.models import Node
 from apps.queries.arrivals.series import load_arrays
-from apps.queries.bodies import evidence_of, with_operators
+from apps.queries.bodies import COST_NOISE_NAMES, cost_noise_of, evidence_of, with_operators
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
 from apps.queries.snapshots.contents import query_shorts
 from engine.arrays import FloatArray, frozen_array
@@ -161,6 +161,7 @@ def _engine_input(query: str, entry: OperatorInput, private: bool) -> elements.I
         never_ran=entry.cycles_per_event is None,
         model=elements.InputModel(tuple(model["output"]), tuple(model["cycles"])) if model else None,
         batches=tuple(elements.Batch(**batch) for batch in entry.batches),
+        **cost_noise_of(entry),
     )
 
 
@@ -198,7 +199,7 @@ def _candidate_input(query: str, entry: OperatorInput, private: bool) -> dict[st
         body["cycles_per_event"] = entry.cycles_per_event
     if entry.model:
         body["model"] = _model_of_slice(entry.model)
-    return body | ({"batches": entry.batches} if entry.batches else {})
+    return body | ({"batches": entry.batches} if entry.batches else {}) | cost_noise_of(entry)
 
 
 def _where(asked: Any) -> dict[str, Any]:
@@ -350,6 +351,7 @@ def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int |
             "evidence",
             "events",
             Cast("batches", TextField()),
+            *COST_NOISE_NAMES,
         )
     )
     replicas = _replicas(versions, nodes)

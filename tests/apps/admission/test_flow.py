@@ -356,6 +356,14 @@ def test_document_registers_its_query_and_sources(cluster: Any, admitter: Any) -
     assert (again.version.number, again.objective) == (2, {"statistic": "mean", "bound_s": 1.0})
 
 
+def test_source_of_a_document_keeps_its_step_and_dispersion(cluster: Any, admitter: Any) -> None:
+    source = {"id": "taps", "arrivals": [100.0] * 60, "arrivals_step_s": 5.0}
+    scatter = {"dispersion": 2.0, "dispersion_step_s": 1.0}
+    admission_preview(cluster=cluster, user=admitter, document=document(sources=[source | scatter]))
+    row = cluster.arrivals.get(source_id="taps")
+    assert (row.step_s, row.dispersion, row.dispersion_step_s) == (5.0, 2.0, 1.0)
+
+
 def test_faulty_document_stores_nothing(cluster: Any, admitter: Any) -> None:
     faulty = document(priority="high", sources=[{"id": "taps", "arrivals": [1.0, -2.0]}], colour="red")
     faulty["operators"].append({"id": "more", "inputs": [{"from": "nowhere", "selectivity": -1}]})

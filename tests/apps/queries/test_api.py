@@ -106,6 +106,20 @@ def test_rest_reads_and_updates_statistics(api: APIClient, api_of: Any) -> None:
     assert api_of("operator", scopes=["read", "ingest"]).put(url, told, format="json").status_code == 200
 
 
+def test_rest_takes_and_shows_how_costs_vary(api: APIClient) -> None:
+    url = f"/api/v1/queries/{make_query(make_cluster()).pk}/statistics"
+    noise = {"cost_cv2": 0.4, "cost_dispersion": 6.0, "cost_dispersion_events": 200.0}
+    after = api.put(url, {"statistics": [{"operator": "parse", **noise}]}, format="json").json()["statistics"][0]
+    assert after.items() >= noise.items()
+    single = {"operator": "parse", "event_cycles": [10.0, 30.0] * 100}
+    measured = api.put(url, {"statistics": [single]}, format="json").json()["statistics"][0]
+    assert (measured["cycles_per_event"], measured["events"]) == (20.0, 200)
+    assert measured["cost_cv2"] == pytest.approx(0.25 * 200 / 199)
+    bad = api.put(url, {"statistics": [{"operator": "parse", "cost_cv2": 1e9, "cost_dispersion": -1}]}, format="json")
+    assert bad.status_code == 400
+    assert paths(bad) == {"statistics[0].cost_cv2", "statistics[0].cost_dispersion"}
+
+
 def test_statistics_that_another_refined_meanwhile_are_not_overwritten(api: APIClient) -> None:
     url = f"/api/v1/queries/{make_query(make_cluster()).pk}/statistics"
     told = {"statistics": [{"operator": "parse", "selectivity": 0.7}]}
@@ -207,6 +221,22 @@ def test_upload_over_the_limit_returns_413_with_the_limit(api: APIClient, settin
     assert answer.status_code == 413 and "0.002 MB" in answer.json()["detail"]
     huge = api.post("/api/v1/arrivals/inspect", {"file": trace(b"x" * 1_100_000)}, format="multipart")
     assert huge.status_code == 413
+
+
+def test_dispersion_of_arrivals_is_stated_over_rest(api: APIClient) -> None:
+    cluster = make_cluster()
+    counts = {"cluster": cluster.slug, "source_id": "taps", "counts": [4.0] * cluster.slices}
+    made = api.post("/api/v1/arrivals", {**counts, "dispersion": 3.0, "dispersion_step_s": 0.25}, format="json")
+    url = f"/api/v1/arrivals/{made.json()['id']}"
+    assert (made.json()["dispersion"], made.json()["dispersion_step_s"]) == (3.0, 0.25)
+    fields = api.patch(url, {"event_fields": {"ints": 2}}, format="json").json()
+    assert (fields["dispersion"], fields["event_fields"]["ints"]) == (3.0, 2)
+    stated = api.patch(url, {"dispersion": 1.5, "dispersion_step_s": 0.5}, format="json").json()
+    assert (stated["dispersion"], stated["dispersion_step_s"], stated["event_fields"]["ints"]) == (1.5, 0.5, 2)
+    for told in ({"dispersion": -1, "dispersion_step_s": 1e9}, {"dispersion": "nan", "dispersion_step_s": "x"}):
+        assert paths(api.patch(url, told, format="json")) == {"dispersion", "dispersion_step_s"}
+    assert paths(api.patch(url, {"dispersion": 2.0}, format="json")) == {"dispersion_step_s"}
+    assert api.patch(url, {"dispersion": None}, format="json").json()["dispersion_step_s"] is None
 
 
 def test_arrivals_from_a_generator_and_from_counts(api: APIClient) -> None:

@@ -18,11 +18,13 @@ from apps.queries.arrivals.services import (
     arrivals_create_from_generator,
     arrivals_create_from_upload,
     arrivals_delete,
+    arrivals_dispersion_update,
     arrivals_inspect,
 )
 from apps.queries.arrivals.uploads import upload_keep, upload_open, uploads_purge
 from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries
+from apps.queries.snapshots.elements import engine_source
 from tests.apps.domain import fault_paths, make_arrivals, make_cluster, make_query, start
 
 pytestmark = pytest.mark.django_db
@@ -202,3 +204,32 @@ def test_single_events_tell_how_they_scatter_and_rounded_ones_do_not() -> None:
     rounded = "\n".join(["at", *(f"{time:.0f}" for time in 1.7e9 + times)])
     row = _store(cluster, rounded, source_id="rounded", time_column="at", count_column=None)
     assert (row.step_s, row.dispersion) == (1.0, None)
+
+
+def test_dispersion_of_counts_is_stated_with_their_width_or_not_at_all() -> None:
+    cluster = make_cluster()
+    make_arrivals(cluster)
+    row = cluster.arrivals.get()
+    assert arrivals_dispersion_update(arrivals=row, dispersion=3.0, dispersion_step_s=0.25).dispersion == 3.0
+    source = engine_source(row, series.unpack(row.data), "clicks")
+    assert (source.dispersion, source.dispersion_step_s) == (3.0, 0.25)
+    for dispersion, step_s, paths in (
+        (3.0, None, {"dispersion_step_s"}),
+        (None, 0.25, {"dispersion"}),
+        (-1.0, 0.25, {"dispersion"}),
+        (float("nan"), 0.0, {"dispersion", "dispersion_step_s"}),
+        (1e9, 1.1 * cluster.horizon_s, {"dispersion", "dispersion_step_s"}),
+    ):
+        with pytest.raises(Malformed) as error:
+            arrivals_dispersion_update(arrivals=row, dispersion=dispersion, dispersion_step_s=step_s)
+        assert fault_paths(error) == paths
+        with pytest.raises(Malformed) as error:
+            arrivals_create_from_counts(
+                cluster=cluster,
+                source_id="others",
+                counts=[1.0] * cluster.slices,
+                dispersion=dispersion,
+                dispersion_step_s=step_s,
+            )
+        assert fault_paths(error) == paths
+    assert arrivals_dispersion_update(arrivals=row, dispersion=None, dispersion_step_s=None).dispersion is None

@@ -6,15 +6,19 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 
 from apps.core.errors import Conflict, Malformed
-from apps.queries.bodies import version_body
+from apps.queries.bodies import COST_NOISE_NAMES, version_body
 from apps.queries.definitions import query_update, query_version_create
 from apps.queries.models import Query
 from apps.queries.selectors import version_numbered
+from apps.queries.snapshots.cluster import cluster_snapshot
 from apps.queries.statistics import statistics_of, statistics_update
-from tests.apps.domain import BODY, fault_paths, make_arrivals, make_cluster, make_query
+from engine.document.elements import Batch, Input
+from engine.noise.dispersion import cost_noise
+from tests.apps.domain import BODY, fault_paths, make_arrivals, make_cluster, make_query, start
 
 pytestmark = pytest.mark.django_db
 
@@ -236,3 +240,99 @@ def test_a_description_has_a_bounded_length() -> None:
     query = make_query(make_cluster())
     with pytest.raises(Malformed, match="10000"):
         query_update(query=query, description="x" * 10_001)
+
+
+# -- how costs vary
+
+
+def test_variation_of_costs_is_kept_shown_carried_and_taken_into_snapshots() -> None:
+    cluster = make_cluster()
+    query = make_query(cluster)
+    noise = {"cost_cv2": 0.25, "cost_dispersion": 9.0, "cost_dispersion_events": 500.0}
+    statistics_update(version=query.versions.get(), statistics=[{"operator": "parse", **noise}])
+    found = statistics_of(query.versions.get())
+    assert {name: found[0][name] for name in noise} == noise
+    assert {name: found[1][name] for name in noise} == dict.fromkeys(noise)
+    carried = query_version_create(query=query, body=BODY, carry_statistics=True)
+    assert version_body(version_numbered(query, carried.number))["operators"][0]["inputs"][0].items() >= noise.items()
+    start(query)
+    (entry,) = cluster_snapshot(cluster).deployment.operators[0].inputs
+    assert (entry.cost_cv2, entry.cost_dispersion, entry.cost_dispersion_events) == (0.25, 9.0, 500.0)
+
+
+def test_variation_of_costs_of_a_body_comes_back_with_it() -> None:
+    body = deepcopy(BODY)
+    body["operators"][0]["inputs"][0] |= {"cost_cv2": 0.0, "cost_dispersion": 3.0, "cost_dispersion_events": 40.0}
+    query = make_query(make_cluster(), body=body)
+    assert version_body(version_numbered(query, 1)) == body
+
+
+def test_costs_of_single_events_tell_mean_variation_and_a_sample() -> None:
+    version = make_query(make_cluster()).versions.get()
+    costs = np.random.default_rng(1).gamma(2.0, 500.0, 4000).tolist()
+    statistics_update(version=version, statistics=[{"operator": "parse", "selectivity": 0.5, "event_cycles": costs}])
+    found = statistics_of(version)[0]
+    assert found["cycles_per_event"] == pytest.approx(1000.0, rel=0.1)
+    assert (found["events"], found["selectivity"], found["evidence"]) == (4000, 0.5, "measured")
+    assert found["cost_cv2"] == pytest.approx(0.5, rel=0.1)
+    assert len(found["batches"]) == 32
+    noise = cost_noise(Input("s", **{name: found[name] for name in COST_NOISE_NAMES}))
+    assert (noise.slow, noise.assumed) == (0.0, "")
+
+
+@pytest.mark.parametrize(
+    ("told", "paths"),
+    [
+        ({"cost_cv2": -1.0}, {"cost_cv2"}),
+        ({"cost_cv2": float("nan")}, {"cost_cv2"}),
+        ({"cost_cv2": 1e9}, {"cost_cv2"}),
+        ({"cost_dispersion": 3.0}, {"cost_dispersion_events"}),
+        ({"cost_dispersion_events": 3.0}, {"cost_dispersion"}),
+        (
+            {"cost_dispersion": float("inf"), "cost_dispersion_events": 0.5},
+            {"cost_dispersion", "cost_dispersion_events"},
+        ),
+        ({"event_cycles": [1.0, -2.0, float("nan")]}, {"event_cycles[1]", "event_cycles[2]"}),
+        ({"event_cycles": [5.0]}, {"event_cycles"}),
+        ({"event_cycles": [0.0, 0.0]}, {"event_cycles"}),
+        ({"event_cycles": [1e308, 1e308]}, {"event_cycles"}),
+        ({"event_cycles": [0.0] * 30_000 + [1.0]}, {"event_cycles"}),
+        ({"event_cycles": [1.0] * 200_001}, {"event_cycles"}),
+        ({"event_cycles": [1.0, 2.0], "cost_cv2": 1.0, "batches": []}, {"cost_cv2", "batches"}),
+    ],
+)
+def test_variation_that_cannot_be_is_refused_and_nothing_is_changed(told: dict[str, Any], paths: set[str]) -> None:
+    version = make_query(make_cluster()).versions.get()
+    before = statistics_of(version)
+    with pytest.raises(Malformed) as error:
+        statistics_update(version=version, statistics=[{"operator": "parse", **told}])
+    assert fault_paths(error) == {f"statistics[0].{path}" for path in paths}
+    assert statistics_of(version) == before
+
+
+def test_a_dispersion_goes_with_its_sample_and_cv2_with_the_cost_it_was_given_for() -> None:
+    version = make_query(make_cluster()).versions.get()
+
+    def after(**told: Any) -> list[float | None]:
+        statistics_update(version=version, statistics=[{"operator": "parse", **told}])
+        return [statistics_of(version)[0][name] for name in COST_NOISE_NAMES]
+
+    batches = [{"events": 100, "outputs": 40, "cycles": 1e6}, {"events": 300, "outputs": 60, "cycles": 2e6}]
+    assert after(cost_cv2=0.5, cost_dispersion=3.0, cost_dispersion_events=40) == [0.5, 3.0, 40]
+    assert after(events=500) == [0.5, 3.0, 40]
+    assert after(batches=batches) == [0.5, None, None]
+    assert after(batches=batches, cost_dispersion=2.0, cost_dispersion_events=10) == [0.5, 2.0, 10]
+    assert after(cycles_per_event=9.0) == [None, None, None]
+    assert after(cost_cv2=0.5) == [0.5, None, None]
+    assert after(cost_cv2=None) == [None, None, None]
+
+
+def test_batches_of_one_event_and_a_single_batch_are_taken_for_what_they_are() -> None:
+    version = make_query(make_cluster()).versions.get()
+    single = [{"events": 1, "outputs": 1, "cycles": cycles} for cycles in (50, 150, 100, 60, 140)]
+    statistics_update(version=version, statistics=[{"operator": "parse", "batches": single}])
+    batches = tuple(Batch(**batch) for batch in statistics_of(version)[0]["batches"])
+    noise = cost_noise(Input("s", batches=batches))
+    assert noise.cv2 == pytest.approx(np.var([0.5, 1.5, 1.0, 0.6, 1.4], ddof=1))
+    assert "from batches" in noise.assumed
+    assert cost_noise(Input("s", batches=batches[:1])).cv2 == 1.0

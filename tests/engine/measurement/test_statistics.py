@@ -24,7 +24,7 @@ from engine.measurement.statistics import (
     judge_readiness,
     student_quantile,
 )
-from engine.measurement.sums import OperatorSums, StampedSums, fit_group_cost, merge_sums
+from engine.measurement.sums import VARIATION, OperatorSums, StampedSums, fit_group_cost, merge_sums
 
 ROW = {
     "records_in": 100,
@@ -51,7 +51,7 @@ ROW = {
 
 
 def test_unprocessed_records_are_no_events() -> None:
-    sums = OperatorSums.of_wire(ROW)
+    sums = OperatorSums.of_wire(dict.fromkeys(VARIATION, 0.0) | ROW)
     assert (sums.events, sums.outputs, sums.cpu_s, sums.shed) == (60, 45, 0.002, 3)
 
 

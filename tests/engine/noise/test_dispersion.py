@@ -75,10 +75,17 @@ def test_rate_inside_a_coarse_step_has_the_variance_of_its_dispersion() -> None:
     assert noise.assumed.startswith("Arrivals of s inside 4 s")
 
 
-def test_dispersion_measured_at_an_eighth_of_the_step_is_known() -> None:
-    measured = source([5.0] * 16, arrivals_step_s=8.0, dispersion=9.0, dispersion_step_s=1.0)
-    assert not arrival_noise(measured, 1.0).unknown
-    assert arrival_noise(measured, 1.0).assumed
+@pytest.mark.parametrize(("step_s", "at_s"), [(8.0, 1.0), (4.0, 1.0), (4.0, 0.2)])
+def test_dispersion_measured_at_a_slice_or_an_eighth_of_the_step_is_not_assumed(step_s: float, at_s: float) -> None:
+    measured = source([5.0] * 16, arrivals_step_s=step_s, dispersion=9.0, dispersion_step_s=at_s)
+    noise = arrival_noise(measured, 1.0)
+    assert (noise.unknown, noise.assumed) == (False, "")
+
+
+def test_dispersion_measured_at_more_than_both_is_assumed_to_hold_inside_the_step() -> None:
+    noise = arrival_noise(source([5.0] * 16, arrivals_step_s=8.0, dispersion=9.0, dispersion_step_s=1.5), 1.0)
+    assert noise.unknown
+    assert noise.assumed.endswith("moves with dispersion 9.0 at 1.5 s.")
 
 
 def test_few_coarse_steps_count_as_dispersion_four() -> None:
