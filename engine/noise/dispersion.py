@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.document.elements import Batch, Input, Source
+from engine.noise.streams import SAMPLE, spread_draws
 
 __all__ = [
     "OU_MEAN_VARIANCE",
@@ -31,6 +32,8 @@ _MIN_SLICES = 64  # of which the dispersion inside slices can be told
 _MIN_STEPS = 5  # of which the dispersion of steps can be told
 _DEFAULT_DISPERSION = 4.0  # of arrivals of which fewer steps are known
 _MAX_DISPERSION = 1e4
+_SHORTEST = 1 / 64  # of a step: the shortest time in which the rate inside it may move, where that was not measured
+_MAX_RATE_VARIANCE = 100.0
 _MAX_BATCH_CV2 = 4.0  # batches cannot tell single costs from slow changes; above, the slow ones get the rest
 _BY_CHANCE = 1.7  # standard errors of a dispersion of batches, sqrt(2 / (G - 1)), that are no slow component
 _MAX_UNSURE = 0.7
@@ -55,6 +58,8 @@ class CostNoise:
         Degrees of freedom of both; 0 where no sample is known.
     unsure : float
         Relative standard error of `cv2` itself.
+    from_batches : bool
+        Whether `cv2` is that of the batches, and as uncertain.
     assumed : str
         Sentence about what was assumed of the cost, empty where it was given.
     """
@@ -67,10 +72,11 @@ class CostNoise:
     freedom: float = 0.0
     unsure: float = 0.0
     assumed: str = ""
+    from_batches: bool = False
 
     def of_these(self) -> CostNoise:
         """The same for statistics counted on the very arrivals that are estimated: without errors of a sample."""
-        return replace(self, cost_error=0.0, output_error=0.0, freedom=0.0, unsure=0.0)
+        return replace(self, cost_error=0.0, output_error=0.0, freedom=0.0, unsure=0.0, from_batches=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +89,16 @@ class ArrivalNoise:
         Index of dispersion inside a slice.
     step_s : float
         Width at which the counts are known, a multiple of the slice's.
-    variance : float
-        Relative variance of the rate inside a step, where that is wider than a slice.
+    index : float
+        Index of dispersion of counts over `length_s`, where the steps are wider than a slice.
+    unit : float
+        Relative variance that the rate inside a step has per 1 of that index above 1.
     length_s : float
-        Correlation time of that rate.
+        Correlation time of that rate; the longest it may be where it was not measured.
+    shortest_s : float
+        The shortest it may be.
+    freedom : float
+        Degrees of freedom of the index where steps tell it; 0 where it was given.
     assumed : str
         Sentence about the model inside steps; empty where counts are known slice by slice, or it is not `unknown`.
     unknown : bool
@@ -95,10 +107,28 @@ class ArrivalNoise:
 
     inside: float
     step_s: float
-    variance: float = 0.0
+    index: float = 1.0
+    unit: float = 0.0
     length_s: float = 1.0
+    shortest_s: float = 1.0
+    freedom: float = 0.0
     assumed: str = ""
     unknown: bool = False
+
+    def draw_rates(self, paths: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Relative variance and correlation time of the rate inside a step in every path, (K,) each.
+
+        Counts of steps do not tell how fast the rate moves inside them: every octave of times is as likely, and the
+        variance is such that counts over `length_s` disperse by the index.
+        """
+        index = np.full(paths, self.index)
+        if self.freedom > 0.0:
+            index *= spread_draws(self.freedom / rng.chisquare(self.freedom, SAMPLE), paths, rng)
+        place = spread_draws((np.arange(paths) + 0.5) / paths, paths, rng)
+        ratio = (self.shortest_s / self.length_s) ** place
+        averaged = 2.0 * ratio * (1.0 - ratio * (1.0 - np.exp(-1.0 / ratio)))
+        variance = np.maximum(index - 1.0, 0.0) * self.unit * OU_MEAN_VARIANCE / averaged
+        return np.minimum(variance, _MAX_RATE_VARIANCE), ratio * self.length_s
 
 
 def dispersion(counts: npt.ArrayLike) -> float:
@@ -139,27 +169,34 @@ def arrival_noise(source: Source, subinterval_s: float) -> ArrivalNoise:
         inside = source.dispersion if given_inside else dispersion_below_grid(source.arrivals)
         return ArrivalNoise(inside or 0.0, subinterval_s)
     known = np.add.reduceat(source.arrivals, np.arange(0, len(source.arrivals), slices))
-    index, at = source.dispersion, given_at
+    index, at, freedom, shortest = source.dispersion, given_at, 0.0, given_at
+    words = f"at {at:g} s"
     if index is None:
-        index, at = _default_dispersion(known), step
+        index, freedom = _default_dispersion(known)
+        at, shortest = step, max(step * _SHORTEST, subinterval_s)
+        words = f"at {at:g} s, within {shortest:g} to {at:g} s"
     rate = max(float(known.mean()) / step, 1e-12)
     unknown = source.dispersion is None or at > max(subinterval_s, _MEASURED_FINELY * step)
     sentence = f"Arrivals of {source.id} inside {step:g} s: Poisson, around a rate that moves with dispersion "
     return ArrivalNoise(
         inside=(source.dispersion or 0.0) if given_inside else 1.0,
         step_s=step,
-        variance=max(0.0, index - 1.0) / (rate * at) / OU_MEAN_VARIANCE,
+        index=index,
+        unit=1.0 / (rate * at) / OU_MEAN_VARIANCE,
         length_s=at,
-        assumed=f"{sentence}{index:.1f} at {at:g} s." if unknown else "",
+        shortest_s=shortest,
+        freedom=freedom,
+        assumed=f"{sentence}{index:.1f} {words}." if unknown else "",
         unknown=unknown,
     )
 
 
-def _default_dispersion(known: FloatArray) -> float:
+def _default_dispersion(known: FloatArray) -> tuple[float, float]:
+    """Index of dispersion of the counts of steps, and its degrees of freedom."""
     if len(known) < _MIN_STEPS:
-        return _DEFAULT_DISPERSION
+        return _DEFAULT_DISPERSION, _MIN_STEPS - 1.0
     index = dispersion(known)
-    return min(max(1.0, index), _MAX_DISPERSION) if math.isfinite(index) else 1.0
+    return min(max(1.0, index), _MAX_DISPERSION) if math.isfinite(index) else 1.0, len(known) - 1.0
 
 
 def cost_noise(entry: Input, operator: str = "") -> CostNoise:
@@ -190,7 +227,8 @@ def cost_noise(entry: Input, operator: str = "") -> CostNoise:
     if index is not None and length and not (freedom and index < _chance_limit(cv2, freedom)):
         slow = max(0.0, index - cv2) / length / OU_MEAN_VARIANCE
     unsure = min(_MAX_UNSURE, math.sqrt((_kurtosis(cv2) - 1.0) / sampled)) if sampled and cv2 > 0.0 else 0.0
-    return CostNoise(cv2, slow, length or 0.0, cost_error, output_error, freedom, unsure, assumed)
+    from_batches = freedom > 0.0 and entry.cost_cv2 is None and entry.cost_dispersion is None
+    return CostNoise(cv2, slow, length or 0.0, cost_error, output_error, freedom, unsure, assumed, from_batches)
 
 
 def _chance_limit(cv2: float, freedom: float) -> float:
@@ -214,17 +252,17 @@ def _kurtosis(cv2: float) -> float:
     return square**4 + 2.0 * square**3 + 3.0 * square**2 - 3.0
 
 
-def largest_service(mean: float, cv2: float, events: float, uniform: npt.ArrayLike) -> FloatArray:
+def largest_service(mean: float, cv2: npt.ArrayLike, events: float, uniform: npt.ArrayLike) -> FloatArray:
     """Largest of so many services at the `uniform` quantiles: exponential tail up to cv2 1, lognormal above.
 
     `mean` and the result are in seconds.
     """
     tail = -np.log(np.maximum(np.asarray(uniform, dtype=np.float64), 1e-12)) / max(events, 1.0)
-    if cv2 <= 1.0:
-        return np.asarray(mean * (1.0 - cv2 - cv2 * np.log(np.minimum(tail, 1.0))))
-    variance = math.log1p(cv2)
-    deviate = _upper_normal(np.minimum(tail, 0.5))
-    return np.asarray(mean * np.exp(math.sqrt(variance) * deviate - 0.5 * variance))
+    variation = np.asarray(cv2, dtype=np.float64)
+    exponential = 1.0 - variation - variation * np.log(np.minimum(tail, 1.0))
+    variance = np.log1p(variation)
+    lognormal = np.exp(np.sqrt(variance) * _upper_normal(np.minimum(tail, 0.5)) - 0.5 * variance)
+    return np.asarray(mean * np.where(variation <= 1.0, exponential, lognormal))
 
 
 def _upper_normal(tail: FloatArray) -> FloatArray:

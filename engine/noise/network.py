@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,13 +17,23 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads
 from engine.noise.dispersion import CostNoise
-from engine.noise.streams import named_rng
+from engine.noise.streams import SAMPLE, named_rng, spread_draws
 
-__all__ = ["Network", "Route", "Stage", "Work", "input_scales", "network_of"]
+__all__ = ["InputDraws", "Network", "Route", "Stage", "Work", "input_draws", "network_of"]
 
 _MAX_ROUTES = 4  # of one operator's replica
+_USUAL_CV2, _USUAL_SPREAD, _USUAL_FREEDOM = 2.0, 1.0, 3.0  # of costs before anything is measured
 _MIN_SCALE = 0.05  # a sample's error cannot make a cost negative
 Gains = dict[int, FloatArray]  # events per event of each source
+Service = tuple[float, FloatArray]  # seconds of one event, and their variance (K + 1,)
+
+
+class InputDraws(NamedTuple):
+    """Inputs' factors of cost and of output, and variations of costs, (e, K + 1) each."""
+
+    cost: FloatArray
+    output: FloatArray
+    cv2: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +69,7 @@ class Network:
     work: dict[int, dict[int, list[Work]]]
     stages: list[Stage]
     routes: dict[int, list[Route]] = field(default_factory=dict)
-    services: dict[int, tuple[float, float]] = field(default_factory=dict)  # seconds, their variance
+    services: dict[int, Service] = field(default_factory=dict)
 
     def passed(self, stage: int) -> list[int]:
         """Servers of the stages before one, in order."""
@@ -70,21 +81,33 @@ class Network:
         return servers[::-1]
 
 
-def input_scales(
-    noises: Sequence[CostNoise], names: Sequence[str], paths: int, seed: int
-) -> tuple[FloatArray, FloatArray]:
-    """Factors of every input's cost and output within their sampling errors, (e, K + 1) each; the last is 1.
+def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, seed: int) -> InputDraws:
+    """Every input's statistics of so many paths within their sampling errors, then those given.
 
-    Drawn as t with the degrees of freedom of the sample, for a name the same in every deployment.
+    Of a sample of batches the variation is that of the batches over a chi-square variable, and the means have its
+    standard error: together Student's t. For a name all draws are the same in every deployment.
     """
-    scales = np.ones((2, len(noises), paths + 1))
+    usual = np.array([noise.cv2 for noise in noises], dtype=np.float64)
+    cost, output = np.ones((2, len(noises), paths + 1))
+    draws = InputDraws(cost, output, np.tile(usual[:, None], paths + 1))
     for k, (noise, name) in enumerate(zip(noises, names, strict=True)):
+        rng = named_rng(seed, name)
+        normal = [spread_draws(rng.standard_normal(SAMPLE), paths, rng) for _ in range(3)]
+        squares = np.ones(paths)  # of the true variance over the sample's
         if noise.freedom > 0.0:
-            draws = named_rng(seed, name).standard_t(noise.freedom, (2, paths))
-            draws -= draws.mean(axis=1, keepdims=True)
-            errors = np.array([[noise.cost_error], [noise.output_error]])
-            scales[:, k, :paths] = np.maximum(_MIN_SCALE, 1.0 + errors * draws)
-    return scales[0], scales[1]
+            found = noise.freedom / rng.chisquare(noise.freedom, SAMPLE)
+            believed = _belief(noise.cv2 * found) if noise.from_batches and noise.cv2 > 0.0 else None
+            squares = spread_draws(found, paths, rng, believed)
+            for row, error in enumerate((noise.cost_error, noise.output_error)):
+                draws[row][k, :paths] = np.maximum(_MIN_SCALE, 1.0 + error * np.sqrt(squares) * normal[row])
+        draws.cv2[k, :paths] *= squares if noise.from_batches else np.exp(noise.unsure * normal[2])
+    return draws
+
+
+def _belief(cv2: FloatArray) -> FloatArray:
+    """Weight of variations of costs before their batches are seen: of their logarithms, as a t variable."""
+    apart = np.log(cv2 / _USUAL_CV2) / _USUAL_SPREAD
+    return np.asarray((1.0 + apart * apart / _USUAL_FREEDOM) ** (-0.5 * (_USUAL_FREEDOM + 1.0)))
 
 
 def linear_statistics(deployment: Deployment, loads: Loads) -> tuple[FloatArray, FloatArray]:
@@ -106,23 +129,22 @@ def linear_statistics(deployment: Deployment, loads: Loads) -> tuple[FloatArray,
 def network_of(
     deployment: Deployment,
     loads: Loads,
-    noises: Sequence[CostNoise],
-    scales: tuple[FloatArray, FloatArray],
+    draws: InputDraws,
     speeds: FloatArray,
 ) -> Network:
     """The network of a placed deployment; `speeds` are the servers' usual capacities."""
     selectivity, cycles = linear_statistics(deployment, loads)
-    cost, output = cycles[:, None] * scales[0], selectivity[:, None] * scales[1]
+    cost, output = cycles[:, None] * draws.cost, selectivity[:, None] * draws.output
     gains = _gains(deployment, output)
     network = Network(_work(deployment, gains, cost), [])
     routes = _RouteFinder(deployment, network, output).find()
     graph, layout = deployment.graph, deployment.layout
-    services = _services(deployment, noises, cycles, speeds)
+    services = _services(deployment, draws.cv2, cycles, speeds)
     for query in range(len(deployment.queries)):
         sinks = np.flatnonzero(graph.query_sink & (graph.query == query))
         replicas = [r for j in sinks for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
         network.routes[query] = _merged([route for r in replicas for route in routes[r]])
-        network.services[query] = max((services[r] for r in replicas), default=(0.0, 0.0))
+        network.services[query] = max((services[r] for r in replicas), key=_seconds, default=(0.0, np.zeros(1)))
     return network
 
 
@@ -222,19 +244,22 @@ def _merged(routes: Sequence[Route]) -> list[Route]:
     return [Route(stage, events) for stage, events in by_stage.items()]
 
 
-def _services(
-    deployment: Deployment, noises: Sequence[CostNoise], cycles: FloatArray, speeds: FloatArray
-) -> list[tuple[float, float]]:
-    """One event's service along the longest path to the end of each replica: seconds, and their variance."""
+def _services(deployment: Deployment, cv2: FloatArray, cycles: FloatArray, speeds: FloatArray) -> list[Service]:
+    """One event's service along the longest path to the end of each replica."""
     graph, layout = deployment.graph, deployment.layout
-    services = [(0.0, 0.0)] * len(layout.rep_server)
+    services: list[Service] = [(0.0, np.zeros(cv2.shape[1]))] * len(layout.rep_server)
     for j in graph.order:
         for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
             for h in range(layout.hop_start[r], layout.hop_start[r + 1]):
                 k, origin, link = layout.hop_input[h], layout.hop_origin[h], layout.hop_server[h]
-                seconds = cycles[k] / speeds[layout.rep_server[r]]
-                above = services[origin] if origin >= 0 else (0.0, 0.0)
-                sent = layout.hop_event_bytes[h] / speeds[link] if link >= 0 else 0.0
-                total = float(above[0] + sent + seconds)
-                services[r] = max(services[r], (total, float(above[1] + seconds * seconds * noises[k].cv2)))
+                seconds = float(cycles[k] / speeds[layout.rep_server[r]])
+                above = services[origin] if origin >= 0 else (0.0, np.zeros(1))
+                sent = float(layout.hop_event_bytes[h] / speeds[link]) if link >= 0 else 0.0
+                total = above[0] + sent + seconds
+                if total > services[r][0]:
+                    services[r] = total, above[1] + seconds * seconds * cv2[k]
     return services
+
+
+def _seconds(service: Service) -> float:
+    return service[0]

@@ -38,13 +38,15 @@ __all__ = [
 SingleArray = npt.NDArray[np.float32]
 
 POOL = 1 << 15  # numbers of a pool of random ones, which every slice enters at a place of its own
-KNOTS = 16  # of the unknown rate inside a step of coarse counts
+KNOTS = 64  # most of the unknown rate inside a step of coarse counts
 BINS_PER_OCTAVE = 16
 BINS = 40 * BINS_PER_OCTAVE
 _SHIFT = 19  # bits of a single's mantissa that a bin does not tell apart: 23 - log2(BINS_PER_OCTAVE)
 _BIAS = 127 * BINS_PER_OCTAVE
 _MAX_HOLD = 8  # slices for which what rests on smoothed loads is left as it is
 _SLICES_PER_GROUP, _MAX_GROUPS = 4096, 4  # paths that take turns: one group per so many slices of the horizon
+_MIN_KEEP = 1e-3
+_PIECE = 0.5  # how far a slice's work beyond its mean comes in one piece, where costs have heavy tails
 _NORMAL_FROM = 8.0  # mean from which a Poisson count is drawn as a corrected normal
 
 _ZERO, _ONE, _TWO = np.float32(0.0), np.float32(1.0), np.float32(2.0)
@@ -105,6 +107,8 @@ class StageTable(NamedTuple):
     seen: FloatArray  # dispersion as it arrives here, times `mean` squared
     spread: FloatArray  # all variance of work
     kappa: FloatArray  # (S,) weight of single events before `keep` counts
+    wider: SingleArray  # (S, K) variance of work of every path over the usual one
+    wider_delta: SingleArray  # (S, K) the same of the correction of waits
     past_start: IntArray  # (S + 1,) servers passed before, in the order of their depth
     past_server: IntArray
     shared_start: IntArray  # entries of what both servers get of the same events
@@ -124,7 +128,7 @@ class PartTable(NamedTuple):
     shift: FloatArray  # (parts,) usual correction for events that are jumps, seconds
     full: FloatArray  # (parts,) usual part of an event's own service that slices do not show
     service: FloatArray  # (queries,) seconds of one event along the query
-    deviation: FloatArray  # (queries,) of its logarithm
+    deviation: SingleArray  # (queries, K) of its logarithm
     least: FloatArray  # (queries,) lower end of the histogram
 
 
@@ -135,8 +139,9 @@ class CoarseArrivals(NamedTuple):
     row: IntArray  # (sources,) place here, -1 where slices are known
     source: IntArray
     slices: IntArray  # of a step
-    deviation: FloatArray  # of the logarithm of the rate
-    keep: FloatArray  # of the rate from knot to knot
+    knots: IntArray  # of a step
+    deviation: SingleArray  # (coarse, K) of the logarithm of the rate
+    keep: SingleArray  # (coarse, K) of the rate from knot to knot
 
 
 class WalkFigures(NamedTuple):
@@ -154,8 +159,9 @@ class _ServerBlock(NamedTuple):
     window: FloatArray  # (sources,) their sum
     work: FloatArray  # (n, B) mean seconds
     calm: FloatArray  # (n, B) variance of costs that the slices do not show
-    shown: FloatArray  # (n, B) the rest of it
-    raw: FloatArray  # (n, B) variance inside slices as it comes from the sources
+    thin: FloatArray  # (n, B) the same of events that are filtered out
+    shown: FloatArray  # (n, B) the rest of both
+    raw: FloatArray  # (n, B) variance of arrivals inside slices as they come from the sources
     room: FloatArray  # (n, B) seconds of work that fit
     smooth_room: FloatArray  # (n, B)
     x: SingleArray  # (n, B, K) netput
@@ -188,6 +194,8 @@ class _RouteBlock(NamedTuple):
     often: FloatArray  # (S, B / hold) logarithm of the number of stationary excursions in a slice
     excursion: FloatArray  # (S, B / hold) their mean
     apart: FloatArray  # (queries, B) Flow less the walk without noise
+    apart_end: FloatArray  # (queries,)
+    events: FloatArray  # (queries, B) at the sinks
     latency: SingleArray  # (B + 1, K)
     wait: SingleArray  # (B + 1, K)
     value: SingleArray  # (B, K)
@@ -298,6 +306,7 @@ def _server_block(servers: ServerTable, coarse: CoarseArrivals, block: int) -> _
         np.zeros((n, block)),
         np.zeros((n, block)),
         np.zeros((n, block)),
+        np.zeros((n, block)),
         np.zeros((n, block, k), dtype=np.float32),
         np.zeros((n, block, k), dtype=np.float32),
         np.zeros((n, k), dtype=np.float32),
@@ -330,6 +339,8 @@ def _route_block(stages: int, parts: int, queries: int, block: int, hold: int, k
         np.zeros((stages, held)),
         np.zeros((stages, held)),
         np.zeros((stages, held)),
+        np.zeros((queries, block)),
+        np.zeros(queries),
         np.zeros((queries, block)),
         np.zeros((block + 1, k), dtype=np.float32),
         np.zeros((block + 1, k), dtype=np.float32),
@@ -369,7 +380,7 @@ def run_walk(
         _draw_netputs(servers, coarse, pools, arrivals, w, window, p0, p1, loads)
         for at in range(len(stages.server)):
             _walk_stage(at, servers, stages, pools, arrivals, w, p0, p1, loads, routes)
-        _compare_with_flow(stages, parts, latency, w, p0, p1, routes)
+        _compare_with_flow(stages, parts, arrivals, latency, w, p0, p1, routes)
         for at in range(len(parts.stage)):
             _add_part(at, parts, stages, pools, arrivals, w, p0, p1, routes, figures)
     return figures
@@ -448,12 +459,14 @@ def _draw_netputs(
                     for i in range(k):
                         jump[i] += factor * gain[i]
             square = scale * scale
-            deviation = math.sqrt(_log1p(cost / (mean * mean))) if mean > 0.0 else 0.0
+            deviation = cost / (mean * mean) if mean > 0.0 else 0.0
+            deviation = math.sqrt(deviation if servers.light[s] else _log1p(deviation))
             loads.work[s, at] = mean * scale
-            hidden = 0.5 * _exp(np.float32(-(0.75 if servers.light[s] else 1.15) * deviation))
-            loads.calm[s, at] = (cost * hidden + 0.5 * thinning) * square
-            loads.shown[s, at] = (cost + thinning) * square - loads.calm[s, at]
-            loads.raw[s, at] = loads.calm[s, at] + inside * square
+            piece = 0.0 if servers.light[s] else _PIECE
+            hidden = 1.0 - piece + 0.5 * piece * math.exp(-1.15 * deviation)
+            loads.calm[s, at], loads.thin[s, at] = cost * hidden * square, thinning * (1.0 - 0.5 * piece) * square
+            loads.shown[s, at] = (cost + thinning) * square - loads.calm[s, at] - loads.thin[s, at]
+            loads.raw[s, at] = loads.thin[s, at] + inside * square
             series = servers.series[s]
             if series < 0:
                 loads.room[s, at] = loads.smooth_room[s, at] = w
@@ -475,9 +488,10 @@ def _draw_netputs(
             if servers.slow_sd[s] > 0.0:
                 _change_costs(s, p, servers, pools, slow)
             total, room = servers.total[s], np.float32(loads.room[s, at])
+            part = np.float32(piece)
             for i in range(k):
                 beyond = max(x[i] - jump[i], _ZERO)
-                jump[i] = beyond * beyond
+                jump[i] = beyond * beyond * part
                 x[i] = x[i] * max(_ONE + slow[i], _ZERO) * total[i] - room
 
 
@@ -536,22 +550,21 @@ def _draw_step(
     known = 0.0
     for t in range(p, min(p + slices, len(counts))):
         known += counts[t]
-    keep, deviation, course = np.float32(coarse.keep[c]), np.float32(coarse.deviation[c]), loads.course
-    fresh = np.sqrt(_ONE - keep * keep)
+    keep, deviation, course, knots = coarse.keep[c], coarse.deviation[c], loads.course, coarse.knots[c]
     loads.sums[:] = _ZERO
-    for knot in range(KNOTS):
+    for knot in range(knots):
         place = _place(pools.seed, _OF_RATES * _STREAMS + coarse.key[c], p * KNOTS + knot)
         for i in range(k):
             z = pools.normal[place + i]
-            rate[i] = keep * rate[i] + fresh * z if p + knot > 0 else z
-            course[knot, i] = _exp(deviation * rate[i])
+            rate[i] = keep[i] * rate[i] + np.sqrt(_ONE - keep[i] * keep[i]) * z if p + knot > 0 else z
+            course[knot, i] = _exp(deviation[i] * rate[i])
             loads.sums[i] += course[knot, i]
-    for knot in range(KNOTS):
+    for knot in range(knots):
         for i in range(k):
-            course[knot, i] *= np.float32(KNOTS * known / slices) / loads.sums[i]
+            course[knot, i] *= np.float32(knots * known / slices) / loads.sums[i]
     loads.sums[:] = _ZERO
     for t in range(slices):
-        means, counted = course[t * KNOTS // slices], drawn[t]
+        means, counted = course[t * knots // slices], drawn[t]
         place = _place(pools.seed, _OF_COUNTS * _STREAMS + coarse.key[c], p + t)
         for i in range(k):
             counted[i] = _poisson(means[i], pools.normal[place + i], pools.uniform[place + i])
@@ -599,6 +612,7 @@ def _walk_stage(
     _copy(routes.last_end[at], last[0])
     own_fluid, held_fluid = routes.fluid_end[at, 0], routes.fluid_end[at, 1]
     past, past_end = stages.past_start[at], stages.past_start[at + 1]
+    unsure = servers.unsure[s]
     lift = late = 1.0
     for j in range(count):
         p = p0 + j
@@ -609,8 +623,8 @@ def _walk_stage(
         inside = 0.0
         for e in range(stages.start[at], stages.start[at + 1]):
             inside += arrivals[stages.source[e], p] * stages.seen[e]
-        idle_variance = (loads.calm[s, j] + inside * scale * scale) * lift
-        routes.spread[at, j] = idle_variance + loads.shown[s, j] * lift
+        idle_variance = (loads.thin[s, j] + inside * scale * scale) * lift
+        routes.spread[at, j] = idle_variance + (loads.calm[s, j] + loads.shown[s, j]) * lift
         row, previous, x, jump = held[j + 1], held[j], loads.x[s, j], loads.jump[s, j]
         came_fluid = 0.0
         if before >= 0:
@@ -623,13 +637,14 @@ def _walk_stage(
                 for i in range(k):
                     row[i] = _work_time(done, servers.ahead[series], w, p, row[i])
                 came_fluid = _work_time(done, servers.ahead[series], w, p, came_fluid)
-        base = np.float32(idle_variance)
+        base, raised, costs = np.float32(idle_variance), np.float32(lift), np.float32(loads.calm[s, j] * lift)
         place = _place(pools.seed, _OF_BRIDGES * _STREAMS + stages.key[at], p)
         expo = pools.expo[place : place + k]
         peak = bridge[j]
         if before < 0:
             for i in range(k):
-                peak[i] = _HALF * (np.sqrt(x[i] * x[i] + (base + jump[i]) * expo[i]) - x[i])
+                inner = base + costs * unsure[i] * unsure[i] + jump[i] * raised
+                peak[i] = _HALF * (np.sqrt(x[i] * x[i] + inner * expo[i]) - x[i])
         else:
             other_busy = routes.busy[before, j]
             for q in range(past, past_end):
@@ -640,13 +655,19 @@ def _walk_stage(
                 other_scale = servers.scale[p if servers.scale.shape[0] > 1 else 0, t]
                 apart = loads.raw[s, j] + loads.raw[t, j] - 2.0 * common * scale * other_scale
                 difference = np.float32(max(apart, 0.0) * lift if t != s else 0.0)
+                others = np.float32(loads.calm[t, j] * lift)
+                unsure_there = servers.unsure[t]
                 number = q - past + 1
                 if q == past:
                     for i in range(k):
-                        variance[i] = (difference if other_busy[i] == 1 else base) + jump[i]
+                        inner = costs * unsure[i] * unsure[i] + jump[i] * raised
+                        both = difference + others * unsure_there[i] * unsure_there[i]
+                        variance[i] = inner + (both if other_busy[i] == 1 else base)
                 else:
                     for i in range(k):
-                        variance[i] = difference + jump[i] if other_busy[i] == number else variance[i]
+                        inner = costs * unsure[i] * unsure[i] + jump[i] * raised
+                        both = difference + others * unsure_there[i] * unsure_there[i]
+                        variance[i] = inner + both if other_busy[i] == number else variance[i]
             for i in range(k):
                 b = row[i] - x[i]
                 rise = b - previous[i]
@@ -774,19 +795,36 @@ def _clock_time(done: FloatArray, ahead: float, w: float, p: int, work: float) -
 
 @compiled_uncounted
 def _compare_with_flow(
-    stages: StageTable, parts: PartTable, latency: FloatArray, w: float, p0: int, p1: int, routes: _RouteBlock
+    stages: StageTable,
+    parts: PartTable,
+    arrivals: FloatArray,
+    latency: FloatArray,
+    w: float,
+    p0: int,
+    p1: int,
+    routes: _RouteBlock,
 ) -> None:
-    """Flow's latency less that of the walk without noise, of the latest route; what is within a slice is 0."""
+    """Flow's latency less that of the walk without noise, of the latest route; what is within a slice is 0.
+
+    A slice without events has no latency, while the servers may have work left: what Flow differed by before is worked
+    off there.
+    """
     routes.apart[:] = 0.0
+    routes.events[:] = 0.0
     for at in range(len(parts.stage)):
-        apart, fluid = routes.apart[parts.query[at]], routes.fluid[parts.stage[at]]
+        query = parts.query[at]
+        apart, events, fluid = routes.apart[query], routes.events[query], routes.fluid[parts.stage[at]]
         for j in range(p1 - p0):
             apart[j] = max(apart[j], fluid[j])
+            for e in range(parts.start[at], parts.start[at + 1]):
+                events[j] += arrivals[parts.source[e], p0 + j] * parts.events[e]
     for query in range(len(parts.service)):
-        apart, flow = routes.apart[query], latency[query]
+        apart, events, flow, before = routes.apart[query], routes.events[query], latency[query], routes.apart_end[query]
         for j in range(p1 - p0):
-            gap = flow[p0 + j] - apart[j]
-            apart[j] = math.copysign(max(abs(gap) - w, 0.0), gap)
+            gap = flow[p0 + j] - apart[j] if events[j] > 0.0 else before
+            before = math.copysign(max(abs(gap) - w, 0.0), gap)
+            apart[j] = before
+        routes.apart_end[query] = before
 
 
 @compiled_uncounted
@@ -814,7 +852,8 @@ def _add_part(
     latency, wait, sums = routes.latency, routes.wait, routes.sums
     k = len(sums)
     top, bins = figures.top[query], figures.bins[query]
-    service, deviation = parts.service[query], np.float32(parts.deviation[query])
+    service, deviation = parts.service[query], parts.deviation[query]
+    wider, wider_delta = stages.wider[stage], stages.wider_delta[stage]
     shift, full, width = np.float32(parts.shift[at]), np.float32(parts.full[at]), np.float32(w)
     own = np.float32(service)
     inverse = np.float32(1.0 / parts.least[query])
@@ -829,7 +868,7 @@ def _add_part(
         for i in range(k):
             level = max(out[i] + gap, _ZERO)
             latter[i] = level
-            later[i] = max(level - delta, _ZERO)
+            later[i] = max(level - delta * wider_delta[i], _ZERO)
         events = 0.0
         for e in range(parts.start[at], parts.start[at + 1]):
             events += arrivals[parts.source[e], p] * parts.events[e]
@@ -845,21 +884,24 @@ def _add_part(
         value = routes.value[j]
         for i in range(k):
             rise = latter[i] - former[i]
-            peak = _HALF * (former[i] + latter[i] + np.sqrt(rise * rise + variance * expo[i]))
+            peak = _HALF * (former[i] + latter[i] + np.sqrt(rise * rise + variance * wider[i] * expo[i]))
             peak = min(peak, latter[i] + width)
-            bound = max(max(former[i], latter[i]), excursion * (often - log_expo[i]))
+            bound = max(max(former[i], latter[i]), excursion * wider[i] * (often - log_expo[i]))
             peak = min(peak, bound) if busy[i] == 0 else peak
-            top[i] = max(top[i], max(peak - shift, _ZERO) + full)
+            top[i] = max(top[i], max(peak - shift * wider_delta[i], _ZERO) + full)
         number, share = np.float32(events), 1.0 - 0.5 * routes.keep[stage, column]
         own_share, rest = np.float32(share * service), np.float32((1.0 - share) * service)
         for i in range(k):
             sums[i] += (_HALF * (early[i] + later[i]) + own_share) * number
+        reach = np.float32(1.0 / max(routes.keep[stage, column], _MIN_KEEP))
         first, end = p % groups * k // groups, (p % groups + 1) * k // groups
         uniform, normal = pools.uniform[point : point + k], pools.normal[cost : cost + k]
+        spread = deviation[first:end]
         early, later, bits = early[first:end], later[first:end], routes.bits[j]
         for i in range(end - first):
-            drawn = own * _exp(deviation * normal[i] - _HALF * deviation * deviation)
-            moment = early[i] + uniform[i] * (later[i] - early[i])
+            drawn = own * _exp(spread[i] * normal[i] - _HALF * spread[i] * spread[i])
+            along = min(max((uniform[i] - _HALF) * reach + _HALF, _ZERO), _ONE)
+            moment = early[i] + along * (later[i] - early[i])
             value[i] = (moment + max(drawn - rest, _HALF * drawn)) * inverse
         for i in range(end - first):
             bins[first + i, max(min((bits[i] >> _SHIFT) - _BIAS, BINS - 1), 0)] += events

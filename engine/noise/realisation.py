@@ -14,7 +14,7 @@ from engine.document.elements import THESE, scheduling_words
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, cost_noise, largest_service
-from engine.noise.network import Work, input_scales, network_of
+from engine.noise.network import Work, input_draws, network_of
 from engine.noise.path_kernel import (
     BINS,
     BINS_PER_OCTAVE,
@@ -30,7 +30,7 @@ from engine.noise.path_kernel import (
     run_walk,
     stage_shapes,
 )
-from engine.noise.streams import name_key, named_rng
+from engine.noise.streams import SAMPLE, name_key, named_rng, spread_draws
 from engine.noise.summary import (
     Realisation,
     RealisedQuery,
@@ -115,8 +115,9 @@ class _Walk:
         self.inputs = ["<-".join((op.id, entry.source)) for op in deployment.operators for entry in op.inputs]
         loads = loads_of(deployment)
         self.speeds = _usual_capacities(deployment)
-        scales = input_scales(self.costs, self.inputs, paths, seed)
-        self.network = network_of(deployment, loads, self.costs, scales, self.speeds)
+        draws = input_draws(self.costs, self.inputs, paths, seed)
+        self.variation = draws.cv2
+        self.network = network_of(deployment, loads, draws, self.speeds)
         self.servers = list(self.network.work)
         self.index = {server: i for i, server in enumerate(self.servers)}
         self.entries = {s: {u: self._entry(parts) for u, parts in self.network.work[s].items()} for s in self.servers}
@@ -181,8 +182,6 @@ class _Walk:
         series, done, ahead = self._capacity_series()
         slow = [self._slow_component(s) for s in self.servers]
         names = [self.deployment.servers[s].name for s in self.servers]
-        unsure = np.array([self._unsure(s) for s in self.servers])
-        draws = np.array([named_rng(self.seed, f"server {name}").standard_normal(paths) for name in names])
         mean = np.array([entry.mean for _, _, entry in pairs])
         inside = np.array([self.sources[u].inside for _, u, _ in pairs])
         return ServerTable(
@@ -196,7 +195,7 @@ class _Walk:
             gain=np.array([entry.gain for _, _, entry in pairs], dtype=np.float32).reshape(len(pairs), paths),
             scale=self.scale,
             light=np.array([self._is_light(s) for s in self.servers], dtype=np.int64),
-            unsure=np.exp(0.5 * unsure[:, None] * draws.reshape(n, paths)).astype(np.float32),
+            unsure=np.array([self._unsure(s) for s in self.servers], dtype=np.float32).reshape(n, paths),
             slow_keep=np.array([math.exp(-self.w / length) if length else 0.0 for _, length in slow]),
             slow_sd=np.sqrt(np.array([variance for variance, _ in slow])),
             total=np.ones((n, paths), dtype=np.float32),
@@ -228,9 +227,16 @@ class _Walk:
         )
         return bool(cost <= _LIGHT * fixed)
 
-    def _unsure(self, server: int) -> float:
-        entries = {work.entry for parts in self.network.work[server].values() for work in parts if work.entry >= 0}
-        return max((self.costs[k].unsure for k in entries), default=0.0)
+    def _unsure(self, server: int) -> FloatArray:
+        """Factor on the deviation of a server's work by costs of every path, (K,)."""
+        drawn, usual = np.zeros(self.paths), 0.0
+        for u, parts in self.network.work[server].items():
+            for part in parts:
+                if part.entry >= 0:
+                    weight = self.totals[u] * part.events[-1] * part.amount[-1] ** 2
+                    drawn += weight * self.variation[part.entry, :-1]
+                    usual += weight * self.variation[part.entry, -1]
+        return np.sqrt(drawn / usual) if usual > 0.0 else np.ones(self.paths)
 
     def _slow_component(self, server: int) -> tuple[float, float]:
         """Relative variance of a server's slow cost component and its correlation time in seconds."""
@@ -260,6 +266,8 @@ class _Walk:
         keep: list[FloatArray] = []
         rows: dict[str, list[float]] = {name: [] for name in ("source", "mean", "direct", "seen", "spread")}
         kappas, past, shared = [], [], []
+        wider: list[FloatArray] = []
+        wider_delta: list[FloatArray] = []
         for stage in stages:
             entries, before = self.entries[stage.server], stage.before
             inside = sum(self.totals[u] * entry.mean**2 for u, entry in entries.items())
@@ -269,6 +277,10 @@ class _Walk:
             if before >= 0:
                 arriving |= {u: index for u, index in seen[before].items() if u in entries}
             spread = {u: arriving[u] * e.mean**2 + e.cost + e.thinning for u, e in entries.items()}
+            by_costs = sum(self.totals[u] * e.cost for u, e in entries.items())
+            whole = sum(self.totals[u] * spread[u] for u in entries)
+            share = by_costs / whole if whole > 0.0 else 0.0
+            wider.append(1.0 + share * (servers.unsure[self.index[stage.server]].astype(np.float64) ** 2 - 1.0))
             for u, entry in entries.items():
                 rows["source"].append(u)
                 rows["mean"].append(entry.mean)
@@ -277,6 +289,11 @@ class _Walk:
                 rows["spread"].append(spread[u])
             load, shown, correction = sampled.shape(self.index[stage.server], spread, kappas[-1])
             delta.append(correction + (delta[before] if before >= 0 else 0.0))
+            own = float(np.median(correction))
+            earlier = float(np.median(delta[before])) if before >= 0 else 0.0
+            above = wider_delta[before] if before >= 0 else np.ones(self.paths)
+            both = own + earlier
+            wider_delta.append((own * wider[-1] + earlier * above) / both if both > 0.0 else wider[-1])
             keep.append(np.maximum(shown, keep[before]) if before >= 0 else shown)
             square = float(load.mean()) ** 2
             seen.append({u: (1.0 - square) * arriving[u] + square * cv2 for u in entries})
@@ -299,6 +316,8 @@ class _Walk:
             seen=np.array(rows["seen"], dtype=np.float64),
             spread=np.array(rows["spread"], dtype=np.float64),
             kappa=np.array(kappas, dtype=np.float64),
+            wider=np.array(wider, dtype=np.float32).reshape(len(stages), self.paths),
+            wider_delta=np.array(wider_delta, dtype=np.float32).reshape(len(stages), self.paths),
             past_start=_starts([len(passed) for passed in past]),
             past_server=np.array([s for passed in past for s in passed], dtype=np.int64),
             shared_start=_starts([len(pairs) for pairs in common]),
@@ -331,7 +350,7 @@ class _Walk:
         stage = np.array([route.stage for _, route in found], dtype=np.int64)
         query = np.array([q for q, _ in found], dtype=np.int64)
         service = np.array([self.network.services[q][0] for q in queries], dtype=np.float64)
-        variation = np.array([self._service_cv2(q) for q in queries], dtype=np.float64)
+        variation = np.array([self._service_cv2(q) for q in queries], dtype=np.float64).reshape(-1, self.paths)
         names = self.deployment.queries
         keys = [name_key(names[q], self.stage_keys[route.stage]) for q, route in found]
         return PartTable(
@@ -344,13 +363,14 @@ class _Walk:
             shift=shift[stage],
             full=service[query] * (1.0 - keep[stage]),
             service=service,
-            deviation=np.sqrt(np.log1p(variation)),
+            deviation=np.sqrt(np.log1p(variation)).astype(np.float32),
             least=np.maximum(service, _MIN_SERVICE_S) / 2.0**_BINS_BELOW,
         )
 
-    def _service_cv2(self, query: int) -> float:
+    def _service_cv2(self, query: int) -> FloatArray:
+        """Variation of one event's service in every path, (K,)."""
         seconds, variance = self.network.services[query]
-        return variance / seconds**2 if seconds > 0.0 else 0.0
+        return np.asarray(variance[:-1] / seconds**2) if seconds > 0.0 else np.zeros(self.paths)
 
     def _block(self, stages: int) -> int:
         """Slices of a block, so that the latencies of all stages stay near."""
@@ -363,7 +383,7 @@ class _Walk:
             seed=int(np.random.SeedSequence(self.seed).generate_state(1, np.uint32)[0]),
             normal=rng.standard_normal(count).astype(np.float32),
             expo=(2.0 * exponential).astype(np.float32),
-            log_expo=np.log(np.maximum(exponential, 1e-12)).astype(np.float32),
+            log_expo=np.log(np.maximum(-np.log1p(-np.exp(-exponential)), 1e-12)).astype(np.float32),
             uniform=rng.random(count).astype(np.float32),
         )
 
@@ -372,13 +392,20 @@ class _Walk:
         noises: list[ArrivalNoise] = [self.sources[u] for u in coarse]
         row = np.full(len(self.sources), -1, dtype=np.int64)
         row[coarse] = np.arange(len(coarse))
+        names = [self.deployment.sources[u].id for u in coarse]
+        slices = np.array([round(noise.step_s / self.w) for noise in noises], dtype=np.int64)
+        knots = np.minimum(slices, KNOTS)
+        drawn = [x.draw_rates(self.paths, named_rng(self.seed, n)) for n, x in zip(names, noises, strict=True)]
+        variance, length = np.array(drawn).reshape(-1, 2, self.paths).transpose(1, 0, 2)
+        apart = (slices / knots * self.w)[:, None]
         return CoarseArrivals(
-            key=_keys([self.deployment.sources[u].id for u in coarse]),
+            key=_keys(names),
             row=row,
             source=np.array(coarse, dtype=np.int64),
-            slices=np.array([round(noise.step_s / self.w) for noise in noises], dtype=np.int64),
-            deviation=np.array([math.sqrt(math.log1p(noise.variance)) for noise in noises], dtype=np.float64),
-            keep=np.array([math.exp(-noise.step_s / KNOTS / noise.length_s) for noise in noises], dtype=np.float64),
+            slices=slices,
+            knots=knots,
+            deviation=np.sqrt(np.log1p(variance)).astype(np.float32),
+            keep=np.exp(-apart / length).astype(np.float32),
         )
 
     def _total_scales(self, servers: ServerTable, block: int) -> SingleArray:
@@ -409,9 +436,9 @@ class _Walk:
             return dict.fromkeys(("worst", "mean", *levels), nothing)
         service, path = parts.service[i], self.latency[i]
         averages = np.maximum(mean / total, service)
-        largest = largest_service(
-            service, self._service_cv2(i), total, named_rng(self.seed, f"query {query}").random(self.paths)
-        )
+        rng = named_rng(self.seed, f"query {query}")
+        chances = spread_draws(rng.random(SAMPLE), self.paths, rng)
+        largest = largest_service(service, self._service_cv2(i), total, chances)
         worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
         statistics = {
             "worst": summarise_paths(worst, service, statistic_of(path, weights, "worst")),

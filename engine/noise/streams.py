@@ -10,7 +10,11 @@ import zlib
 
 import numpy as np
 
-__all__ = ["name_key", "named_rng"]
+from engine.arrays import FloatArray
+
+__all__ = ["SAMPLE", "name_key", "named_rng", "spread_draws"]
+
+SAMPLE = 1024  #: draws of which `spread_draws` is to take a few
 
 
 def name_key(name: str, above: int = 0) -> int:
@@ -21,3 +25,16 @@ def name_key(name: str, above: int = 0) -> int:
 def named_rng(seed: int, name: str) -> np.random.Generator:
     """Generator of the numbers of a name."""
     return np.random.default_rng([seed, name_key(name)])
+
+
+def spread_draws(
+    values: FloatArray, count: int, rng: np.random.Generator, weights: FloatArray | None = None
+) -> FloatArray:
+    """So many of the drawn `values`, in random order, that stand for all of them: their quantiles at even distances.
+
+    With `weights`, shape as `values`, they stand for values that are as much more likely.
+    """
+    order = np.argsort(values)
+    reached = np.cumsum(np.ones(len(values)) if weights is None else weights[order])
+    at = np.searchsorted(reached, (np.arange(count) + 0.5) / count * reached[-1])
+    return np.asarray(rng.permutation(values[order[at]]))

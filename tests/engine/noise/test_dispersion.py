@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from engine.document.elements import Batch, Input, Source
 from engine.noise.dispersion import (
     OU_MEAN_VARIANCE,
+    ArrivalNoise,
     arrival_noise,
     cost_noise,
     dispersion,
@@ -69,10 +71,32 @@ def test_no_dispersion_at_all_is_kept() -> None:
 
 def test_rate_inside_a_coarse_step_has_the_variance_of_its_dispersion() -> None:
     noise = arrival_noise(source([5.0] * 8, arrivals_step_s=4.0, dispersion=9.0, dispersion_step_s=2.0), 1.0)
+    variance, length = noise.draw_rates(4, np.random.default_rng(1))
     # Rate 5 per second, 10 events in two seconds: (9 - 1) / 10.
-    assert noise.variance == pytest.approx(0.8 / OU_MEAN_VARIANCE)
-    assert (noise.inside, noise.step_s, noise.length_s, noise.unknown) == (1.0, 4.0, 2.0, True)
+    assert variance == pytest.approx(0.8 / OU_MEAN_VARIANCE)
+    assert length == pytest.approx(2.0)
+    assert (noise.inside, noise.step_s, noise.unknown) == (1.0, 4.0, True)
     assert noise.assumed.startswith("Arrivals of s inside 4 s")
+
+
+def test_rates_that_move_faster_vary_more_for_the_same_counts_of_steps() -> None:
+    # 10 events per second, 40 in a step of 4 s: a relative variance of 8 / 40 of the step's mean rate is an index of 9.
+    noise = ArrivalNoise(1.0, 4.0, index=9.0, unit=1.0 / 40.0 / OU_MEAN_VARIANCE, length_s=4.0, shortest_s=0.25)
+    variance, length = noise.draw_rates(32, np.random.default_rng(1))
+    assert (length.min(), length.max()) == pytest.approx((0.25, 4.0), rel=0.1)
+    apart = np.abs(np.subtract.outer(np.arange(800), np.arange(800))) * 0.005
+    averaged = [squared * np.exp(-apart / seconds).mean() for squared, seconds in zip(variance, length, strict=True)]
+    assert averaged == pytest.approx([8.0 / 40.0] * 32, rel=0.01)
+
+
+def test_an_index_of_few_steps_is_uncertain() -> None:
+    counts = np.repeat(np.random.default_rng(5).poisson(40.0, 10) * np.tile([1.0, 3.0], 5) / 4.0, 4)
+    noise = arrival_noise(source(counts, arrivals_step_s=4.0), 1.0)
+    assert noise.freedom == 9.0
+    variance, length = noise.draw_rates(32, np.random.default_rng(1))
+    fixed, same = dataclasses.replace(noise, freedom=0.0).draw_rates(32, np.random.default_rng(1))
+    slow, known = length > 2.0, same > 2.0
+    assert np.log(variance[slow]).std() > 2.0 * np.log(fixed[known]).std()
 
 
 @pytest.mark.parametrize(("step_s", "at_s"), [(8.0, 1.0), (4.0, 1.0), (4.0, 0.2)])
@@ -115,6 +139,7 @@ def test_batches_tell_variation_and_errors() -> None:
     assert (noise.output_error, noise.freedom, noise.slow) == (0.0, 2.0, 0.0)
     assert noise.unsure == pytest.approx(math.sqrt((3 + 6 * 0.1 - 1) / 30))
     assert "batches" in noise.assumed
+    assert noise.from_batches
 
 
 def test_variation_from_batches_beyond_four_is_slow() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.honesty_systems import fifo_latency
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
 from engine.noise.realisation import realise
@@ -45,6 +46,44 @@ def test_mean_is_that_of_pollaczek_and_khinchine(load: float, cv2: float) -> Non
     service = load / 40.0
     exact = service + load * service * (1.0 + cv2) / (2.0 * (1.0 - load))
     assert realised(station(load, cv2)).statistics["mean"].estimate_s == pytest.approx(exact, rel=0.15)
+
+
+@pytest.mark.parametrize(("load", "cv2"), [(0.6, 0.0), (0.6, 1.0), (0.9, 0.0)])
+def test_mean_of_slices_with_few_events_is_that_of_the_events(load: float, cv2: float) -> None:
+    rng = np.random.default_rng(2)
+    times = np.sort(rng.uniform(0.0, 300.0, 9000))
+    costs = load / 30.0 * (rng.standard_exponential(9000) if cv2 else np.ones(9000))
+    counts = np.bincount((times * 100).astype(int), minlength=30_000).astype(float)
+    document = {
+        "subinterval_s": 0.01,
+        "sources": [{"id": "s", "arrivals": counts}],
+        "nodes": [{"id": "A", "capacity_cps": 1.0}],
+        "operators": [operator("f", "A", entry("s", 1.0, costs.mean(), cost_cv2=cv2), query="q")],
+        "statistics_of": "these",
+    }
+    assert (counts == 0.0).mean() > 0.7
+    assert realised(document).statistics["mean"].estimate_s == pytest.approx(
+        fifo_latency(times, costs).mean(), rel=0.12
+    )
+
+
+def test_worst_of_a_single_station_with_exponential_costs_is_that_of_its_busy_periods() -> None:
+    # Of a busy period, of which there are rate x (1 - load) a second, it is above x with (1 - load) exp(-x / scale).
+    load, scale = 0.4, (0.4 / 40.0) / 0.6
+    periods = 40.0 * 0.6 * SLICES * WIDTH
+    exact = scale * math.log(periods * 0.6 / math.log(2.0))
+    assert realised(station(load, 1.0)).statistics["worst"].estimate_s == pytest.approx(exact, rel=0.15)
+
+
+def test_variation_from_few_batches_is_uncertain() -> None:
+    batches = [{"events": 100, "outputs": 100, "cycles": 15e2 + step} for step in (150.0, -150.0) * 4]
+    document = station(0.6, 0.0)
+    entry_ = document["operators"][0]["inputs"][0]
+    entry_ |= {"batches": batches}
+    given = realised(document | {"statistics_of": "sample"}).statistics["worst"]
+    del entry_["cost_cv2"]
+    drawn = realised(document).statistics["worst"]
+    assert drawn.high_s / drawn.low_s > 2.0 * given.high_s / given.low_s
 
 
 def test_tail_of_a_single_station_with_exponential_costs_is_exponential() -> None:
