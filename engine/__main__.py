@@ -92,6 +92,7 @@ COMMANDS = {
             ),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
             Field("tolerance", Number(least=0), help="share of the value that fewer moves may cost (0)"),
+            Field("transfer_s", Number(least=0), help="seconds an event's way to another node costs (0.001)"),
             Field("rank_within", Number(least=0), help="share of the best within which Flow decides (0)"),
             Field("flow", Flag(), help="false leaves out Flow and the latencies of migration pauses (true)"),
         ),

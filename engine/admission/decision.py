@@ -19,6 +19,7 @@ from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.costream.first_placement import FirstPlacement
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
+from engine.placement.colocation import ApartOperator
 from engine.words import listed
 
 __all__ = ["AdmissionDecision", "command", "decide"]
@@ -30,7 +31,8 @@ Progress = Callable[[float, str], None]
 class AdmissionDecision:
     """Decision about a request for admission; `to_dict` is its form for pages and REST.
 
-    `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits.
+    `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
+    `apart` says why operators of the candidate are on other nodes than those they exchange events with.
     `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted.
     """
 
@@ -41,6 +43,7 @@ class AdmissionDecision:
     reasons: tuple[Reason, ...]
     effects: list[dict[str, Any]]
     placement: dict[str, list[dict[str, Any]]]
+    apart: tuple[ApartOperator, ...]
     alternatives: tuple[Alternative, ...]
     changes: tuple[Change, ...]
     start_p: int | None
@@ -57,6 +60,7 @@ class AdmissionDecision:
             "reasons": [reason.to_dict() for reason in self.reasons],
             "choices": [alternative.to_dict() for alternative in self.alternatives],
             "changes": [dict(change) for change in self.changes],
+            "apart": [entry.to_dict() for entry in self.apart],
             "policy": self.policy.to_dict(),
         }
 
@@ -167,6 +171,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         reasons=reasons,
         effects=list_effects(question, base, before, after),
         placement=_placement(question, base),
+        apart=base.apart,
         alternatives=alternatives,
         changes=search.changes,
         start_p=start_p if start_p > 1 else None,
@@ -201,6 +206,7 @@ def _decide_unplaced(
         reasons=(reason,),
         effects=list_effects_without(question, before),
         placement={},
+        apart=(),
         alternatives=alternatives,
         changes=applied,
         start_p=None,

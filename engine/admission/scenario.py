@@ -23,6 +23,7 @@ from engine.document.deployment import (
     rename_inputs,
     with_node_like,
 )
+from engine.placement.colocation import ApartOperator
 from engine.placement.extension import extend_placement
 
 __all__ = ["AdmissionScenario", "CandidateQuestion", "largest_node", "party_of", "scenario_of"]
@@ -63,6 +64,8 @@ class AdmissionScenario:
         Queries whose operators differ from what runs, as `party_of` names them; always with the candidate.
     start_p : int
         First subinterval (from 1) in which the candidate reads.
+    apart : tuple of ApartOperator
+        Operators of the candidate that could not join one they exchange events with, and why.
     """
 
     deployment: Deployment
@@ -70,6 +73,7 @@ class AdmissionScenario:
     altered: Mapping[str, str]
     touched: frozenset[str]
     start_p: int
+    apart: tuple[ApartOperator, ...] = ()
 
     def replicas_of(self, query: str) -> dict[str, tuple[Replica, ...]]:
         """Replicas of the operators of `query`."""
@@ -117,11 +121,11 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
         whole = replace(whole, constraints=replace(limits, pin={**limits.pin, **candidate.pins}))
     moves = {c["operator"]: (Replica(c["node"], c["core"]),) for c in changes if c["kind"] == "move"}
     whole = whole.with_placement(moves) if moves else whole
-    placed = extend_placement(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
-    whole = whole.with_placement(placed) if placed else whole
+    extension = extend_placement(whole, closed=question.policy.closed_nodes, coarse=question.mace_every)
+    whole = whole.with_placement(extension.placement) if extension.placement else whole
     touched = {candidate.query} | {party_of(op) for op in deployment.operators if op.id in moves}
     altered = {name: node for name, node in altered.items() if name not in moves}
-    return AdmissionScenario(whole, tuple(changes), altered, frozenset(touched), start_p)
+    return AdmissionScenario(whole, tuple(changes), altered, frozenset(touched), start_p, extension.apart)
 
 
 def party_of(operator: Operator) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray
-from engine.backtest.period import RecordedPeriod, check_period, duration_words
+from engine.backtest.period import RecordedPeriod, check_period
 from engine.backtest.policy import RECORDED, ReplayPolicy
 from engine.backtest.replay import MAX_SEARCHES, PolicyReplay, RequestOutcome, replay
-from engine.words import counted, listed
+from engine.words import counted, duration_words, listed
 
 __all__ = ["backtest_policies"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,23 +12,38 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment, Replica
 from engine.errors import InfeasibleError
+from engine.placement.colocation import TRANSFER_S, ApartOperator, apart_operators, colocate, separations
 from engine.placement.greedy import GreedyPlacement, Placement, greedy
 from engine.placement.local_search.search import search
 from engine.placement.network import climb, pairs_of, room_of, starts_of
 from engine.placement.network_kernels import NetworkArrays, NetworkState, move_item, network_value, worst_of
 from engine.placement.problem import BoolArray, PlacementProblem
 
-__all__ = ["extend_placement"]
+__all__ = ["Extension", "extend_placement"]
 
 _MIN_GAIN = 1e-6  # share of the goal; for less the greedy placement stands
 _STEPS = 100  # of a climb
 _POINTS = 600  # of the series that the search of the cores is given; the climb has them all
 
 
+@dataclass(frozen=True)
+class Extension:
+    """Places of the operators that had none, one replica each, and why some are apart from those they belong to."""
+
+    placement: Placement = field(default_factory=dict)
+    apart: tuple[ApartOperator, ...] = ()
+
+
 def extend_placement(
-    deployment: Deployment, *, closed: Collection[str] = (), coarse: int = 1, rounds: int = 4, seed: int = 0
-) -> Placement:
-    """Find a place for every operator that has none.
+    deployment: Deployment,
+    *,
+    closed: Collection[str] = (),
+    coarse: int = 1,
+    rounds: int = 4,
+    seed: int = 0,
+    transfer_s: float = TRANSFER_S,
+) -> Extension:
+    """Find a place for every operator that has none, together where being apart gains nothing.
 
     Parameters
     ----------
@@ -40,11 +55,12 @@ def extend_placement(
         Subintervals summed into one for the load series.
     rounds, seed : int
         Of the search; time plays no part, so the same input gives the same answer.
+    transfer_s : float
+        Seconds that an event's way to another node is taken to cost where no link says it.
 
     Returns
     -------
-    dict
-        Replicas (one each) by operator id, only for operators that had none.
+    Extension
 
     Raises
     ------
@@ -53,7 +69,7 @@ def extend_placement(
     """
     base = greedy(deployment, closed=closed, coarse=coarse)
     if base is None:
-        return {}
+        return Extension()
     extension = _Extension(deployment, base)
     first = extension.greedy_cores
     value = extension.value(first)
@@ -66,9 +82,9 @@ def extend_placement(
         for cores in (climbed, *(extension.climbed(start) for start in starts if start is not climbed)):
             if extension.is_good(cores) and (reached := extension.value(cores)) < limit:
                 best, limit = cores, reached
-    if best is first:
-        return base.placement
-    return {name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)}
+    best, apart = extension.colocated(best, transfer_s)
+    placement = {name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)}
+    return Extension(placement, apart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +266,17 @@ class _Extension:
     def climbed(self, cores: IntArray) -> IntArray:
         """Moves and exchanges from `cores` until none helps."""
         return climb(self.net, self._state(cores), _STEPS)[: len(cores)]
+
+    def colocated(self, cores: IntArray, transfer_s: float) -> tuple[IntArray, tuple[ApartOperator, ...]]:
+        """The joining operators with those they exchange events with, and why some are not."""
+        state, free = self._state(cores), range(len(cores))
+        colocate(self.net, state, free, self._room, transfer_s)
+        members = [*self.greedy.missing, *(j for j, _ in self._anchors)]
+        names = [self.deployment.operators[j].id for j in members]
+        reasons = separations(self.net, state, free, self._room, transfer_s)
+        servers = [server.name for server in self.deployment.servers]
+        apart = apart_operators(reasons, names, servers, self.net.width_s)
+        return state.at[: len(cores)].copy(), apart
 
     def is_good(self, cores: IntArray) -> bool:
         """Whether every operator is where it may be, and anti-affinity holds."""

@@ -149,7 +149,7 @@ def items_of(deployment: Deployment, every: int, parts: Mapping[str, int]) -> It
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of a placement search: algorithm, budget, seed, tolerance."""
+    """Settings of a placement search: algorithm, budget, seed, tolerance, cost of a way between nodes."""
 
     algorithm: str = "search"
     budget_s: float | None = 5.0
@@ -158,6 +158,7 @@ class SearchSettings:
     workers: int = 1
     mace_every: int = 1
     tolerance: float = 0.0
+    transfer_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
+from engine.placement.colocation import ApartOperator, apart_operators, colocate, separations
 from engine.placement.goal import Goal
 from engine.placement.items import Items
 from engine.placement.limits import PlacementLimits
 from engine.placement.network_kernels import (
     NetworkArrays,
     NetworkState,
+    Room,
     best_place,
     best_swap,
     every_placement,
@@ -103,6 +105,24 @@ class NetworkProblem:
                 again |= self._put_back(state, int(item), limit)
         return state.at
 
+    def colocated(self, assignment: IntArray, transfer_s: float) -> IntArray:
+        """A placement whose items without a place, or away from it, are with those they exchange events with."""
+        state = self.state(assignment)
+        colocate(self.net, state, self._away(state), self._room, transfer_s)
+        return state.at
+
+    def apart(self, assignment: IntArray, transfer_s: float) -> tuple[ApartOperator, ...]:
+        """Why operators that move are apart from those they exchange events with."""
+        state, coarse = self.state(assignment), self.items.coarse
+        found = separations(self.net, state, self._away(state), self._room, transfer_s)
+        names = [coarse.operators[j].id for j in self.items.operator]
+        return apart_operators(found, names, [server.name for server in coarse.servers], self.net.width_s)
+
+    def _away(self, state: NetworkState) -> list[int]:
+        """Items that have no place now, or another one."""
+        free = (self.net.allowed.sum(axis=1) > 1) & (state.at != self.net.start)
+        return [int(item) for item in np.flatnonzero(free)]
+
     def _put_back(self, state: NetworkState, item: int, limit: float) -> bool:
         core, home = int(state.at[item]), int(self.net.start[item])
         if not self._is_open(state, item, home):
@@ -117,9 +137,6 @@ class NetworkProblem:
         near = self.net.apart[self.net.apart_start[item] : self.net.apart_start[item + 1]]
         taken = self.net.core_node[state.at[near]]
         return bool(self.net.allowed[item, core]) and self.net.core_node[core] not in taken
-
-
-Room = tuple[IntArray, FloatArray, FloatArray]
 
 
 def room_of(net: NetworkArrays) -> Room:

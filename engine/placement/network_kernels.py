@@ -17,11 +17,13 @@ from engine.placement.problem import BoolArray
 __all__ = [
     "NetworkArrays",
     "NetworkState",
+    "Room",
     "best_place",
     "best_swap",
     "every_placement",
     "move_item",
     "network_value",
+    "take_back",
     "worst_of",
 ]
 
@@ -65,6 +67,9 @@ class NetworkState(NamedTuple):
     worst_s: FloatArray  # (s,)
     reached_s: FloatArray  # (i,) scratch: delay of the longest path to an item
     slowest_s: FloatArray  # (parties,) scratch
+
+
+Room = tuple[IntArray, FloatArray, FloatArray]  # of a move: servers it changes, their loads and Mace before it
 
 
 @compiled
@@ -185,7 +190,7 @@ def move_item(
     rows: FloatArray,
     worst: FloatArray,
 ) -> int:
-    """Move an item; what it changes is copied to `rows` and `worst` first, so that `_back` can undo it."""
+    """Move an item; what it changes is copied to `rows` and `worst` first, so that `take_back` can undo it."""
     # A first pass only lists the servers, old and new.
     old = state.at[item]
     count = _touched(net, state, item, changed, 0)
@@ -229,7 +234,7 @@ def _touched(net: NetworkArrays, state: NetworkState, item: int, changed: IntArr
 
 
 @compiled
-def _back(
+def take_back(
     state: NetworkState, item: int, core: int, count: int, changed: IntArray, rows: FloatArray, worst: FloatArray
 ) -> None:
     """Undo `move_item`."""
@@ -296,7 +301,7 @@ def best_place(
         now, now_spread = network_value(net, state)
         if _is_less(now, now_spread, best_value, best_spread):
             best, best_value, best_spread = core, now, now_spread
-        _back(state, item, origin, count, changed, rows, worst)
+        take_back(state, item, origin, count, changed, rows, worst)
     return best, best_value, best_spread
 
 
@@ -340,8 +345,8 @@ def best_swap(
         now, now_spread = network_value(net, state)
         if _is_less(now, now_spread, value, spread):
             return other
-        _back(state, other, core, others, other_room[0], other_room[1], other_room[2])
-        _back(state, item, origin, count, room[0], room[1], room[2])
+        take_back(state, other, core, others, other_room[0], other_room[1], other_room[2])
+        take_back(state, item, origin, count, room[0], room[1], room[2])
     return -1
 
 

@@ -11,6 +11,7 @@ from engine.document.deployment import Deployment
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace
+from engine.placement.colocation import TRANSFER_S
 from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, running_part, server_rows
 from engine.placement.goal import GOALS, goal_of
 from engine.placement.items import Placement, SearchSettings
@@ -18,6 +19,7 @@ from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, order_moves
 from engine.placement.search import PlacementSearch
+from engine.words import counted, duration_words
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -80,6 +82,7 @@ def place(
     mace_every: int = 1,
     rank_within: float = 0.0,
     tolerance: float = 0.0,
+    transfer_s: float = TRANSFER_S,
     flow: bool = True,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
@@ -107,6 +110,9 @@ def place(
     tolerance : float
         Moves are left out where the value stays within this share of the best found without them; so nothing is moved
         for a gain of less.
+    transfer_s : float
+        Seconds that an event's way to another node is taken to cost where no link gives its delay. What the search
+        moves or places joins those it exchanges events with, unless being apart gains more than that. 0: no matter.
     flow : bool
         Whether to run Flow at all; without it there are neither latencies by Flow nor pauses.
     progress : callable, optional
@@ -126,14 +132,21 @@ def place(
     InfeasibleError
         If the constraints leave no placement; every reason that can be told.
     """
-    _refuse_options(algorithm, objective, budget_s, rounds, {"rank_within": rank_within, "tolerance": tolerance})
+    _refuse_options(
+        algorithm,
+        objective,
+        budget_s,
+        rounds,
+        {"rank_within": rank_within, "tolerance": tolerance, "transfer_s": transfer_s},
+    )
     limits = limits_of(deployment, closed, fixed)
     refuse_impossible_limits(limits)
     tell = progress or (lambda share, step, detail: None)
     if not deployment.operators:
         return _empty(deployment, limits.to_dict(), algorithm, objective, seed)
     goal = goal_of(deployment, objective)
-    settings = SearchSettings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance)
+    way_s = transfer_s if algorithm == "search" else 0.0  # the others propose what they found
+    settings = SearchSettings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance, way_s)
     tell(0.0, "Preparing the search", {"value_s": None, "bound_s": 0.0, "elapsed_s": 0.0})
     compile_kernels(algorithm == "corr")
     search = PlacementSearch(deployment, limits, goal, settings, tell, stop or (lambda: False))
@@ -216,6 +229,7 @@ def _proposal(
         "nodes": nodes,
         "links": links,
         "moves": moves,
+        "apart": [entry.to_dict() for entry in search.apart(best.candidate)],
         "alone": search.alone,
         "messages": _messages(search, best, moves),
         "trace": search.trace,
@@ -234,6 +248,7 @@ def _totals(
         "algorithm": settings.algorithm,
         "objective": search.goal.kind,
         "seed": settings.seed,
+        "transfer_s": settings.transfer_s,
         "budget_s": settings.budget_s,
         "rounds": search.rounds,
         "stopped": search.stopped,
@@ -263,6 +278,7 @@ def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, 
         "algorithm": algorithm,
         "objective": objective,
         "seed": seed,
+        "transfer_s": 0.0,
         "budget_s": None,
         "rounds": 0,
         "stopped": "optimal",
@@ -281,6 +297,7 @@ def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, 
         "nodes": [],
         "links": [],
         "moves": [],
+        "apart": [],
         "alone": [],
         "messages": ["There is no operator to place."],
         "trace": [],
@@ -306,10 +323,39 @@ def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[s
     if spared is not None:
         words.append(spared)
     elif search.start is not None and not moves:
-        words.append("No better placement was found: everything stays where it is.")
+        words += ["No better placement was found: everything stays where it is.", _still_words(search)]
     if (words_of_few := _few_words(search, moves)) is not None:
         words.append(words_of_few)
     return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
+
+
+def _still_words(search: PlacementSearch) -> str:
+    """Message where nothing moves: what was tried, what no placement can be below, and what would help."""
+    assert search.start is not None
+    measured, bound = search.start.measured, search.bound
+    if bound.kind == "every placement tried":
+        tried = "Every placement was tried."
+    else:
+        tried = f"Tried: {counted(search.rounds, 'round')} of search in {duration_words(search.elapsed_s)}."
+    gap = _gap(measured.value, bound.value_s)
+    if measured.value <= 0.0:
+        return f"{tried} No work waits at Mace's width, so no placement can be better by it."
+    if gap is None:
+        limit = "How far the best possible is below it is not known."
+    elif gap == 0.0:
+        limit = "No placement can be better."
+    else:
+        limit = f"No placement can be better by more than {100 * gap / (1.0 + gap):.2g} %."
+    result = measured.mace
+    slowest = int(result.worst_s.argmax())
+    server, peak = result.deployment.servers[slowest].name, float(result.load_share[slowest].max())
+    help_words = (
+        f"Work waits longest at {server}, which is at {peak:.2f} of its capacity at its peak: fewer events, a faster "
+        "or one more node would help."
+    )
+    if search.limits.max_moves is not None:
+        help_words += f" So may more than {counted(search.limits.max_moves, 'move')}."
+    return f"{tried} {limit} {help_words}"
 
 
 def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:

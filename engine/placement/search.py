@@ -13,6 +13,7 @@ import numpy as np
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment
 from engine.errors import Fault, InfeasibleError
+from engine.placement.colocation import ApartOperator
 from engine.placement.goal import Goal, measure
 from engine.placement.items import Items, PlacementCandidate, SearchSettings, SparedMoves, items_of
 from engine.placement.limits import PlacementLimits
@@ -82,6 +83,13 @@ class PlacementSearch:
         near = [candidate for candidate in candidates if candidate.measured.value <= limit]
         fewest = min(candidate.moves for candidate in near)
         return [candidate for candidate in near if candidate.moves == fewest]
+
+    def apart(self, candidate: PlacementCandidate) -> tuple[ApartOperator, ...]:
+        """Why operators that a candidate moves are apart from those they exchange events with."""
+        if self.settings.transfer_s <= 0.0:
+            return ()
+        problem = NetworkProblem(candidate.items, self.limits, self.goal)
+        return problem.apart(candidate.assignment, self.settings.transfer_s)
 
     @property
     def elapsed_s(self) -> float:
@@ -162,12 +170,17 @@ class PlacementSearch:
     def _with_fewer_moves(
         self, items: Items, network_problem: NetworkProblem, assignment: IntArray
     ) -> PlacementCandidate:
-        """A placement without the moves that gain nothing, and without those that gain less than the tolerance."""
+        """A placement without the moves that gain nothing, and without those that gain less than the tolerance.
+
+        What moves all the same goes where those are that it exchanges events with, if that costs nothing.
+        """
         exact = network_problem.with_fewer_moves(assignment)
+        exact = network_problem.colocated(exact, self.settings.transfer_s)
         whole = PlacementCandidate(items, exact, measure(items.placed(exact), self.goal))
         if self.settings.tolerance <= 0.0 or self.start is None:
             return whole
         fewer = network_problem.with_fewer_moves(exact, self.settings.tolerance)
+        fewer = network_problem.colocated(fewer, self.settings.transfer_s)
         if (fewer == exact).all():
             return whole
         part = PlacementCandidate(items, fewer, measure(items.placed(fewer), self.goal))

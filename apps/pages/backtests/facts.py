@@ -17,8 +17,7 @@ from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import state_mark
 from apps.ui.numbers import percent, seconds
 from apps.ui.times import short
-from engine.backtest.period import duration_words
-from engine.words import counted, listed
+from engine.words import counted, duration_words, listed
 
 __all__ = [
     "BacktestFacts",

@@ -87,7 +87,20 @@ def test_no_move_is_proposed_without_gain() -> None:
     assert report["moves"] == []
     assert report["value_before"] == report["value_after"] == 0.0
     assert report["gap"] == 0.0
-    assert report["messages"] == ["No better placement was found: everything stays where it is."]
+    assert report["messages"] == [
+        "No better placement was found: everything stays where it is.",
+        "Every placement was tried. No work waits at Mace's width, so no placement can be better by it.",
+    ]
+
+
+def test_proposal_without_moves_says_what_was_tried_and_what_would_help() -> None:
+    """One operator of twice a node's capacity: nowhere is it better."""
+    report, _ = placed(fleet([operator("p/a", 20.0, node="n")], [node("n"), node("m")]))
+    assert report["moves"] == []
+    assert report["messages"][1] == (
+        "Every placement was tried. No placement can be better. Work waits longest at n, which is at 2.00 of its "
+        "capacity at its peak: fewer events, a faster or one more node would help."
+    )
 
 
 def test_no_more_moves_than_needed_are_proposed() -> None:
