@@ -83,7 +83,9 @@ def extend_placement(
             if extension.is_good(cores) and (reached := extension.value(cores)) < limit:
                 best, limit = cores, reached
     best, apart = extension.colocated(best, transfer_s)
-    placement = {name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)}
+    placement: Placement = {
+        name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)
+    }
     return Extension(placement, apart)
 
 
