@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ __all__ = [
     "IntArray",
     "event_mean",
     "event_quantile",
+    "event_quantiles",
     "finite_max",
     "frozen_array",
     "nearest_rank",
@@ -63,13 +65,15 @@ def event_mean(values: FloatArray, weights: FloatArray) -> float | None:
 
 def event_quantile(values: FloatArray, weights: FloatArray, level: float) -> float | None:
     """Smallest value whose cumulated events reach `level` of all; None without events."""
-    total = float(weights.sum())
-    if total <= 0.0:
-        return None
+    return event_quantiles(values, weights, [level])[0] if float(weights.sum()) > 0.0 else None
+
+
+def event_quantiles(values: FloatArray, weights: FloatArray, levels: Sequence[float]) -> list[float]:
+    """Smallest values whose cumulated events reach each of `levels` of all; there are events."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(weights[order])
-    at = int(np.searchsorted(reached, level * total * (1.0 - _ROUNDING)))
-    return float(values[order[min(at, len(values) - 1)]])
+    at = np.searchsorted(reached, np.asarray(levels) * float(weights.sum()) * (1.0 - _ROUNDING))
+    return [float(value) for value in values[order[np.minimum(at, len(values) - 1)]]]
 
 
 def statistic_of(values: FloatArray, weights: FloatArray, statistic: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
-__all__ = ["compiled", "compiled_uncounted", "inner", "source_stamp", "spliced"]
+__all__ = ["compiled", "compiled_uncounted", "inner", "linked", "source_stamp", "spliced"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +41,11 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
 def compiled_uncounted(function: Function) -> Function:
     """Compile `function` without reference counts; other compiled functions call it."""
     return cast(Function, numba.njit(**_UNCOUNTED)(function))
+
+
+def linked(function: Function) -> Function:
+    """Compile `function` without reference counts into the machine code of callers in any file, who keep it."""
+    return cast(Function, numba.njit(**{**_UNCOUNTED, "cache": False})(function))
 
 
 def spliced(function: Function) -> Function:

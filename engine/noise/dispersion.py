@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.document.elements import Batch, Input, Source
-from engine.noise.streams import SAMPLE, spread_draws
+from engine.noise.streams import SAMPLE, spread_chances, spread_draws
 
 __all__ = [
     "OU_MEAN_VARIANCE",
@@ -124,8 +124,7 @@ class ArrivalNoise:
         index = np.full(paths, self.index)
         if self.freedom > 0.0:
             index *= spread_draws(self.freedom / rng.chisquare(self.freedom, SAMPLE), paths, rng)
-        place = spread_draws((np.arange(paths) + 0.5) / paths, paths, rng)
-        ratio = (self.shortest_s / self.length_s) ** place
+        ratio = (self.shortest_s / self.length_s) ** spread_chances(paths, rng)
         averaged = 2.0 * ratio * (1.0 - ratio * (1.0 - np.exp(-1.0 / ratio)))
         variance = np.maximum(index - 1.0, 0.0) * self.unit * OU_MEAN_VARIANCE / averaged
         return np.minimum(variance, _MAX_RATE_VARIANCE), ratio * self.length_s

@@ -17,7 +17,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads
 from engine.noise.dispersion import CostNoise
-from engine.noise.streams import SAMPLE, named_rng, spread_draws
+from engine.noise.streams import SAMPLE, named_rng, spread_draws, spread_normals
 
 __all__ = ["InputDraws", "Network", "Route", "Stage", "Work", "input_draws", "network_of"]
 
@@ -92,15 +92,17 @@ def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, s
     draws = InputDraws(cost, output, np.tile(usual[:, None], paths + 1))
     for k, (noise, name) in enumerate(zip(noises, names, strict=True)):
         rng = named_rng(seed, name)
-        normal = [spread_draws(rng.standard_normal(SAMPLE), paths, rng) for _ in range(3)]
-        squares = np.ones(paths)  # of the true variance over the sample's
+        if noise.unsure > 0.0 and not noise.from_batches:
+            draws.cv2[k, :paths] *= np.exp(noise.unsure * spread_normals(paths, rng))
         if noise.freedom > 0.0:
             found = noise.freedom / rng.chisquare(noise.freedom, SAMPLE)
             believed = _belief(noise.cv2 * found) if noise.from_batches and noise.cv2 > 0.0 else None
-            squares = spread_draws(found, paths, rng, believed)
+            squares = spread_draws(found, paths, rng, believed)  # of the true variance over the sample's
             for row, error in enumerate((noise.cost_error, noise.output_error)):
-                draws[row][k, :paths] = np.maximum(_MIN_SCALE, 1.0 + error * np.sqrt(squares) * normal[row])
-        draws.cv2[k, :paths] *= squares if noise.from_batches else np.exp(noise.unsure * normal[2])
+                errors = error * np.sqrt(squares) * spread_normals(paths, rng)
+                draws[row][k, :paths] = np.maximum(_MIN_SCALE, 1.0 + errors)
+            if noise.from_batches:
+                draws.cv2[k, :paths] *= squares
     return draws
 
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.arrays import FloatArray, IntArray, event_quantiles, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE, scheduling_words
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, cost_noise, largest_service
+from engine.noise.netputs import drawn_work
 from engine.noise.network import Work, input_draws, network_of
-from engine.noise.path_kernel import (
+from engine.noise.path_kernel import run_walk, stage_shapes
+from engine.noise.streams import name_key, named_rng, spread_chances
+from engine.noise.summary import (
+    Realisation,
+    RealisedQuery,
+    RealisedStatistic,
+    histogram_quantiles,
+    summarise_paths,
+)
+from engine.noise.tables import (
     BINS,
     BINS_PER_OCTAVE,
     KNOTS,
@@ -26,17 +37,6 @@ from engine.noise.path_kernel import (
     ServerTable,
     SingleArray,
     StageTable,
-    drawn_work,
-    run_walk,
-    stage_shapes,
-)
-from engine.noise.streams import SAMPLE, name_key, named_rng, spread_draws
-from engine.noise.summary import (
-    Realisation,
-    RealisedQuery,
-    RealisedStatistic,
-    histogram_quantiles,
-    summarise_paths,
 )
 
 __all__ = ["PATHS", "realise"]
@@ -122,7 +122,7 @@ class _Walk:
         self.index = {server: i for i, server in enumerate(self.servers)}
         self.entries = {s: {u: self._entry(parts) for u, parts in self.network.work[s].items()} for s in self.servers}
         self.scale = self._scale(loads)
-        self.pools = self._pools()
+        self.pools = _pools(paths, seed)
         self.coarse = self._coarse()
 
     def realise(self) -> Realisation:
@@ -268,6 +268,7 @@ class _Walk:
         kappas, past, shared = [], [], []
         wider: list[FloatArray] = []
         wider_delta: list[FloatArray] = []
+        usual: list[float] = []  # corrections
         for stage in stages:
             entries, before = self.entries[stage.server], stage.before
             inside = sum(self.totals[u] * entry.mean**2 for u, entry in entries.items())
@@ -289,8 +290,9 @@ class _Walk:
                 rows["spread"].append(spread[u])
             load, shown, correction = sampled.shape(self.index[stage.server], spread, kappas[-1])
             delta.append(correction + (delta[before] if before >= 0 else 0.0))
-            own = float(np.median(correction))
-            earlier = float(np.median(delta[before])) if before >= 0 else 0.0
+            own = _median(correction)
+            earlier = usual[before] if before >= 0 else 0.0
+            usual.append(_median(delta[-1]) if before >= 0 else own)
             above = wider_delta[before] if before >= 0 else np.ones(self.paths)
             both = own + earlier
             wider_delta.append((own * wider[-1] + earlier * above) / both if both > 0.0 else wider[-1])
@@ -324,7 +326,7 @@ class _Walk:
             shared_source=np.array([u for pairs in common for u in pairs], dtype=np.int64),
             shared=np.array([amount for pairs in common for amount in pairs.values()], dtype=np.float64),
         )
-        return plan, _medians(delta), _medians(keep)
+        return plan, np.array(usual, dtype=np.float64), np.array([_median(row) for row in keep], dtype=np.float64)
 
     def _stage_keys(self) -> list[int]:
         """Key of every stage: of its server under that of the stage before."""
@@ -376,17 +378,6 @@ class _Walk:
         """Slices of a block, so that the latencies of all stages stay near."""
         return int(min(_MAX_BLOCK, max(_MIN_BLOCK, _MEMORY // (8 * self.paths * max(1, stages))), self.d))
 
-    def _pools(self) -> RandomPools:
-        count, rng = POOL + self.paths, named_rng(self.seed, "pools")
-        exponential = rng.standard_exponential(count)
-        return RandomPools(
-            seed=int(np.random.SeedSequence(self.seed).generate_state(1, np.uint32)[0]),
-            normal=rng.standard_normal(count).astype(np.float32),
-            expo=(2.0 * exponential).astype(np.float32),
-            log_expo=np.log(np.maximum(-np.log1p(-np.exp(-exponential)), 1e-12)).astype(np.float32),
-            uniform=rng.random(count).astype(np.float32),
-        )
-
     def _coarse(self) -> CoarseArrivals:
         coarse = [u for u, noise in enumerate(self.sources) if noise.step_s > self.w]
         noises: list[ArrivalNoise] = [self.sources[u] for u in coarse]
@@ -437,18 +428,17 @@ class _Walk:
         service, path = parts.service[i], self.latency[i]
         averages = np.maximum(mean / total, service)
         rng = named_rng(self.seed, f"query {query}")
-        chances = spread_draws(rng.random(SAMPLE), self.paths, rng)
-        largest = largest_service(service, self._service_cv2(i), total, chances)
+        largest = largest_service(service, self._service_cv2(i), total, spread_chances(self.paths, rng))
         worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
         statistics = {
             "worst": summarise_paths(worst, service, statistic_of(path, weights, "worst")),
             "mean": summarise_paths(averages, service, statistic_of(path, weights, "mean")),
         }
-        edges = parts.least[i] * _bin_edges()
-        for name, level in levels.items():
-            values = np.minimum(histogram_quantiles(bins, edges, level), worst)
+        quantiles = histogram_quantiles(bins, parts.least[i] * _bin_edges(), list(levels.values()))
+        flowed = event_quantiles(path, weights, list(levels.values()))
+        for (name, level), values, flow_s in zip(levels.items(), quantiles, flowed, strict=True):
             floor = 0.5 * service if level >= 0.5 else 0.0
-            statistics[name] = summarise_paths(values, floor, statistic_of(path, weights, name))
+            statistics[name] = summarise_paths(np.minimum(values, worst), floor, flow_s)
         return statistics
 
     def _report(self, i: int, statistics: dict[str, RealisedStatistic]) -> RealisedQuery:
@@ -558,6 +548,20 @@ def _thinning(events: FloatArray, amounts: FloatArray) -> float:
     return float((m * g * (rest + 2.0 * above)).sum())
 
 
+@lru_cache(maxsize=4)
+def _pools(paths: int, seed: int) -> RandomPools:
+    """Pools of random numbers; estimates that are compared share them."""
+    count, rng = POOL + paths, named_rng(seed, "pools")
+    exponential = rng.standard_exponential(count)
+    return RandomPools(
+        seed=int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0]),
+        normal=rng.standard_normal(count).astype(np.float32),
+        expo=(2.0 * exponential).astype(np.float32),
+        log_expo=np.log(np.maximum(-np.log1p(-np.exp(-exponential)), 1e-12)).astype(np.float32),
+        uniform=rng.random(count).astype(np.float32),
+    )
+
+
 def _starts(counts: Sequence[int]) -> IntArray:
     return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64))]).astype(np.int64)
 
@@ -566,10 +570,12 @@ def _keys(names: Sequence[str]) -> IntArray:
     return np.array([name_key(name) for name in names], dtype=np.int64)
 
 
-def _medians(rows: Sequence[FloatArray]) -> FloatArray:
-    return np.array([float(np.median(row)) for row in rows], dtype=np.float64)
+def _median(values: FloatArray) -> float:
+    """The middle of an uneven number of values, else the greater of two."""
+    return float(np.sort(values)[len(values) // 2])
 
 
+@lru_cache(maxsize=1)
 def _bin_edges() -> FloatArray:
     """Edges of the histogram's bins over its lower end: linear within an octave."""
     octave, part = np.divmod(np.arange(BINS + 1), BINS_PER_OCTAVE)

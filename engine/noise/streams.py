@@ -7,12 +7,14 @@ the difference is no accident; and a query's figures do not depend on what else 
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
 from engine.arrays import FloatArray
 
-__all__ = ["SAMPLE", "name_key", "named_rng", "spread_draws"]
+__all__ = ["SAMPLE", "name_key", "named_rng", "spread_chances", "spread_draws", "spread_normals"]
 
 SAMPLE = 1024  #: draws of which `spread_draws` is to take a few
 
@@ -38,3 +40,18 @@ def spread_draws(
     reached = np.cumsum(np.ones(len(values)) if weights is None else weights[order])
     at = np.searchsorted(reached, (np.arange(count) + 0.5) / count * reached[-1])
     return np.asarray(rng.permutation(values[order[at]]))
+
+
+def spread_chances(count: int, rng: np.random.Generator) -> FloatArray:
+    """So many chances at even distances, in random order."""
+    return np.asarray((rng.permutation(count) + 0.5) / count)
+
+
+def spread_normals(count: int, rng: np.random.Generator) -> FloatArray:
+    """Standard normal deviates of chances at even distances, in random order."""
+    return np.asarray(rng.permutation(_normals(count)))
+
+
+@lru_cache(maxsize=8)
+def _normals(count: int) -> FloatArray:
+    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,8 +89,11 @@ def summarise_paths(values: FloatArray, floor_s: float = 0.0, flow_s: float = 0.
     if not values.max() > _TINY_S:
         return RealisedStatistic(floor_s, floor_s, floor_s)
     logs = np.log(np.maximum(values, _TINY_S))
-    mean, spread = float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 1 else 0.0
-    skew = float(((logs - mean) ** 3).mean()) / spread**3 if spread > 1e-9 else 0.0
+    mean = float(logs.sum()) / len(logs)
+    apart = logs - mean
+    squares = apart * apart
+    spread = math.sqrt(float(squares.sum()) / max(len(logs) - 1, 1))
+    skew = float((squares * apart).sum()) / len(logs) / spread**3 if spread > 1e-9 else 0.0
     skew = min(1.0, max(-1.0, skew))
     noise = min(1.0, max(0.0, 1.0 - flow_s / max(math.exp(mean), _TINY_S)))
     spread = math.hypot(spread * math.sqrt(1.0 + 1.0 / len(logs)), _FLOW_ERROR, _WALK_ERROR * math.sqrt(noise))
@@ -98,13 +101,15 @@ def summarise_paths(values: FloatArray, floor_s: float = 0.0, flow_s: float = 0.
     return RealisedStatistic(max(middle, floor_s), max(low, floor_s), max(high, floor_s))
 
 
-def histogram_quantiles(bins: FloatArray, edges: FloatArray, level: float) -> FloatArray:
-    """Value below which `level` of the events of each path lie, shape (K,), from bins (K, b) between edges (b + 1,)."""
+def histogram_quantiles(bins: FloatArray, edges: FloatArray, levels: Sequence[float]) -> FloatArray:
+    """Values below which so many of the events of each path lie, (levels, K), of bins (K, b) between edges (b + 1,)."""
     reached = np.cumsum(bins, axis=1)
-    goal = level * reached[:, -1]
-    at = np.minimum((reached < goal[:, None] * (1.0 - 1e-12)).sum(axis=1), bins.shape[1] - 1)
-    rows = np.arange(len(bins))
-    inside = bins[rows, at]
-    below = reached[rows, at] - inside
-    share = np.divide(goal - below, inside, out=np.zeros(len(bins)), where=inside > 0.0)
-    return np.asarray(edges[at] + np.clip(share, 0.0, 1.0) * (edges[at + 1] - edges[at]))
+    rows, values = np.arange(len(bins)), np.empty((len(levels), len(bins)))
+    for number, level in enumerate(levels):
+        goal = level * reached[:, -1]
+        at = np.minimum((reached < goal[:, None] * (1.0 - 1e-12)).sum(axis=1), bins.shape[1] - 1)
+        inside = bins[rows, at]
+        below = reached[rows, at] - inside
+        share = np.divide(goal - below, inside, out=np.zeros(len(bins)), where=inside > 0.0)
+        values[number] = edges[at] + np.clip(share, 0.0, 1.0) * (edges[at + 1] - edges[at])
+    return values
