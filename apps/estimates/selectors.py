@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import zip_longest
 
 from django.core.cache import cache
 from django.db.models import F, QuerySet
@@ -15,6 +14,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import FINISHED, Job, JobKind
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
+from engine.estimation.node_load import CoreLoad, combine_cores
 
 __all__ = [
     "HistoryPoint",
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """A node or link in an estimate. For a node: its busiest core's load, and at each time its largest excess."""
+    """A node or link in an estimate; a node by the rule of `engine.estimation.node_load`."""
 
     name: str
     node_name: str
@@ -53,14 +53,14 @@ def servers_by_node(rows: Iterable[NodeEstimate]) -> list[ServerLoad]:
 
 
 def _merged(name: str, cores: list[NodeEstimate]) -> ServerLoad:
-    busiest = max(cores, key=lambda core: core.mean_load)
+    load = combine_cores(CoreLoad(core.mean_load, core.peak_load, tuple(core.excess)) for core in cores)
     return ServerLoad(
         name=name,
-        node_name=busiest.node_name,
-        mean_load=busiest.mean_load,
-        peak_load=max(core.peak_load for core in cores),
+        node_name=cores[0].node_name,
+        mean_load=load.mean,
+        peak_load=load.peak,
         excess_s=max(core.excess_s for core in cores),
-        excess=[max(values) for values in zip_longest(*(core.excess for core in cores), fillvalue=0.0)],
+        excess=list(load.excess_s),
     )
 
 

@@ -2,13 +2,60 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol, cast
 
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 
-__all__ = ["FormError", "choice_field", "range_field", "row_field", "set_range", "show_faults"]
+__all__ = ["FormError", "MemoryField", "choice_field", "range_field", "row_field", "set_range", "show_faults"]
+
+
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"([\d.,]+)\s*([kmgt])?(i)?b?", re.IGNORECASE)
+_MIN_PLAIN_BYTES = 2**20  # a smaller number without a unit was hardly meant in bytes
+_MAX_BYTES = 2**60
+
+
+class MemoryField(forms.CharField):
+    """Bytes, typed with a unit: 32 GiB, 32 GB; a large number without one counts bytes."""
+
+    default_error_messages = {
+        "size": "“%(value)s” is no size: enter a number and its unit, such as 32 GiB.",
+        "unit": "“%(value)s” has no unit: enter it with one, such as %(value)s GiB.",
+        "range": "“%(value)s” is out of range: enter a size above 0 and up to 1 EiB.",
+    }
+
+    def clean(self, value: Any) -> int | None:
+        """The size in bytes; None where nothing was typed."""
+        text = super().clean(value).strip()
+        if not text:
+            return None
+        found = _SIZE.fullmatch(text)
+        try:
+            number = Decimal(found[1].replace(",", "")) if found else None
+        except InvalidOperation:
+            number = None
+        if found is None or number is None:
+            raise forms.ValidationError(self.error_messages["size"], "size", {"value": text[:40]})
+        _, prefix, binary = found.groups()
+        if prefix is None and not text.lower().endswith("b") and number < _MIN_PLAIN_BYTES:
+            raise forms.ValidationError(self.error_messages["unit"], "unit", {"value": text[:40]})
+        size = number * (1024 if binary else 1000) ** _POWERS.get((prefix or "").lower(), 0)
+        if not 1 <= size <= _MAX_BYTES:
+            raise forms.ValidationError(self.error_messages["range"], "range", {"value": text[:40]})
+        return round(size)
+
+    def prepare_value(self, value: Any) -> Any:
+        """The size as it would be typed, exactly."""
+        if not isinstance(value, int):
+            return value
+        for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+            if value and value % 1024**power == 0:
+                return f"{value // 1024**power} {unit}"
+        return f"{value} B"
 
 
 def choice_field(form: forms.BaseForm, name: str) -> forms.ChoiceField:

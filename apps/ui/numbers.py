@@ -30,6 +30,8 @@ MISSING = "–"
 _NBSP = "\u00a0"
 _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩", "CHF": "CHF"}
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+_SMALL_PERCENT = 0.1
 
 
 class Quantity(NamedTuple):
@@ -146,11 +148,19 @@ def seconds_range(low: Any, high: Any, *, apart_from: Any = None) -> Quantity:
 
 
 def percent(share: Any) -> Quantity:
-    """A share of 1 in percent, whole from 10 % on."""
+    """A share of 1 in percent, whole from 10 % on; what is above 0 and hardly there is "under 0.1%".
+
+    Examples
+    --------
+    >>> [str(percent(share)) for share in (0.00027, 0.0412, 0.938, 123.4, 0.0)]
+    ['under 0.1%', '4.1%', '94%', '12,340%', '0%']
+    """
     number = as_float(share)
     if number is None:
         return Quantity(MISSING)
     value = number * 100
+    if 0 < value < _SMALL_PERCENT:
+        return Quantity(f"under {_SMALL_PERCENT:g}", "%")
     return Quantity(_fixed(value, 0) if abs(value) >= 10 else significant(value), "%")
 
 
@@ -189,8 +199,24 @@ def cps(cycles_per_second: Any) -> Quantity:
 
 
 def bytes_size(size_bytes: Any, per: str = "") -> Quantity:
-    """Bytes in powers of ten, as networks count them; `per` such as "/s"."""
-    return scaled(size_bytes, f"B{per}")
+    """Bytes in powers of two, as memory is counted; with `per`, such as "/s", in powers of ten, as networks count.
+
+    Examples
+    --------
+    >>> [str(bytes_size(size)).replace("\u00a0", " ") for size in (900, 32 * 2**30, 1.5 * 2**20)]
+    ['900 B', '32 GiB', '1.5 MiB']
+    >>> str(bytes_size(1.25e8, "/s")).replace("\u00a0", " ")
+    '125 MB/s'
+    """
+    if per:
+        return scaled(size_bytes, f"B{per}")
+    number = as_float(size_bytes)
+    if number is None:
+        return Quantity(MISSING)
+    for size, unit in _BINARY:
+        if abs(number) >= size * 0.9995:
+            return Quantity(significant(number / size), unit)
+    return Quantity(significant(number), "B")
 
 
 def count(value: Any) -> str:

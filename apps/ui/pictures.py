@@ -129,18 +129,22 @@ def _step(value_s: float) -> int:
     return max(index for index, edge in enumerate(EXCESS_STEPS_S) if value_s >= edge or index == 0)
 
 
-def load_bar(load: Any, peak: Any = None) -> SafeString:
-    """A load as a share of capacity: bar and number. `peak` is marked by a line on the bar."""
+def load_bar(load: Any, peak: Any = None, scale: float = 1.0) -> SafeString:
+    """A load as a share of capacity: bar and number. `peak` is marked by a line on the bar.
+
+    `scale` is the load at the bar's end, the same for all bars of a table; above 1 the line marks the capacity.
+    """
     share = as_float(load)
     if share is None:
         return format_html('<span class="muted">{}</span>', "none yet")
     tone = "over" if share > 1 else "watch" if share > 0.9 else ""
-    highest = as_float(peak)
-    mark = "" if highest is None else format_html('<b style="left:{}%"></b>', f"{min(highest, 1) * 97:.0f}")
+    end = max(1.0, scale)
+    marked = as_float(peak) if end == 1.0 else 1.0
+    mark = "" if marked is None else format_html('<b style="left:{}%"></b>', f"{min(marked / end, 1) * 97:.0f}")
     return format_html(
         '<span class="loadbar"><span class="mini"><i class="{}" style="width:{}%"></i>{}</span><span>{}</span></span>',
         tone,
-        f"{min(share, 1) * 100:.0f}",
+        f"{min(share / end, 1) * 100:.0f}",
         mark,
         ratio(share),
     )

@@ -19,6 +19,7 @@ from engine.errors import EngineError, InfeasibleError
 from engine.estimation.flow import flow
 from engine.estimation.mace import mace
 from engine.estimation.margins import sink_events
+from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.proposal import place
 
@@ -67,13 +68,12 @@ def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> 
     coarse = deployment.coarsened(mace_every)
     busiest = factors[int((factors * deployment.arrivals.sum(axis=1)).sum(axis=1).argmax())]
     shares = [mace(scaled_deployment(coarse, row)).load_share.mean(axis=1) for row in (factors.mean(axis=0), busiest)]
-    loads = {node.id: (0.0, 0.0) for node in deployment.nodes}
+    cores: dict[str, list[CoreLoad]] = {node.id: [] for node in deployment.nodes}
     for i, server in enumerate(deployment.servers):
         if server.node is not None:
-            name = deployment.nodes[server.node].id
-            mean, peak = loads[name]
-            loads[name] = (max(mean, float(shares[0][i])), max(peak, float(shares[1][i])))
-    return loads
+            cores[deployment.nodes[server.node].id].append(CoreLoad(float(shares[0][i]), float(shares[1][i])))
+    nodes = {name: combine_cores(members) for name, members in cores.items()}
+    return {name: (load.mean, load.peak) for name, load in nodes.items()}
 
 
 @dataclass

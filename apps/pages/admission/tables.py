@@ -352,12 +352,13 @@ class NodeRow:
 def node_rows(slug: str, decision: Mapping[str, Any]) -> list[NodeRow]:
     """The busiest after it first. A node that would be added has no page yet."""
     nodes = sorted(decision.get("nodes") or [], key=lambda node: -(node["after_peak"] or 0.0))
+    scale = max((node[key] or 0.0 for node in nodes for key in ("before_peak", "after_peak")), default=1.0)
     rows = []
     for node in nodes:
         before, after = node["before_peak"], node["after_peak"]
         url = reverse("pages:node", args=[slug, node["node"]]) if before is not None else ""
-        was = load_bar(before) if before is not None else "new"
-        rows.append(NodeRow(node["node"], url, was, load_bar(after), ratio(before) != ratio(after)))
+        was = load_bar(before, scale=scale) if before is not None else "new"
+        rows.append(NodeRow(node["node"], url, was, load_bar(after, scale=scale), ratio(before) != ratio(after)))
     return rows
 
 

@@ -9,7 +9,7 @@ from django import forms
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
-from apps.ui.forms import row_field
+from apps.ui.forms import MemoryField, row_field
 
 __all__ = ["ClusterForm", "ImportForm", "LinkForm", "NodeForm", "PlanForm", "PoolForm"]
 
@@ -76,13 +76,13 @@ class ClusterForm(RowForm):
 
 class PoolForm(RowForm):
     labels = _labels()
+    memory_bytes = MemoryField(label="Memory", required=False, help_text="Of a node, such as 32 GiB.")
 
     class Meta:
         model = NodePool
         fields = ["name", "capacity_cps", "cores", "memory_bytes", "price_per_hour", "labels"]
         labels = {
             "capacity_cps": "Capacity of one core",
-            "memory_bytes": "Memory",
             "price_per_hour": "Price per hour",
         }
         help_texts = {

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.models import EstimateRun, NodeEstimate
-from apps.estimates.selectors import ServerLoad, node_estimates, run_latest
+from apps.estimates.selectors import ServerLoad, node_estimates, run_latest, servers_by_node
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.filters import NodeFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
@@ -276,6 +276,11 @@ class NodeDetail:
         )
 
     @cached_property
+    def load(self) -> ServerLoad | None:
+        """The node as a whole; None without an estimate."""
+        return next(iter(servers_by_node(self.servers)), None)
+
+    @cached_property
     def operators(self) -> list[NodeOperator]:
         rows = Placement.objects.filter(node=self.node).select_related("operator__version__query")
         return [
@@ -304,23 +309,20 @@ class NodeDetail:
         sentences = [f"{size}; {len(self.queries)} queries share it."]
         if len(self.queries) == 1:
             sentences = [f"{size}; 1 query uses it."]
-        if self.servers:
-            load = ratio(self.servers[0].peak_load)
-            sentences.append(f"Its busiest core runs at {load} of capacity at its peak.")
+        if self.load:
+            sentences.append(f"At its peak a core runs at {ratio(self.load.peak_load)} of its capacity.")
         return " ".join(sentences)
 
     @property
     def stats(self) -> list[Stat]:
-        busiest = self.servers[0] if self.servers else None
-        mean = Quantity(ratio(busiest.mean_load), "of capacity") if busiest else Quantity(MISSING)
-        excess = seconds(busiest.excess_s) if busiest else Quantity(MISSING)
+        load = self.load
+        mean = Quantity(ratio(load.mean_load), "of capacity") if load else Quantity(MISSING)
+        excess = seconds(load.excess_s) if load else Quantity(MISSING)
         evidence = EVIDENCE[self.node.evidence].label.lower()
         return [
             Stat("Capacity per core", cps(self.node.capacity_cps), f"{evidence}, pool {self.node.pool.name}"),
-            Stat(
-                "Load, busiest core", mean, f"{ratio(busiest.peak_load)} at its peak" if busiest else "No estimate yet"
-            ),
-            Stat("Excess at its peak", excess, "work waiting" if busiest else "No estimate yet"),
+            Stat("Load, busiest core", mean, f"{ratio(load.peak_load)} at its peak" if load else "No estimate yet"),
+            Stat("Excess at its peak", excess, "work waiting" if load else "No estimate yet"),
             Stat("Operators", Quantity(str(len(self.operators))), ", ".join(self.queries[:3]) or "none"),
         ]
 
@@ -341,17 +343,16 @@ class NodeDetail:
 
     @cached_property
     def chart(self) -> Chart | None:
-        """Excess of the busiest core over the estimated horizon."""
-        if not self.servers or self.run is None:
+        """Excess of the node over the estimated horizon."""
+        if self.load is None or self.run is None:
             return None
-        busiest = self.servers[0]
-        step_s = self.run.slices * self.run.slice_s / max(len(busiest.excess), 1)
+        step_s = self.run.slices * self.run.slice_s / max(len(self.load.excess), 1)
         return Chart(
             id="node-excess",
-            finding=f"Work waiting on {busiest.server} over the horizon, at most {seconds(busiest.excess_s)}.",
+            finding=f"Work waiting on {self.node.name} over the horizon, at most {seconds(self.load.excess_s)}.",
             unit="s",
             x=elapsed_axis(step_s),
-            series=[Series("load", "Work waiting", y=busiest.excess)],
+            series=[Series("load", "Work waiting", y=self.load.excess)],
             height=220,
             steps=True,
         )
