@@ -57,7 +57,7 @@ COMMANDS = {
         (
             Field("flow_slices", _COUNT, help="slices per subinterval for Flow (1)"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
-            Field("intervals", Flag(), help="false leaves out the jackknife (true)"),
+            Field("intervals", Flag(), help="false leaves out random costs and arrivals (true)"),
         ),
     ),
     "simulate": EngineCommand(
@@ -115,7 +115,7 @@ COMMANDS = {
             Field("seed", Number(least=0, whole=True), help="seed of the search and of draws (0)"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
             Field("flow", Flag(), help="false estimates by Mace alone (true)"),
-            Field("intervals", Flag(), help="true runs the jackknife (false)"),
+            Field("intervals", Flag(), help="false leaves out random costs and arrivals (true)"),
             Field("draws", Number(least=0, whole=True), help="draws for the probability of each objective (0)"),
             Field("rounds", Number(least=0, whole=True), help="rounds of the placement search (8)"),
             Field("find", String(), help="smallest_pool, cheapest_mix, pareto, survival or growth"),

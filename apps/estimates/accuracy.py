@@ -110,9 +110,7 @@ def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow])
         expected_s=estimate.estimate_s,
         low_s=estimate.low_s,
         high_s=estimate.high_s,
-        half_s=trust.get("half_s")
-        if trust
-        else (None if low_s is None or high_s is None else high_s - estimate.estimate_s),
+        half_s=trust.get("half_s") if trust else (None if low_s is None or high_s is None else (high_s - low_s) / 2),
         factor=trust.get("factor", 1.0),
         observed_s=observed,
         windows=len(usable),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,22 +35,19 @@ def thinned(values: npt.ArrayLike, limit: int) -> FloatArray:
     return np.maximum.reduceat(array, np.arange(0, len(array), width))
 
 
-def curves_pack(curves: Mapping[str, Sequence[float] | FloatArray | None], subinterval_s: float) -> bytes:
-    """Pack `estimate`, `low` and `high` per subinterval (the latter two may be missing) with their time axis."""
-    estimate = np.asarray(curves["estimate"], dtype=np.float64)
-    width = max(1, math.ceil(len(estimate) / CURVE_POINTS))
-    rows = [np.arange(0, len(estimate), width) * subinterval_s, thinned(estimate, CURVE_POINTS)]
-    low, high = curves.get("low"), curves.get("high")
-    if low is not None and high is not None:
-        rows += [thinned(low, CURVE_POINTS), thinned(high, CURVE_POINTS)]
+def curves_pack(curves: Mapping[str, Sequence[float] | FloatArray], subinterval_s: float) -> bytes:
+    """Pack `flow`, the mean path per subinterval, with its time axis."""
+    path = np.asarray(curves["flow"], dtype=np.float64)
+    width = max(1, math.ceil(len(path) / CURVE_POINTS))
+    rows = [np.arange(0, len(path), width) * subinterval_s, thinned(path, CURVE_POINTS)]
     return series.pack(np.concatenate([[float(len(rows))], *rows]))
 
 
-def curves_unpack(data: bytes | memoryview) -> dict[str, Any]:
-    """The lists of a chart: `time_s` (start of each point's stretch), `estimate_s`, and `low_s`, `high_s` or null."""
+def curves_unpack(data: bytes | memoryview) -> dict[str, list[float]]:
+    """The lists of a chart: `time_s` (start of each point's stretch) and `flow_s`, the mean path.
+
+    What was packed earlier has a band beside it, of which nothing is shown any more.
+    """
     array = series.unpack(bytes(data))
     rows = array[1:].reshape(int(array[0]), -1)
-    names = ("time_s", "estimate_s", "low_s", "high_s")
-    curves: dict[str, Any] = dict.fromkeys(names)
-    curves.update({name: row.tolist() for name, row in zip(names, rows, strict=False)})
-    return curves
+    return {"time_s": rows[0].tolist(), "flow_s": rows[1].tolist()}

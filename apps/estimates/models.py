@@ -53,7 +53,7 @@ class AccuracyObservation(models.Model):
     )
     covered = models.BooleanField(null=True, help_text="Whether the interval held; null: there was none.")
     parts = models.JSONField(
-        null=True, help_text="Parts of the estimate in seconds: flow, epoch, trigger, overhead, work."
+        null=True, help_text="Parts of the estimate in seconds: processing, epoch, trigger, overhead, work."
     )
     kinds = models.JSONField(default=dict, help_text="{operator kind: [cycles/s expected, cycles/s measured]}.")
 
@@ -101,15 +101,15 @@ class QueryEstimate(models.Model):
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE)
     statistic = models.CharField(max_length=8)
     bound_s = models.FloatField(null=True)
-    estimate_s = models.FloatField(help_text="Flow, of the objective's statistic (worst where there is none).")
-    low_s = models.FloatField(null=True, help_text="Lower end of the 90 % interval; null: no sample to judge by.")
+    estimate_s = models.FloatField(help_text="Median of the objective's statistic (worst where there is none).")
+    low_s = models.FloatField(null=True, help_text="Lower end of the 90 % interval; null in some old estimates.")
     high_s = models.FloatField(null=True)
-    worst_s = models.FloatField(help_text="Flow, worst slice, whatever the objective's statistic is.")
+    worst_s = models.FloatField(help_text="Median of the worst case, whatever the objective's statistic is.")
     headroom_share = models.FloatField(null=True, help_text="(bound - estimate) / bound; null without an objective.")
     mace_s = models.FloatField(help_text="The paper's Mace over the servers the query uses.")
     state = models.CharField(max_length=10, choices=ObjectiveState.choices)
     result = models.JSONField(help_text="The engine's answer for the query: statistics, bottleneck, contributors.")
-    series = models.BinaryField(null=True, help_text="Estimate and band per subinterval, compressed.")
+    series = models.BinaryField(null=True, help_text="The mean path per subinterval, compressed.")
 
     class Meta:
         ordering = ["headroom_share", "query__name"]

@@ -42,12 +42,13 @@ __all__ = [
 
 
 _log = logging.getLogger(__name__)
+_BASIS = "realised"  # of estimates as they are made now; before, they were of mean costs
 _paused: ContextVar[bool] = ContextVar("refresh_paused", default=False)
 _by_telemetry: ContextVar[bool] = ContextVar("refresh_by_telemetry", default=False)
 
 
 def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | None:
-    """Request an estimate if the newest one is of another snapshot. None: nothing to do.
+    """Request an estimate if the newest one is of another snapshot, or of mean costs alone. None: nothing to do.
 
     It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
     caught up by the schedule (`estimate_refresh_all`).
@@ -56,7 +57,8 @@ def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | N
         return None
     try:
         latest = run_latest(cluster)
-        if latest is not None and latest.snapshot == cluster_snapshot(cluster).digest:
+        is_realised = latest is not None and latest.result.get("basis") == _BASIS
+        if latest is not None and is_realised and latest.snapshot == cluster_snapshot(cluster).digest:
             return None
         return estimate_request(cluster=cluster, by_telemetry=by_telemetry)
     except (SluiceError, EngineError) as error:
@@ -184,9 +186,9 @@ def telemetry_pace(cluster: Cluster) -> Pace:
         return Pace()
     rows = run.queries.filter(bound_s__isnull=False).only("run", "result", "estimate_s", "high_s", "bound_s")
     standings = [
-        LastEstimate(row.result["live"]["flow_s"], row.estimate_s, row.high_s, row.bound_s)
+        LastEstimate(live["processing_s"], row.estimate_s, row.high_s, row.bound_s)
         for row in rows
-        if row.result.get("live")
+        if "processing_s" in (live := row.result.get("live") or {})
     ]
     return Pace(_age_s(run), standings)
 

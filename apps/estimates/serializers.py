@@ -118,7 +118,7 @@ class QueryLatestSerializer(QueryEstimateSerializer):
     created_at = serializers.DateTimeField(source="run.created_at")
     stale = serializers.SerializerMethodField()
     changes = serializers.SerializerMethodField(help_text="What has moved since, in words.")
-    series = serializers.SerializerMethodField(help_text="time_s, estimate_s, low_s, high_s; null unless asked for.")
+    series = serializers.SerializerMethodField(help_text="time_s, and flow_s: the mean path; null unless asked for.")
 
     class Meta(QueryEstimateSerializer.Meta):
         fields = [*QueryEstimateSerializer.Meta.fields, "run", "snapshot", "created_at", "stale", "changes", "series"]
@@ -130,7 +130,7 @@ class QueryLatestSerializer(QueryEstimateSerializer):
     def get_changes(self, row: QueryEstimate) -> list[str]:
         return list(self.context["staleness"].changes)
 
-    @field_type(dict[str, list[float] | None] | None)
+    @field_type(dict[str, list[float]] | None)
     def get_series(self, row: QueryEstimate) -> dict[str, Any] | None:
         return curves_unpack(row.series) if self.context.get("series") and row.series else None
 

@@ -156,7 +156,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
     if verdict == "reject" and start:
         later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
-        if later_s <= question.candidate.may_wait_s:
+        if later_s <= question.candidate.may_wait_s and not any(reason.review for reason in start.reasons):
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)

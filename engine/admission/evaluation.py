@@ -1,4 +1,4 @@
-"""Estimates for admission, in full with intervals, and their effects on every query and node.
+"""Estimates for admission, with what random costs and arrivals do, and their effects on every query and node.
 
 Queries that share no server and no stream with anything that changed keep the estimate they had: a server without a
 change gives every slice the same capacity as before.
@@ -15,17 +15,13 @@ import numpy as np
 
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
 from engine.document.deployment import Constraints, Deployment, Source
-from engine.estimation.estimate import Alarm, estimate
+from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
-from engine.estimation.margins import Margins
 from engine.estimation.reports import Bottleneck, QueryReport
-from engine.noise.realisation import realise
-from engine.noise.summary import RealisedQuery
 
 __all__ = [
     "Evaluation",
     "Evaluator",
-    "NoiseOutcome",
     "QueryOutcome",
     "coarse_sources",
     "list_effects",
@@ -39,21 +35,12 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class NoiseOutcome:
-    """Statistic of an outcome with random costs and arrivals: median and 90 % interval in seconds.
-
-    `is_assumed` where the variation of a cost was not given.
-    """
-
-    estimate_s: float
-    low_s: float
-    high_s: float
-    is_assumed: bool
-
-
-@dataclass(frozen=True)
 class QueryOutcome:
-    """Estimate of one query by the statistic of its objective (the worst case without one). Seconds."""
+    """Estimate of one query by the statistic of its objective (the worst case without one). Seconds.
+
+    Realised figures: the median, and the 90 % interval. An outcome without an interval is of the mean path alone, which
+    a search looks at first; nothing is admitted on it.
+    """
 
     query: str
     statistic: str
@@ -61,11 +48,13 @@ class QueryOutcome:
     estimate_s: float
     low_s: float | None
     high_s: float | None
+    flow_s: float | None  #: by mean costs alone
     resolution_s: float
     bottleneck: Bottleneck | None
-    mean_s: float = 0.0
+    mean_s: float | None = None
     is_predicted: bool = False  #: by a model that never saw the query run
-    noise: NoiseOutcome | None = None
+    assumed_sources: tuple[str, ...] = ()  #: whose arrivals inside a step wider than a subinterval are a model
+    assumed_costs: tuple[str, ...] = ()  #: inputs whose variation of costs was not given
 
     @property
     def state(self) -> str:
@@ -78,6 +67,13 @@ class QueryOutcome:
         if (self.low_s if self.is_predicted and self.low_s is not None else self.estimate_s) > self.bound_s:
             return "breached"
         return "at_risk" if self.high_s is not None and self.high_s > self.bound_s else "holds"
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a breach is one: not where arrivals are a model by which the objective may hold as well."""
+        if not self.assumed_sources or self.low_s is None or self.bound_s is None:
+            return True
+        return self.low_s > self.bound_s
 
     @property
     def upper_s(self) -> float:
@@ -145,7 +141,7 @@ class Evaluator:
         return evaluation
 
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
-        """Evaluate a scenario in full with intervals; without them if `goes_on` declines by the estimates alone."""
+        """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
         return self._evaluate(scenario.deployment, related, self.before.outcomes, goes_on)
 
@@ -158,44 +154,38 @@ class Evaluator:
     ) -> Evaluation:
         every = self.question.mace_every
         estimated = estimate(restrict_to_queries(deployment, queries), mace_every=every, intervals=False)
-        outcomes = {**known, **{query: _outcome(query, report) for query, report in estimated.queries.items()}}
-        ordered = {query: outcomes[query] for query in deployment.queries}
-        evaluation = Evaluation(ordered, mace(deployment.coarsened(every)), estimated.alarm)
+        coarse = {source.id for source in deployment.sources if _is_coarse(source, deployment.subinterval_s * every)}
+        outcomes = _outcomes(deployment, estimated, known, coarse)
+        evaluation = Evaluation(outcomes, mace(deployment.coarsened(every)), estimated.alarm)
         if goes_on is not None and not goes_on(evaluation):
             return evaluation
-        margins = Margins(estimated)
-        noise = realise(estimated.deployment, estimated.flow)
-        for query in estimated.queries:
-            widened = _widen_outcome(ordered[query], margins.of(query), deployment.subinterval_s)
-            ordered[query] = replace(widened, noise=_noise_outcome(widened, noise.queries[query]))
-        return replace(evaluation, outcomes=ordered)
+        return replace(evaluation, outcomes=_outcomes(deployment, estimated.realised(), known, coarse))
 
 
-def _outcome(query: str, report: QueryReport) -> QueryOutcome:
+def _outcomes(
+    deployment: Deployment, estimated: Estimate, known: Mapping[str, QueryOutcome], coarse: Collection[str]
+) -> dict[str, QueryOutcome]:
+    """Outcomes of all queries in their order: as estimated, or as known where they were not."""
+    outcomes = {**known, **{query: _outcome(query, report, coarse) for query, report in estimated.queries.items()}}
+    return {query: outcomes[query] for query in deployment.queries}
+
+
+def _outcome(query: str, report: QueryReport, coarse: Collection[str]) -> QueryOutcome:
+    modelled = report.noise.assumed_sources if report.noise else ()
     return QueryOutcome(
         query=query,
         statistic=report.statistic,
         bound_s=report.bound_s,
         estimate_s=report.estimate_s,
-        low_s=None,
-        high_s=None,
+        low_s=report.low_s,
+        high_s=report.high_s,
+        flow_s=report.flow_s,
         resolution_s=report.resolution_s,
         bottleneck=report.bottleneck,
         mean_s=report.mean_s,
+        assumed_sources=tuple(name for name in modelled if name in coarse),
+        assumed_costs=report.noise.assumed_costs if report.noise else (),
     )
-
-
-def _noise_outcome(outcome: QueryOutcome, realised: RealisedQuery) -> NoiseOutcome:
-    figures = realised.statistics[outcome.statistic]
-    return NoiseOutcome(figures.estimate_s, figures.low_s, figures.high_s, bool(realised.assumed_costs))
-
-
-def _widen_outcome(outcome: QueryOutcome, margin_s: float | None, slice_s: float) -> QueryOutcome:
-    """The outcome with its interval: three standard errors and the width of a slice on both sides."""
-    if margin_s is None:
-        return outcome
-    half_s = margin_s + slice_s
-    return replace(outcome, low_s=max(0.0, outcome.estimate_s - half_s), high_s=outcome.estimate_s + half_s)
 
 
 def related_queries(after: Deployment, before: Deployment, touched: Collection[str]) -> tuple[str, ...]:
@@ -239,9 +229,13 @@ def coarse_sources(deployment: Deployment, queries: Collection[str], width_s: fl
         for source in deployment.sources
         if source.id in read
         and source.arrivals.any()
-        and (source.arrivals_step_s or 0.0) > width_s * (1.0 + _STEP_TOLERANCE)
+        and _is_coarse(source, width_s)
         and (source.dispersion_step_s or np.inf) > (source.arrivals_step_s or 0.0) / _FINE
     )
+
+
+def _is_coarse(source: Source, width_s: float) -> bool:
+    return (source.arrivals_step_s or 0.0) > width_s * (1.0 + _STEP_TOLERANCE)
 
 
 class _Groups:
@@ -297,12 +291,12 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "bound_s": objective.bound_s if objective else None,
         "before_s": None,
         "after_s": None,
+        "flow_s": None,
         "low_s": None,
         "high_s": None,
         "change_s": None,
         "before_state": "none",
         "after_state": "none",
-        "under_resolution": False,
         "resolution_s": None,
         "shares": [],
         "bottleneck": None,
@@ -320,12 +314,12 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> d
         "bound_s": now.bound_s,
         "before_s": was.estimate_s if was else None,
         "after_s": now.estimate_s,
+        "flow_s": now.flow_s,
         "low_s": now.low_s,
         "high_s": now.high_s,
         "change_s": now.estimate_s - was.estimate_s if was else None,
         "before_state": was.state if was else "none",
         "after_state": now.state,
-        "under_resolution": now.estimate_s < now.resolution_s,
         "resolution_s": now.resolution_s,
         "shares": shares,
         "bottleneck": now.bottleneck.server if now.bottleneck else None,

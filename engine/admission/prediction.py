@@ -2,7 +2,7 @@
 
 The model predicts the mean latency from the oldest event behind a result on, which holds the time that windows take to
 fill; an objective counts from the event that triggers a result on, and may be about a quantile. So the time of filling
-is taken off, and what a quantile lies above the mean is added as Mace has it with nominal costs. What is left is never
+is taken off, and what a quantile lies above the mean is added as estimated with nominal costs. What is left is never
 below the latency of the links; where the model predicts less than that, nothing is known of it, and a person decides.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from engine.admission.evaluation import Evaluation, QueryOutcome
-from engine.admission.reasons import Reason, outcome_words, seconds_words, statistic_words
+from engine.admission.reasons import Reason, seconds_words, statistic_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement
 from engine.words import counted, listed
@@ -30,7 +30,7 @@ def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluatio
         return after
     name = question.candidate.query
     own, latency = after.outcomes[name], prediction.costs[_LATENCY]
-    above_s = max(0.0, own.estimate_s - own.mean_s)
+    above_s = max(0.0, own.estimate_s - (own.mean_s or 0.0))
     estimate_s, low_s, high_s = (
         _beyond_filling_s(prediction, latency[end]) + above_s for end in ("mean", "low", "high")
     )
@@ -49,8 +49,6 @@ def prediction_words(outcome: QueryOutcome) -> str:
     estimate, low, high, *bound = seconds_words(
         outcome.estimate_s, outcome.low_s or 0.0, outcome.high_s or 0.0, *bounds
     )
-    if outcome.estimate_s < outcome.resolution_s:
-        estimate = outcome_words(outcome)
     words = f"its {statistic_words(outcome.statistic)} is predicted at {estimate}"
     words += f" (80% interval {low} to {high})"
     return f"{words}, against {bound[0]}" if bound else words
@@ -145,7 +143,7 @@ def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:
     if prediction.fill_s > 0.0:
         parts.append(f"without the {texts[1]} that windows take to fill")
     if above_s > 0.0:
-        parts.append(f"with the {texts[2]} that it lies above the mean by Mace with nominal costs")
+        parts.append(f"with the {texts[2]} that it lies above the mean with nominal costs")
     return f"; the model predicts {texts[0]} from end to end, {listed(parts)}" if parts else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries
@@ -67,9 +67,7 @@ def _plain(value: float, extra: int) -> str:
 
 
 def outcome_words(outcome: QueryOutcome) -> str:
-    """An estimate; below the resolution only that it is."""
-    if outcome.estimate_s < outcome.resolution_s:
-        return f"under {seconds_words(outcome.resolution_s)[0]}"
+    """Words for an estimate."""
     return seconds_words(outcome.estimate_s)[0]
 
 
@@ -77,8 +75,6 @@ def estimate_words(outcome: QueryOutcome) -> str:
     """The estimate beside its objective: ``8.2 s, against 10 s``."""
     if outcome.bound_s is None:
         return outcome_words(outcome)
-    if outcome.estimate_s < outcome.resolution_s:
-        return f"{outcome_words(outcome)}, against {seconds_words(outcome.bound_s)[0]}"
     estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
     return f"{estimate}, against {bound}"
 
@@ -146,12 +142,11 @@ def reasons_of(
         *_objectives(question, scenario, before, after),
         *_overloads(question, scenario, before, after),
         *_placement(scenario),
-        *_statistics(question),
+        *_statistics(question, after),
         *_coarse_counts(question, scenario),
-        *_noise(question, before, after),
         *_alarm(after),
     ]
-    if not any(reason.severity == "bad" or (reason.code == "noise_at_risk" and reason.review) for reason in reasons):
+    if not any(reason.severity == "bad" for reason in reasons):
         reasons += _holding_reasons(question, after)
     return in_order(reasons)
 
@@ -185,12 +180,13 @@ def _objectives(
     elif own.is_predicted:
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
-        yield _query_reason("objective_breached", "bad", own, _own_miss(after, own), question)
+        yield _breach("objective_breached", own, _own_miss(after, own), question)
     elif own.state == "at_risk":
         message = f"{name} may miss its objective: {_risk_words(own)}"
         yield _query_reason("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
     elif own.bound_s < own.resolution_s:
-        message = f"The objective of {name} is finer than an estimate can tell: it would be {estimate_words(own)}"
+        finest = seconds_words(own.resolution_s)[0]
+        message = f"The objective of {name} is finer than arrivals are counted ({finest}): {_would_be(own)}"
         yield _query_reason("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
@@ -205,10 +201,10 @@ def _neighbour(
     worse_s = now.estimate_s - was.estimate_s
     if now.state == "breached" and was.state != "breached":
         message = _neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
-        return _query_reason("neighbour_breached", "bad", now, message, question)
+        return _breach("neighbour_breached", now, message, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
         message = f"{was.query} misses its objective already and would get worse: {_increase_words(was, now)}"
-        return _query_reason("neighbour_breached", "bad", now, message, question)
+        return _breach("neighbour_breached", now, message, question)
     if now.state == "breached":
         estimate = estimate_words(was)
         message = f"{was.query} misses its objective already ({estimate}) and stays as it is"
@@ -248,27 +244,45 @@ def _query_reason(
     )
 
 
+def _breach(code: str, outcome: QueryOutcome, message: str, question: CandidateQuestion) -> Reason:
+    """A miss: a person's decision where a model of arrivals alone says so, as long as the objective may hold too."""
+    message += _by_chance(outcome)
+    if outcome.is_certain:
+        return _query_reason(code, "bad", outcome, message, question)
+    low = seconds_words(outcome.low_s or 0.0)[0]
+    doubt = f"; as {listed(outcome.assumed_sources)} may come between counts, it may also be {low}"
+    return _query_reason(code, "watch", outcome, message + doubt, question, review=True)
+
+
 def _increase_words(was: QueryOutcome, now: QueryOutcome) -> str:
     first, last, bound = seconds_words(was.estimate_s, now.estimate_s, now.bound_s or 0.0)
-    if was.estimate_s < was.resolution_s:
-        first = outcome_words(was)
     return f"its {statistic_words(now.statistic)} would go from {first} to {last}, against {bound}"
 
 
 def _risk_words(outcome: QueryOutcome) -> str:
     estimate, high, bound = seconds_words(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
     statistic = statistic_words(outcome.statistic)
-    return f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}"
+    return f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}{_by_chance(outcome)}"
+
+
+def _by_chance(outcome: QueryOutcome) -> str:
+    """Assumption behind a miss where mean costs alone would keep the objective; empty elsewhere."""
+    if outcome.flow_s is None or outcome.bound_s is None or outcome.flow_s > outcome.bound_s:
+        return ""
+    return "; how costs vary is assumed" if outcome.assumed_costs else ""
+
+
+def _would_be(outcome: QueryOutcome) -> str:
+    return f"its {statistic_words(outcome.statistic)} would be {estimate_words(outcome)}"
 
 
 def _own_miss(after: Evaluation, own: QueryOutcome) -> str:
     """The candidate's miss, with the load of the server that makes it late."""
-    statistic, estimate = statistic_words(own.statistic), estimate_words(own)
     if own.bottleneck is None:
-        return f"{own.query} would miss its objective: its {statistic} would be {estimate}"
+        return f"{own.query} would miss its objective: {_would_be(own)}"
     place, load = _bottleneck_words(after, own.bottleneck)
     return (
-        f"{own.query} would miss its objective: its {statistic} would be {estimate}, "
+        f"{own.query} would miss its objective: {_would_be(own)}, "
         f"because {place} would run at {load} of its capacity at peak"
     )
 
@@ -325,7 +339,7 @@ def _overloads(
 def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
     """Whether a query misses its objective because of the candidate."""
     was = before.outcomes.get(now.query)
-    if now.state != "breached":
+    if now.state != "breached" or not now.is_certain:
         return False
     return was is None or was.state != "breached" or now.estimate_s - was.estimate_s > tolerance_s(now)
 
@@ -336,7 +350,7 @@ def _placement(scenario: AdmissionScenario) -> Iterator[Reason]:
         yield Reason("placement_altered", "watch", "operator", operator, message, unit="", where=node)
 
 
-def _statistics(question: CandidateQuestion) -> Iterator[Reason]:
+def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reason]:
     """Reasons about the statistics behind the candidate's estimate."""
     operators, policy = question.candidate.operators, question.policy
     severity = "watch" if policy.review_assumed else "info"
@@ -347,6 +361,14 @@ def _statistics(question: CandidateQuestion) -> Iterator[Reason]:
         yield Reason(
             "assumed_statistics", severity, "statistic", question.candidate.query, message, 0.0,
             float(len(assumed)), "operators", review=policy.review_assumed,
+        )  # fmt: skip
+    own = {op.id for op in operators} - set(assumed)
+    varying = [name for name in after.outcomes[question.candidate.query].assumed_costs if name.split("<-")[0] in own]
+    if varying and policy.review_assumed:
+        message = f"How single costs vary is assumed, not measured: {listed(varying)}"
+        yield Reason(
+            "assumed_costs", "watch", "statistic", question.candidate.query, message, 0.0, float(len(varying)),
+            "inputs", review=True,
         )  # fmt: skip
     few = [
         (op.evidence.events, op.id)
@@ -380,32 +402,6 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     )
 
 
-def _noise(question: CandidateQuestion, before: Evaluation, after: Evaluation) -> Iterator[Reason]:
-    """Objectives that hold for mean costs, and that random costs and arrivals may break.
-
-    Where the variation of a cost is assumed, the policy for assumed statistics says who decides.
-    """
-    for query, now in after.outcomes.items():
-        bound_s, noise = now.bound_s, now.noise
-        if bound_s is None or noise is None or now.is_predicted or now.state != "holds" or noise.high_s <= bound_s:
-            continue
-        was = before.outcomes[query].noise if query in before.outcomes else None
-        is_news = was is None or was.high_s <= bound_s or noise.high_s - was.high_s > tolerance_s(now)
-        policy = question.policy
-        review = is_news and (policy.review_assumed if noise.is_assumed else policy.review_at_risk)
-        median, high, bound = seconds_words(noise.estimate_s, noise.high_s, bound_s)
-        message = (
-            f"{query} may miss its objective with random costs and arrivals: its {statistic_words(now.statistic)} is "
-            f"{median} in the median and may be up to {high}, against {bound}"
-        )
-        if noise.is_assumed:
-            message += "; how costs vary is assumed"
-        severity = "watch" if review else "info"
-        yield replace(
-            _query_reason("noise_at_risk", severity, now, message, question, review=review), value=noise.high_s
-        )
-
-
 def _alarm(after: Evaluation) -> Iterator[Reason]:
     alarm = after.alarm
     if alarm.untrusted:
@@ -418,11 +414,11 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
     judged = [o for o in after.outcomes.values() if o.bound_s is not None]
     if not judged or any(outcome.state != "holds" for outcome in judged):
         return []
-    if any((outcome.bound_s or 0.0) < outcome.resolution_s for outcome in judged):
-        return []  # nothing is known below the resolution
+    if any(outcome.assumed_sources or (outcome.bound_s or 0.0) < outcome.resolution_s for outcome in judged):
+        return []  # nobody knows what happens between counts
 
     def headroom(outcome: QueryOutcome) -> float:
-        return 1.0 - max(outcome.estimate_s, outcome.resolution_s) / (outcome.bound_s or 1.0)
+        return 1.0 - outcome.estimate_s / (outcome.bound_s or 1.0)
 
     tightest = min(judged, key=headroom)
     room = headroom(tightest)

@@ -1,8 +1,9 @@
 """Cheap answers to "would this scenario pass?", for searches: by Mace, and by Flow at Mace's width.
 
-Both are calibrated on the scenario the search starts from, where the full estimate with its interval is known: what the
-screen says of a query is scaled to the upper end it had there. A search trusts neither; it confirms in full, and what
-fails in full is one more point to scale by.
+Both follow mean costs. They are calibrated on the scenario the search starts from, where the full estimate with its
+interval is known: the mean path is scaled to the one it had there, and what randomness adds on top shrinks as queues do
+with the load of their servers. A search trusts neither; it confirms in full, and what was estimated in full is one more
+point to scale by.
 """
 
 from __future__ import annotations
@@ -18,46 +19,65 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.arrays import FloatArray, IntArray, statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace, mace
-from engine.estimation.margins import sink_events
 
 __all__ = ["Screen", "servers_of_query"]
 
 
+_WINDOW_S, _MIN_WINDOW = 10.0, 20  # loads are smoothed over so many seconds, and at least so many subintervals
+_FULL = 0.98  # load above which a queue is not said to grow further
+
+
+@dataclass(frozen=True)
+class _Screened:
+    """A screen's value of a query: seconds of the mean path, and what one event's queue at its servers takes."""
+
+    path_s: float
+    queue_s: float
+
+
 @dataclass(frozen=True)
 class _Scale:
-    """From a screen's value to the upper end of the full estimate, through the points where both are known.
+    """From a screen's value to the upper end of the full estimate.
 
-    `known` holds (screened, upper) for the scenario the search starts from, and for what runs now; `learned` those of
-    scenarios that failed in full.
+    `known` holds (screened, full) of the mean path for the scenario the search starts from, and for what runs now;
+    `above_s` is what the upper end lies above it in the former, with queues of `queue_s`. `learned` holds (expected,
+    full) upper ends of scenarios that were estimated since.
     """
 
     known: tuple[tuple[float, float], ...]
     width_s: float
+    above_s: float
+    queue_s: float
     learned: tuple[tuple[float, float], ...] = ()
 
-    def upper(self, value_s: float) -> float:
-        """The upper end expected: as known, or in proportion to the nearest of what was learned if that is nearer."""
-        if self.learned:
-            nearest = min(self.learned, key=lambda point: abs(point[0] - value_s))
-            distance = abs(nearest[0] - value_s)
-            if distance <= min(abs(screened - value_s) for screened, _ in self.known):
-                expected = self._by_known(nearest[0])
-                return self._by_known(value_s) * nearest[1] / expected if expected > 0.0 else nearest[1]
-        return self._by_known(value_s)
+    def upper(self, value: _Screened) -> float:
+        """The upper end expected, in proportion to the nearest of what was learned if that is nearer than the start."""
+        expected = self.expected(value)
+        nearest = min(self.learned, key=lambda point: abs(point[0] - expected), default=None)
+        start = self._path(self.known[0][0]) + self.above_s
+        if nearest is None or abs(nearest[0] - expected) > abs(start - expected):
+            return expected
+        return expected * nearest[1] / nearest[0] if nearest[0] > 0.0 else nearest[1]
 
-    def _by_known(self, value_s: float) -> float:
-        (screened_s, upper_s), *others = self.known
+    def expected(self, value: _Screened) -> float:
+        """The upper end by what is known: with queues that shrink; whether they grow, the full estimate tells."""
+        share = min(1.0, value.queue_s / self.queue_s) if self.queue_s > 0.0 else 1.0
+        return self._path(value.path_s) + self.above_s * share
+
+    def _path(self, value_s: float) -> float:
+        (screened_s, full_s), *others = self.known
         if others:
-            was_s, was_upper_s = others[0]
+            was_s, was_full_s = others[0]
             if screened_s - was_s > self.width_s and was_s <= value_s <= screened_s:
-                return was_upper_s + (upper_s - was_upper_s) * (value_s - was_s) / (screened_s - was_s)
+                return was_full_s + (full_s - was_full_s) * (value_s - was_s) / (screened_s - was_s)
             if abs(value_s - was_s) < abs(value_s - screened_s):
-                screened_s, upper_s = was_s, was_upper_s
+                screened_s, full_s = was_s, was_full_s
         # Below the width of a subinterval a ratio says nothing; there the difference is kept.
         if screened_s > self.width_s:
-            return value_s * upper_s / screened_s
-        return value_s + upper_s - screened_s
+            return value_s * full_s / screened_s
+        return value_s + full_s - screened_s
 
 
 class Screen:
@@ -72,13 +92,13 @@ class Screen:
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
         coarse, running = (whole.coarsened(self._every) for whole in (base.deployment, question.running))
         neighbours = [query for query in self._judged if query in before.outcomes]
-        self._mace_scale = self._scales(
-            _mace_values(coarse, mace(coarse), self._judged), _mace_values(running, mace(running), neighbours)
-        )
+        now, was = mace(coarse), mace(running)
+        self._mace_scale = self._scales(_mace_values(coarse, now, self._judged), _mace_values(running, was, neighbours))
         self._flow_scale = self._scales(
-            self._flow_values(base.deployment, base.touched), self._flow_values(question.running, neighbours)
+            self._flow_values(base.deployment, base.touched, now),
+            self._flow_values(question.running, neighbours, was),
         )
-        self._screened: dict[tuple[str, ...], dict[str, float]] = {}
+        self._screened: dict[tuple[str, ...], dict[str, _Screened]] = {}
 
     def mace_s(self, scenario: AdmissionScenario) -> float:
         """Largest predicted upper end over its limit, of all queries and servers; the scenario passes up to 1."""
@@ -91,24 +111,27 @@ class Screen:
 
     def flow_s(self, scenario: AdmissionScenario) -> float:
         """As `mace_s`, by Flow at Mace's width."""
-        overload = self._overload(mace(scenario.deployment.coarsened(self._every)))
-        return max(self._overshoot(scenario, self._values_of(scenario), self._flow_scale), overload)
+        result = mace(scenario.deployment.coarsened(self._every))
+        values = self._values_of(scenario, result)
+        return max(self._overshoot(scenario, values, self._flow_scale), self._overload(result))
 
-    def learn(self, scenario: AdmissionScenario, failed: Evaluation) -> None:
-        """Learn from the full estimate of a scenario that failed, for later screens by Flow."""
-        for query, value in self._values_of(scenario).items():
-            scale, now = self._flow_scale.get(query), failed.outcomes[query]
+    def learn(self, scenario: AdmissionScenario, estimated: Evaluation) -> None:
+        """Learn from the full estimate of a scenario, for later screens by Flow."""
+        for query, value in self._values_of(scenario, None).items():
+            scale, now = self._flow_scale.get(query), estimated.outcomes[query]
             if scale is not None:
-                # A scenario that failed by its estimate alone has no interval: it is as wide as where it is known.
-                base = self._after.outcomes[query]
-                wider = self._upper_s(base) / base.estimate_s if now.high_s is None and base.estimate_s > 0.0 else 1.0
-                self._flow_scale[query] = replace(scale, learned=(*scale.learned, (value, self._upper_s(now) * wider)))
+                upper_s = self._upper_s(now)
+                if now.high_s is None:
+                    # It failed by its mean path alone: what randomness adds is as where it is known.
+                    upper_s += scale.expected(value) - scale.expected(replace(value, queue_s=0.0))
+                self._flow_scale[query] = replace(scale, learned=(*scale.learned, (scale.expected(value), upper_s)))
 
-    def _values_of(self, scenario: AdmissionScenario) -> dict[str, float]:
-        """Flow's values of a scenario, which are asked for again when it fails in full."""
+    def _values_of(self, scenario: AdmissionScenario, result: Mace | None) -> dict[str, _Screened]:
+        """Flow's values of a scenario, which are asked for again once it is estimated; `result` is its Mace."""
         key = tuple(repr(sorted(change.items())) for change in scenario.changes)
         if key not in self._screened:
-            self._screened[key] = self._flow_values(scenario.deployment, scenario.touched)
+            found = result or mace(scenario.deployment.coarsened(self._every))
+            self._screened[key] = self._flow_values(scenario.deployment, scenario.touched, found)
         return self._screened[key]
 
     def limit_s(self, query: str, bound_s: float) -> float:
@@ -125,23 +148,25 @@ class Screen:
     def _upper_s(self, outcome: QueryOutcome) -> float:
         return outcome.upper_s if self._question.policy.review_at_risk else outcome.estimate_s
 
-    def _scales(self, values: dict[str, float], values_before: dict[str, float]) -> dict[str, _Scale]:
+    def _scales(self, values: dict[str, _Screened], values_before: dict[str, _Screened]) -> dict[str, _Scale]:
         scales = {}
         for query, value in values.items():
-            known = [(value, self._upper_s(self._after.outcomes[query]))]
+            now = self._after.outcomes[query]
+            known = [(value.path_s, _path_s(now))]
             if query in values_before:
-                known.append((values_before[query], self._upper_s(self._before.outcomes[query])))
-            scales[query] = _Scale(tuple(known), self._width_s)
+                known.append((values_before[query].path_s, _path_s(self._before.outcomes[query])))
+            above_s = max(0.0, self._upper_s(now) - _path_s(now))
+            scales[query] = _Scale(tuple(known), self._width_s, above_s, value.queue_s)
         return scales
 
-    def _overshoot(self, scenario: AdmissionScenario, values: dict[str, float], scales: dict[str, _Scale]) -> float:
+    def _overshoot(self, scenario: AdmissionScenario, values: dict[str, _Screened], scales: dict[str, _Scale]) -> float:
         worst = 0.0
         for query, value in values.items():
             objective = scenario.deployment.objective_of(query)
             if objective is not None:
                 limit_s = self.limit_s(query, objective.bound_s)
                 scale = scales.get(query)
-                worst = max(worst, (scale.upper(value) if scale else value) / limit_s)
+                worst = max(worst, (scale.upper(value) if scale else value.path_s) / limit_s)
         return worst
 
     def _overload(self, result: Mace) -> float:
@@ -153,16 +178,33 @@ class Screen:
                 worst = max(worst, float(means[i]) / self._question.policy.max_mean_load)
         return worst
 
-    def _flow_values(self, deployment: Deployment, touched: Collection[str]) -> dict[str, float]:
+    def _flow_values(self, deployment: Deployment, touched: Collection[str], result: Mace) -> dict[str, _Screened]:
         related = set(related_queries(deployment, self._question.running, touched))
         coarse = restrict_to_queries(deployment, related).coarsened(self._every)
         run = flow(coarse, by_input=True)
         weights = sink_events(coarse)
         values = {}
+        queues = _queues_s(result)
         for query in self._judged:
             if query in related:
-                values[query] = statistic_of(run.by_query[query], weights[query], _statistic(coarse, query))
+                path_s = statistic_of(run.by_query[query], weights[query], _statistic(coarse, query))
+                servers = servers_of_query(result.deployment, query)
+                values[query] = _Screened(path_s, float(queues[servers].sum()))
         return values
+
+
+def _path_s(outcome: QueryOutcome) -> float:
+    """The mean path of an outcome."""
+    return outcome.estimate_s if outcome.flow_s is None else outcome.flow_s
+
+
+def _queues_s(result: Mace) -> FloatArray:
+    """Wait of an event at each server at its highest load, as queues of single events grow: rho / (1 - rho)."""
+    share = result.load_share
+    window = min(share.shape[1], max(_MIN_WINDOW, round(_WINDOW_S / result.deployment.subinterval_s)))
+    sums = np.cumsum(np.pad(share, ((0, 0), (1, 0))), axis=1)
+    load = np.minimum((sums[:, window:] - sums[:, :-window]).max(axis=1) / window, _FULL)
+    return np.asarray(result.lambda_s * load / (1.0 - load))
 
 
 def _statistic(deployment: Deployment, query: str) -> str:
@@ -170,19 +212,21 @@ def _statistic(deployment: Deployment, query: str) -> str:
     return objective.statistic if objective else "worst"
 
 
-def _mace_values(coarse: Deployment, result: Mace, queries: list[str]) -> dict[str, float]:
+def _mace_values(coarse: Deployment, result: Mace, queries: list[str]) -> dict[str, _Screened]:
     """The statistic of each query's objective, of the largest Mace over its servers."""
     weights: dict[str, FloatArray] = {}
     values = {}
+    queues = _queues_s(result)
     for query in queries:
         servers = servers_of_query(coarse, query)
         statistic = _statistic(coarse, query)
         if statistic == "worst":
-            values[query] = float(result.worst_s[servers].max(initial=0.0))
-            continue
-        weights = weights or sink_events(coarse)
-        series = result.mace_s[servers].max(axis=0, initial=0.0)
-        values[query] = statistic_of(series, weights[query], statistic)
+            path_s = float(result.worst_s[servers].max(initial=0.0))
+        else:
+            weights = weights or sink_events(coarse)
+            series = result.mace_s[servers].max(axis=0, initial=0.0)
+            path_s = statistic_of(series, weights[query], statistic)
+        values[query] = _Screened(path_s, float(queues[servers].sum()))
     return values
 
 

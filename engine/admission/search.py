@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -36,6 +36,8 @@ _MAX_NODES = 3
 _RATE_PARTS = 100  # shares are reported in hundredths
 _MIN_SHARE = 10  # below that the query would hardly run: no alternative
 
+_NEAR_ENOUGH = 20  # a largest number is sought to a twentieth of where its search starts
+
 _GRID = 32  # starts that are compared; between two of them the first is found by halving
 
 
@@ -51,7 +53,8 @@ class Settled:
 def passes(reasons: Sequence[Reason]) -> bool:
     """Whether nothing speaks against a scenario that a change of rate, place, time or capacity could cure."""
     return not any(
-        reason.severity == "bad" or (reason.review and reason.code.endswith("at_risk")) for reason in reasons
+        reason.severity == "bad" or (reason.review and reason.code.endswith(("at_risk", "_breached")))
+        for reason in reasons
     )
 
 
@@ -94,7 +97,7 @@ class AdmissionSearch:
         return scenario is not None and (self.screen is None or self.screen.flow_s(scenario) <= 1.0)
 
     def settle(self, more: Sequence[Change]) -> Settled | None:
-        """Estimate in full; None unless it passes."""
+        """Estimate in full, once mean costs alone pass; None unless it passes."""
         self.tell("Estimating in full")
         scenario = self.scenario(more)
         if scenario is None:
@@ -105,11 +108,9 @@ class AdmissionSearch:
 
         evaluation = self.evaluator.full(scenario, lambda evaluation_so_far: passes(reasons_for(evaluation_so_far)))
         reasons = reasons_for(evaluation)
-        if passes(reasons):
-            return Settled(scenario, evaluation, reasons)
         if self.screen is not None:
             self.screen.learn(scenario, evaluation)
-        return None
+        return Settled(scenario, evaluation, reasons) if passes(reasons) else None
 
     def first_settled(self, candidates: Iterable[Sequence[Change]]) -> Settled | None:
         """The first that passes in full, within the budget.
@@ -127,6 +128,36 @@ class AdmissionSearch:
                 return settled
             spent += 1
         return None
+
+    def largest_settled(
+        self, start: int, low: int, change: Callable[[int], Sequence[Change]], fits: Callable[[int], bool]
+    ) -> Settled | None:
+        """A large number from `low` to `start` (which fits) whose change passes in full, within the budget.
+
+        It goes down in steps that double until one passes, then halves what lies between that and the last that
+        failed. What the first tells, the screen knows: the next must fit it again.
+        """
+        found: Settled | None = None
+        best, failed, at, spent = low - 1, start + 1, start, 0
+        step = max(1, (start - low) >> (self.budget - 1))
+        while spent < self.budget:
+            settled = None
+            if not spent or fits(at):
+                settled = self.settle(change(at))
+                spent += 1
+            if settled:
+                found, best = settled, at
+            else:
+                failed = at
+            if found is None:
+                if at == low:
+                    return None
+                at, step = max(low, at - step), 2 * step
+            elif failed - best <= max(1, start // _NEAR_ENOUGH):
+                break
+            else:
+                at = (best + failed) // 2
+        return found
 
 
 def largest(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
@@ -194,8 +225,7 @@ def find_node_capacity(search: AdmissionSearch) -> Settled | None:
     if by_mace(0) or by_flow(0):
         guess = largest(0, _CAPACITY_PARTS - 1, by_mace) or 0
         parts = gallop(guess, 0, _CAPACITY_PARTS - 1, by_flow, search.budget + 2)
-        capacities = () if parts is None else (one(spared) for spared in _decreasing_spares(parts))
-        settled = search.first_settled(more for more in capacities if _is_used(search, more))
+        settled = None if parts is None else search.largest_settled(parts, 0, one, by_flow)
         if settled:
             return settled
     several = (
@@ -209,15 +239,6 @@ def _is_used(search: AdmissionSearch, more: Sequence[Change]) -> bool:
     scenario = search.scenario(more)
     added = {change["id"] for change in more if change["kind"] == "add_node"}
     return scenario is not None and added <= set(scenario.nodes_of(search.question.candidate.query))
-
-
-def _decreasing_spares(spared: int) -> Iterator[int]:
-    """`spared`, and less of it in steps that double, down to none."""
-    step = 2
-    while spared > 0:
-        yield spared
-        spared, step = spared - step, step * 2
-    yield 0
 
 
 def _node(name: str, like: Node, capacity_cps: float) -> Change:
@@ -284,17 +305,13 @@ def find_rate_share(search: AdmissionSearch) -> Settled | None:
 
     if high < _MIN_SHARE:
         return None
+
+    def by_flow(part: int) -> bool:
+        return search.flow_passes(change(part))
+
     guess = largest(_MIN_SHARE, high, lambda part: search.mace_passes(change(part))) or (_MIN_SHARE + high) // 2
-    parts = gallop(guess, _MIN_SHARE, high, lambda part: search.flow_passes(change(part)), search.budget + 2)
-    return None if parts is None else search.first_settled(change(part) for part in _decreasing_parts(parts))
-
-
-def _decreasing_parts(part: int) -> Iterator[int]:
-    """`part`, and less of it in steps that double."""
-    step = 1
-    while part >= _MIN_SHARE:
-        yield part
-        part, step = part - step, step * 2
+    parts = gallop(guess, _MIN_SHARE, high, by_flow, search.budget + 2)
+    return None if parts is None else search.largest_settled(parts, _MIN_SHARE, change, by_flow)
 
 
 def find_start(search: AdmissionSearch) -> Settled | None:

@@ -17,8 +17,8 @@ from engine.backtest.policy import ReplayPolicy
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, InfeasibleError
 from engine.estimation.flow import flow
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
-from engine.estimation.margins import sink_events
 from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.proposal import place

@@ -134,6 +134,11 @@ class Input:
     cost_dispersion: float | None = None
     cost_dispersion_events: float | None = None
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are the two batches that an error of the sample can be told from."""
+        return len(self.batches) >= 2
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

@@ -14,15 +14,12 @@ from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_document
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, flow
-from engine.estimation.intervals import Jackknife, covered_inputs, jackknife
 from engine.estimation.mace import Mace, mace
-from engine.estimation.reports import QueryReport, QueryReporter
+from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.noise.realisation import realise
-from engine.noise.summary import Realisation
 
-__all__ = ["Alarm", "Estimate", "command", "estimate", "is_large"]
+__all__ = ["Alarm", "Estimate", "command", "estimate"]
 
-_LARGE = 4_000_000  # operators times subintervals from which on errors are those at Mace's width
 _TRUSTED = 0.05  # Flow may exceed Mace by this share before the theorem is called into question
 Progress = Callable[[float, str], None]
 
@@ -41,7 +38,7 @@ class Estimate:
     """Estimate of a deployment.
 
     `deployment` is at the resolution Flow ran on; `mace` and everything reported per subinterval is on `coarse`. `flow`
-    is Flow by input, from which every query's numbers come.
+    is Flow by input, the mean path of every query. `basis` says what the numbers of queries are, as their reports do.
     """
 
     deployment: Deployment
@@ -51,6 +48,13 @@ class Estimate:
     resolution_s: float
     alarm: Alarm
     queries: dict[str, QueryReport]
+    basis: str = MEAN_PATH
+
+    def realised(self) -> Estimate:
+        """The same with random costs and arrivals: of all that was computed, only the walk is added."""
+        noise = realise(self.deployment, self.flow).queries
+        queries = {query: report.realised(noise[query]) for query, report in self.queries.items()}
+        return replace(self, queries=queries, basis=REALISED)
 
     @cached_property
     def plain_flow(self) -> Flow:
@@ -69,6 +73,7 @@ class Estimate:
             self._totals()
             | self._scheduling()
             | {
+                "basis": self.basis,
                 "resolution_s": self.resolution_s,
                 "alarm": {
                     "untrusted": self.alarm.untrusted,
@@ -166,11 +171,6 @@ class Estimate:
         }
 
 
-def is_large(deployment: Deployment) -> bool:
-    """Whether standard errors are taken from slices as wide as Mace's subintervals, at a fraction of the cost."""
-    return len(deployment.operators) * deployment.subintervals > _LARGE
-
-
 def estimate(
     deployment: Deployment,
     *,
@@ -190,7 +190,8 @@ def estimate(
     mace_every : int
         Subintervals of `deployment` that make one of Mace's.
     intervals : bool
-        Whether to run the jackknife (of large deployments on Mace's subintervals) and what randomness adds to Flow.
+        Whether to add what random costs and arrivals do, which takes two to four times as long as Flow. False leaves
+        the mean path, for searches.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the estimate.
 
@@ -205,10 +206,11 @@ def estimate(
 
     Notes
     -----
-    The queries, their intervals and the alarm are those of Flow by input; the keys `flow` and `flow_wc` of the document
-    are Flow's plain definition. A query's mean and quantiles are weighted by the events at its sinks. `resolution_s` is
-    the width that Flow ran on; a query's is no less than the width at which the counts of its sources are known. Where
-    an estimate is below it, it should be shown as "under" that, not as a number.
+    A query's numbers are medians of the realised values, with an interval for that of its objective's statistic; its
+    `flow_s`, its series and the alarm are those of Flow by input, the mean path. The keys `flow` and `flow_wc` of the
+    document are Flow's plain definition. A query's mean and quantiles are weighted by the events at its sinks.
+    `resolution_s` is the width that Flow ran on; a query's is no less than the width at which the counts of its sources
+    are known. Latencies are "under" a query's `under_s`, and under nothing else.
     """
     tell = progress or (lambda share, step: None)
     tell(0.0, "Mace")
@@ -217,25 +219,16 @@ def estimate(
     coarse_mace = mace(coarse)
     tell(0.1, "Flow")
     flowed = flow(deployment, slices=flow_slices, trace=True, by_input=True)
-    runs = Jackknife((), covered_inputs(deployment))
-    if intervals:
-        merged = mace_every if is_large(deployment) else 1
-        runs = jackknife(
-            deployment if merged == 1 else coarse,
-            slices=flow_slices,
-            step=lambda done, of: tell(0.2 + 0.6 * done / of, f"Interval, run {done} of {of}"),
-        )
-        runs = replace(runs, merged=merged)
-    noise = Realisation()
-    if intervals:
-        tell(0.8, "Randomness of costs and arrivals")
-        noise = realise(deployment, flowed)
-    tell(0.9, "Reports")
     resolution_s = deployment.subinterval_s / flow_slices
     alarm = _alarm(deployment, coarse_mace, flowed)
-    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, runs, resolution_s, noise).reports()
+    tell(0.4, "Reports")
+    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, resolution_s).reports()
+    estimated = Estimate(deployment, coarse, coarse_mace, flowed, resolution_s, alarm, queries)
+    if intervals:
+        tell(0.5, "Randomness of costs and arrivals")
+        estimated = estimated.realised()
     tell(1.0, "Done")
-    return Estimate(deployment, coarse, coarse_mace, flowed, resolution_s, alarm, queries)
+    return estimated
 
 
 def _alarm(deployment: Deployment, coarse_mace: Mace, flowed: Flow) -> Alarm:

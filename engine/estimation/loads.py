@@ -22,6 +22,7 @@ __all__ = [
     "model_series",
     "operator_gains",
     "server_gains",
+    "sink_events",
     "sink_outputs",
 ]
 
@@ -348,3 +349,9 @@ def sink_outputs(loads: Loads, graph: DataflowGraph, queries: int) -> FloatArray
     chosen = np.flatnonzero(graph.query_sink)
     sinks[graph.query[chosen], chosen] = 1.0
     return loads.outputs(sinks)
+
+
+def sink_events(deployment: Deployment) -> dict[str, FloatArray]:
+    """Events at each query's sinks, per subinterval."""
+    events = sink_outputs(loads_of(deployment), deployment.graph, len(deployment.queries))
+    return dict(zip(deployment.queries, events, strict=True))

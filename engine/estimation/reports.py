@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,16 +11,17 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, finite_max, statistic_of
 from engine.document.deployment import Deployment
-from engine.document.elements import objective_state, scheduling_document
+from engine.document.elements import THESE, Objective, objective_state, scheduling_document
 from engine.document.topology import servers_above
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, Hop
-from engine.estimation.intervals import LEVEL, Jackknife, Z, standard_error
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
-from engine.noise.summary import Realisation, RealisedQuery
+from engine.noise.summary import LEVEL, RealisedQuery
 
-__all__ = ["Bottleneck", "QueryReport", "QueryReporter"]
+__all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]
+
+REALISED, MEAN_PATH, BY_MACE = "realised", "mean_path", "mace"
 
 _QUANTILES = (0.5, 0.9, 0.99)
 
@@ -42,34 +43,114 @@ class Bottleneck:
 
 @dataclass(frozen=True, eq=False)
 class QueryReport:
-    """Latency of one query; `estimate_s` is the objective's statistic of Flow by input. Times in seconds."""
+    """Latency of one query, in seconds.
+
+    Attributes
+    ----------
+    basis : str
+        What the numbers are. ``realised``: medians with random costs and arrivals, the interval that of the realised
+        value. ``mean_path``: Flow, which knows mean costs alone, without an interval. ``mace``: Mace over time, for
+        searches.
+    estimate_s, low_s, high_s : float
+        The statistic of the objective (the worst case without one), and its interval.
+    worst_s, mean_s, quantiles
+        On the same basis. A mean or quantile of the mean path below the resolution is None: nothing is known of it.
+    flow_s : float or None
+        The same statistic of the mean path; None by Mace.
+    under_s : float or None
+        Latencies stay under this (95 %); nothing else is said to be "under" something. None on another basis.
+    resolution_s : float
+        Width of the slices, or of the counts where these are coarser.
+    series : mapping
+        ``flow``: the mean path, largest of each reported subinterval.
+    noise : RealisedQuery or None
+        All realised statistics, and what they assume.
+    """
 
     statistic: str
     bound_s: float | None
+    basis: str
     estimate_s: float
-    worst_s: float
-    mean_s: float
-    quantiles: dict[str, float]
     low_s: float | None
     high_s: float | None
     level: float
-    under_resolution: bool
+    worst_s: float
+    mean_s: float | None
+    quantiles: dict[str, float | None]
+    flow_s: float | None
+    under_s: float | None
     resolution_s: float
     mace_s: float
-    state: str
-    headroom_s: float | None
-    headroom_share: float | None
     worst_p: int
     bottleneck: Bottleneck | None
     hops: tuple[Hop, ...]
     uncovered: tuple[dict[str, Any], ...]
     scheduling: dict[str, Any] | None
-    series: dict[str, FloatArray | None]
-    noise: RealisedQuery | None = None  #: with random costs and arrivals, where it was asked for
+    series: dict[str, FloatArray]
+    noise: RealisedQuery | None = None
+
+    @property
+    def state(self) -> str:
+        """State against the objective: none, holds, at_risk (only the upper end is over) or breached."""
+        return str(self._standing["state"])
+
+    @property
+    def headroom_s(self) -> float | None:
+        """Bound of the objective less the estimate."""
+        headroom_s: float | None = self._standing["headroom_s"]
+        return headroom_s
+
+    @property
+    def _standing(self) -> dict[str, Any]:
+        objective = None if self.bound_s is None else Objective("", self.statistic, self.bound_s)
+        return objective_state(objective, self.estimate_s, self.high_s)
+
+    def realised(self, noise: RealisedQuery) -> QueryReport:
+        """The same with random costs and arrivals."""
+        own, statistics = noise.statistics[self.statistic], noise.statistics
+        return replace(
+            self,
+            basis=REALISED,
+            estimate_s=own.estimate_s,
+            low_s=own.low_s,
+            high_s=own.high_s,
+            worst_s=statistics["worst"].estimate_s,
+            mean_s=statistics["mean"].estimate_s or None,  # without events there is no mean
+            quantiles={f"{level:g}": statistics[f"q{level:g}"].estimate_s or None for level in _QUANTILES},
+            under_s=noise.under_s,
+            noise=noise,
+        )
+
+    def delayed(self, wait_s: Callable[[str], float], margin_s: float = 0.0) -> QueryReport:
+        """The same where results wait beyond queueing and processing: the one place at which such waits enter.
+
+        Parameters
+        ----------
+        wait_s : callable
+            Seconds of a statistic (``worst``, ``mean``, ``q0.9``).
+        margin_s : float
+            By which the interval grows on either side.
+
+        Notes
+        -----
+        `flow_s` stays Flow's own number; its series gets the wait of the objective's statistic.
+        """
+        own = wait_s(self.statistic)
+        delayed = replace(
+            self,
+            estimate_s=self.estimate_s + own,
+            worst_s=self.worst_s + wait_s("worst"),
+            mean_s=None if self.mean_s is None else self.mean_s + wait_s("mean"),
+            quantiles={
+                level: None if value is None else value + wait_s(f"q{level}") for level, value in self.quantiles.items()
+            },
+            series={name: values + own for name, values in self.series.items()},
+        )
+        return delayed if self.noise is None else delayed.realised(self.noise.delayed(wait_s, margin_s))
 
     def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
         """As JSON; without `detail` the series are left out."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)} | self._standing
         if self.bottleneck:
             plain["bottleneck"] = asdict(self.bottleneck) | {"operators": list(self.bottleneck.operators)}
         plain["hops"] = [asdict(hop) for hop in self.hops]
@@ -80,12 +161,15 @@ class QueryReport:
         if noise is not None:
             plain |= noise.to_dict()
         if detail:
-            plain["series"] = {name: None if s is None else s.tolist() for name, s in series.items()}
+            plain["series"] = {name: values.tolist() for name, values in series.items()}
         return plain
 
 
 class QueryReporter:
-    """Makes the report of every query of one estimate."""
+    """Makes the report of every query of one estimate, on the mean path.
+
+    `basis` is ``mace`` where a series of Mace stands in for Flow.
+    """
 
     def __init__(
         self,
@@ -93,16 +177,14 @@ class QueryReporter:
         coarse: Deployment,
         mace: Mace,
         flow: Flow,
-        jackknife: Jackknife,
         resolution_s: float,
-        noise: Realisation | None = None,
+        basis: str = MEAN_PATH,
     ) -> None:
         self._deployment = deployment
         self._mace = mace
         self._flow = flow
-        self._jackknife = jackknife
         self._resolution_s = resolution_s
-        self._noise = noise or Realisation()
+        self._basis = basis
         self._group = flow.slices * round(coarse.subinterval_s / deployment.subinterval_s)
         self._closures = deployment.closures
         self._weights = self._sink_events()
@@ -127,33 +209,34 @@ class QueryReporter:
         statistic = objective.statistic if objective else "worst"
         estimate = statistic_of(latency, weights, statistic)
         replicas = self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
-        uncovered, covered = self._uncovered(replicas)
-        margin = self._margin(query, weights, statistic) if covered else None
-        high = None if margin is None else estimate + margin
         worst_p = int(latency.argmax()) // self._group
         servers = servers_above(self._deployment.layout, replicas)
         resolution_s = self._resolution_of(servers)
+
+        def known(value: float | None) -> float | None:
+            return None if value is None or value < resolution_s else value
+
         return QueryReport(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
+            basis=self._basis,
             estimate_s=estimate,
-            worst_s=float(latency.max()),
-            mean_s=event_mean(latency, weights) or 0.0,
-            quantiles={f"{level:g}": event_quantile(latency, weights, level) or 0.0 for level in _QUANTILES},
-            low_s=None if margin is None else max(0.0, estimate - margin),
-            high_s=high,
+            low_s=None,
+            high_s=None,
             level=LEVEL,
-            under_resolution=estimate < resolution_s,
+            worst_s=float(latency.max()),
+            mean_s=known(event_mean(latency, weights)),
+            quantiles={f"{level:g}": known(event_quantile(latency, weights, level)) for level in _QUANTILES},
+            flow_s=estimate if self._basis == MEAN_PATH else None,
+            under_s=None,
             resolution_s=resolution_s,
             mace_s=float(self._mace.worst_s[servers].max(initial=0.0)),
-            **objective_state(objective, estimate, high),
             worst_p=worst_p + 1,
             bottleneck=self._bottleneck(servers, worst_p),
             hops=self._flow.hops.get(query, ()),
-            uncovered=uncovered,
+            uncovered=self._uncovered(replicas),
             scheduling=self._scheduling(servers, replicas),
-            series=self._series(query, covered),
-            noise=self._noise.queries.get(query),
+            series={"flow": _group_maxima(latency, self._group)},
         )
 
     @cached_property
@@ -189,35 +272,20 @@ class QueryReporter:
         own = {name: others[name] for name in names if name in others}
         return scheduling_document(own, finite_max(self._visit_bounds[replicas])) if own else None
 
-    def _uncovered(self, replicas: IntArray) -> tuple[tuple[dict[str, Any], ...], bool]:
-        """Inputs that the interval leaves out for lack of batches, and whether any input is covered."""
+    def _uncovered(self, replicas: IntArray) -> tuple[dict[str, Any], ...]:
+        """Inputs whose means may be off by an error that the interval leaves out, for lack of batches."""
+        if self._deployment.statistics_of == THESE:
+            return ()
         missing = []
-        any_covered = False
         for j in dict.fromkeys(self._deployment.layout.rep_operator[replicas].tolist()):
             operator = self._deployment.operators[j]
             evidence = operator.evidence.kind if operator.evidence else None
-            for k, entry in enumerate(operator.inputs, int(self._deployment.graph.in_start[j])):
-                if self._jackknife.flows and self._jackknife.covered[k]:
-                    any_covered = True
-                else:
-                    missing.append({"operator": operator.id, "input": entry.source, "evidence": evidence})
-        return tuple(missing), any_covered
-
-    def _margin(self, query: str, weights: FloatArray, statistic: str) -> float:
-        merged = self._jackknife.merged
-        weights = np.pad(weights, (0, -len(weights) % merged)).reshape(-1, merged).sum(axis=1)
-        replicates = [statistic_of(flow.by_query[query], weights, statistic) for flow in self._jackknife.flows]
-        return Z * float(standard_error(replicates)) + self._deployment.subinterval_s
-
-    def _series(self, query: str, covered: bool) -> dict[str, FloatArray | None]:
-        """Largest latency of each reported subinterval, with its interval."""
-        estimate = _group_maxima(self._flow.by_query[query], self._group)
-        if not covered:
-            return {"estimate": estimate, "low": None, "high": None}
-        group = self._group // self._jackknife.merged
-        replicates = np.array([_group_maxima(flow.by_query[query], group) for flow in self._jackknife.flows])
-        margin = Z * standard_error(replicates) + self._deployment.subinterval_s
-        return {"estimate": estimate, "low": np.maximum(0.0, estimate - margin), "high": estimate + margin}
+            missing += [
+                {"operator": operator.id, "input": entry.source, "evidence": evidence}
+                for entry in operator.inputs
+                if not entry.is_sampled
+            ]
+        return tuple(missing)
 
     def _bottleneck(self, servers: IntArray, worst_p: int) -> Bottleneck | None:
         """The query's server with the largest Mace at its worst subinterval; failing that, ever; then the busiest."""

@@ -127,19 +127,19 @@ class MeasuredChange:
 
 @dataclass(frozen=True, slots=True)
 class LastEstimate:
-    """A query's newest estimate against its objective, in seconds. `flow_s` is the part that statistics move."""
+    """A query's newest estimate against its objective, in seconds. `processing_s` is the part that statistics move."""
 
-    flow_s: float
+    processing_s: float
     estimate_s: float
     high_s: float | None
     bound_s: float
 
     def may_turn(self, moved: float) -> bool:
-        """Whether a move of the statistics may change the state of the objective: twice its share of Flow reaches from
-        the estimate, or from the upper end of its interval, across the bound.
+        """Whether a move of the statistics may change the state of the objective: twice its share of that part reaches
+        from the estimate, or from the upper end of its interval, across the bound.
         """
         ends = [self.estimate_s] if self.high_s is None else [self.estimate_s, self.high_s]
-        return min(abs(self.bound_s - end) for end in ends) <= _SWING * moved * self.flow_s
+        return min(abs(self.bound_s - end) for end in ends) <= _SWING * moved * self.processing_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class StageTiming:
 class LiveLatency:
     """A live query's latency and its parts, in seconds; `margin_s` is half of the 90 % interval of the waits."""
 
-    flow_s: float
+    processing_s: float
     epoch_s: float
     trigger_s: float
     overhead_s: float
@@ -64,7 +64,7 @@ class LiveLatency:
 
     @property
     def total_s(self) -> float:
-        return self.flow_s + self.added_s
+        return self.processing_s + self.added_s
 
     @property
     def added_s(self) -> float:
@@ -131,14 +131,14 @@ def wait_share(statistic: str) -> float:
 
 
 def live_latency(
-    flow_s: float, work_s: FloatArray, timing: StageTiming, *, statistic: str, mean_work_s: float | None = None
+    processing_s: float, work_s: FloatArray, timing: StageTiming, *, statistic: str, mean_work_s: float | None = None
 ) -> LiveLatency:
     """Latency from the beginning of the epoch whose end closes a window to the window's result.
 
     Parameters
     ----------
-    flow_s : float
-        Queueing and processing, near the data and at the stream processor: Flow of the statistic.
+    processing_s : float
+        Queueing and processing, near the data and at the stream processor: the statistic of the estimate.
     work_s : array, shape (d,)
         `batch_work_s` of the stream processor's node over an interval.
     timing : Timing
@@ -159,7 +159,7 @@ def live_latency(
     worked_s = usual_s if statistic == "mean" else float(np.quantile(work_s, wait_share(statistic)))
     spread = statistics.pvariance(timing.batches_s) if len(timing.batches_s) > 1 else 0.0
     return LiveLatency(
-        flow_s=flow_s,
+        processing_s=processing_s,
         epoch_s=timing.epoch_s,
         trigger_s=wait_share(statistic) * interval_s,
         overhead_s=overhead_s,

@@ -100,16 +100,21 @@ def _covering(scores: Sequence[float]) -> float:
     return ordered[min(rank, len(ordered)) - 1]
 
 
-def widen_interval(estimate_s: float, half_s: float | None, past_trust: EstimateTrust) -> tuple[float, float] | None:
-    """The interval that the estimate is shown with; None where neither its sample nor the past gives one.
+def widen_interval(
+    estimate_s: float, interval_s: tuple[float, float] | None, past_trust: EstimateTrust
+) -> tuple[float, float] | None:
+    """The interval that the estimate is shown with, each side wider by the factor; None where even the past has none.
 
     Examples
     --------
-    >>> widen_interval(2.0, 0.5, EstimateTrust(3.0, 1 / 3, 50, None, True))
-    (0.5, 3.5)
+    >>> widen_interval(2.0, (1.5, 3.0), EstimateTrust(3.0, 1 / 3, 50, None, True))
+    (0.5, 5.0)
     """
-    half = half_s * past_trust.factor if half_s is not None else past_trust.half_s
-    return None if half is None else (max(0.0, estimate_s - half), estimate_s + half)
+    if interval_s is None:
+        half = past_trust.half_s
+        return None if half is None else (max(0.0, estimate_s - half), estimate_s + half)
+    low, high = ((end - estimate_s) * past_trust.factor for end in interval_s)
+    return max(0.0, estimate_s + low), estimate_s + high
 
 
 def judge_predictions(outcomes: Sequence[PredictionOutcome]) -> JudgedPrediction:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,12 @@ class RealisedStatistic:
     estimate_s: float
     low_s: float
     high_s: float
+
+    def delayed(self, wait_s: float, margin_s: float) -> RealisedStatistic:
+        """The same after a wait, known to `margin_s` on either side."""
+        return RealisedStatistic(
+            self.estimate_s + wait_s, max(0.0, self.low_s + wait_s - margin_s), self.high_s + wait_s + margin_s
+        )
 
     def to_dict(self) -> dict[str, float]:
         """As JSON."""
@@ -58,6 +64,11 @@ class RealisedQuery:
     not_modelled: tuple[str, ...] = ()
     assumed_sources: tuple[str, ...] = ()
     assumed_costs: tuple[str, ...] = ()
+
+    def delayed(self, wait_s: Callable[[str], float], margin_s: float) -> RealisedQuery:
+        """The same after waits beyond queueing and processing, `wait_s` of each statistic."""
+        statistics = {name: figures.delayed(wait_s(name), margin_s) for name, figures in self.statistics.items()}
+        return replace(self, statistics=statistics, under_s=self.under_s + wait_s("worst") + margin_s)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""

@@ -13,11 +13,11 @@ from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints, Node, Operator, Replica
-from engine.estimation.flow import Flow, flow
-from engine.estimation.intervals import Z, jackknife, standard_error
+from engine.estimation.flow import flow
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace, mace
-from engine.estimation.margins import sink_events
 from engine.placement.greedy import place
+from engine.plans.jackknife import Z, jackknife, standard_error
 from engine.plans.rules import Dataflow, Operators
 from engine.plans.samples import EVENTS
 
@@ -304,7 +304,7 @@ def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places:
 def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
     weights = sink_events(whole)[query]
     estimate_s = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
-    runs: tuple[Flow, ...] = jackknife(whole, slices=1).flows
+    runs = jackknife(whole)
     replicates = np.array([statistic_of(run.by_query[query], weights, statistic) for run in runs])
     own = [op for op in whole.operators if op.query == query]
     sampled = max((_events(op) for op in own), default=0.0)
@@ -334,7 +334,7 @@ def _replicas(operator: Operator) -> list[dict[str, Any]]:
 
 def _events(operator: Operator) -> float:
     """The most events behind an input of the operator that has batches."""
-    counts = [sum(b.events for b in entry.batches) for entry in operator.inputs if len(entry.batches) >= 2]
+    counts = [sum(b.events for b in entry.batches) for entry in operator.inputs if entry.is_sampled]
     return max(counts, default=0.0)
 
 

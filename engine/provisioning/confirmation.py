@@ -11,9 +11,8 @@ import numpy as np
 from engine.arrays import statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
-from engine.estimation.intervals import Jackknife, covered_inputs
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
-from engine.estimation.margins import sink_events
 from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.pool.problem import Placement
@@ -90,8 +89,7 @@ def flow_miss(
     coarse = deployment.coarsened(mace_every)
     grouped = {name: _grouped(series, mace_every) for name, series in run.by_query.items()}
     stand_in = replace(run, by_query=grouped, slices=1)
-    none = Jackknife((), covered_inputs(coarse))
-    reporter = QueryReporter(coarse, coarse, mace(coarse), stand_in, none, deployment.subinterval_s)
+    reporter = QueryReporter(coarse, coarse, mace(coarse), stand_in, deployment.subinterval_s)
     report = reporter.report(worst.query)
     over = {entry.query: value / entry.bound_s for entry, value in values.items() if value > entry.bound_s}
     return ObjectiveMiss(worst.query, worst.statistic, worst.bound_s, values[worst], "flow", lost, report, over)

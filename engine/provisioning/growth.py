@@ -17,8 +17,8 @@ from engine.document.deployment import Deployment, Objective
 from engine.document.topology import servers_above
 from engine.errors import DocumentError
 from engine.estimation.estimate import Progress
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
-from engine.estimation.margins import sink_events
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.confirmation import ObjectiveMiss, flow_miss

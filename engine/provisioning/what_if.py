@@ -17,10 +17,10 @@ from engine.document.topology import DataflowGraph, servers_above
 from engine.errors import EngineError, InfeasibleError
 from engine.estimation.estimate import Progress, estimate
 from engine.estimation.flow import Flow, flow
-from engine.estimation.intervals import LEVEL, Jackknife, covered_inputs
 from engine.estimation.loads import Loads, loads_of, sink_outputs
 from engine.estimation.mace import Mace, mace
-from engine.estimation.reports import QueryReport, QueryReporter
+from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
+from engine.noise.summary import LEVEL
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 
@@ -75,7 +75,8 @@ def probabilities(
         Told how many runs are done, and of how many.
     """
     judged = {objective.query: objective for objective in deployment.objectives}
-    if not judged or not draws or not covered_inputs(deployment).any():
+    sampled = any(entry.is_sampled for operator in deployment.operators for entry in operator.inputs)
+    if not judged or not draws or not sampled:
         return {}
     held = dict.fromkeys(judged, 0)
     for k, graph in enumerate(drawn_graphs(deployment, draws, seed)):
@@ -96,7 +97,7 @@ def drawn_graphs(deployment: Deployment, draws: int, seed: int) -> list[Dataflow
     k = 0
     for operator in deployment.operators:
         for number, entry in enumerate(operator.inputs):
-            if len(entry.batches) >= 2:
+            if entry.is_sampled:
                 name = zlib.crc32(f"{operator.id}\0{number}".encode())
                 scales[:, :, k] = _scales(entry.batches, draws, np.random.default_rng([seed, name]))
             k += 1
@@ -214,7 +215,7 @@ def what_if(
     seed: int = 0,
     mace_every: int = 1,
     flow: bool = True,
-    intervals: bool = False,
+    intervals: bool = True,
     draws: int = 0,
     rounds: int = 8,
     closed: Sequence[str] = (),
@@ -235,7 +236,7 @@ def what_if(
     flow : bool
         False estimates by Mace alone, which is some hundred times faster.
     intervals : bool
-        Whether to run the jackknife.
+        Whether to add what random costs and arrivals do; False leaves the mean path.
     draws : int
         Runs of Flow for the probability that each objective holds; 0 for none.
     rounds : int
@@ -321,8 +322,7 @@ def by_mace(
     result = mace(coarse)
     # Mace over time in Flow's place: the reports are made of any latency over time.
     stand_in = Flow(result.total_s, mace_by_query(result), 1, {})
-    runs = Jackknife((), covered_inputs(coarse))
-    reporter = QueryReporter(coarse, coarse, result, stand_in, runs, coarse.subinterval_s)
+    reporter = QueryReporter(coarse, coarse, result, stand_in, coarse.subinterval_s, BY_MACE)
     estimates = known or {}
     reports = {query: estimates[query] if query in estimates else reporter.report(query) for query in coarse.queries}
     return ScenarioOutcome(scenario, whole, None, result, None, "", reports, None, moves)

@@ -23,7 +23,8 @@ __all__ = ["LatencyPart", "LatencyParts", "latency_parts"]
 
 _RECENT = timedelta(minutes=10)
 _WORDS = (
-    ("flow_s", "Queueing and processing", "Flow over agents and stream processor"),
+    ("processing_s", "Queueing and processing", "near the data and at the stream processor"),
+    ("flow_s", "Queueing and processing", "of mean costs, as estimated earlier"),
     ("epoch_s", "Epoch", "agents send when an epoch ends"),
     ("trigger_s", "Trigger", "wait for the next micro-batch"),
     ("overhead_s", "Batch, fixed", "what a batch takes whatever its records"),

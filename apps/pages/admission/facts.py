@@ -197,7 +197,7 @@ class AdmissionDetail(AdmissionPowers):
             return SafeString("")
         label = f"Predicted {statistic_words(effect['statistic'])}"
         ends = effect["after_s"], effect["low_s"], effect["high_s"]
-        return interval_figure(label, *ends, effect["bound_s"], effect["resolution_s"])
+        return interval_figure(label, *ends, effect["bound_s"])
 
     @cached_property
     def unmeasured(self) -> set[str]:

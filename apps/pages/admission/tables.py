@@ -411,8 +411,7 @@ def change_words(change: Mapping[str, Any]) -> str:
 
 
 def _latency(effect: Mapping[str, Any], key: str) -> Quantity:
-    under = effect.get("resolution_s")
-    return seconds(effect[key], apart_from=effect["bound_s"], under=under)
+    return seconds(effect[key], apart_from=effect["bound_s"])
 
 
 def _server(part: Mapping[str, Any]) -> str:

@@ -94,8 +94,7 @@ def _tone(row: QueryEstimate) -> str:
 
 
 def _estimate(row: QueryEstimate) -> Quantity:
-    under = (row.result or {}).get("resolution_s") if (row.result or {}).get("under_resolution") else None
-    return seconds(row.estimate_s, apart_from=row.bound_s, under=under)
+    return seconds(row.estimate_s, apart_from=row.bound_s)
 
 
 def _bar(row: QueryEstimate) -> SafeString:

@@ -21,14 +21,9 @@ from engine.words import counted
 __all__ = ["ErrorChart", "interval_figure"]
 
 
-def interval_figure(
-    label: str, estimate_s: float, low_s: float, high_s: float, bound_s: float | None, under_s: float | None = None
-) -> SafeString:
-    """A predicted latency with its interval on the axis of its objective, for desks and for phones.
-
-    Below `under_s`, the resolution, latencies are not told apart.
-    """
-    said = seconds(estimate_s, under=under_s)
+def interval_figure(label: str, estimate_s: float, low_s: float, high_s: float, bound_s: float | None) -> SafeString:
+    """A predicted latency with its interval on the axis of its objective, for desks and for phones."""
+    said = seconds(estimate_s)
     finding = f"{label} {said}, 80% interval {seconds_range(low_s, high_s)}"
     if bound_s:
         finding += f", objective {seconds(bound_s)}"

@@ -18,7 +18,7 @@ from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement
 from apps.ui.charts import Chart, ChartMark, Series, elapsed_axis, time_axis
 from apps.ui.dag import DagEdge, DagNode, dag_picture
-from apps.ui.numbers import Quantity, percent, rate, seconds, significant
+from apps.ui.numbers import Quantity, rate, seconds, significant
 from apps.ui.svg.shapes import path, picture, rect, swatch
 from engine.words import counted
 
@@ -30,23 +30,17 @@ _LABELS_APART = 0.2
 
 
 def latency_chart(row: QueryEstimate) -> Chart | None:
-    """Worst latency in each subinterval, with the interval, the objective, and where the excess behind it builds up."""
+    """The mean path in each subinterval, with the objective, and where the excess behind it builds up."""
     if row.series is None:
         return None
     curves = curves_unpack(row.series)
-    times, estimate = curves["time_s"], curves["estimate_s"]
+    times, path = curves["time_s"], curves["flow_s"]
     step_s = times[1] - times[0] if len(times) > 1 else row.run.subinterval_s
-    series = []
-    if curves["high_s"] is not None:
-        level = percent((row.result or {}).get("level", 0.9))
-        series.append(Series("band", f"{level} interval", low=curves["low_s"], high=curves["high_s"]))
-    series.append(Series("estimate", "Estimate", y=estimate))
-    highest = seconds(max(estimate, default=0.0))
-    finding = f"Latency over the estimated horizon: at most {highest}."
+    series = [Series("estimate", "Mean path", y=path)]
+    highest = seconds(max(path, default=0.0))
+    finding = f"Mean path over the estimated horizon: at most {highest}."
     if row.bound_s:
-        finding = (
-            f"Latency over the estimated horizon: at most {highest} against an objective of {seconds(row.bound_s)}."
-        )
+        finding = f"Mean path over the estimated horizon: at most {highest}; the objective is {seconds(row.bound_s)}."
     return Chart(
         id="latency",
         finding=finding,

@@ -53,32 +53,22 @@ class _KnownStat(Stat):
 
 @dataclass(frozen=True)
 class RealisedLine:
-    """A statistic of a query with random costs and arrivals, held against its objective where it is about that."""
+    """One statistic of a query's estimate."""
 
     name: str
     figures: Mapping[str, float]
-    bound_s: float | None
 
     @property
     def words(self) -> str:
-        return statistic_words(self.name).capitalize()
+        return "Median" if self.name == "q0.5" else statistic_words(self.name).capitalize()
 
     @property
-    def median(self) -> Quantity:
-        return seconds(self.figures["estimate_s"], apart_from=self.bound_s)
+    def estimate(self) -> Quantity:
+        return seconds(self.figures["estimate_s"])
 
     @property
     def interval(self) -> Quantity:
-        return seconds_range(self.figures["low_s"], self.figures["high_s"], apart_from=self.bound_s)
-
-    @property
-    def state(self) -> str:
-        """State against the objective; empty where it is about another statistic."""
-        if self.bound_s is None:
-            return ""
-        if self.figures["low_s"] > self.bound_s:
-            return str(ObjectiveState.BREACHED)
-        return str(ObjectiveState.AT_RISK if self.figures["high_s"] > self.bound_s else ObjectiveState.HOLDS)
+        return seconds_range(self.figures["low_s"], self.figures["high_s"])
 
 
 class QueryDetail:
@@ -172,14 +162,10 @@ class QueryDetail:
         return f"{page}?query={self.query.name}" if page else ""
 
     @property
-    def under_s(self) -> float | None:
-        return self.result.get("resolution_s") if self.result.get("under_resolution") else None
-
-    @property
     def estimate_quantity(self) -> Quantity:
         if self.estimate is None:
             return Quantity(MISSING)
-        return seconds(self.estimate.estimate_s, apart_from=self.estimate.bound_s, under=self.under_s)
+        return seconds(self.estimate.estimate_s, apart_from=self.estimate.bound_s)
 
     # -- the sentence
     @cached_property
@@ -214,11 +200,11 @@ class QueryDetail:
 
     @property
     def realised(self) -> list[RealisedLine]:
-        """Statistics with random costs and arrivals, where the estimate has them."""
-        row = self.estimate
-        bounds = {row.statistic: row.bound_s} if row is not None else {}
-        realised: Mapping[str, Any] = self.result.get("realised") or {}
-        return [RealisedLine(name, figures, bounds.get(name)) for name, figures in realised.items()]
+        """The other statistics of the estimate, the longest first; that of the objective stands in the strip."""
+        own = self.estimate.statistic if self.estimate else ""
+        figures: Mapping[str, Any] = self.result.get("realised") or {}
+        lines = [RealisedLine(name, figures) for name, figures in figures.items() if name != own]
+        return sorted(lines, key=lambda line: -line.figures["estimate_s"])
 
     # -- the strip
     @cached_property

@@ -67,12 +67,6 @@ class QueryLine:
     def bottleneck(self) -> dict[str, Any]:
         return (self.estimate.result or {}).get("bottleneck") or {} if self.estimate else {}
 
-    @property
-    def under_s(self) -> float | None:
-        """The resolution, where the estimate is below it."""
-        result = (self.estimate.result or {}) if self.estimate else {}
-        return result.get("resolution_s") if result.get("under_resolution") else None
-
 
 def query_lines(cluster: Cluster, run: EstimateRun | None) -> list[QueryLine]:
     """Every query of a cluster, by name, with what the run says of those that are running."""
@@ -171,7 +165,7 @@ def _bar(line: QueryLine) -> Any:
 def _estimate(line: QueryLine) -> Any:
     if line.estimate is None:
         return format_html('<span class="muted">{}</span>', "predicted" if line.never_ran else "none yet")
-    return seconds(line.estimate_s, apart_from=line.estimate.bound_s, under=line.under_s).html
+    return seconds(line.estimate_s, apart_from=line.estimate.bound_s).html
 
 
 def _interval(estimate: QueryEstimate | None) -> Any:

@@ -182,7 +182,7 @@ def _latency_sentence(facts: dict[str, Any]) -> list[str]:
 
 
 def _query_sentence(row: dict[str, Any]) -> str:
-    query, worst = row["query"], seconds(row["worst_s"], under=row["resolution_s"])
+    query, worst = row["query"], seconds(row["worst_s"])
     first = f"In the worst case an event of {query} takes {worst}."
     if row.get("scheduling"):
         upper_s = row["scheduling"]["upper_s"]

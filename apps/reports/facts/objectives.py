@@ -118,7 +118,7 @@ def latency_facts(report: Report, run: EstimateRun | None) -> dict[str, Any]:
 
 
 def _curves(run: EstimateRun, names: set[str]) -> dict[str, Any]:
-    """Estimate and interval over the stretch, the maximum of each of at most 240 parts."""
+    """The mean path over the stretch, the maximum of each of at most 240 parts."""
     curves = {}
     rows = QueryEstimate.objects.filter(run=run, query__name__in=names, series__isnull=False).select_related("query")
     for row in rows:
@@ -126,13 +126,10 @@ def _curves(run: EstimateRun, names: set[str]) -> dict[str, Any]:
     return curves
 
 
-def _thin(curves: dict[str, Any]) -> dict[str, Any]:
-    """The maximum of each of at most `_POINTS` parts; of the lower end as well, so that it stays below the upper."""
+def _thin(curves: dict[str, list[float]]) -> dict[str, list[float]]:
+    """The maximum of each of at most `_POINTS` parts."""
     times = curves["time_s"]
     width = -(-len(times) // _POINTS)
     thin = {"time_s": times[::width]}
-    for name in ("estimate_s", "low_s", "high_s"):
-        thin[name] = (
-            None if curves[name] is None else [round(value, 6) for value in thinned(curves[name], _POINTS).tolist()]
-        )
+    thin["flow_s"] = [round(value, 6) for value in thinned(curves["flow_s"], _POINTS).tolist()]
     return thin

@@ -73,7 +73,7 @@ def _cells(row: dict[str, Any]) -> list[ReportCell]:
         ReportCell(row["query"], row["query"], state=row["state"], strong=True),
         ReportCell(row["team"] or MISSING, row["team"]),
         ReportCell(objective, bound),
-        ReportCell(str(seconds(row["estimate_s"], apart_from=bound, under=row["resolution_s"])), row["estimate_s"]),
+        ReportCell(str(seconds(row["estimate_s"], apart_from=bound)), row["estimate_s"]),
         ReportCell("none yet" if row["high_s"] is None else str(interval), row["high_s"]),
         ReportCell(
             str(percent(row["headroom_share"])), row["headroom_share"], strong=row["state"] == ObjectiveState.BREACHED
@@ -142,11 +142,10 @@ def latency_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 
 
 def _latency_cells(row: dict[str, Any]) -> list[ReportCell]:
-    bound, under = row["bound_s"], row["resolution_s"]
-    quantiles = row["quantiles"]
+    bound, quantiles = row["bound_s"], row["quantiles"]
 
     def cell(value: Any) -> ReportCell:
-        return ReportCell(str(seconds(value, under=under)), value)
+        return ReportCell(str(seconds(value)), value)
 
     objective = f"{statistic_text(row['statistic'])} ≤ {seconds(bound)}" if bound else "none"
     return [
@@ -161,26 +160,28 @@ def _latency_cells(row: dict[str, Any]) -> list[ReportCell]:
 
 def _curve(row: dict[str, Any], curve: dict[str, Any]) -> ReportPicture:
     name, bound = row["query"], row["bound_s"]
-    finding = f"{name}: latency of events by when they happened, at most {seconds(row['worst_s'])}."
-    key = [("estimate", "Estimate")]
-    if curve["high_s"] is not None:
-        key.append(("band", "Interval, 90%"))
+    finding = f"{name}: mean path of events by when they happened, at most {seconds(max(_path(curve)))}."
+    key = [("estimate", "Mean path")]
     if bound and row["statistic"] == "worst":
         key.append(("objective-line", "Objective"))
     return ReportPicture(finding, partial(_draw, row, curve), key)
 
 
+def _path(curve: dict[str, Any]) -> list[float]:
+    """The curve; reports of earlier versions call it their estimate."""
+    path: list[float] = curve["flow_s"] if "flow_s" in curve else curve["estimate_s"]
+    return path
+
+
 def _draw(row: dict[str, Any], curve: dict[str, Any], width: float) -> Drawing:
-    times, estimate = curve["time_s"], curve["estimate_s"]
+    times, path = curve["time_s"], _path(curve)
     has_limit = bool(row["bound_s"]) and row["statistic"] == "worst"
-    top = max([*estimate, *(curve["high_s"] or []), row["bound_s"] if has_limit else 0.0]) * 1.08
+    top = max([*path, row["bound_s"] if has_limit else 0.0]) * 1.08 or 1.0
     plot = Plot(width, 150, (times[0], times[-1]), top, right=86)
     plot.y_axis(lambda value, is_top: f"{significant(value)}{' s' if is_top else ''}")
     ticks = nice_ticks(times[-1] / 60, 6)
     plot.x_axis([(60 * value, significant(value)) for value in ticks], "min")
-    if curve["high_s"] is not None:
-        plot.band(times, curve["low_s"], curve["high_s"])
-    plot.curve(Curve("c-estimate", "", times, estimate))
+    plot.curve(Curve("c-estimate", "", times, path))
     if has_limit:
         plot.objective(row["bound_s"], f"Objective {seconds(row['bound_s'])}")
     return plot.drawing()

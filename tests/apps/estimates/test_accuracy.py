@@ -195,12 +195,15 @@ def test_interval_is_widened_by_past_errors(live: LiveQuery) -> None:
     row = estimated(live.query)
     said = row.result["trust"]
     assert said["factor"] == trusted.factor and said["score"] == pytest.approx(1 / trusted.factor)
-    # no input has a sample: the interval is that of the past errors
-    assert stated.high_s is None and row.high_s - row.estimate_s == pytest.approx(1.645 * 1.6, rel=0.25)
+    assert row.estimate_s == pytest.approx(stated.estimate_s)
+    assert row.high_s - row.estimate_s == pytest.approx(trusted.factor * (stated.high_s - stated.estimate_s))
+    assert row.low_s == pytest.approx(
+        max(0.0, row.estimate_s - trusted.factor * (stated.estimate_s - stated.low_s)), abs=1e-9
+    )
+    assert said["stated"] == pytest.approx([stated.low_s, stated.high_s])
+    assert said["half_s"] == pytest.approx((stated.high_s - stated.low_s) / 2)
     accepted = [abs(row.error_s) <= trusted.half_s for row in AccuracyObservation.objects.all()]
     assert 0.88 <= np.mean(accepted) <= 0.95
-    curve = row.result["trust"]["stated"]
-    assert curve is None
 
 
 def test_query_without_observations_takes_the_factor_of_its_cluster(live: LiveQuery) -> None:

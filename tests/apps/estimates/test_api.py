@@ -51,7 +51,7 @@ def test_newest_estimate_of_a_query_is_shown(api: Any, cluster: Any) -> None:
     plain = api.get(f"/api/v1/queries/{query.pk}/estimate").json()
     assert (plain["query"], plain["state"], plain["stale"], plain["series"]) == ("over", "breached", False, None)
     with_series = api.get(f"/api/v1/queries/{query.pk}/estimate?series=1").json()
-    assert len(with_series["series"]["time_s"]) == len(with_series["series"]["estimate_s"]) == 60
+    assert len(with_series["series"]["time_s"]) == len(with_series["series"]["flow_s"]) == 60
 
 
 def test_too_large_document_is_refused(api: Any, db: None) -> None:

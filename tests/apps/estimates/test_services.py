@@ -24,6 +24,7 @@ from apps.estimates.work import estimate_cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
+from apps.queries.arrivals import series
 from apps.queries.lifecycle import query_stop
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
@@ -72,19 +73,33 @@ def test_curve_has_its_time_axis(cluster: Any) -> None:
     assert row is not None
     curves = curves_unpack(row.series)
     assert curves["time_s"] == [float(p) for p in range(60)]
-    assert max(curves["estimate_s"]) == pytest.approx(row.worst_s)
-    assert curves["low_s"] is None
-    assert curves["high_s"] is None
+    assert max(curves["flow_s"]) == pytest.approx(row.result["flow_s"]) == pytest.approx(15.0, abs=0.3)
+    assert row.low_s <= row.estimate_s <= row.high_s
 
 
 def test_long_curve_is_thinned_by_maximum() -> None:
     values = np.zeros(14_400)
     values[777] = 9.0
-    curves = curves_unpack(curves_pack({"estimate": values, "low": values - 1, "high": values + 1}, 0.5))
-    assert len(curves["time_s"]) == len(curves["high_s"]) == 1440
-    assert (max(curves["low_s"]), max(curves["estimate_s"]), max(curves["high_s"])) == (8.0, 9.0, 10.0)
+    curves = curves_unpack(curves_pack({"flow": values}, 0.5))
+    assert len(curves["time_s"]) == len(curves["flow_s"]) == 1440
+    assert max(curves["flow_s"]) == 9.0
     assert curves["time_s"][1] == 5.0
     assert thinned([3.0, 1.0], 5).tolist() == [3.0, 1.0]
+
+
+def test_curve_of_an_earlier_version_opens_without_its_band() -> None:
+    path = np.arange(4.0)
+    packed = series.pack(np.concatenate([[4.0], np.arange(4.0) * 0.5, path, path - 1.0, path + 1.0]))
+    assert curves_unpack(packed) == {"time_s": [0.0, 0.5, 1.0, 1.5], "flow_s": [0.0, 1.0, 2.0, 3.0]}
+
+
+def test_estimate_of_mean_costs_alone_is_made_again(cluster: Any) -> None:
+    """Earlier versions kept such estimates; they open, and the schedule asks for a new one."""
+    start_query(cluster, "q", 0.5, "a")
+    run = estimated(cluster)
+    assert estimate_refresh(cluster) is None
+    EstimateRun.objects.filter(pk=run.pk).update(result={**run.result, "basis": None})
+    assert estimate_refresh(cluster) is not None
 
 
 def test_waiting_request_is_returned_instead_of_a_second_one(cluster: Any) -> None:

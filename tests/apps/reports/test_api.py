@@ -98,7 +98,7 @@ def test_latency_report_covers_the_users_of_a_query(
     assert report.finding.endswith("The objective is 2\u00a0s: it is missed.")
     facts = api.get(f"/api/v1/reports/{report.pk}").data["facts"]
     assert [row["query"] for row in facts["objectives"]["rows"]] == ["late"]
-    assert facts["curves"]["late"]["estimate_s"]
+    assert facts["curves"]["late"]["flow_s"]
 
 
 def test_failed_delivery_is_sent_again_on_request(api: APIClient, definition: ReportDefinition) -> None:

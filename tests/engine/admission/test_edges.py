@@ -21,28 +21,28 @@ def moved(name: str, node: str) -> dict[str, Any]:
 class TestUsefulAlternatives:
     def test_new_node_that_the_candidate_would_not_use_is_not_offered(self) -> None:
         # n2 is empty: the candidate would go there however small a node was bought beside it
-        decision = decide(running(bound_s=1.0), candidate())
+        decision = decide(running(bound_s=1.2), candidate())
         assert "move-1" in alternatives(decision)
         assert "add_node-1" not in alternatives(decision)
 
     def test_new_node_is_not_offered_where_a_move_is_enough(self) -> None:
         # of its two operators the second alone has to leave n1; it would go to a sliver of a node as well
         asked = candidate() | {"operators": [operator("c/a", 0.1, node="n1"), operator("c/b", 2.0, "c/a", node="n1")]}
-        result = {alternative.kind for alternative in decide(running(bound_s=1.0), asked).alternatives}
+        result = {alternative.kind for alternative in decide(running(bound_s=1.2), asked).alternatives}
         assert "move" in result
         assert "add_node" not in result
 
     def test_candidate_is_placed_on_the_new_node_it_was_offered(self) -> None:
-        full = running(bound_s=1.0, nodes=("n1",))
+        full = running(bound_s=1.2, nodes=("n1",))
         decision = decide(full, candidate())
         taken = again(decision, "add_node-1", full, candidate())
         assert {replica["node"] for replica in taken.placement["c/op"]} == {"new-1"}
 
     def test_tiny_share_of_the_rate_is_no_alternative(self) -> None:
-        heavy = candidate(cost=80.0)  # at 1 % of its rate it would pass
-        slivered = decide(running(), heavy, changes=[{"kind": "scale_rate", "query": "c", "share": 0.01}])
+        heavy = candidate(3.0, cost=80.0)  # at 1 % of its rate it would pass
+        slivered = decide(running(3.0), heavy, changes=[{"kind": "scale_rate", "query": "c", "share": 0.01}])
         assert slivered.verdict == "admit_with_changes"
-        assert not any(alternative.kind == "scale_rate" for alternative in decide(running(), heavy).alternatives)
+        assert not any(alternative.kind == "scale_rate" for alternative in decide(running(3.0), heavy).alternatives)
 
     def test_start_after_the_last_arrival_is_not_offered(self) -> None:
         burst = {"sources": [{"id": "own", "arrivals": [1000.0, *[1.0] * 7]}], "may_wait_s": 100.0}
@@ -52,7 +52,7 @@ class TestUsefulAlternatives:
         assert "start_at-1" not in alternatives(decision)
 
     def test_titles_of_moves_between_cores_name_the_cores(self) -> None:
-        document = running(bound_s=1.0).to_document() | {"nodes": [{"id": "n1", "capacity_cps": 100.0, "cores": 2}]}
+        document = running(bound_s=1.2).to_document() | {"nodes": [{"id": "n1", "capacity_cps": 100.0, "cores": 2}]}
         decision = decide(Deployment.parse(document), candidate())
         titles = {alternative.title for alternative in decision.alternatives if alternative.kind == "move"}
         assert titles == {"Place c/op on n1#1", "Move p/op from n1#0 to n1#1"}
@@ -88,7 +88,7 @@ class TestHeadlines:
         assert "all_hold" not in codes(decision)
 
     def test_headline_names_every_query_that_would_miss_its_objective(self) -> None:
-        decision = decide(running(bound_s=1.0), candidate(bound_s=1.0))
+        decision = decide(running(bound_s=1.2), candidate(bound_s=1.2))
         assert codes(decision, "bad")[:2] == ["objective_breached", "neighbour_breached"]
         assert decision.headline.startswith("p would miss its objective")
         assert decision.headline.endswith("; c would miss its own too")
@@ -101,17 +101,21 @@ class TestHeadlines:
 
 class TestStates:
     def test_objective_below_the_resolution_is_reviewed(self) -> None:
-        decision = decide(running(), candidate(bound_s=1e-6, node="n2"))
+        fine = candidate(bound_s=0.9, node="n2")
+        decision = decide(running(), fine)
         assert decision.verdict == "review"
         assert codes(decision, "watch") == ["under_resolution"]
-        assert decide(
-            running(), candidate(bound_s=1e-6, node="n2"), policy=AdmissionPolicy(review_at_risk=False)
-        ).verdict == ("admit")
+        assert "finer than arrivals are counted (1\u00a0s)" in decision.headline
+        assert decide(running(), fine, policy=AdmissionPolicy(review_at_risk=False)).verdict == "admit"
+
+    def test_objective_below_one_events_service_is_breached(self) -> None:
+        decision = decide(running(), candidate(bound_s=0.01, node="n2"))
+        assert codes(decision, "bad") == ["objective_breached"]
 
     def test_neighbour_that_improves_from_breached_to_at_risk_causes_no_review(self) -> None:
         # p is late behind another operator; alone on n2 only its upper end is over
         operators = [operator("lone", 0.6, node="n1"), operator("p/op", 5.0, node="n1", query="p", spread=0.05)]
-        crowded = running(bound_s=1.05, operators=operators)
+        crowded = running(bound_s=1.25, operators=operators)
         decision = decide(crowded, candidate(node="n1", cost=0.001), changes=[moved("p/op", "n2")])
         result = effect(decision, "p")
         assert (result["before_state"], result["after_state"]) == ("breached", "at_risk")

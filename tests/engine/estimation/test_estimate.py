@@ -10,7 +10,6 @@ import pytest
 from engine.arrays import event_quantile, nearest_rank, statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
-from engine.estimation.intervals import standard_error
 from tests.engine.samples import chain, deployment, entry, operator
 
 
@@ -42,52 +41,78 @@ def test_report_names_the_bottleneck_and_its_operators() -> None:
     assert result.excess_s == pytest.approx(1.0)
     assert result.load_peak == pytest.approx(2.0)
     assert result.operators == ({"operator": "f", "share": 0.75}, {"operator": "h", "share": 0.25})
-    assert report.estimate_s == pytest.approx(1.0)
-    assert report.headroom_s == pytest.approx(9.0)
+    assert report.flow_s == pytest.approx(1.0)
+    assert report.headroom_s == pytest.approx(10.0 - report.estimate_s)
     assert report.worst_p == 2
     assert report.uncovered == ({"operator": "g", "input": "f", "evidence": "assumed"},)
-    assert sum(hop.wait_s for hop in report.hops) == pytest.approx(report.worst_s)
+    assert sum(hop.wait_s for hop in report.hops) == pytest.approx(report.flow_s)
 
 
-def test_state_of_a_query_follows_from_its_objective() -> None:
+def test_state_of_a_query_follows_from_median_and_upper_end() -> None:
+    figures = estimate(Deployment.parse(document(spread=0.05))).queries["q"]
+    assert figures.low_s is not None and figures.high_s is not None
+    between = (figures.estimate_s + figures.high_s) / 2.0
+
     def state(bound_s: float) -> str:
         return estimate(Deployment.parse(document(bound_s, spread=0.05))).queries["q"].state
 
-    assert [state(9.0), state(1.01), state(0.5)] == ["holds", "at_risk", "breached"]
+    bounds = [1.01 * figures.high_s, between, 0.99 * figures.estimate_s, 0.99 * figures.low_s]
+    assert [state(bound_s) for bound_s in bounds] == ["holds", "at_risk", "breached", "breached"]
     assert estimate(Deployment.parse(document())).queries["r"].state == "none"
 
 
-def test_interval_is_three_standard_errors_plus_a_slice() -> None:
-    reports = estimate(Deployment.parse(document())).queries
-    # Batches that all agree leave the width of a slice.
-    assert reports["q"].low_s == pytest.approx(0.0)
-    assert reports["q"].high_s == pytest.approx(2.0)
-    assert (reports["r"].low_s, reports["r"].high_s) == (None, None)
-    wide = estimate(Deployment.parse(document(spread=0.2))).queries["q"]
-    assert wide.high_s is not None
-    assert wide.high_s > 2.05
-    assert estimate(Deployment.parse(document()), intervals=False).queries["q"].high_s is None
+@pytest.mark.parametrize("statistic", ["worst", "mean", "q0.5", "q0.99", "q0.75"])
+def test_numbers_of_a_query_are_those_of_the_realised_statistics(statistic: str) -> None:
+    report = estimate(Deployment.parse(document(statistic=statistic))).queries["q"].to_dict()
+    own = report["realised"][statistic]
+    assert (report["estimate_s"], report["low_s"], report["high_s"]) == (own["estimate_s"], own["low_s"], own["high_s"])
+    medians = {name: figures["estimate_s"] for name, figures in report["realised"].items()}
+    assert (report["worst_s"], report["mean_s"]) == (medians["worst"], medians["mean"])
+    assert report["quantiles"] == {level: medians[f"q{level}"] for level in ("0.5", "0.9", "0.99")}
+    assert report["basis"] == "realised" and report["level"] == 0.9
+    assert 0.0 < medians["q0.5"] <= medians["q0.9"] <= medians["q0.99"]
 
 
-def test_errors_of_a_large_deployment_come_from_coarser_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    deployment = Deployment.parse(document(spread=0.2) | {"subinterval_s": 0.25})
-    fine = estimate(deployment, mace_every=4).queries["q"]
-    monkeypatch.setattr("engine.estimation.estimate._LARGE", 0)
-    steps: list[str] = []
-    coarse = estimate(deployment, mace_every=4, progress=lambda share, step: steps.append(step)).queries["q"]
-    assert any(step.startswith("Interval") for step in steps)
-    assert coarse.estimate_s == fine.estimate_s
-    assert fine.high_s is not None and coarse.high_s is not None
-    assert coarse.high_s - coarse.estimate_s == pytest.approx(fine.high_s - fine.estimate_s, abs=0.05)
-    assert coarse.series["high"] is not None and fine.series["high"] is not None
-    assert coarse.series["high"].shape == fine.series["high"].shape
-    assert estimate(deployment, mace_every=4, flow_slices=2).queries["q"].high_s is not None
+def test_samples_that_differ_widen_the_interval() -> None:
+    narrow, wide = (estimate(Deployment.parse(document(spread=spread))).queries["q"] for spread in (0.0, 0.5))
+    assert narrow.low_s is not None and narrow.high_s is not None and wide.low_s is not None and wide.high_s is not None
+    assert wide.high_s / wide.low_s > 1.2 * narrow.high_s / narrow.low_s
 
 
-def test_jackknife_error_of_a_mean_is_the_usual_standard_error() -> None:
-    sample = np.array([1.0, 2.0, 4.0, 7.0])
-    left_out = (sample.sum() - sample) / 3
-    assert standard_error(left_out) == pytest.approx(sample.std(ddof=1) / 2)
+def test_mean_path_alone_has_no_interval_and_says_what_it_is() -> None:
+    deployment = Deployment.parse(document())
+    path = estimate(deployment, intervals=False)
+    report = path.queries["q"]
+    assert path.to_dict()["basis"] == report.basis == "mean_path"
+    assert (report.low_s, report.high_s, report.under_s, report.noise) == (None, None, None, None)
+    assert report.estimate_s == report.worst_s == report.flow_s == pytest.approx(1.0)
+    assert report.mean_s is None, "of a mean of 0.3 s nothing is known in slices of 1 s"
+    assert path.realised().to_dict() == estimate(deployment).to_dict()
+
+
+def test_mean_of_a_query_without_events_is_unknown() -> None:
+    silent = document() | {"sources": [{"id": "s", "arrivals": [0] * 8}, {"id": "t", "arrivals": [0] * 8}]}
+    report = estimate(Deployment.parse(silent)).queries["q"]
+    assert (report.estimate_s, report.mean_s) == (0.0, None)
+    assert set(report.quantiles.values()) == {None}
+
+
+def test_a_wait_is_part_of_every_statistic_of_a_report() -> None:
+    waits = {"worst": 4.0, "mean": 2.0, "q0.5": 1.0, "q0.9": 3.0, "q0.99": 3.5}
+    plain = estimate(Deployment.parse(document(bound_s=4.5, statistic="q0.9"))).queries["q"]
+    late = plain.delayed(waits.__getitem__, margin_s=0.25)
+    assert (plain.state, late.state) == ("holds", "breached") or plain.estimate_s + 3.0 <= 4.5
+    assert late.estimate_s == pytest.approx(plain.estimate_s + 3.0)
+    assert late.high_s == pytest.approx((plain.high_s or 0.0) + 3.25)
+    assert late.low_s == pytest.approx((plain.low_s or 0.0) + 2.75)
+    assert late.worst_s == pytest.approx(plain.worst_s + 4.0)
+    assert late.mean_s == pytest.approx((plain.mean_s or 0.0) + 2.0)
+    assert late.quantiles["0.5"] == pytest.approx((plain.quantiles["0.5"] or 0.0) + 1.0)
+    assert late.under_s == pytest.approx((plain.under_s or 0.0) + 4.25)
+    assert late.flow_s == plain.flow_s
+    assert late.series["flow"] == pytest.approx(plain.series["flow"] + 3.0)
+    path = estimate(Deployment.parse(document()), intervals=False).queries["q"].delayed(waits.__getitem__)
+    assert (path.estimate_s, path.mean_s, path.high_s) == (pytest.approx(5.0), None, None)
 
 
 def test_estimate_at_quarter_subintervals() -> None:
@@ -96,7 +121,7 @@ def test_estimate_at_quarter_subintervals() -> None:
     assert result.mace.load[0].tolist() == [300, 0]
     assert result.resolution_s == 1.0
     assert len(result.to_dict()["flow"]) == 2
-    assert len(result.queries["q"].to_dict()["series"]["estimate"]) == 2
+    assert len(result.queries["q"].to_dict()["series"]["flow"]) == 2
 
 
 def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> None:
@@ -113,21 +138,23 @@ def test_queries_are_reported_by_input_and_the_plain_series_stays_plain() -> Non
     assert result["flow_by_input"] == pytest.approx([2, 3, 0, 0])
     assert (result["flow_wc"], result["flow_by_input_wc"]) == (pytest.approx(2), pytest.approx(3))
     report = result["queries"]["q"]
-    assert report["estimate_s"] == report["worst_s"] == pytest.approx(3)
+    assert report["flow_s"] == pytest.approx(3) == max(report["series"]["flow"])
     assert sum(hop["wait_s"] for hop in report["hops"]) == pytest.approx(3)
 
 
-def test_estimate_below_the_resolution_is_flagged() -> None:
+def test_nothing_is_under_less_than_counts_and_interval_allow() -> None:
     quiet = document() | {"sources": [{"id": name, "arrivals": [10] * 8} for name in "st"]}
     report = estimate(Deployment.parse(quiet)).queries["q"]
-    assert report.under_resolution
-    assert report.resolution_s == 1.0
+    assert report.estimate_s < report.under_s == report.resolution_s == 1.0
+    late = estimate(Deployment.parse(document())).queries["q"]
+    assert late.under_s == late.high_s is not None
 
 
 def test_nothing_is_claimed_below_the_step_of_counts() -> None:
     sources = [{"id": "s", "arrivals": [10] * 8, "arrivals_step_s": 4.0}, {"id": "t", "arrivals": [10] * 8}]
     coarse = Deployment.parse(document() | {"sources": sources})
-    assert estimate(coarse).queries["q"].resolution_s == 4.0
+    report = estimate(coarse).queries["q"]
+    assert report.resolution_s == 4.0 and report.under_s is not None and report.under_s >= 4.0
     silent = [{**sources[0], "arrivals": [0] * 8}, sources[1]]
     assert estimate(Deployment.parse(document() | {"sources": silent})).queries["q"].resolution_s == 1.0
 

@@ -7,7 +7,7 @@ import pytest
 from engine.measurement.changes import MIN_PACE_S, LastEstimate, MeasuredChange, Pace, certain_move, combine_changes
 from engine.measurement.statistics import SampleRatio
 
-EASY = LastEstimate(flow_s=0.1, estimate_s=3.4, high_s=5.0, bound_s=10.0)
+EASY = LastEstimate(processing_s=0.1, estimate_s=3.4, high_s=5.0, bound_s=10.0)
 
 
 def test_small_change_waits_until_the_estimate_is_a_minute_old() -> None:

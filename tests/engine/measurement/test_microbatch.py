@@ -50,7 +50,7 @@ def test_waits_equal_those_of_simulated_epochs_and_batches(statistic: str, trigg
     simulated = {"mean": latency.mean(), "q0.9": np.quantile(latency, 0.9), "worst": latency.max()}[statistic]
     result = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic=statistic)
     assert result.total_s == pytest.approx(simulated, rel=0.01)
-    assert result.total_s == pytest.approx(result.flow_s + result.added_s)
+    assert result.total_s == pytest.approx(result.processing_s + result.added_s)
     middle = live_latency(0.0, np.zeros(8), StageTiming(epoch_s, trigger_s, (batch_s,) * 9), statistic="mean")
     inside = np.abs(latency - middle.total_s) <= middle.margin_s
     assert inside.mean() >= 0.9

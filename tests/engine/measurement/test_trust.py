@@ -14,27 +14,32 @@ def _outcomes(count: int, *, claimed: float, real: float, bias: float = 0.0, see
     return [PredictionOutcome(5.0 + bias + real * e, 5.0, 1.645 * claimed) for e in rng.standard_normal(count).tolist()]
 
 
+def stated(outcome: PredictionOutcome) -> tuple[float, float]:
+    assert outcome.half_s is not None
+    return outcome.expected_s - outcome.half_s, outcome.expected_s + outcome.half_s
+
+
 @pytest.mark.parametrize(("claimed", "real", "bias"), [(0.1, 0.3, 0.0), (0.05, 0.5, 0.0), (0.2, 0.2, 0.6)])
 def test_widened_intervals_cover_nine_tenths(claimed: float, real: float, bias: float) -> None:
-    shares, stated = [], []
+    shares, honest = [], []
     for seed in range(60):
         past, after = (
             _outcomes(n, claimed=claimed, real=real, bias=bias, seed=100 * k + seed) for k, n in enumerate((200, 500))
         )
         result = judge_trust(past)
-        inside = [widen_interval(outcome.expected_s, outcome.half_s, result) for outcome in after]
+        inside = [widen_interval(outcome.expected_s, stated(outcome), result) for outcome in after]
         shares.append(
             np.mean([low <= outcome.observed_s <= high for (low, high), outcome in zip(inside, after, strict=True)])
         )
-        stated.append(np.mean([abs(outcome.error_s) <= outcome.half_s for outcome in after]))
-    assert np.mean(stated) < 0.8
+        honest.append(np.mean([abs(outcome.error_s) <= outcome.half_s for outcome in after]))
+    assert np.mean(honest) < 0.8
     assert np.mean(shares) == pytest.approx(0.9, abs=0.015)
 
 
 def test_honest_intervals_keep_their_width() -> None:
     result = judge_trust(_outcomes(200, claimed=0.6, real=0.3))
     assert (result.factor, result.score) == (1.0, 1.0)
-    assert widen_interval(5.0, 0.5, result) == (4.5, 5.5)
+    assert widen_interval(5.0, (4.5, 6.0), result) == (4.5, 6.0)
 
 
 def test_factor_is_a_rank_of_past_errors() -> None:

@@ -31,11 +31,17 @@ def test_latencies_of_a_single_queue_are_those_of_the_simulator(short: Any) -> N
     assert fifo_latency(np.array([0.0, 1.0, 9.0]), np.array([3.0, 1.0, 2.0])).tolist() == [3.0, 3.0, 2.0]
 
 
-def test_old_claims_are_those_of_an_estimate_at_a_quarter(short: Any) -> None:
+def test_new_claims_are_those_of_an_estimate_and_old_ones_of_its_mean_path(short: Any) -> None:
     deployment = short[1].deployments["sampled"]
-    report = estimate(deployment, flow_slices=4).queries["q"]
-    claim = old_claims(deployment)["worst"]
+    result = measure(short[1], "sampled")
+    assert isinstance(result, Result)
+    report, claim = estimate(deployment).queries["q"], result.new["worst"]
     assert (claim.estimate_s, claim.low_s, claim.high_s) == (report.estimate_s, report.low_s, report.high_s)
+    assert claim.under_s == report.under_s
+    path, old = estimate(deployment, flow_slices=4, intervals=False).queries["q"], old_claims(deployment)["worst"]
+    assert old.estimate_s == path.flow_s
+    assert old.low_s == max(0.0, old.estimate_s - 1.0) or old.low_s < old.estimate_s - 1.0
+    assert old.high_s >= old.estimate_s + 1.0
 
 
 def test_statistics_of_a_sample_are_of_the_first_events_alone() -> None:

@@ -17,6 +17,7 @@ from engine.document.elements import Batch
 from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.mace import mace
 from engine.plans.comparison import compare
+from engine.plans.jackknife import standard_error
 from engine.plans.ranking import OneNode, QueryPlan, rank
 from engine.plans.samples import drift, sample, with_sample
 
@@ -257,3 +258,9 @@ def test_plans_command_ranks_the_plans_of_a_document(tmp_path: Path, capsys: pyt
     assert answer["finding"]["kind"] == "better"
     assert engine(["plans", "--query", "zz", str(path)]) == 1
     assert "allowed: q, z" in capsys.readouterr().out
+
+
+def test_jackknife_error_of_a_mean_is_the_usual_standard_error() -> None:
+    sample = np.array([1.0, 2.0, 4.0, 7.0])
+    left_out = (sample.sum() - sample) / 3
+    assert standard_error(left_out) == pytest.approx(sample.std(ddof=1) / 2)

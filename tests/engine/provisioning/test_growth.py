@@ -10,8 +10,8 @@ import pytest
 
 from engine.arrays import statistic_of
 from engine.document.deployment import Combine, Deployment
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
-from engine.estimation.margins import sink_events
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.growth import LoadGrowth, headroom_by_query, is_linear
 from engine.provisioning.what_if import mace_by_query

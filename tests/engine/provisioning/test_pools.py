@@ -15,8 +15,8 @@ from engine.arrays import event_mean
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.estimate import estimate
+from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
-from engine.estimation.margins import sink_events
 from engine.placement.greedy import place
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.combinations import MixCombinations, read_types

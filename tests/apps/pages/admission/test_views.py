@@ -74,7 +74,7 @@ def test_query_that_fits_is_previewed_and_applied(admitter: Client, cluster: Clu
     shown = text(page)
     assert "Admit: Every objective holds" in shown
     assert "Reason: for the test" in shown
-    assert "0 of 2 other queries change" in shown
+    assert "1 of 2 other queries changes" in shown
     assert 'data-open="act-dialog"' in page.content.decode()
     assert "third starts with 1 operator on 1 node of Little." in shown
     assert admitter.post(address(request, "apply/"))["Location"] == address(request)

@@ -1,20 +1,16 @@
-"""Intervals of an estimate by the jackknife over batches of the sample behind its statistics.
+"""Standard errors of Flow by the jackknife over batches of the sample behind its statistics.
 
 Each of up to eight groups of batches is left out in turn, at every input at once, and Flow is run again. With estimates
-x_g the standard error is sqrt((G - 1) / G * sum (x_g - mean)^2); the interval is the estimate +- (3 errors + the width
-of a slice), stated as the 90 % level: in simulations it covered 23 of 24 systems, and 2 errors did not reach 90 %.
-
-The errors of a large deployment are those of Flow on coarser slices than the estimate's own, which cost a fraction:
-both err by their slices in every run alike.
+x_g the standard error is sqrt((G - 1) / G * sum (x_g - mean)^2). Plans that share a sample leave out the same groups,
+so the error of their difference is that of the paired estimates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
@@ -22,44 +18,16 @@ from engine.document.elements import Batch
 from engine.document.topology import DataflowGraph
 from engine.estimation.flow import Flow, flow
 
-__all__ = ["LEVEL", "Jackknife", "Z", "covered_inputs", "jackknife", "standard_error"]
+__all__ = ["Z", "jackknife", "standard_error"]
 
-LEVEL = 0.9
-Z = 3.0  # standard errors on either side
-GROUPS = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Jackknife:
-    """Flows with one group of batches left out; empty where no input has batches.
-
-    `merged` slices of the estimate make one of theirs.
-    """
-
-    flows: tuple[Flow, ...]
-    covered: npt.NDArray[np.bool_]  # (e,) inputs that have at least two batches
-    merged: int = 1
+Z = 3.0  # standard errors from which on a difference is told apart
+_GROUPS = 8
 
 
-def covered_inputs(deployment: Deployment) -> npt.NDArray[np.bool_]:
-    """Mask of the inputs (flattened in listing order) that have the two batches a jackknife needs."""
-    counts = [len(entry.batches) for operator in deployment.operators for entry in operator.inputs]
-    return np.array(counts, dtype=np.int64) >= 2
-
-
-def jackknife(deployment: Deployment, *, slices: int, step: Callable[[int, int], None] | None = None) -> Jackknife:
-    """Run Flow (by input) once per group of batches.
-
-    `step` is told how many runs are done, and of how many.
-    """
-    covered = covered_inputs(deployment)
-    groups = _groups(deployment)
-    flows = []
-    for g in range(groups):
-        flows.append(flow(deployment, slices=slices, graph=_without_group(deployment, g), by_input=True))
-        if step:
-            step(g + 1, groups)
-    return Jackknife(tuple(flows), covered)
+def jackknife(deployment: Deployment, *, slices: int = 1) -> tuple[Flow, ...]:
+    """Flow (by input) once per group of batches left out; empty where no input has two batches."""
+    graphs = (_without_group(deployment, g) for g in range(_groups(deployment)))
+    return tuple(flow(deployment, slices=slices, graph=graph, by_input=True) for graph in graphs)
 
 
 def standard_error(replicates: Sequence[float] | FloatArray) -> FloatArray:
@@ -71,7 +39,7 @@ def standard_error(replicates: Sequence[float] | FloatArray) -> FloatArray:
 
 def _groups(deployment: Deployment) -> int:
     most = max((len(e.batches) for operator in deployment.operators for e in operator.inputs), default=0)
-    return min(most, GROUPS) if most >= 2 else 0
+    return min(most, _GROUPS) if most >= 2 else 0
 
 
 def _without_group(deployment: Deployment, group: int) -> DataflowGraph:
@@ -84,14 +52,14 @@ def _without_group(deployment: Deployment, group: int) -> DataflowGraph:
     scale = np.ones((2, len(graph.in_stream)))
     inputs = (entry for operator in deployment.operators for entry in operator.inputs)
     for k, entry in enumerate(inputs):
-        if len(entry.batches) >= 2:
+        if entry.is_sampled:
             scale[:, k] = _ratios(entry.batches, group)
     return replace(graph, output=graph.output * scale[0][:, None], cycles=graph.cycles * scale[1][:, None])
 
 
 def _ratios(batches: tuple[Batch, ...], group: int) -> tuple[float, float]:
     """Selectivity and cost without one group over those of all batches; 1 where the sample is empty."""
-    groups = min(len(batches), GROUPS)
+    groups = min(len(batches), _GROUPS)
     if group >= groups:
         return 1.0, 1.0
     kept = [batch for i, batch in enumerate(batches) if i * groups // len(batches) != group]
