@@ -13,6 +13,7 @@ from engine.admission.evaluation import Evaluation, Evaluator, list_effects, lis
 from engine.admission.policy import AdmissionPolicy, read_policy
 from engine.admission.prediction import prediction_reasons, prediction_words, with_prediction
 from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of, statistic_words
+from engine.admission.robustness import Robustness, robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
@@ -33,6 +34,7 @@ class AdmissionDecision:
 
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
     `apart` says why operators of the candidate are on other nodes than those they exchange events with.
+    `robustness` tells what a verdict that passes would stand, and `thin` that this is less than the policy wants.
     `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted.
     """
 
@@ -52,6 +54,8 @@ class AdmissionDecision:
     nodes: list[dict[str, Any]]
     policy: AdmissionPolicy
     never_ran: bool
+    robustness: Robustness | None = None
+    thin: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as JSON, in which alternatives are called ``choices``."""
@@ -62,6 +66,7 @@ class AdmissionDecision:
             "changes": [dict(change) for change in self.changes],
             "apart": [entry.to_dict() for entry in self.apart],
             "policy": self.policy.to_dict(),
+            "robustness": self.robustness.to_dict() if self.robustness else None,
         }
 
 
@@ -162,10 +167,16 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
             reasons += (_cannot_wait(question, later_s),)
     with_alternatives = alternatives_wanted and question.policy.choices
     alternatives = tuple(find_alternatives(search, start, tell)) if with_alternatives else ()
+    robustness = None
+    if question.policy.robustness and question.prediction is None and passes(reasons):
+        tell(0.8, "How much more it would stand")
+        robustness = robustness_of(search)
+    thin = robustness is not None and verdict in _GREEN and robustness.margin < question.policy.thin_below
+    headline = _headline(question, verdict, reasons, after, start)
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
-        headline=_headline(question, verdict, reasons, after, start),
+        headline=f"{headline}; thin, for {_thin_words(robustness)}" if robustness and thin else headline,
         query=question.candidate.query,
         snapshot=question.running.digest,
         reasons=reasons,
@@ -180,7 +191,20 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         nodes=node_effects(before, after),
         policy=question.policy,
         never_ran=question.never_ran,
+        robustness=robustness,
+        thin=thin,
     )
+
+
+_GREEN = ("admit", "admit_with_changes")
+
+
+def _thin_words(robustness: Robustness) -> str:
+    """Words for the room that a thin verdict lacks."""
+    what = "load" if robustness.load <= robustness.costs else "costs"
+    if robustness.margin <= 0.0:
+        return f"no higher {what} is confirmed to keep it"
+    return f"it holds only up to {100 * robustness.margin:.2g}\u00a0% more {what}"
 
 
 def _decide_unplaced(

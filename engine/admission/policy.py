@@ -37,6 +37,10 @@ class AdmissionPolicy:
         Nodes that take nothing new (draining).
     choices : bool
         Whether to search for alternatives (``choices`` of a decision) at all.
+    robustness : bool
+        Whether to tell how much more load and cost a verdict that passes would stand, and which node may be lost.
+    thin_below : float
+        A verdict that stands less than this share of more load or cost is called thin; 0 calls none so.
     """
 
     review_at_risk: bool = True
@@ -49,6 +53,8 @@ class AdmissionPolicy:
     full_evaluations: int = 5
     closed_nodes: tuple[str, ...] = ()
     choices: bool = True
+    robustness: bool = True
+    thin_below: float = 0.1
 
     def to_dict(self) -> dict[str, Any]:
         """The policy as JSON."""
@@ -67,6 +73,8 @@ _POLICY = FieldTable(
     Field("full_evaluations", Number(least=1, whole=True)),
     Field("closed_nodes", ListOf(String())),
     Field("choices", Flag()),
+    Field("robustness", Flag()),
+    Field("thin_below", Number(least=0)),
 )
 
 

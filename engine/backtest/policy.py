@@ -56,6 +56,7 @@ class ReplayPolicy:
             review_assumed=self.assumed == "review",
             closed_nodes=closed_nodes,
             choices=False,
+            robustness=False,
         )
 
     def tightened(self, deployment: Deployment) -> Deployment:

@@ -36,7 +36,7 @@ from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import time_tag
-from engine.words import counted
+from engine.words import counted, duration_words
 
 __all__ = ["AdmissionDetail", "AdmissionPowers", "LiveWaits", "live_waits"]
 
@@ -334,6 +334,20 @@ class AdmissionDetail(AdmissionPowers):
     def places(self) -> list[rows.PlaceRow]:
         predicted = self.request.prediction.placement if self.request.prediction else {}
         return rows.place_rows(self.request.query.name, self.decision, self.request.placement, predicted)
+
+    @property
+    def robustness(self) -> list[str]:
+        """Room of a verdict that passes, in sentences; empty where that was not asked."""
+        return list((self.decision.get("robustness") or {}).get("sentences", ()))
+
+    @property
+    def breaks(self) -> str:
+        """Where and when the first objective that would break does so; empty where none does or it is not known."""
+        for reason in self.decision.get("reasons") or ():
+            if reason["severity"] == "bad" and reason.get("when_s") is not None and reason.get("where"):
+                at = duration_words(reason["when_s"])
+                return f"The work that is late waits on {reason['where']}, most of it {at} into the horizon."
+        return ""
 
     @property
     def changes(self) -> list[str]:

@@ -380,16 +380,30 @@ def place_rows(
     `predicted` is the node of each operator in a predicted first placement.
     """
     rows = []
+    apart = {entry["operator"]: entry for entry in decision.get("apart") or ()}
     for identity, replicas in (decision.get("placement") or {}).items():
         owner, _, name = identity.partition("/")
         where = ", ".join(_server(part) for part in replicas)
         wish = asked.get(name) or asked.get(identity) if owner == query else None
         note = "moved" if owner != query else "node predicted" if identity in (predicted or {}) else ""
+        note = note or _apart_words(apart.get(identity))
         if wish:
             is_kept = any(wish in {part["node"], f"{part['node']}#{part['core']}"} for part in replicas)
             note = "as asked" if is_kept else f"asked for {wish}"
         rows.append(PlaceRow(name, owner, where, note))
     return rows
+
+
+def _apart_words(entry: Mapping[str, Any] | None) -> str:
+    """Why an operator is on another node than one it exchanges events with."""
+    if entry is None:
+        return ""
+    other = entry["other"].rpartition("/")[2]
+    if entry["server"] is None:
+        return f"may not join {other}"
+    if entry["why"] == "company":
+        return ""
+    return f"beside {other}, {entry['server']} would be at {ratio(entry['peak'])}"
 
 
 def change_words(change: Mapping[str, Any]) -> str:

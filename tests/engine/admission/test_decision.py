@@ -29,7 +29,7 @@ QUIET = AdmissionPolicy(choices=False)
 
 class TestVerdicts:
     def test_candidate_that_breaks_no_objective_is_admitted(self) -> None:
-        decision = decide(running(), candidate())
+        decision = decide(running(), candidate(), policy=AdmissionPolicy(thin_below=0.0))
         assert decision.verdict == "admit"
         assert codes(decision, "ok") == ["all_hold"]
         assert decision.alternatives == ()

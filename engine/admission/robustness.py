@@ -1,0 +1,276 @@
+"""Robustness of a passing verdict: how far load and costs may rise, which node may be lost, what it rests on most.
+
+Everything is sought by the mean path (`engine.admission.screen`). What is said was confirmed by realised figures, but
+for the weakest assumption, which only ranks what to measure first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.admission.changes import Change
+from engine.admission.evaluation import Evaluation, related_queries, restrict_to_queries
+from engine.admission.reasons import reasons_of
+from engine.admission.scenario import AdmissionScenario
+from engine.admission.search import AdmissionSearch, largest, passes
+from engine.document.deployment import Deployment
+from engine.document.elements import Input, Operator
+from engine.estimation.loads import loads_of
+from engine.provisioning.survival import lose_each
+from engine.words import listed
+
+__all__ = ["LostNode", "Robustness", "WeakestAssumption", "robustness_of"]
+
+# Shares by which load and costs are raised.
+_RISES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0)  # by which the cost of one operator is raised
+_DOUBT = {"assumed": 1.0, "predicted": 0.5, "measured": 0.1}  # share by which a cost of that origin may well be off
+_OPERATORS = 4  # operators of the candidate that are looked at, those with the most work first
+_CONFIRMED_LOSSES = 2  # losses that are estimated in full, those nearest to an objective
+
+
+@dataclass(frozen=True, slots=True)
+class LostNode:
+    """A node whose loss breaks objectives that hold, or leaves an operator without a place."""
+
+    node: str
+    breaks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WeakestAssumption:
+    """The cost of an operator that may be off by the least, in relation to how well it is known.
+
+    `holds_up_to` is the share by which it may be higher with every objective kept, by mean costs; None if even five
+    times as much is kept.
+    """
+
+    operator: str
+    evidence: str
+    holds_up_to: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """Room that a passing verdict has.
+
+    Attributes
+    ----------
+    load : float
+        Share by which all arrivals of the queries concerned may rise with the verdict as it is, confirmed in full; one
+        of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed.
+    costs : float
+        The same for the costs of the candidate's operators.
+    lost_nodes : tuple of LostNode
+        Nodes that may not be lost, of those the queries concerned use.
+    nodes : int
+        Nodes whose loss was looked at.
+    weakest : WeakestAssumption, optional
+        None for a candidate without work.
+    """
+
+    load: float
+    costs: float
+    lost_nodes: tuple[LostNode, ...]
+    nodes: int
+    weakest: WeakestAssumption | None
+
+    @property
+    def margin(self) -> float:
+        """The smaller of the two shares."""
+        return min(self.load, self.costs)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The room, in words."""
+        return (self._rises, self._losses, *((self._weakest,) if self.weakest else ()))
+
+    @property
+    def _rises(self) -> str:
+        if not self.load and not self.costs:
+            return "No rise of load or costs is confirmed to keep it."
+        texts = [_up_to(share, what) for share, what in ((self.load, "load"), (self.costs, "costs of its operators"))]
+        return f"It stays as it is with {texts[0]}, or with {texts[1]}."
+
+    @property
+    def _losses(self) -> str:
+        if not self.lost_nodes and self.nodes == 1:
+            return "The one node concerned may be lost."
+        if not self.lost_nodes:
+            return f"Any one of the {self.nodes} nodes concerned may be lost."
+        broken = list(dict.fromkeys(query for lost in self.lost_nodes for query in lost.breaks))
+        names = listed([lost.node for lost in self.lost_nodes])
+        return f"The loss of {names} breaks {listed(broken)}." if broken else f"Without {names} something has no place."
+
+    @property
+    def _weakest(self) -> str:
+        assert self.weakest is not None
+        up_to = self.weakest.holds_up_to
+        room = f"may be {100 * up_to:.0f}\u00a0% higher" if up_to is not None else "may be five times as high"
+        if up_to == 0.0:
+            room = "leaves no room"
+        return f"Weakest assumption: the cost of {self.weakest.operator}, {self.weakest.evidence}, {room}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"sentences": list(self.sentences)}
+
+
+def _up_to(share: float, what: str) -> str:
+    least = "at least " if share >= _RISES[-1] else "up to "
+    return f"{what} {least}{100 * share:.2g}\u00a0% higher" if share else f"no higher {what}"
+
+
+def robustness_of(search: AdmissionSearch) -> Robustness:
+    """Robustness of the scenario a search starts from, which must pass.
+
+    Parameters
+    ----------
+    search : AdmissionSearch
+        With a placed base, its full evaluation and a screen.
+
+    Notes
+    -----
+    Load: all arrivals of the sources that queries tied to the candidate read. Costs: those of the candidate. Losses:
+    operators of a lost node are placed anew where they wait least; Mace chooses, and the nearest to an objective are
+    estimated in full (`engine.provisioning.survival`).
+    """
+    base, question = search.base, search.question
+    assert base is not None
+    related = related_queries(base.deployment, question.running, base.touched)
+    lost, nodes = _lost_nodes(search, restrict_to_queries(base.deployment, related))
+    return Robustness(
+        load=_largest_rise(search, "load", lambda by: _with_load(base.deployment, related, by)),
+        costs=_largest_rise(search, "costs", lambda by: _with_costs(base.deployment, _own_operators(search), by)),
+        lost_nodes=lost,
+        nodes=nodes,
+        weakest=_weakest(search),
+    )
+
+
+def _largest_rise(search: AdmissionSearch, what: str, stressed: Callable[[float], Deployment]) -> float:
+    """The largest rise that is confirmed in full, within the budget; 0 where none is."""
+
+    def scenario(i: int) -> AdmissionScenario:
+        return _stressed(search, what, _RISES[i], stressed(1.0 + _RISES[i]))
+
+    def screened(i: int) -> bool:
+        return search.screen is None or search.screen.flow_s(scenario(i)) <= 1.0
+
+    at = largest(0, len(_RISES) - 1, screened)
+    for _ in range(search.budget):
+        if at is None or _passes_in_full(search, scenario(at)):
+            return 0.0 if at is None else _RISES[at]
+        at = (at - 1) // 2 if at else None
+    return 0.0
+
+
+def _stressed(search: AdmissionSearch, what: str, by: float, deployment: Deployment) -> AdmissionScenario:
+    assert search.base is not None
+    mark: Change = {"kind": "stress", "what": what, "by": by}
+    return replace(search.base, deployment=deployment, changes=(*search.base.changes, mark))
+
+
+def _passes_in_full(search: AdmissionSearch, scenario: AdmissionScenario) -> bool:
+    def judged(evaluation: Evaluation) -> bool:
+        return passes(reasons_of(search.question, scenario, search.evaluator.before, evaluation))
+
+    return judged(search.evaluator.full(scenario, judged))
+
+
+def _with_load(deployment: Deployment, queries: tuple[str, ...], by: float) -> Deployment:
+    """The deployment with more events from every source that some queries read."""
+    read = {entry.source for op in deployment.operators if op.query in queries for entry in op.inputs}
+    scaled = {source.id: source.arrivals * by for source in deployment.sources if source.id in read}
+    return deployment.with_arrivals(scaled) if scaled else deployment
+
+
+def _with_costs(deployment: Deployment, names: frozenset[str], by: float) -> Deployment:
+    """The deployment with dearer operators."""
+    dearer = (_dearer(op, by) if op.id in names else op for op in deployment.operators)
+    return replace(deployment, operators=tuple(dearer))
+
+
+def _dearer(operator: Operator, by: float) -> Operator:
+    def raised(entry: Input) -> Input:
+        model = entry.model
+        if model is not None:
+            constant, linear, square = (c * by for c in model.cycles)
+            model = replace(model, cycles=(constant, linear, square))
+        return replace(entry, cycles_per_event=entry.cycles_per_event * by, model=model)
+
+    return replace(operator, inputs=tuple(raised(entry) for entry in operator.inputs))
+
+
+def _own_operators(search: AdmissionSearch) -> frozenset[str]:
+    return frozenset(operator.id for operator in search.question.candidate.operators)
+
+
+def _lost_nodes(search: AdmissionSearch, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
+    """Nodes of the queries concerned that may not be lost, and how many were looked at."""
+    used = {replica.node for operator in deployment.operators for replica in operator.replicas}
+    nodes = [node.id for node in deployment.nodes if node.id in used]
+    survival = lose_each(
+        deployment,
+        nodes=nodes,
+        mace_every=search.question.mace_every,
+        closed=search.question.policy.closed_nodes,
+        flows=_CONFIRMED_LOSSES,
+    )
+    lost = tuple(
+        LostNode(node, survival.breaks(node))
+        for node, outcome in survival.losses.items()
+        if outcome.refusal is not None or survival.breaks(node)
+    )
+    return lost, len(nodes)
+
+
+def _weakest(search: AdmissionSearch) -> WeakestAssumption | None:
+    """The operator of the candidate whose cost leaves the least room for how far it may be off."""
+    base = search.base
+    assert base is not None
+    operators = {op.id: op for op in base.deployment.operators if op.id in _own_operators(search)}
+    work = _work(base.deployment.coarsened(search.question.mace_every), operators)
+    ranked = sorted(operators, key=lambda name: -work[name])[:_OPERATORS]
+    rows = [(name, _factor_kept(search, name)) for name in ranked if work[name] > 0.0]
+    if not rows:
+        return None
+
+    def room(row: tuple[str, float | None]) -> float:
+        kept = _FACTORS[-1] if row[1] is None else row[1]
+        return kept / _DOUBT[_origin(operators[row[0]])]
+
+    name, kept = min(rows, key=room)
+    return WeakestAssumption(name, _origin(operators[name]), kept)
+
+
+def _work(deployment: Deployment, names: Iterable[str]) -> dict[str, float]:
+    """Cycles of some operators over the horizon."""
+    chosen = list(names)
+    rows = np.array([deployment.operator_index[name] for name in chosen], dtype=np.int64)
+    return dict(zip(chosen, loads_of(deployment).operator(rows).load.sum(axis=1).tolist(), strict=True))
+
+
+def _origin(operator: Operator) -> str:
+    return operator.evidence.kind if operator.evidence else "assumed"
+
+
+def _factor_kept(search: AdmissionSearch, name: str) -> float | None:
+    """Largest rise of one operator's cost that the mean path keeps; None if all of them."""
+    base, screen = search.base, search.screen
+    assert base is not None
+    if screen is None:
+        return 0.0
+
+    def kept(i: int) -> bool:
+        deployment = _with_costs(base.deployment, frozenset({name}), _FACTORS[i])
+        return screen.flow_s(_stressed(search, name, _FACTORS[i], deployment)) <= 1.0
+
+    found = largest(0, len(_FACTORS) - 1, kept)
+    if found is None:
+        return 0.0
+    return None if found == len(_FACTORS) - 1 else _FACTORS[found] - 1.0
