@@ -112,11 +112,10 @@ COMMANDS = {
             Field(
                 "place", Enumeration(("keep", "fill", "search")), help="how operators without a place get one (fill)"
             ),
-            Field("seed", Number(least=0, whole=True), help="seed of the search and of draws (0)"),
+            Field("seed", Number(least=0, whole=True), help="seed of the search (0)"),
             Field("mace_every", _COUNT, help="subintervals of the document that make one of Mace's (1)"),
             Field("flow", Flag(), help="false estimates by Mace alone (true)"),
             Field("intervals", Flag(), help="false leaves out random costs and arrivals (true)"),
-            Field("draws", Number(least=0, whole=True), help="draws for the probability of each objective (0)"),
             Field("rounds", Number(least=0, whole=True), help="rounds of the placement search (8)"),
             Field("find", String(), help="smallest_pool, cheapest_mix, pareto, survival or growth"),
             Field("parameters", Anything(), help="a JSON object with the parameters of find"),

@@ -215,8 +215,11 @@ def test_examples_do_what_the_pages_say(capsys: pytest.CaptureFixture[str], monk
     query = json.loads(capsys.readouterr().out)["result"]["queries"]["top-pages"]
     assert (query["state"], query["bottleneck"]["server"]) == ("holds", "n1#0")
     said = json.loads(re.sub(r",?\s*…", "", _blocks(DOCS / "document.md", "json")[0]))["top-pages"]
-    assert [said[name] for name in ("estimate_s", "low_s", "high_s", "mace_s")] == pytest.approx(
-        [query[name] for name in ("estimate_s", "low_s", "high_s", "mace_s")], abs=0.005
+    assert [said[name] for name in ("flow_s", "mace_s", "under_s")] == pytest.approx(
+        [query[name] for name in ("flow_s", "mace_s", "under_s")], abs=0.005
+    )
+    assert [said[name] for name in ("estimate_s", "low_s", "high_s")] == pytest.approx(
+        [query[name] for name in ("estimate_s", "low_s", "high_s")], rel=0.03
     )
 
 

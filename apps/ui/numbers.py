@@ -116,14 +116,11 @@ def scaled(value: Any, unit: str = "") -> Quantity:
     return Quantity(significant(number), unit)
 
 
-def seconds(value: Any, *, apart_from: Any = None, under: Any = None) -> Quantity:
-    """A duration. `under` is the resolution: a shorter duration is "under 0.25 s"."""
+def seconds(value: Any, *, apart_from: Any = None) -> Quantity:
+    """A duration, with enough digits to tell it from `apart_from`."""
     number = as_float(value)
     if number is None:
         return Quantity(MISSING)
-    limit = as_float(under)
-    if limit and 0 <= number < limit:
-        return Quantity(f"under {significant(limit)}", "s")
     size = abs(number)
     if size and size < 1e-4:
         return Quantity(significant(number * 1e6), "µs")

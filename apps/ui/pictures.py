@@ -70,20 +70,29 @@ def _headroom_label(
     return f"{name}: {text}" if name else text
 
 
-def before_after_bar(before_s: Any, after_s: Any, bound_s: Any, name: str = "") -> SafeString:
-    """Two bars on the objective's scale: what is and what would be. A missing `before_s` is a new query."""
+def before_after_bar(
+    before_s: Any, after_s: Any, bound_s: Any, name: str = "", low_s: Any = None, high_s: Any = None
+) -> SafeString:
+    """Two bars on the objective's scale: what is, and what would be with its interval.
+
+    A missing `before_s` is a new query.
+    """
     before, after, bound = as_float(before_s), as_float(after_s), as_float(bound_s)
+    low, high = as_float(low_s), as_float(high_s)
     if after is None or not bound:
         return SafeString("")
     shapes = [rect(0, y, _WIDTH, 6, css="trk", rx=1.5) for y in (2, 11)]
     if before is not None:
         shapes.append(rect(0, 2, _x(before, bound), 6, rx=1.5, fill="c-fill", opacity=0.65))
+    if low is not None and high is not None:
+        shapes.append(rect(_x(low, bound), 10, _x(high, bound) - _x(low, bound), 8, rx=1.5, fill="c-band"))
     shapes.append(rect(0, 11, min(_x(after, bound), _OBJECTIVE_X), 6, rx=1.5, fill="c-estimate"))
     if after > bound:
         shapes.append(rect(_OBJECTIVE_X, 11, _x(after, bound) - _OBJECTIVE_X, 6, fill="bad"))
     shapes.append(_objective(19))
     was = f"before {seconds(before)}, " if before is not None else ""
-    label = f"{was}after {seconds(after, apart_from=bound)}, objective {seconds(bound)}"
+    between = f", interval {seconds(low)} to {seconds(high)}" if low is not None and high is not None else ""
+    label = f"{was}after {seconds(after, apart_from=bound)}{between}, objective {seconds(bound)}"
     return picture(_WIDTH, 19, f"{name}: {label}" if name else label, shapes, css="hb bar", stretched=True)
 
 

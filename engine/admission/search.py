@@ -329,13 +329,14 @@ def find_start(search: AdmissionSearch) -> Settled | None:
         return None
     step = max(1, -(-(last - first + 1) // _GRID))
     early = first - 1
-    runs = search.budget
+    spent = 0
     for k in range(first, last + 1, step):
-        if search.mace_passes(_change(search, k)):
-            runs -= 1
-            if search.flow_passes(_change(search, k)):
-                return _between(search, early, k)
-            if not runs:
+        if search.mace_passes(_change(search, k)) and search.flow_passes(_change(search, k)):
+            settled = search.settle(_change(search, k))
+            if settled:
+                return _between(search, early, k) or settled
+            spent += 1
+            if spent == search.budget:
                 return None
         early = k
     return None
@@ -352,7 +353,7 @@ def _last_with_rate(search: AdmissionSearch, share: float) -> int:
 
 
 def _between(search: AdmissionSearch, early: int, late: int) -> Settled | None:
-    """The first start after `early` (which fails) and up to `late` (which passes by Flow) that passes in full."""
+    """A start after `early` (which fails) and before `late` (which passes) that passes in full; None without one."""
     start = late
     while late - early > 1:
         middle = (early + late) // 2
@@ -360,7 +361,7 @@ def _between(search: AdmissionSearch, early: int, late: int) -> Settled | None:
             late = middle
         else:
             early = middle
-    return search.first_settled(_change(search, k) for k in dict.fromkeys((late, (late + start + 1) // 2, start)))
+    return search.first_settled(_change(search, k) for k in (late, (late + start + 1) // 2) if k < start)
 
 
 def _change(search: AdmissionSearch, k: int) -> list[Change]:

@@ -19,6 +19,7 @@ _Z = 1.75  # 1.645, widened for the few paths
 _FLOW_ERROR = 0.02  # Flow's own error, relative
 _WALK_ERROR = 0.12  # of the walk, relative, times the square root of the share that is noise
 _TINY_S = 1e-12
+_NORMAL_END = 1.6448536269514722  # deviates of a normal distribution at either end of 90 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,22 @@ class RealisedStatistic:
         return RealisedStatistic(
             self.estimate_s + wait_s, max(0.0, self.low_s + wait_s - margin_s), self.high_s + wait_s + margin_s
         )
+
+    def share_within(self, bound_s: float) -> float:
+        """Share of realisations within a bound, of a logarithm that is normal on either side of the median.
+
+        Examples
+        --------
+        >>> figures = RealisedStatistic(1.0, 0.8, 1.5)
+        >>> [round(figures.share_within(bound_s), 3) for bound_s in (0.8, 1.0, 1.5, 9.0)]
+        [0.05, 0.5, 0.95, 1.0]
+        """
+        end_s = self.high_s if bound_s >= self.estimate_s else self.low_s
+        if not self.low_s > 0.0 or end_s == self.estimate_s:
+            return float(self.estimate_s <= bound_s)
+        deviates = _NORMAL_END * abs(math.log(bound_s / self.estimate_s) / math.log(end_s / self.estimate_s))
+        share = 0.5 * math.erfc(-deviates / math.sqrt(2.0))
+        return share if bound_s >= self.estimate_s else 1.0 - share
 
     def to_dict(self) -> dict[str, float]:
         """As JSON."""

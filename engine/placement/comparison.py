@@ -123,7 +123,10 @@ def running_part(deployment: Deployment) -> Deployment:
 def query_rows(
     deployment: Deployment, before: Estimate | None, after: Estimate | None, was: Mace, now: Mace, changed: set[str]
 ) -> list[dict[str, Any]]:
-    """Every query before and after, by the statistic of its objective (the worst case without one)."""
+    """Every query before and after, by the statistic of its objective (the worst case without one).
+
+    With random costs and arrivals, the same ones on both sides; the interval is that of after.
+    """
     was_s, now_s = _mace_by_query(was), _mace_by_query(now)
     rows = []
     for query in deployment.queries:
@@ -139,6 +142,8 @@ def query_rows(
                 "before_s": old.estimate_s if old else None,
                 "after_s": new.estimate_s if new else None,
                 "before_state": old.state if old else "none",
+                "low_s": new.low_s if new else None,
+                "high_s": new.high_s if new else None,
                 "after_state": new.state if new else "none",
                 "resolution_s": new.resolution_s if new else None,
                 "mace_before_s": was_s.get(query),

@@ -215,17 +215,20 @@ def _proposal(
 
     def pause(n: int, step: MigrationStep, lasts_s: float) -> tuple[float | None, str | None]:
         if lasts_s > 0.0 and flow:
-            tell(0.85 + 0.15 * (n - 1) / count, f"Migration pause of move {n} of {len(steps)}")
+            tell(0.85 + 0.1 * (n - 1) / count, f"Migration pause of move {n} of {len(steps)}")
         return pauses(n, step, lasts_s) if flow else (None, None)
 
     moves = move_rows(deployment, steps, pause)
     nodes, links = server_rows(was, now)
+    tell(0.95, "Randomness of costs and arrivals")
+    after = best.estimate.realised() if best.estimate else None
+    start = after if before is best.estimate else before.realised() if before else None
     report = _totals(search, best, before, was if runs is deployment else None, now) | {
         "placement": {
             name: [{"node": part.node, "core": part.core, "fraction": part.fraction} for part in parts]
             for name, parts in placement.items()
         },
-        "queries": query_rows(deployment, before, best.estimate, was, now, set(changes)),
+        "queries": query_rows(deployment, start, after, was, now, set(changes)),
         "nodes": nodes,
         "links": links,
         "moves": moves,

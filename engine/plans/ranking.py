@@ -1,4 +1,4 @@
-"""Plans of one query ranked by estimate, with intervals, and judged against each other on common samples."""
+"""Plans of one query ranked by mean costs, judged against each other on common samples, and estimated as realised."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints, Node, Operator, Replica
-from engine.estimation.flow import flow
+from engine.estimation.estimate import estimate
 from engine.estimation.loads import sink_events
-from engine.estimation.mace import Mace, mace
+from engine.estimation.mace import Mace
 from engine.placement.greedy import place
 from engine.plans.jackknife import Z, jackknife, standard_error
 from engine.plans.rules import Dataflow, Operators
@@ -37,10 +37,10 @@ PLACES = ("keep", "free")
 
 
 class JudgedDifference(Protocol):
-    """A plan as compared here: its estimate, the events of its sample, its estimate without each group."""
+    """A plan as compared here: its mean path, the events of its sample, its mean path without each group."""
 
     @property
-    def estimate_s(self) -> float: ...
+    def flow_s(self) -> float: ...
     @property
     def sample_events(self) -> float: ...
     @property
@@ -49,7 +49,7 @@ class JudgedDifference(Protocol):
 
 @dataclass(frozen=True)
 class PlanDifference:
-    """One plan against another: `seconds` above 0 means the plan is slower.
+    """One plan against another by mean costs: `seconds` above 0 means the plan is slower.
 
     `error_s` is the standard error on common samples, None where neither plan has a sample. `more_events` of the sample
     would tell the two apart, if the difference is what it seems; None where they are told apart, or no sample would.
@@ -71,7 +71,7 @@ def difference_of(plan: JudgedDifference, other: JudgedDifference, floor_s: floa
     The standard error of a sample of n events falls as 1 / sqrt(n). With |D| - floor left to be seen by Z errors, a
     sample (Z error / (|D| - floor))^2 times as large tells the plans apart, should the difference stay as it is.
     """
-    seconds = plan.estimate_s - other.estimate_s
+    seconds = plan.flow_s - other.flow_s
     room = abs(seconds) - floor_s
     error = _error(plan.replicates, other.replicates)
     if room <= 0.0:
@@ -120,12 +120,17 @@ class OneNode:
 
 @dataclass(frozen=True, eq=False)
 class RankedPlan:
-    """One plan's numbers, in seconds; `mace_s` is at the statistic across time, `mace_worst_s` the paper's Mace_WC."""
+    """One plan's numbers, in seconds.
+
+    `estimate_s` is the median of the statistic as realised, with its 90 % interval; `flow_s` the mean path, by which
+    plans are ranked and compared; `mace_s` is at the statistic across time, `mace_worst_s` the paper's Mace_WC.
+    """
 
     key: str
     estimate_s: float
     low_s: float | None
     high_s: float | None
+    flow_s: float
     mace_s: float
     mace_worst_s: float
     cost_cps: float
@@ -143,7 +148,7 @@ class RankedPlan:
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Plans by their estimate, the fastest first, and how each stands against the first and against what runs."""
+    """Plans by their mean path, the fastest first, and how each stands against the first and against what runs."""
 
     query: str
     statistic: str
@@ -236,7 +241,7 @@ def rank(
         ranked.append(_estimate_plan(whole, query, plan, statistic, mace_every))
     floor_s = deployment.subinterval_s
     # what is below the resolution is equally fast; the cheaper plan leaves more room for others
-    ranked.sort(key=lambda plan: (max(plan.estimate_s, floor_s), plan.cost_cps))
+    ranked.sort(key=lambda plan: (max(plan.flow_s, floor_s), plan.cost_cps))
     by_key = {plan.key: plan for plan in ranked}
     own = by_key.get(running or "")
     return Ranking(
@@ -303,21 +308,20 @@ def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places:
 
 def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
     weights = sink_events(whole)[query]
-    estimate_s = statistic_of(flow(whole, by_input=True).by_query[query], weights, statistic)
-    runs = jackknife(whole)
+    estimated = estimate(whole, mace_every=mace_every)
+    report, runs = estimated.queries[query], jackknife(whole)
     replicates = np.array([statistic_of(run.by_query[query], weights, statistic) for run in runs])
     own = [op for op in whole.operators if op.query == query]
     sampled = max((_events(op) for op in own), default=0.0)
-    margin = Z * float(standard_error(replicates)) + whole.subinterval_s if len(runs) and sampled else None
-    coarse = whole.coarsened(mace_every)
-    at, worst = _mace(mace(coarse), query, statistic, weights, mace_every)
+    at, worst = _mace(estimated.mace, query, statistic, weights, mace_every)
     horizon_s = whole.subintervals * whole.subinterval_s
     rates = {source.id: float(source.arrivals.sum()) / horizon_s for source in whole.sources}
     return RankedPlan(
         key=plan.key,
-        estimate_s=estimate_s,
-        low_s=None if margin is None else max(0.0, estimate_s - margin),
-        high_s=None if margin is None else estimate_s + margin,
+        estimate_s=report.estimate_s,
+        low_s=report.low_s,
+        high_s=report.high_s,
+        flow_s=statistic_of(estimated.flow.by_query[query], weights, statistic),
         mace_s=at,
         mace_worst_s=worst,
         cost_cps=Dataflow(own).cost(rates),

@@ -190,8 +190,8 @@ def _like(record: dict[str, Any], deployment: Deployment, path: str, faults: lis
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Compare ``changes`` or ``scenarios`` beside a deployment document, or answer the question of option `find`.
 
-    With `find`, changes are applied first. Options: `place`, `seed`, `mace_every`, `flow`, `intervals`, `draws`,
-    `rounds`, `find`, `parameters`.
+    With `find`, changes are applied first. Options: `place`, `seed`, `mace_every`, `flow`, `intervals`, `rounds`,
+    `find`, `parameters`.
     """
     if not isinstance(document, Mapping):
         raise DocumentError([Fault("", f"the document is {value_words(document)}; allowed: an object")])

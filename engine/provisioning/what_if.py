@@ -2,124 +2,31 @@
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, statistic_of
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.document.elements import Batch
-from engine.document.topology import DataflowGraph, servers_above
+from engine.document.topology import servers_above
 from engine.errors import EngineError, InfeasibleError
 from engine.estimation.estimate import Progress, estimate
-from engine.estimation.flow import Flow, flow
-from engine.estimation.loads import Loads, loads_of, sink_outputs
+from engine.estimation.flow import Flow
+from engine.estimation.loads import Loads
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
-from engine.noise.summary import LEVEL
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 
 __all__ = [
-    "ObjectiveProbability",
     "ScenarioOutcome",
     "by_mace",
-    "drawn_graphs",
     "mace_by_query",
     "moves_between",
-    "probabilities",
     "what_if",
 ]
-
-_Z = 1.6449  # of the normal distribution, two-sided at `LEVEL`
-
-
-@dataclass(frozen=True)
-class ObjectiveProbability:
-    """Share of the draws in which an objective held, with the interval of that share (Wilson, 90 %)."""
-
-    held: int
-    draws: int
-
-    @property
-    def share(self) -> float:
-        return self.held / self.draws
-
-    def interval(self) -> tuple[float, float]:
-        n, share, z2 = self.draws, self.share, _Z * _Z
-        middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-        half = _Z * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-        return max(0.0, middle - half), min(1.0, middle + half)
-
-    def to_dict(self) -> dict[str, float | int]:
-        low, high = self.interval()
-        return {"share": self.share, "low": low, "high": high, "level": LEVEL, "draws": self.draws}
-
-
-def probabilities(
-    deployment: Deployment, *, draws: int, seed: int, step: Callable[[int, int], None] | None = None
-) -> dict[str, ObjectiveProbability]:
-    """Share of draws in which every objective holds, by query.
-
-    Queries without an objective are left out, and all of them if no input has two batches to draw from.
-
-    Parameters
-    ----------
-    draws : int
-        Runs of Flow.
-    step : callable, optional
-        Told how many runs are done, and of how many.
-    """
-    judged = {objective.query: objective for objective in deployment.objectives}
-    sampled = any(entry.is_sampled for operator in deployment.operators for entry in operator.inputs)
-    if not judged or not draws or not sampled:
-        return {}
-    held = dict.fromkeys(judged, 0)
-    for k, graph in enumerate(drawn_graphs(deployment, draws, seed)):
-        run = flow(deployment, graph=graph, by_input=True)
-        weights = _sink_events(deployment, graph)
-        for query, objective in judged.items():
-            value = statistic_of(run.by_query[query], weights[query], objective.statistic)
-            held[query] += value <= objective.bound_s
-        if step:
-            step(k + 1, draws)
-    return {query: ObjectiveProbability(count, draws) for query, count in held.items()}
-
-
-def drawn_graphs(deployment: Deployment, draws: int, seed: int) -> list[DataflowGraph]:
-    """The dataflow with the statistics of each draw."""
-    graph = deployment.graph
-    scales = np.ones((draws, 2, len(graph.in_stream)))
-    k = 0
-    for operator in deployment.operators:
-        for number, entry in enumerate(operator.inputs):
-            if entry.is_sampled:
-                name = zlib.crc32(f"{operator.id}\0{number}".encode())
-                scales[:, :, k] = _scales(entry.batches, draws, np.random.default_rng([seed, name]))
-            k += 1
-    return [
-        replace(graph, output=graph.output * scale[0][:, None], cycles=graph.cycles * scale[1][:, None])
-        for scale in scales
-    ]
-
-
-def _scales(batches: tuple[Batch, ...], draws: int, rng: np.random.Generator) -> FloatArray:
-    """Selectivity and cost of each draw over those of all batches, shape (draws, 2); 1 where a sample says nothing."""
-    rows = np.array([(batch.events, batch.outputs, batch.cycles) for batch in batches])
-    chosen = rng.integers(0, len(rows), (draws, len(rows)))
-    sums, total = rows[chosen].sum(axis=1), rows.sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scales = (sums[:, 1:] / total[1:]) / (sums[:, :1] / total[0])
-    return np.asarray(np.where(np.isfinite(scales), scales, 1.0))
-
-
-def _sink_events(deployment: Deployment, graph: DataflowGraph) -> Mapping[str, FloatArray]:
-    events = sink_outputs(loads_of(deployment, graph=graph), graph, len(deployment.queries))
-    return dict(zip(deployment.queries, events, strict=True))
 
 
 class _Bare(Loads):
@@ -142,9 +49,9 @@ class ScenarioOutcome:
     mace : Mace or None
         At Mace's width.
     flow_s : float or None
-        Worst case by Flow; None where Mace alone was asked for.
+        Worst case of the mean path; None where Mace alone was asked for.
     queries : mapping
-        By Flow, or by Mace where Flow was not asked for.
+        As realised or on the mean path; by Mace where that alone was asked for.
     moves : tuple of dict
         Operators that are elsewhere than now, or new.
     node_rows : tuple of dict or None
@@ -158,7 +65,6 @@ class ScenarioOutcome:
     flow_s: float | None = None
     alarm: str = ""
     queries: dict[str, QueryReport] | None = None
-    probability: dict[str, ObjectiveProbability] | None = None
     moves: tuple[dict[str, Any], ...] = ()
     node_rows: tuple[dict[str, Any], ...] | None = None
 
@@ -189,18 +95,17 @@ class ScenarioOutcome:
         if self.mace is None or self.queries is None:
             return document
         states = {query: report.state for query, report in self.queries.items()}
-        probability = self.probability or {}
         return document | {
             "by": "mace" if self.flow_s is None else "flow",
             "mace_s": self.mace.worst,
             "flow_s": self.flow_s,
+            "worst_s": max((report.worst_s for report in self.queries.values()), default=self.mace.worst),
             "alarm": self.alarm,
             "kept": [query for query, state in states.items() if state == "holds"],
             "at_risk": [query for query, state in states.items() if state == "at_risk"],
             "broken": [query for query, state in states.items() if state == "breached"],
             "queries": {
-                query: report.to_dict(detail=False)
-                | {"probability": probability[query].to_dict() if query in probability else None}
+                query: report.to_dict(detail=False) | {"probability": _probability(report)}
                 for query, report in self.queries.items()
             },
             "nodes": _nodes(self.mace) if self.node_rows is None else list(self.node_rows),
@@ -216,7 +121,6 @@ def what_if(
     mace_every: int = 1,
     flow: bool = True,
     intervals: bool = True,
-    draws: int = 0,
     rounds: int = 8,
     closed: Sequence[str] = (),
     progress: Progress | None = None,
@@ -230,15 +134,13 @@ def what_if(
     scenarios : list of dict
         Each with ``name``, ``changes``, ``place`` (keep, fill or search; fill unless given) and ``max_moves``.
     seed : int
-        Of the placement search and of all draws, the same for every scenario.
+        Of the placement search, the same for every scenario.
     mace_every : int
         Subintervals of `deployment` that make one of Mace's.
     flow : bool
         False estimates by Mace alone, which is some hundred times faster.
     intervals : bool
         Whether to add what random costs and arrivals do; False leaves the mean path.
-    draws : int
-        Runs of Flow for the probability that each objective holds; 0 for none.
     rounds : int
         Rounds of the placement search.
     closed : sequence of str
@@ -281,7 +183,7 @@ def what_if(
             continue
         moves = moves_between(deployment, whole)
         if flow:
-            outcomes.append(_by_flow(scenario, whole, moves, mace_every, intervals, draws, seed, told))
+            outcomes.append(_by_flow(scenario, whole, moves, mace_every, intervals, told))
         else:
             outcomes.append(by_mace(scenario, whole, moves, mace_every))
     tell(1.0, "Done")
@@ -294,20 +196,18 @@ def _by_flow(
     moves: tuple[dict[str, Any], ...],
     mace_every: int,
     intervals: bool,
-    draws: int,
-    seed: int,
     progress: Progress,
 ) -> ScenarioOutcome:
-    part = 0.5 if draws else 1.0
-    result = estimate(
-        whole, mace_every=mace_every, intervals=intervals, progress=lambda share, step: progress(part * share, step)
-    )
-    chances = probabilities(
-        whole, draws=draws, seed=seed, step=lambda k, of: progress(0.5 + 0.5 * k / of, f"Draw {k} of {of}")
-    )
-    return ScenarioOutcome(
-        scenario, whole, None, result.mace, result.flow.wc, result.alarm.message, result.queries, chances, moves
-    )
+    result = estimate(whole, mace_every=mace_every, intervals=intervals, progress=progress)
+    alarm = result.alarm.message
+    return ScenarioOutcome(scenario, whole, None, result.mace, result.flow.wc, alarm, result.queries, moves)
+
+
+def _probability(report: QueryReport) -> dict[str, float] | None:
+    """Share of realisations that keep the objective; None without one, or by mean costs alone."""
+    if report.bound_s is None or report.noise is None:
+        return None
+    return {"share": report.noise.statistics[report.statistic].share_within(report.bound_s)}
 
 
 def by_mace(
@@ -325,7 +225,7 @@ def by_mace(
     reporter = QueryReporter(coarse, coarse, result, stand_in, coarse.subinterval_s, BY_MACE)
     estimates = known or {}
     reports = {query: estimates[query] if query in estimates else reporter.report(query) for query in coarse.queries}
-    return ScenarioOutcome(scenario, whole, None, result, None, "", reports, None, moves)
+    return ScenarioOutcome(scenario, whole, None, result, None, "", reports, moves)
 
 
 def mace_by_query(result: Mace) -> dict[str, FloatArray]:

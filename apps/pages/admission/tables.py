@@ -253,7 +253,9 @@ class EffectRow:
 
     @property
     def bar(self) -> SafeString:
-        return before_after_bar(self.effect["before_s"], self.effect["after_s"], self.effect["bound_s"], self.name)
+        effect = self.effect
+        figures = effect["before_s"], effect["after_s"], effect["bound_s"]
+        return before_after_bar(*figures, self.name, effect.get("low_s"), effect.get("high_s"))
 
     @property
     def before(self) -> SafeString:

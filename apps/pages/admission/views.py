@@ -70,7 +70,7 @@ class AdmissionsPage(ClusterPage):
         return self.page({"table": table, "sentence": counts.sentence, "queue": queue})
 
 
-_KEY = [("before", "Before"), ("after", "After"), ("objective", "Objective")]
+_KEY = [("before", "Before"), ("after", "After"), ("band", "Interval, 90%"), ("objective", "Objective")]
 
 
 class RequestPage(ClusterPage):

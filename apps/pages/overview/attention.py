@@ -260,5 +260,5 @@ def _assumed(cluster: Cluster) -> list[AttentionItem]:
     if not count:
         return []
     title = "1 query rests on assumed costs" if count == 1 else f"{count} queries rest on assumed costs"
-    text = "Measured statistics would give the width of the intervals."
+    text = "What their means may be off by is not in the intervals; measured statistics tell."
     return [AttentionItem("assumed", "muted", title, text, url_of("pages:queries", cluster.slug))]

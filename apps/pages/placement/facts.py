@@ -264,7 +264,7 @@ class PlacementRunFacts(SearchProgress):
 
     # -- its parts
 
-    key = (("before", "Before"), ("after", "After"), ("objective", "Objective"))
+    key = (("before", "Before"), ("after", "After"), ("band", "Interval, 90%"), ("objective", "Objective"))
 
     @property
     def tabs(self) -> list[tuple[str, str, bool]]:

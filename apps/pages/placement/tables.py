@@ -184,7 +184,8 @@ def _bound(row: Mapping[str, Any]) -> Any:
 
 
 def _bar(row: Mapping[str, Any]) -> SafeString:
-    return before_after_bar(row["before_s"], row["after_s"], row["bound_s"], row["query"])
+    figures = row["before_s"], row["after_s"], row["bound_s"]
+    return before_after_bar(*figures, row["query"], row.get("low_s"), row.get("high_s"))
 
 
 def _latency(moment: str, row: Mapping[str, Any]) -> SafeString:

@@ -176,11 +176,6 @@ class ComparisonFacts:
             return f"Version {key.removeprefix('v')}"
         return f"Rewriting {key.removeprefix('r')} of version {plan['base'].removeprefix('v')}"
 
-    def latency(self, value_s: float) -> Quantity:
-        """An estimate; what is below the resolution is told as that."""
-        resolution_s = self.result["resolution_s"]
-        return seconds(value_s, under=resolution_s if value_s < resolution_s else None)
-
     @cached_property
     def sentence(self) -> str:
         return finding_words(self)
@@ -188,7 +183,7 @@ class ComparisonFacts:
     @property
     def setting(self) -> str:
         """By which statistic, and where, it was judged."""
-        latency = f"{capfirst(statistic_text(self.result['statistic']))} latency by Flow"
+        latency = f"{capfirst(statistic_text(self.result['statistic']))} latency"
         capacity = self.result["setting"].get("capacity_cps")
         if capacity:
             return f"{latency}, alone on one node of {cps(capacity)}; 90% intervals"
@@ -223,7 +218,7 @@ class ComparisonFacts:
             notes=[*steps, *([format_html("{}", note)] if note else [])],
             assumed=[code_words(capfirst(text)) for text in plan["assumed"]],
             dots=interval_dots(plan, self.most_s, self.result["bound_s"], title),
-            estimate=self.latency(plan["estimate_s"]),
+            estimate=seconds(plan["estimate_s"]),
             interval=str(seconds_range(low, high)) if low is not None else "no sample",
             mace=seconds(plan["mace_s"]),
             cost=cps(plan["cost_cps"]),
@@ -353,8 +348,8 @@ def finding_words(view: ComparisonFacts) -> str:
     by = seconds(abs(finding["seconds"]))
     if finding["kind"] == "better":
         own, best = view.plans[result["running"]], view.plans[finding["key"]]
-        now, then = view.latency(own["estimate_s"]), view.latency(best["estimate_s"])
-        return f"{title} would be {by} faster than what runs: {then} instead of {now}."
+        now, then = (seconds(plan.get("flow_s", plan["estimate_s"])) for plan in (own, best))
+        return f"{title} would be {by} faster than what runs: {then} instead of {now} by mean costs."
     if finding["kind"] == "best":
         plans = counted(len(view.plans), "plan")
         if finding["key"] == result["running"]:

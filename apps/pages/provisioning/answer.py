@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster, NodePool
 from apps.pages.overview.tables import objective_text
-from apps.pages.provisioning.charts import BenchChart
+from apps.pages.provisioning.charts import BenchChart, excess_words
 from apps.pages.provisioning.forms import inputs_query
 from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, BenchQuestion, BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
@@ -34,11 +34,11 @@ class BenchQueryRow:
     mace_s: float | None
     state: str
     label: str
-    resolution_s: float
     estimate_s: float | None = None
     low_s: float | None = None
     high_s: float | None = None
     probability: float | None = None
+    is_late_by_chance: bool = False
 
     @property
     def objective(self) -> SafeString:
@@ -142,8 +142,13 @@ class BenchAnswer:
         return "" if self.chosen.cost is None else money(self.chosen.cost, self.cluster.currency)
 
     def seconds(self, value: float | None) -> Quantity:
-        """A latency of a sweep: no finer than a slice, and never looking equal to the objective."""
-        return seconds(value, apart_from=self.sweep.bound_s, under=self.cluster.slice_s)
+        """A latency of a sweep, never looking equal to the objective."""
+        return excess_words(value, self.sweep.bound_s, self.cluster.slice_s)
+
+    @property
+    def late_by_chance(self) -> str:
+        """Queries that keep their objectives by Mace, and miss or may miss them as estimated."""
+        return listed([row.name for row in self.rows if row.is_late_by_chance], 3)
 
     @property
     def trouble(self) -> str:
@@ -238,6 +243,9 @@ class BenchAnswer:
         elif self.inputs.lose_one and name in self.chosen.lost_late:
             state, label = FRAGILE, "Late with one lost"
         refined = (self.refined or {}).get("queries", {}).get(name, {})
+        by_chance = asked is not None and state != BREAKS and refined.get("state") in (BREAKS, FRAGILE)
+        if by_chance:
+            state, label = refined["state"], ""
         return BenchQueryRow(
             name,
             reverse("pages:query", args=[self.cluster.slug, name]),
@@ -246,11 +254,11 @@ class BenchAnswer:
             mace_s,
             state,
             label,
-            self.cluster.slice_s,
             refined.get("estimate_s"),
             refined.get("low_s"),
             refined.get("high_s"),
             (refined.get("probability") or {}).get("share"),
+            by_chance,
         )
 
     @cached_property

@@ -11,13 +11,20 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from apps.planning.what_ifs.sweeps import BenchSize, BenchSweep
-from apps.ui.numbers import factor, money, percent, seconds, significant
+from apps.ui.numbers import Quantity, factor, money, percent, seconds, significant
 from apps.ui.svg.axes import grid_line, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up, spread
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, shape, text, title
 from engine.words import counted
 
-__all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart"]
+__all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart", "excess_words"]
+
+
+def excess_words(value: float | None, bound_s: float | None, slice_s: float) -> Quantity:
+    """A latency by Mace, with enough digits to tell it from its objective; less than a slice is no excess."""
+    if value is not None and value < slice_s:
+        return Quantity("no excess")
+    return seconds(value, apart_from=bound_s)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class BenchChart:
     interval_s : pair of floats, optional
         The 90 % interval of the chosen size's largest latency, once a job has found it.
     resolution_s : float
-        Shorter latencies are not told apart.
+        Width of a slice: shorter waits are no excess.
     """
 
     def __init__(
@@ -136,7 +143,7 @@ class BenchChart:
     def _written(self, value: float | None) -> str:
         if not self.in_seconds:
             return str(factor(value) if self.in_times and value is not None else percent(value))
-        return str(seconds(value, apart_from=self.limit, under=self.resolution_s))
+        return str(excess_words(value, self.limit, self.resolution_s))
 
     # -- drawing
 

@@ -207,7 +207,9 @@ class ScenariosAnswer(WhatIfAnswer):
                 "name": scenario["name"],
                 "nodes": scenario["node_count"],
                 "cost": self.money(scenario["cost_per_hour"]),
-                "worst": seconds(first_known(scenario.get("flow_s"), scenario.get("mace_s"))).html,
+                "worst": seconds(
+                    first_known(scenario.get("worst_s"), scenario.get("flow_s"), scenario.get("mace_s"))
+                ).html,
                 "mace": seconds(scenario.get("mace_s")).html,
                 "lost": seconds((scenario.get("lost") or {}).get("worst_s")).html,
                 "lost_node": (scenario.get("lost") or {}).get("node"),

@@ -154,9 +154,9 @@ class ScenarioRow:
 
     @property
     def worst_s(self) -> float | None:
-        """By Flow; by Mace where that alone was asked for."""
-        value = self.part.get("flow_s")
-        return value if value is not None else self.part.get("mace_s")
+        """Largest worst case of a query; answers of earlier versions have Flow's of the whole."""
+        values = (self.part.get(name) for name in ("worst_s", "flow_s", "mace_s"))
+        return next((value for value in values if value is not None), None)
 
     @property
     def words(self) -> list[str]:

@@ -260,8 +260,13 @@ class PlanPicture:
         )
 
     @property
-    def worst(self) -> Quantity:
-        return seconds(self.detail.result.get("worst_s"))
+    def waited_s(self) -> float:
+        """Seconds of the worst subinterval on the mean path."""
+        return float(sum(hop["wait_s"] for hop in self.hops))
+
+    @property
+    def waited(self) -> Quantity:
+        return seconds(self.waited_s)
 
     @property
     def worst_at(self) -> str:
@@ -285,7 +290,7 @@ class PlanPicture:
 
     @property
     def _scale_s(self) -> float:
-        return max((self.bound_s or 0.0) * 1.2, sum(hop["wait_s"] for hop in self.hops) * 1.02, 1e-9)
+        return max((self.bound_s or 0.0) * 1.2, self.waited_s * 1.02, 1e-9)
 
     @cached_property
     def bar(self) -> SafeString:

@@ -322,7 +322,7 @@ def _line(operator: str, entry: OperatorInput, left_out: set[tuple[str, str]]) -
 
 
 def statistics_sentence(lines: list[InputLine]) -> str:
-    """2 of 7 inputs rest on assumed statistics. The interval leaves out 3 without a sample."""
+    """2 of 7 inputs rest on assumed statistics. The interval takes the means of 3 without a sample as they are."""
     unknown = sum(line.never_ran for line in lines)
     if unknown:
         which = f"{unknown} of {len(lines)} inputs" if unknown < len(lines) else "No input"
@@ -334,8 +334,8 @@ def statistics_sentence(lines: list[InputLine]) -> str:
     if assumed:
         first = f"{assumed} of {len(lines)} inputs rest on assumed statistics."
     if left_out == len(lines):
-        return f"{first} No input has a sample in batches, so the estimate has no interval."
-    return f"{first} The interval leaves out {left_out} without a sample." if left_out else first
+        return f"{first} No input has a sample in batches: the interval takes their means as they are."
+    return f"{first} The interval takes the means of {left_out} without a sample as they are." if left_out else first
 
 
 @dataclass

@@ -31,22 +31,19 @@ __all__ = ["ANSWERS", "answer_what_if"]
 
 Progress = Callable[[float, str], Any]
 _MAX_SEARCH_S = 150.0  # of a search for a fleet; then it says what it has found by then
-_DRAWS = 40  # runs of Flow behind a probability
 _FLOW_CELLS = 100_000_000  # nodes x operators x slices up to which every loss is estimated by Flow
 
 
 def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
     """Scenarios side by side, each with its worst loss of a node."""
     options = row.options
-    intervals = options.get("intervals", True)
     outcomes = what_if(
         snapshot.deployment,
         [{name: scenario[name] for name in ("name", "changes", "place")} for scenario in row.scenarios],
         seed=options.get("seed", 0),
         mace_every=MACE_EVERY,
         flow=options.get("flow", True),
-        intervals=intervals,
-        draws=_DRAWS if intervals else 0,
+        intervals=options.get("intervals", True),
         closed=snapshot.closed_nodes,
         progress=lambda share, step: progress(0.9 * share, step),
     )

@@ -93,9 +93,9 @@ def big(quantity: numbers.Quantity) -> SafeString:
 
 
 @register.simple_tag
-def seconds_against(value: Any, bound: Any, under: Any = None) -> SafeString:
-    """A latency with enough digits to tell it from its objective; `under` is the resolution of the estimate."""
-    return numbers.seconds(value, apart_from=bound, under=under).html
+def seconds_against(value: Any, bound: Any) -> SafeString:
+    """A latency with enough digits to tell it from its objective."""
+    return numbers.seconds(value, apart_from=bound).html
 
 
 @register.simple_tag

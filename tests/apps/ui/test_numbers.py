@@ -58,11 +58,6 @@ def test_seconds_choose_their_unit(value: float | None, text: str) -> None:
     assert str(numbers.seconds(value)) == text
 
 
-def test_value_below_the_resolution_is_written_as_less_than() -> None:
-    assert str(numbers.seconds(0.1, under=0.25)) == "under 0.25\u00a0s"
-    assert str(numbers.seconds(0.3, under=0.25)) == "0.3\u00a0s"
-
-
 def test_large_numbers_have_prefixes_and_shares_percent() -> None:
     assert str(numbers.rate(42_100)) == "42.1\u00a0k/s"
     assert str(numbers.cps(3e9)) == "3\u00a0Gcycles/s"

@@ -72,6 +72,8 @@ def test_before_after_bar_shows_both_values() -> None:
     assert 'aria-label="before 8.2\u00a0s, after 13.6\u00a0s, objective 10\u00a0s"' in bar
     assert "--bad" in bar
     assert "before" not in pictures.before_after_bar(None, 4, 10)
+    banded = pictures.before_after_bar(8.2, 13.6, 10, "q", 12.0, 15.5).replace("\u00a0", " ")
+    assert "after 13.6 s, interval 12 s to 15.5 s, objective 10 s" in banded and 'fill="var(--c-band)"' in banded
 
 
 def test_heat_strip_steps_up_the_ramp_and_caps_from_four_seconds() -> None:

@@ -137,11 +137,8 @@ def test_plans_without_samples_are_ranked() -> None:
     deployment = running()
     bare = tuple(replace(op, inputs=tuple(replace(e, batches=()) for e in op.inputs)) for op in plan_of(deployment))
     answer = compare(deployment.without_query("q").extended(bare), "q", {"v1": bare}, running="v1")
-    assert (answer["plans"][0]["low_s"], answer["finding"]["kind"], answer["finding"]["more_events"]) == (
-        None,
-        "unclear",
-        500,
-    )
+    assert (answer["finding"]["kind"], answer["finding"]["more_events"]) == ("unclear", 500)
+    assert answer["plans"][0]["low_s"] < answer["plans"][0]["high_s"], "random costs need no sample"
 
 
 def test_equal_plans_are_reported_as_equal() -> None:

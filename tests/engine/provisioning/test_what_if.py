@@ -16,7 +16,7 @@ from engine.errors import DocumentError, InfeasibleError
 from engine.estimation.estimate import estimate
 from engine.provisioning.changes import apply_changes, apply_with_words, read_changes
 from engine.provisioning.scenario import place_unplaced
-from engine.provisioning.what_if import what_if
+from engine.provisioning.what_if import ScenarioOutcome, what_if
 from tests.engine.provisioning.stories import bursty, document
 
 LOADS = [[4.0, 8.0, 2.0], [6.0, 3.0, 9.0]]
@@ -321,35 +321,44 @@ def sampled(seed: int) -> Deployment:
     return Deployment.parse(base)
 
 
+def shares(outcome: ScenarioOutcome) -> dict[str, float]:
+    """Probability of each objective, as the answer tells it."""
+    queries = outcome.to_dict()["queries"]
+    return {query: facts["probability"]["share"] for query, facts in queries.items() if facts["probability"]}
+
+
 class TestCommonRandomNumbers:
+    def test_probability_agrees_with_the_state_of_the_objective(self) -> None:
+        bounds = [{"name": str(b), "changes": [{"objective": "q0", "bound_s": b}]} for b in (0.3, 0.6, 0.9, 1.5, 3.0)]
+        seen = set()
+        for outcome in what_if(sampled(4), bounds):
+            facts = outcome.to_dict()["queries"]["q0"]
+            share = facts["probability"]["share"]
+            seen.add(facts["state"])
+            expected = "holds" if share >= 0.95 else "at_risk" if share >= 0.5 else "breached"
+            assert facts["state"] == expected, (facts["bound_s"], share)
+        assert len(seen) >= 2
+
     def test_unchanged_scenarios_have_the_same_probability(self) -> None:
         deployment = sampled(4)
         objective = {"objective": "q0", "bound_s": 0.9}
-        result = what_if(deployment, [{"name": "a"}, {"name": "b", "changes": [objective]}, {"name": "c"}], draws=30)
-        first, tighter, last = (outcome.probability or {} for outcome in result)
+        result = what_if(deployment, [{"name": "a"}, {"name": "b", "changes": [objective]}, {"name": "c"}])
+        first, tighter, last = (shares(outcome) for outcome in result)
         assert first == last
         assert all(first[query] == tighter[query] for query in first if query != "q0")
-        assert tighter["q0"].held <= first["q0"].held
+        assert tighter["q0"] <= first["q0"]
 
     def test_less_load_never_lowers_a_probability(self) -> None:
-        """With draws of their own, two scenarios this near would be out of order now and then."""
+        """With random numbers of their own, two scenarios this near would be out of order now and then."""
         steps = [{"name": str(by), "changes": [{"scale_source": "*", "by": by}]} for by in (1.0, 0.99, 0.98, 0.97)]
-        shares = [
-            [p.share for p in (outcome.probability or {}).values()] for outcome in what_if(sampled(5), steps, draws=25)
-        ]
-        assert all(a <= b for less, more in itertools.pairwise(shares) for a, b in zip(less, more, strict=True))
-        assert any(0.0 < share < 1.0 for share in shares[0])
+        found = [list(shares(outcome).values()) for outcome in what_if(sampled(5), steps)]
+        assert all(a <= b + 1e-3 for less, more in itertools.pairwise(found) for a, b in zip(less, more, strict=True))
+        assert any(0.0 < share < 1.0 for share in found[0])
 
     def test_the_same_seed_gives_the_same_answer(self) -> None:
         asked = [{"name": "now"}, {"name": "b", "changes": [{"add_nodes": 1, "like": "n0"}], "place": "search"}]
-        answers = [
-            json.dumps(
-                [outcome.to_dict() for outcome in what_if(sampled(5), asked, draws=20, seed=seed, intervals=True)]
-            )
-            for seed in (3, 3, 4)
-        ]
+        answers = [json.dumps([outcome.to_dict() for outcome in what_if(sampled(5), asked, seed=3)]) for _ in range(2)]
         assert answers[0] == answers[1]
-        assert answers[0] != answers[2]
 
 
 class TestCommand:

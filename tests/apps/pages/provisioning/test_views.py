@@ -63,7 +63,7 @@ def test_bench_opens_with_its_answer_in_numbers(browser: Client, fleet: Cluster)
     html = body(browser.get(f"{BENCH}?rate=1.5"))
     assert sentence(html) == (
         "3 nodes keep every worst case within the 2 s objective at 1.5 × the load: "
-        "under 0.25 s with all nodes up and under 0.25 s with one lost, for € 2.82 per hour."
+        "no excess with all nodes up and no excess with one lost, for € 2.82 per hour."
     )
     assert "2 nodes save € 0.94 per hour, but losing one would take the worst case to" in html.replace("\u00a0", " ")
     assert 'data-nodes="3"' in html
@@ -126,7 +126,7 @@ def test_flow_and_intervals_are_computed_by_a_job(browser: Client, fleet: Cluste
     assert WhatIf.objects.get().from_bench
     small_cluster.run_jobs()
     html = body(browser.get(f"{BENCH}?rate=1.5"))
-    assert "by Flow with 90% intervals" in html
+    assert "estimated with 90% intervals" in html
     assert "once the inputs rest" not in html
 
 
@@ -143,7 +143,7 @@ def test_page_waits_for_a_job_that_ends_while_it_renders(
 
     monkeypatch.setattr(bench, "what_if_same", look_before_it_ends)
     assert "changed:what-if:" in body(browser.get(f"{BENCH}?rate=1.5"))
-    assert "by Flow with 90% intervals" in body(browser.get(f"{BENCH}?rate=1.5"))
+    assert "estimated with 90% intervals" in body(browser.get(f"{BENCH}?rate=1.5"))
 
 
 def test_a_scenario_is_saved_opened_compared_and_deleted(browser: Client, fleet: Cluster) -> None:

@@ -83,7 +83,7 @@ def test_late_query_shows_its_bottleneck(browser: Client, cluster: Cluster) -> N
     assert "Where the" in html
     assert 'class="wherebar"' in html
     assert 'data-chart="latency"' in html
-    assert "No input has a sample in batches" in html
+    assert "No input has a sample in batches: the interval takes their means as they are." in html
     assert "changed:cluster:little from:body" in html
     assert browser.get("/c/little/queries/nobody/").status_code == 404
 

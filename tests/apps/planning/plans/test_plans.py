@@ -78,7 +78,9 @@ def test_the_admission_preview_of_an_adopted_plan_agrees_with_the_comparison(que
     effects = query.admissions.get().result["effects"]
     own = next(effect for effect in effects if effect["query"] == "q")
     best = comparison.result["plans"][0]
-    assert own["flow_s"] == pytest.approx(best["estimate_s"], abs=1e-9)
+    for name in ("flow_s", "low_s", "high_s"):
+        assert own[name] == pytest.approx(best[name], abs=1e-9)
+    assert own["after_s"] == pytest.approx(best["estimate_s"], abs=1e-9)
 
 
 def test_versions_are_ranked_against_the_running_one(query: Query) -> None:
