@@ -105,7 +105,7 @@ class OperatorSums:
             cost_count=row["cost_count"],
             cost_sum=row["cost_sum"],
             cost_sum2=row["cost_sum2"],
-            **{name: row[name] for name in VARIATION},
+            **{name: row[name] for name in VARIATION if name in row},
         )
 
 

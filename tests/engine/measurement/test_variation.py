@@ -28,7 +28,7 @@ from engine.measurement.variation import (
     measure_events,
     pair_sums,
 )
-from engine.noise.dispersion import OU_MEAN_VARIANCE, arrival_noise, cost_noise
+from engine.noise.dispersion import arrival_noise, cost_noise
 
 POLL_S = 0.1
 
@@ -147,11 +147,11 @@ def test_bursts_are_found_at_their_length() -> None:
     found = choose_scale(scales, least=1.0)
     assert found is not None and found.scale == pytest.approx(1.0)
     # Exponential on and off times: the rate has a relative variance of 1 and is correlated over half of their mean.
+    # Over steps of twice that length neighbours show 0.38 of its variance, 50 events a second times.
+    assert found.value == pytest.approx(1.0 + 50.0 * 0.38, rel=0.2)
     known = Source("s", np.full(8, 50.0), arrivals_step_s=8.0, dispersion=found.value, dispersion_step_s=found.scale)
     noise = arrival_noise(known, 1.0)
-    # Over steps of twice that length neighbours show 0.76 of 1.14, and the model is as long as a step.
-    assert noise.variance == pytest.approx(1.0 * 0.5 * 0.76 / OU_MEAN_VARIANCE, rel=0.2)
-    assert (noise.length_s, noise.assumed) == (found.scale, "")
+    assert (noise.index, noise.length_s, noise.assumed) == (found.value, found.scale, "")
 
 
 def test_steps_of_unequal_length_are_compared_by_their_rates() -> None:
