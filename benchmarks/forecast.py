@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.machine import machine
 from engine.arrays import FloatArray
 from engine.forecasts.forecast import LoadForecast, forecast
+from engine.forecasts.history import bucket_fault
 
 __all__ = ["main"]
 
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--weeks", type=int, default=8, help="the newest weeks that are used (8)")
     parser.add_argument("--days", type=int, default=14, help="days to forecast (14)")
     asked = parser.parse_args(arguments)
+    if fault := bucket_fault(asked.bucket_s):
+        parser.error(fault)
     import statsmodels.tsa.seasonal  # noqa: F401 - so that the first file's time is not that of loading it
 
     print(machine())

@@ -146,8 +146,8 @@ class ScenarioPlacement(models.TextChoices):
     SEARCH = "search", "Search"  #: everything may move
 
 
-# Each divides the next, so that finer histories can be added up to coarser ones.
-BUCKETS = (900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
+#: Lengths of buckets that pages offer; `engine.forecasts.history.bucket_fault` says which there may be.
+BUCKETS = (60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 
 
 class HistoryOrigin(models.TextChoices):

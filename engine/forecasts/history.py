@@ -12,13 +12,34 @@ import numpy.typing as npt
 from engine.arrays import FloatArray, IntArray
 from engine.errors import Fault, InfeasibleError
 
-__all__ = ["DAY_S", "MIN_BUCKETS", "WEEK_S", "Prepared", "prepare", "wall_clock"]
+__all__ = ["DAY_S", "MIN_BUCKETS", "WEEK_S", "Prepared", "bucket_fault", "prepare", "wall_clock"]
 
 
 DAY_S, WEEK_S = 86_400.0, 604_800.0
+MIN_BUCKET_S = 60
 MIN_BUCKETS = 16  # buckets below which no model is worth its name
 MAX_MISSING_SHARE = 0.4
 _SEASONAL_FROM = 0.15  # autocorrelation at a season's length below which the season is left out
+
+
+def bucket_fault(bucket_s: object) -> str:
+    """Fault of a bucket's length, in words; empty where there is none. Days are whole numbers of buckets, and the
+    buckets of two histories have a common multiple that is one of them.
+
+    Examples
+    --------
+    >>> bucket_fault(300), bucket_fault(700)
+    ('', 'bucket_s is 700; allowed: whole seconds from 60 that divide a day, such as 60, 300, 900, 3600')
+    """
+    if (
+        isinstance(bucket_s, int)
+        and not isinstance(bucket_s, bool)
+        and bucket_s >= MIN_BUCKET_S
+        and DAY_S % bucket_s == 0
+    ):
+        return ""
+    allowed = f"whole seconds from {MIN_BUCKET_S} that divide a day, such as 60, 300, 900, 3600"
+    return f"bucket_s is {bucket_s!r}; allowed: {allowed}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -227,6 +227,8 @@ class GeneratorForm(_SourceForm):
 
 
 _BUCKET_NAMES = {
+    60: "1 min",
+    300: "5 min",
     900: "15 min",
     1800: "30 min",
     3600: "1 h",

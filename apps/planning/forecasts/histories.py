@@ -15,7 +15,7 @@ from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
-from apps.planning.choices import BUCKETS, HistoryOrigin
+from apps.planning.choices import HistoryOrigin
 from apps.planning.models import LoadHistory
 from apps.queries.arrivals import series
 from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace, resample
@@ -23,6 +23,7 @@ from apps.queries.arrivals.series import malformed, raise_faults, source_faults
 from apps.queries.arrivals.times import zone_of
 from apps.queries.arrivals.uploads import read_upload_trace
 from engine.arrays import FloatArray
+from engine.forecasts.history import bucket_fault
 
 __all__ = [
     "GENERATOR_DEFAULTS",
@@ -105,7 +106,7 @@ def merge_buckets(
 
 def coarsen_buckets(first_s: float, values: FloatArray, bucket_s: int, wanted_s: int) -> tuple[float, FloatArray]:
     """A series in larger buckets (a multiple of its own); a bucket with an unknown part is unknown."""
-    if bucket_s not in BUCKETS or wanted_s % bucket_s:
+    if wanted_s % bucket_s:
         raise ValueError(f"buckets of {bucket_s} s do not add up to {wanted_s} s")
     factor = wanted_s // bucket_s
     start_s = math.ceil(first_s / wanted_s) * wanted_s
@@ -150,8 +151,8 @@ def generate_history(
     from `peak_hour`; `weekend_dip` lower on Saturday and Sunday; and smaller in the past by the growth per week. Days
     are those of `zone`.
     """
-    if bucket_s not in BUCKETS:
-        raise ValueError(f"bucket_s is {bucket_s}; allowed: {BUCKETS}")
+    if fault := bucket_fault(bucket_s):
+        raise ValueError(fault)
     end_s = math.floor(ends_at.timestamp() / bucket_s) * bucket_s
     count = round(spec["weeks"] * 604_800 / bucket_s)
     start_s = end_s - count * bucket_s
@@ -198,7 +199,7 @@ def history_create_from_upload(
     time_column, count_column : str
         Names of columns. Without a count column every line is one event.
     bucket_s : int
-        One of `BUCKETS`.
+        Whole seconds from 60 that divide a day.
     replace : bool
         Replace a history of the same source.
 
@@ -247,6 +248,7 @@ def history_create_from_generator(
     """
     raise_faults(source_faults(source_id) + _bucket_faults(bucket_s))
     full = read_generator(spec)
+    raise_faults(_length_faults(round(full["weeks"] * 604_800 / bucket_s), bucket_s))
     _require_free(cluster, source_id, replace)
     zone = zone_of(cluster.time_zone)
     start_s, values = generate_history(full, bucket_s=bucket_s, ends_at=ends_at or timezone.now(), zone=zone)
@@ -312,7 +314,7 @@ def _history_store(
     description: str,
 ) -> LoadHistory:
     is_known = np.isfinite(values)
-    faults = _length_faults(values, bucket_s)
+    faults = _length_faults(len(values), bucket_s)
     if len(values) and not (values[is_known] > 0).any():
         faults.append(Fault("file", "it holds no event; allowed: a trace with events"))
     if len(description) > 200:
@@ -330,17 +332,16 @@ def _history_store(
     return row
 
 
-def _length_faults(values: FloatArray, bucket_s: int) -> list[Fault]:
-    if MIN_BUCKETS <= len(values) <= MAX_BUCKETS:
+def _length_faults(buckets: int, bucket_s: int) -> list[Fault]:
+    if MIN_BUCKETS <= buckets <= MAX_BUCKETS:
         return []
     allowed = f"{MIN_BUCKETS} to {MAX_BUCKETS:,}"
-    return [Fault("bucket_s", f"that makes {len(values):,} whole buckets of {bucket_s} s; allowed: {allowed}")]
+    return [Fault("bucket_s", f"that makes {buckets:,} whole buckets of {bucket_s} s; allowed: {allowed}")]
 
 
 def _bucket_faults(bucket_s: Any) -> list[Fault]:
-    if bucket_s in BUCKETS and not isinstance(bucket_s, bool):
-        return []
-    return [Fault("bucket_s", f"bucket_s is {bucket_s!r}; allowed: {', '.join(map(str, BUCKETS))}")]
+    fault = bucket_fault(bucket_s)
+    return [Fault("bucket_s", fault)] if fault else []
 
 
 def _require_free(cluster: Cluster, source_id: str, replace: bool) -> None:

@@ -11,7 +11,7 @@ from apps.core.limits import DIGEST_LENGTH
 from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer
-from apps.planning.choices import BUCKETS, HistoryOrigin
+from apps.planning.choices import HistoryOrigin
 from apps.planning.forecasts.services import DEFAULT_DAYS, HORIZON_DAYS
 from apps.planning.models import Forecast
 from engine.words import listed
@@ -25,7 +25,6 @@ __all__ = [
     "RegretSerializer",
 ]
 
-_BUCKETS = ", ".join(map(str, BUCKETS))
 _READING = {"time_column", "count_column", "time_zone", "time_format", "leave_out_problems"}
 
 
@@ -75,7 +74,9 @@ class HistoryCreateSerializer(_FromFileSerializer):
     source_id = serializers.CharField()
     description = serializers.CharField(required=False, allow_blank=True)
     replace = serializers.BooleanField(required=False)
-    bucket_s = serializers.IntegerField(required=False, help_text=f"Seconds: {_BUCKETS}; 3600 unless given.")
+    bucket_s = serializers.IntegerField(
+        required=False, help_text="Whole seconds from 60 that divide a day; 3600 unless given."
+    )
     generator = serializers.DictField(
         required=False, help_text='{"peak_rate_eps": 900, "weeks": 8, "growth_per_week": 0.02, …}'
     )

@@ -24,6 +24,7 @@ from apps.planning.forecasts.histories import (
 )
 from apps.planning.forecasts.selectors import forecast_changes, forecast_latest, forecast_series, shortages
 from apps.planning.forecasts.services import forecast_renew_all, forecast_request
+from apps.planning.forecasts.work import forecast_bucket_s
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.grid import EventCounts, EventStamps
 from tests.apps import small_cluster
@@ -129,8 +130,40 @@ def test_generator_with_several_faults_names_each(api: APIClient, cluster: Clust
     paths = {fault["path"] for fault in refused.json()["faults"]}
     assert paths == {"generator.peak_rate_eps", "generator.weeks", "generator.noise", "generator.speed"}
     wrong = api.post("/api/v1/load-histories", {**body, "generator": SPEC, "bucket_s": 3601}, format="json")
-    assert "900, 1800, 3600" in wrong.json()["faults"][0]["message"]
+    assert "60, 300, 900, 3600" in wrong.json()["faults"][0]["message"]
     assert not LoadHistory.objects.exists()
+
+
+@pytest.mark.parametrize("bucket_s", [60, 300, 480])
+def test_history_in_minutes_is_taken_and_forecast_in_buckets_that_days_have_few_enough_of(
+    api: APIClient, cluster: Cluster, bucket_s: int
+) -> None:
+    body = {"cluster": "little", "source_id": "clicks", "generator": {**SPEC, "weeks": 1}, "bucket_s": bucket_s}
+    made = api.post("/api/v1/load-histories", body, format="json")
+    assert (made.status_code, made.json()["buckets"]) == (201, 604_800 // bucket_s)
+    forecast = forecast_now(cluster, horizon_days=7)
+    assert forecast.bucket_s == {60: 120, 300: 300, 480: 480}[bucket_s]
+    assert forecast.bucket_s * forecast.horizon == 7 * 86_400
+
+
+@pytest.mark.parametrize("bucket_s", [0, 1, 59, 700, 172_800, "x"])
+def test_bucket_that_divides_no_day_is_refused(api: APIClient, cluster: Cluster, bucket_s: Any) -> None:
+    body = {"cluster": "little", "source_id": "clicks", "generator": SPEC, "bucket_s": bucket_s}
+    refused = api.post("/api/v1/load-histories", body, format="json")
+    assert (refused.status_code, [fault["path"] for fault in refused.json()["faults"]]) == (400, ["bucket_s"])
+
+
+def test_history_of_more_buckets_than_are_kept_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(Malformed, match="1,048,320 whole buckets of 60 s; allowed: 16 to 100,000"):
+        history_create_from_generator(cluster=cluster, source_id="clicks", spec={**SPEC, "weeks": 104}, bucket_s=60)
+
+
+def test_histories_of_unlike_buckets_are_forecast_in_one_that_both_add_up_to() -> None:
+    assert forecast_bucket_s([900, 3600], 28 * 86_400) == 3600
+    assert forecast_bucket_s([900, 1200], 28 * 86_400) == 3600
+    assert forecast_bucket_s([60], 86_400) == 60
+    assert forecast_bucket_s([60], 56 * 86_400) == 900
+    assert forecast_bucket_s([86_400, 43_200], 86_400) == 86_400
 
 
 def test_a_generated_history_has_daily_swing_weekend_dip_and_growth(cluster: Cluster) -> None:
