@@ -26,6 +26,7 @@ from agent.wire import (
     decode_frames,
     mark_fault,
     table_of,
+    variation_fault,
 )
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import aggregate_kernel, partial_schema
@@ -229,6 +230,8 @@ def _table(frame: Frame, pipelines: Mapping[str, Pipeline]) -> pa.Table | None:
         return None
     if frame.kind not in _TABLES:
         raise ValueError(f"kind is {frame.kind.value!r}; allowed: mark, {', '.join(_TABLES)}")
+    if frame.kind == FrameKind.COUNTERS and (fault := variation_fault(frame.extra)):
+        raise ValueError(f"extra.{fault}")
     table = table_of(frame.body)
     table.validate(full=True)
     schemas = _PASSED_ON.get(frame.kind) or _wanted(frame, pipelines.get(frame.plan))

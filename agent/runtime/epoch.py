@@ -84,9 +84,9 @@ class Framer:
         """Windows of all queries whose watermark has passed the operators."""
         self._add(FrameKind.SWEEPS, "", "", body=batch_bytes(table))
 
-    def counters(self, table: pa.Table) -> None:
-        """Add the counters of every operator; the last frame of an epoch."""
-        self._add(FrameKind.COUNTERS, "", "", body=batch_bytes(table))
+    def counters(self, table: pa.Table, variation: Mapping[str, Any]) -> None:
+        """Add the counters of every operator, and how costs and arrivals vary; the last frame of an epoch."""
+        self._add(FrameKind.COUNTERS, "", "", body=batch_bytes(table), extra=variation)
 
     def _add(self, kind: FrameKind, query: str, plan: str, **rest: Any) -> None:
         self.frames.append(Frame(kind, self.agent, life="", seq=1, query=query, plan=plan, epoch=self.epoch, **rest))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agent.runtime.interface import RecordSource
+from agent.runtime.variation import StepCounts
 
 __all__ = ["Intake"]
 
@@ -30,6 +31,7 @@ class Intake:
     watermark_us: int = 0
     records: int = 0
     fault: str = ""
+    steps: StepCounts = field(default_factory=StepCounts)
     _told_us: int = 0  # last watermark of this source
     _went_back: str = ""
     _times_back: int = 0
@@ -67,8 +69,12 @@ class Intake:
         """
         most = max(min(int(room_bytes / self._record_bytes), MAX_POLL_RECORDS), least)
         if not most and self.source.replayable:
+            self.steps.count(now_us, 0, emptied=False)
             return None
-        table = self._table(now_us, most if most else MAX_POLL_RECORDS)
+        asked = most if most else MAX_POLL_RECORDS
+        table = self._table(now_us, asked)
+        came = table.num_rows if table is not None else 0
+        self.steps.count(now_us, came, emptied=not self.fault and came < asked)
         if table is None or not most:
             self.lose(table.num_rows if table is not None else 0)
             return None

@@ -26,6 +26,7 @@ __all__ = [
     "query_reports",
     "runtime_state",
     "spool_report",
+    "variation_rows",
 ]
 
 
@@ -198,6 +199,18 @@ def counter_rows(report: QueryEpochReport, config_version: int, epoch_us: int) -
         }
         for k, (stage, counts) in enumerate(zip(report.pipeline.stages, report.counts, strict=True))
     ]
+
+
+def variation_rows(
+    report: QueryEpochReport, arrivals: Mapping[str, list[float]]
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Sums of the runs of the query's operators, and of their source's steps, in the order of `counter_rows`.
+
+    `arrivals` are by source; a query's first operator has them.
+    """
+    stages = report.pipeline.stages
+    steps = arrivals.get(report.pipeline.config.pipeline.source.id, [])
+    return [stage.runs.take() for stage in stages], [steps if k == 0 else [] for k in range(len(stages))]
 
 
 def runtime_state(

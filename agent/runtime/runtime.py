@@ -19,9 +19,16 @@ from agent.runtime.intake import Intake
 from agent.runtime.interface import RecordSource, RuntimeConfig
 from agent.runtime.query.pipeline import QUEUED_SHARE, LocalPipeline, overflow_backlog
 from agent.runtime.registry import QueryRegistry, feed_pipeline
-from agent.runtime.reports import EpochRows, QueryEpochReport, counter_rows, query_reports, runtime_state
+from agent.runtime.reports import (
+    EpochRows,
+    QueryEpochReport,
+    counter_rows,
+    query_reports,
+    runtime_state,
+    variation_rows,
+)
 from agent.runtime.scheduler import Scheduler
-from agent.wire import COUNTERS, SWEEPS, FrameKind
+from agent.wire import COUNTERS, SWEEPS, FrameKind, variation_extra
 
 __all__ = ["Runtime"]
 
@@ -255,6 +262,9 @@ class Runtime:
         """End the epoch of every query: frames, reports, and load factors of the next one."""
         deltas: dict[tuple[str, str], PlanDelta] = {}
         counters: list[dict[str, Any]] = []
+        arrivals = {name: intake.steps.take() for name, intake in self._registry.intakes.items()}
+        costs: list[list[float]] = []
+        steps: list[list[float]] = []
         sweeps: list[dict[str, Any]] = []
         rows: dict[str, dict[str, Any]] = {}
         emitted_us = self._labels.now_us()
@@ -266,13 +276,15 @@ class Runtime:
             recovery.plans[key], deltas[key] = ended.note, ended.delta
             recovery.rows[key], recovery.queues[key] = ended.rows, ended.queue
             counters += counter_rows(report, self._config.version, self._epoch_us)
+            runs, of_source = variation_rows(report, arrivals)
+            costs, steps = costs + runs, steps + of_source
             row, swept = self.scheduler.epoch_report(report.pipeline, self._epoch_us, emitted_us, self._config.version)
             rows[report.pipeline.query] = adapt_query(report, self._epoch_us, self._config.epoch_s) | row
             sweeps += swept
         if sweeps:
             framer.sweeps(pa.Table.from_pylist(sweeps, schema=SWEEPS))
         if counters:
-            framer.counters(pa.Table.from_pylist(counters, schema=COUNTERS))
+            framer.counters(pa.Table.from_pylist(counters, schema=COUNTERS), variation_extra(costs, steps))
         self._rows.add(self._epoch_us, self._clock.monotonic_ns(), rows)
         return recovery.stored(deltas)
 

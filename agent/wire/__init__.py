@@ -25,8 +25,11 @@ from agent.wire.schemas import (
     counters_table,
     table_of,
 )
+from agent.wire.variation import ARRIVAL_SUMS, COST_SUMS, variation_columns, variation_extra, variation_fault
 
 __all__ = [
+    "ARRIVAL_SUMS",
+    "COST_SUMS",
     "COUNTERS",
     "MAGIC",
     "MAX_AHEAD_US",
@@ -48,4 +51,7 @@ __all__ = [
     "encode_frame",
     "mark_fault",
     "table_of",
+    "variation_columns",
+    "variation_extra",
+    "variation_fault",
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from agent.runtime.cpu import OperatorCost, records_within
 from agent.runtime.query.record_queue import RecordQueue
+from agent.runtime.variation import RunCosts
 
 __all__ = ["ControlProxy", "OperatorCounts", "OperatorStage", "doubt_costs", "run_length"]
 
@@ -127,6 +128,7 @@ class OperatorStage:
     kernel: Any
     stateful: bool
     cost: OperatorCost
+    runs: RunCosts = field(default_factory=RunCosts)
     _took: float = 0.0
     _gave: float = 0.0
 
@@ -143,6 +145,7 @@ class OperatorStage:
     def ran(self, took: int, gave: int, cpu_ns: int) -> None:
         """Note a run: records processed, records put out, CPU time."""
         self.cost.observe(took, cpu_ns)
+        self.runs.add(took, cpu_ns)
         self._took, self._gave = FORGETTING * self._took + took, FORGETTING * self._gave + gave
         self.proxy.counts.records_processed += took
         self.proxy.counts.cpu_ns += cpu_ns

@@ -20,6 +20,7 @@ from agent.wire import (
     decode_frames,
     mark_fault,
     table_of,
+    variation_fault,
 )
 from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
 from apps.telemetry.agents.directory import AgentFacts, cluster_of, plans_of
@@ -182,19 +183,20 @@ def _frame_faults(sender: AgentFacts, frame: Frame, path: str) -> list[Fault]:
         return [Fault(f"{path}.kind", f"kind is {frame.kind.value!r}; allowed: {allowed}")]
     if fault := origin_fault(sender, frame, path):
         return [fault]
+    if frame.kind is FrameKind.COUNTERS and (faults := _extra_faults(variation_fault(frame.extra), path)):
+        return faults
     if frame.kind in _COUNTED:
         fault = _body_fault(frame, path) or counted_query_fault(frame, path)
         return [fault] if fault else []
     if fault := plan_fault(frame.agent, frame.query, frame.plan, path):
         return [fault]
     if frame.kind is FrameKind.MARK:
-        return _mark_faults(frame, path)
+        return _extra_faults(mark_fault(frame.extra), path)
     fault = _body_fault(frame, path)
     return [fault] if fault else []
 
 
-def _mark_faults(frame: Frame, path: str) -> list[Fault]:
-    fault = mark_fault(frame.extra)
+def _extra_faults(fault: str, path: str) -> list[Fault]:
     return [Fault(f"{path}.extra.{fault.partition(' ')[0]}", fault)] if fault else []
 
 

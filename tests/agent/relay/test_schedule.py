@@ -13,7 +13,17 @@ from agent.config import AgentConfig
 from agent.relay.relay import Relay
 from agent.runtime import Spool
 from agent.runtime.downstream import Delay
-from agent.wire import OLDER_COUNTERS, SWEEPS, Frame, FrameKind, batch_bytes, decode_frames, encode_frame
+from agent.wire import (
+    COUNTERS,
+    OLDER_COUNTERS,
+    SWEEPS,
+    Frame,
+    FrameKind,
+    batch_bytes,
+    decode_frames,
+    encode_frame,
+    variation_extra,
+)
 from engine.klink.forwarding import forwarding_messages
 from engine.klink.policies import Klink, QueryView
 from engine.klink.settings import ScheduleSettings
@@ -263,3 +273,10 @@ def test_sweeps_and_counters_of_before_pass_on_with_their_origin(site: Site) -> 
     assert [(frame.kind, frame.agent, frame.extra) for frame in site.sent()] == [
         (kind, "relay", {"origin": CHILD}) for kind in (FrameKind.SWEEPS, FrameKind.COUNTERS)
     ]
+
+
+def test_counters_keep_what_they_say_of_variation(site: Site) -> None:
+    varied = variation_extra([[3.0] * 6], [[]])
+    site.post(CHILD, Frame(FrameKind.COUNTERS, "", "", 1, extra=varied, body=batch_bytes(COUNTERS.empty_table())))
+    (passed,) = site.sent()
+    assert passed.extra == {**varied, "origin": CHILD}

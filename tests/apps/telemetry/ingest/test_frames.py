@@ -12,7 +12,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from agent.wire import OLDER_COUNTERS, SWEEPS, Frame, FrameKind, batch_bytes, broker, encode_frame, table_of
+from agent.wire import (
+    OLDER_COUNTERS,
+    SWEEPS,
+    Frame,
+    FrameKind,
+    batch_bytes,
+    broker,
+    encode_frame,
+    table_of,
+    variation_extra,
+)
 from apps.fleet.services import cluster_update
 from apps.telemetry.agents import directory
 from apps.telemetry.agents.services import Enrolled, agent_update
@@ -287,6 +297,18 @@ def test_counters_of_older_agents_without_queues_are_accepted(live: Given) -> No
     assert post(client, replace(today, body=older)).status_code == 200
     without = batch_bytes(table_of(today.body).drop_columns(["records_overflow"]))
     assert post(client, replace(today, seq=2, body=without)).status_code == 422
+
+
+def test_counters_may_say_how_costs_vary_and_words_that_are_not_known_are_left_alone(live: Given) -> None:
+    query, agent, client = live
+    varied = variation_extra([[3.0] * 6, []], [[], []])
+    known = counted(agent, 1, (query.key, query.plan), extra=varied)
+    unknown = counted(agent, 2, (query.key, query.plan), extra={"variation": {"v": 99}, "of_tomorrow": [1]})
+    assert post(client, known, unknown).status_code == 200
+    wrong = {"variation": {"v": 1, "costs": [[-1.0] * 6], "arrivals": []}}
+    status, why = told(post(client, counted(agent, 3, (query.key, query.plan), extra=wrong)))
+    assert status == 422
+    assert why.startswith("frames[0].extra.variation.costs[0]: variation.costs[0] is [-1.0"), why
 
 
 def test_sweeps_are_accepted_like_counters(live: Given) -> None:
