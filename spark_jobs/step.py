@@ -326,7 +326,8 @@ class BatchStep:
 
     def _take_counters(self, arrival: Arrival) -> None:
         rows = counters_table(read_conforming(arrival.body or b"", COUNTERS, OLDER_COUNTERS))
-        epochs = epoch_rows(rows, arrival.reporter, self._parts.plans.widths_us(), self.state.step)
+        widths_us = self._parts.plans.widths_us()
+        epochs = epoch_rows(rows, arrival.reporter, widths_us, self.state.step, arrival.says)
         kept = self.state.counters
         self.state.counters = epochs if kept is None else pa.concat_tables([kept, epochs])
 

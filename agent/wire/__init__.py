@@ -17,15 +17,24 @@ from agent.wire.schemas import (
     COUNTERS,
     MAX_TABLE_BYTES,
     OLDER_COUNTERS,
+    OLDER_STATISTICS,
     REFINEMENTS,
     STATISTICS,
     SWEEPS,
     WATERMARKS,
     batch_bytes,
     counters_table,
+    filled_table,
     table_of,
 )
-from agent.wire.variation import ARRIVAL_SUMS, COST_SUMS, variation_columns, variation_extra, variation_fault
+from agent.wire.variation import (
+    ARRIVAL_SUMS,
+    COST_SUMS,
+    VARIATION,
+    variation_columns,
+    variation_extra,
+    variation_fault,
+)
 
 __all__ = [
     "ARRIVAL_SUMS",
@@ -38,9 +47,11 @@ __all__ = [
     "MAX_POST_BYTES",
     "MAX_TABLE_BYTES",
     "OLDER_COUNTERS",
+    "OLDER_STATISTICS",
     "REFINEMENTS",
     "STATISTICS",
     "SWEEPS",
+    "VARIATION",
     "WATERMARKS",
     "Frame",
     "FrameKind",
@@ -49,6 +60,7 @@ __all__ = [
     "counters_table",
     "decode_frames",
     "encode_frame",
+    "filled_table",
     "mark_fault",
     "table_of",
     "variation_columns",

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from agent.wire.frames import WireError
+from agent.wire.variation import VARIATION
 
 __all__ = [
     "COUNTERS",
     "MAX_TABLE_BYTES",
     "OLDER_COUNTERS",
+    "OLDER_STATISTICS",
     "REFINEMENTS",
     "STATISTICS",
     "SWEEPS",
@@ -25,6 +27,7 @@ __all__ = [
     "batch_bytes",
     "compressed_bytes",
     "counters_table",
+    "filled_table",
     "table_of",
     "unpacked_bytes",
 ]
@@ -96,8 +99,11 @@ STATISTICS = pa.schema(
         ("cost_sum", pa.float64()),  # CPU seconds per record, and its squares
         ("cost_sum2", pa.float64()),
         ("measured", pa.bool_()),  # false where CPU time was apportioned and not taken by operator
+        *((name, pa.float64()) for name in VARIATION),  # 0 where nothing is told of it
     ]
 )
+#: Of stream processors that passed on no variation; such frames may still lie in an outbox.
+OLDER_STATISTICS = pa.schema([field for field in STATISTICS if field.name not in VARIATION])
 #: What was learned of one query's plan at each agent: one row for each agent and operator that may run there, in the
 #: chain's order. Whatever has no evidence is null. Counts are weighed: what is older counts less.
 REFINEMENTS = pa.schema(
@@ -240,10 +246,15 @@ def _uint(data: memoryview, at: int) -> int:
 
 def counters_table(table: pa.Table) -> pa.Table:
     """Counters in the present schema: older agents had no queues."""
-    if not table.schema.equals(OLDER_COUNTERS):
-        return table
-    nothing = pa.array([0] * table.num_rows, pa.int64())
-    return table.append_column("records_queued", nothing).select(COUNTERS.names)
+    return filled_table(table, COUNTERS) if table.schema.equals(OLDER_COUNTERS) else table
+
+
+def filled_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table in this schema: numbers that it lacks are 0, columns of an earlier release are left out."""
+    for field in schema:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.array([0] * table.num_rows, field.type))
+    return table.select(schema.names)
 
 
 def batch_bytes(table: pa.Table | pa.RecordBatch) -> bytes:

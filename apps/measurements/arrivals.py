@@ -12,16 +12,18 @@ from django.db.models import Q
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
-from apps.measurements.subintervals import arrivals_by_subinterval, settled_before
+from apps.measurements.subintervals import arrivals_by_subinterval, arrivals_variation, settled_before
 from apps.queries.arrivals import series
 from apps.queries.arrivals.grid import EventCounts, resample
 from apps.queries.arrivals.services import arrivals_replace
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from engine.arrays import FloatArray
-from engine.measurement.changes import MeasuredChange, arrivals_differ, arrivals_moved
+from engine.measurement.changes import MeasuredChange, arrivals_differ, arrivals_moved, dispersion_differs
 from engine.measurement.places import STREAM
 from engine.measurement.statistics import MIN_SUBINTERVALS
+from engine.measurement.variation import ScaleDispersion, measure_arrivals
+from engine.noise.dispersion import MEASURED_FINELY
 
 __all__ = ["ArrivalsNews", "arrivals_news", "arrivals_store"]
 
@@ -36,6 +38,7 @@ class ArrivalsNews:
     missing: int
     description: str
     news: MeasuredChange
+    scatter: ScaleDispersion | None = None
 
 
 def arrivals_news(
@@ -56,22 +59,24 @@ def _differing(cluster: Cluster, source_id: str, readers: list[tuple[int, str]],
     found = _trace(cluster, readers, now)
     if found is None:
         return None
-    trace, missing = found
+    trace, missing, scatter = found
     stored = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
     values = resample(trace, start_s=trace.start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill="repeat")
     is_measured = stored is not None and stored.origin == ArrivalOrigin.TELEMETRY
     age_s = (now - stored.updated_at).total_seconds() if is_measured else None
     before = series.unpack(stored.data) if stored else None
-    if not arrivals_differ(values, before, age_s=age_s):
+    known = stored.dispersion if stored is not None and is_measured else None
+    scatters = dispersion_differs(scatter.value if scatter else None, known)
+    if not scatters and not arrivals_differ(values, before, age_s=age_s):
         return None
     moved = 0.0 if before is None else arrivals_moved(values, before)
-    news = MeasuredChange(first=not is_measured, moved=moved)
-    return ArrivalsNews(source_id, values, trace, missing, stored.description if stored else "", news)
+    news = MeasuredChange(first=not is_measured or (scatters and known is None), moved=moved)
+    return ArrivalsNews(source_id, values, trace, missing, stored.description if stored else "", news, scatter)
 
 
 def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
     """Keep them."""
-    trace = news.trace
+    trace, scatter = news.trace, news.scatter
     measured_s = min(trace.end_s - trace.start_s, cluster.horizon_s)
     arrivals_replace(
         cluster=cluster,
@@ -85,15 +90,21 @@ def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
             "fill": "repeat",
             "width_s": float(trace.widths_s[0]),
             "missing": news.missing,
+            **({"dispersion_pairs": round(scatter.count)} if scatter else {}),
         },
         description=news.description,
         starts_at=datetime.fromtimestamp(trace.start_s, UTC),
         step_s=float(trace.widths_s[0]),
+        dispersion=scatter.value if scatter else None,
+        dispersion_step_s=scatter.scale if scatter else None,
     )
 
 
-def _trace(cluster: Cluster, readers: list[tuple[int, str]], now: datetime) -> tuple[EventCounts, int] | None:
-    """Counts of the newest horizon, and how many of them are filled in; None with fewer than three subintervals.
+def _trace(
+    cluster: Cluster, readers: list[tuple[int, str]], now: datetime
+) -> tuple[EventCounts, int, ScaleDispersion | None] | None:
+    """Counts of the newest horizon, how many of them are filled in, and how they scatter inside subintervals; None
+    with fewer than three subintervals.
 
     A missing subinterval within the span is taken to be like the mean of the others: a gap of the
     measurement is no pause of the source.
@@ -112,7 +123,8 @@ def _trace(cluster: Cluster, readers: list[tuple[int, str]], now: datetime) -> t
         return None
     starts = np.array(sorted(totals))
     trace = _without_gaps(starts, np.array([totals[at] for at in starts.tolist()]), width_s)
-    return trace, len(trace.starts_s) - len(starts)
+    scatter = measure_arrivals(arrivals_variation(rows), max(cluster.slice_s, width_s * MEASURED_FINELY))
+    return trace, len(trace.starts_s) - len(starts), scatter
 
 
 def _without_gaps(starts: FloatArray, counts: FloatArray, width_s: float) -> EventCounts:

@@ -77,6 +77,35 @@ class _Sums(models.Model):
     cost_count = models.FloatField(help_text="Epochs behind the next two: CPU seconds per record, and squares.")
     cost_sum = models.FloatField()
     cost_sum2 = models.FloatField()
+    runs = models.FloatField(
+        default=0.0, help_text="Runs of the operator, of n records that took t CPU seconds, whose sums follow."
+    )
+    run_records = models.FloatField(default=0.0)
+    run_cpu_s = models.FloatField(default=0.0)
+    run_nn = models.FloatField(default=0.0, help_text="Sum of n^2 over runs; then of n t and t^2.")
+    run_nt = models.FloatField(default=0.0)
+    run_tt = models.FloatField(default=0.0)
+    run_epochs = models.FloatField(
+        default=0.0, help_text="Epochs that had runs; then the sums of n^2, n t and t^2 over them."
+    )
+    epoch_nn = models.FloatField(default=0.0)
+    epoch_nt = models.FloatField(default=0.0)
+    epoch_tt = models.FloatField(default=0.0)
+    fine_pairs = models.FloatField(
+        default=0.0,
+        help_text="Pairs of the source's neighbouring steps of about 0.2 s; their squared differences, rates, seconds.",
+    )
+    fine_squares = models.FloatField(default=0.0)
+    fine_rates = models.FloatField(default=0.0)
+    fine_span_s = models.FloatField(default=0.0)
+    second_pairs = models.FloatField(default=0.0, help_text="The same of steps of about 1 s.")
+    second_squares = models.FloatField(default=0.0)
+    second_rates = models.FloatField(default=0.0)
+    second_span_s = models.FloatField(default=0.0)
+    slow_pairs = models.FloatField(default=0.0, help_text="The same of steps of about 5 s.")
+    slow_squares = models.FloatField(default=0.0)
+    slow_rates = models.FloatField(default=0.0)
+    slow_span_s = models.FloatField(default=0.0)
 
     class Meta:
         abstract = True
@@ -124,6 +153,10 @@ class OperatorStatistic(models.Model):
     cycles_error = models.FloatField(null=True)
     events = models.BigIntegerField(help_text="Events of the sample behind it.")
     batches = models.JSONField(default=list, help_text="[{events, outputs, cycles}] of the sample.")
+    cost_dispersion = models.FloatField(null=True, help_text="Of costs, over so many records; null: not measured.")
+    cost_dispersion_events = models.FloatField(null=True)
+    cost_units = models.BigIntegerField(default=0, help_text="Behind it.")
+    cost_unit = models.CharField(max_length=12, blank=True, help_text="What these are: runs, epochs, subintervals.")
     first_at = models.DateTimeField(help_text="Beginning of the sample.")
     last_at = models.DateTimeField(help_text="End of the sample.")
     whole = models.PositiveIntegerField(help_text="Subintervals measured in full.")

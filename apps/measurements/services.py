@@ -31,6 +31,7 @@ from engine.measurement.changes import (
     Pace,
     certain_move,
     combine_changes,
+    dispersion_differs,
     is_usable,
     rounded_shares,
     shares_differ,
@@ -222,7 +223,10 @@ def _inputs_news(
         for operator in operators
         if operator.fingerprint in learned
         and operator.name in inputs
-        and any(_says_more(learned[operator.fingerprint], entry, now) for entry in inputs[operator.name])
+        and any(
+            _says_more(learned[operator.fingerprint], rows[operator.fingerprint], entry, now)
+            for entry in inputs[operator.name]
+        )
     ]
     return _InputsNews(
         version=live.query.running_version,
@@ -232,16 +236,19 @@ def _inputs_news(
             for record in statistic_records(rows[operator.fingerprint], inputs[operator.name])
         ],
         news=combine_changes(
-            _news(learned[operator.fingerprint], entry) for operator in chosen for entry in inputs[operator.name]
+            _news(learned[operator.fingerprint], rows[operator.fingerprint], entry)
+            for operator in chosen
+            for entry in inputs[operator.name]
         ),
     )
 
 
-def _news(measured: InputStatistic, stored: OperatorInput) -> MeasuredChange:
+def _news(measured: InputStatistic, learned: OperatorStatistic, stored: OperatorInput) -> MeasuredChange:
     moves = [certain_move(measured.selectivity, stored.selectivity)]
     if stored.cycles_per_event is not None:
         moves.append(certain_move(measured.cycles_per_event, stored.cycles_per_event))
-    return MeasuredChange(first=stored.evidence != Evidence.MEASURED, moved=max(moves))
+    is_first = learned.cost_dispersion is not None and stored.cost_dispersion is None
+    return MeasuredChange(first=is_first or stored.evidence != Evidence.MEASURED, moved=max(moves))
 
 
 def _inputs(live: LiveQuery) -> list[OperatorInput]:
@@ -249,7 +256,9 @@ def _inputs(live: LiveQuery) -> list[OperatorInput]:
     return list(rows.select_related("operator").order_by("operator__position", "position"))
 
 
-def _says_more(measured: InputStatistic, stored: OperatorInput, now: datetime) -> bool:
+def _says_more(measured: InputStatistic, learned: OperatorStatistic, stored: OperatorInput, now: datetime) -> bool:
+    if is_usable(measured) and dispersion_differs(learned.cost_dispersion, stored.cost_dispersion):
+        return True
     is_measured = stored.evidence == Evidence.MEASURED and stored.measured_at is not None
     return is_usable(measured) and statistic_differs(
         measured,

@@ -33,6 +33,7 @@ from engine.measurement.statistics import (
     estimate_statistic,
     judge_readiness,
 )
+from engine.measurement.variation import ScaleDispersion, measure_costs
 
 __all__ = ["HALF_LIVES", "connect", "statistic_records", "statistics_inherit", "statistics_learn"]
 
@@ -90,6 +91,8 @@ def statistic_records(row: OperatorStatistic, inputs: Iterable[OperatorInput]) -
     An operator that joins two streams is measured over the records of both, so what is found holds for each input.
     """
     record = {"batches": row.batches, "events": row.events, "measured_at": _past(row.last_at).isoformat()}
+    if row.cost_dispersion is not None:
+        record |= {"cost_dispersion": row.cost_dispersion, "cost_dispersion_events": row.cost_dispersion_events}
     return [
         {"operator": operator_input.operator.name, "position": operator_input.position, **record}
         for operator_input in inputs
@@ -102,6 +105,7 @@ def _past(moment: datetime) -> datetime:
 
 
 HALF_LIVES = 4.0  # within the lookback: its oldest subinterval weighs 1/16
+_MAX_DISPERSION_EVENTS = 1e9  # that a document takes
 _RECENT = 12  # subintervals that shares are taken from: load factors may just have been changed
 
 
@@ -134,6 +138,7 @@ def statistics_learn(
         statistics[fingerprint] = measured
         row = rows.get(fingerprint) or OperatorStatistic(query=query, fingerprint=fingerprint)
         _assign(row, windows, measured, unit_s, now)
+        _assign_variation(row, measure_costs(windows.places, windows.windows, places.capacity_cps))
         row.save()
     return statistics
 
@@ -184,6 +189,12 @@ def _assign(
     }
     for name, value in fields.items():
         setattr(row, name, value)
+
+
+def _assign_variation(row: OperatorStatistic, costs: ScaleDispersion | None) -> None:
+    row.cost_dispersion = costs.value if costs else None
+    row.cost_dispersion_events = min(max(1.0, costs.scale), _MAX_DISPERSION_EVENTS) if costs else None
+    row.cost_units, row.cost_unit = (round(costs.count), costs.unit) if costs else (0, "")
 
 
 def _judged(statistic: InputStatistic, width_s: float, unit_s: float, span_s: float) -> Readiness:

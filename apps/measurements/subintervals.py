@@ -6,20 +6,22 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.operators import places_of
 from apps.queries.models import Query
 from engine.measurement.places import PlaceWindow, block_s, merge_places
 from engine.measurement.statistics import estimate_statistic
-from engine.measurement.sums import OperatorSums
+from engine.measurement.sums import ARRIVALS_VARIATION, COST_VARIATION, OperatorSums
 
 __all__ = [
     "MAX_LOOKBACK",
     "OperatorWindows",
     "arrivals_by_subinterval",
+    "arrivals_variation",
     "lookback_s",
     "operator_windows",
     "recent_windows",
@@ -32,6 +34,7 @@ MIN_LOOKBACK_S, MAX_LOOKBACK_S = 600.0, 3600.0
 _SUBINTERVALS = 180
 _BLOCKS, _MAX_BLOCKS_S = 12, 14_400.0
 MAX_LOOKBACK = timedelta(seconds=_MAX_BLOCKS_S)
+_LISTED = ("events", "outputs", "cpu_s", "run_records", "run_cpu_s")
 _SETTLE_S = 5.0  # agents report a subinterval within a few epochs of its end
 
 
@@ -42,6 +45,7 @@ class OperatorWindows:
     operator: str
     width_s: float
     windows: list[PlaceWindow] = field(default_factory=list)
+    places: dict[str, list[OperatorSums]] = field(default_factory=dict)  # sums of variation of each, in all
     measured: dict[float, bool] = field(default_factory=dict)  # by subinterval: whether some place took its CPU time
 
 
@@ -73,17 +77,18 @@ def recent_windows(query: Query, now: datetime, slide_s: float | None = None) ->
 def operator_windows(rows: QuerySet[StatisticsWindow]) -> dict[str, OperatorWindows]:
     """Subintervals by the operator's fingerprint."""
     windows: dict[str, OperatorWindows] = {}
-    columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "events", "outputs", "cpu_s", "measured")
-    for fingerprint, operator, place, starts_at, width_s, events, outputs, cpu_s, measured in _listed(rows, columns):
+    columns = ("fingerprint", "operator", "place", "starts_at", "width_s", "measured", *_LISTED)
+    for fingerprint, operator, place, starts_at, width_s, measured, *values in _listed(rows, columns):
+        sums = OperatorSums(**dict(zip(_LISTED, values, strict=True)))
         windows_of_operator = windows.setdefault(fingerprint, OperatorWindows(operator, width_s))
         at_s = starts_at.timestamp()
         windows_of_operator.operator = operator  # in order of time: the newest name stays
-        windows_of_operator.windows.append(
-            PlaceWindow(place, at_s, OperatorSums(events=events, outputs=outputs, cpu_s=cpu_s), measured)
-        )
+        windows_of_operator.windows.append(PlaceWindow(place, at_s, sums, measured))
         windows_of_operator.measured[at_s] = windows_of_operator.measured.get(at_s, False) or (
-            measured and events > 0.0
+            measured and sums.events > 0.0
         )
+    for (fingerprint, place), sums in _totals(rows, ("fingerprint", "place"), COST_VARIATION).items():
+        windows[fingerprint].places[place] = [sums]
     return windows
 
 
@@ -100,6 +105,28 @@ def arrivals_by_subinterval(rows: Iterable[tuple[str, str, datetime, float]]) ->
     for (at_s, _), records in seen.items():
         totals[at_s] += records
     return dict(totals)
+
+
+def arrivals_variation(rows: QuerySet[StatisticsWindow]) -> dict[str, list[OperatorSums]]:
+    """Sums over steps of a source by place, from rows of first operators.
+
+    Several queries that read the source at one place have the same sums: those with the most pairs are taken.
+    """
+    places: dict[str, OperatorSums] = {}
+    for (_, place), sums in _totals(rows, ("query_id", "place"), ARRIVALS_VARIATION).items():
+        if place not in places or sums.fine_pairs > places[place].fine_pairs:
+            places[place] = sums
+    return {place: [sums] for place, sums in places.items()}
+
+
+def _totals(
+    rows: QuerySet[StatisticsWindow], keys: tuple[str, ...], names: tuple[str, ...]
+) -> dict[tuple[Any, ...], OperatorSums]:
+    """Some sums by some keys, in all."""
+    totals = rows.order_by().values(*keys).annotate(**{f"{name}_": Sum(name) for name in names})
+    return {
+        tuple(row[key] for key in keys): OperatorSums(**{name: row[f"{name}_"] for name in names}) for row in totals
+    }
 
 
 def _listed(rows: QuerySet[StatisticsWindow], columns: tuple[str, ...]) -> Iterable[tuple]:

@@ -18,6 +18,7 @@ from engine.document.deployment import Constraints, Deployment, Source
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import Bottleneck, QueryReport
+from engine.noise.dispersion import MEASURED_FINELY
 
 __all__ = [
     "Evaluation",
@@ -118,7 +119,6 @@ class Evaluation:
 # What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
 # A process keeps the evaluations of the last few, by their digest.
 _KEPT = 4
-_FINE = 8.0  # times finer than the step of counts, a dispersion tells of the bursts within
 _STEP_TOLERANCE = 1e-6
 _before: dict[tuple[str, int], Evaluation] = {}
 
@@ -230,7 +230,7 @@ def coarse_sources(deployment: Deployment, queries: Collection[str], width_s: fl
         if source.id in read
         and source.arrivals.any()
         and _is_coarse(source, width_s)
-        and (source.dispersion_step_s or np.inf) > (source.arrivals_step_s or 0.0) / _FINE
+        and (source.dispersion_step_s or np.inf) > (source.arrivals_step_s or 0.0) * MEASURED_FINELY
     )
 
 

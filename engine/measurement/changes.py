@@ -21,6 +21,7 @@ __all__ = [
     "arrivals_moved",
     "certain_move",
     "combine_changes",
+    "dispersion_differs",
     "is_usable",
     "rounded_shares",
     "shares_differ",
@@ -31,6 +32,7 @@ __all__ = [
 
 MIN_MOVE = 0.02  # of the value: less moves no estimate beyond its own resolution
 GROWTH = 2.0  # a sample twice as large narrows the interval by 30 %
+_STILL = 1.0  # what a dispersion may move besides
 OLD_S = 600.0
 MIN_SHARE = 0.01  # of an operator's events; smaller parts are noise of a placement
 _SHARE_MOVE = 0.05
@@ -56,6 +58,14 @@ def statistic_differs(
         return True
     moved = _moved(measured.selectivity, selectivity) or _moved(measured.cycles_per_event, cycles_per_event)
     return moved or measured.events >= GROWTH * events or age_s >= OLD_S
+
+
+def dispersion_differs(measured: float | None, stored: float | None) -> bool:
+    """Whether a measured dispersion replaces an assumption, or moved twofold: its own error is that of few units."""
+    if measured is None or stored is None:
+        return measured is not None
+    low, high = sorted((measured, stored))
+    return high > GROWTH * low + _STILL
 
 
 def _moved(measured: SampleRatio, stored: float) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 __all__ = [
+    "ARRIVALS_VARIATION",
+    "COST_VARIATION",
     "GROUP_OVER_RECORD",
     "SPREAD",
     "VARIATION",
@@ -105,13 +107,15 @@ class OperatorSums:
             cost_count=row["cost_count"],
             cost_sum=row["cost_sum"],
             cost_sum2=row["cost_sum2"],
-            **{name: row[name] for name in VARIATION if name in row},
+            **{name: row[name] for name in VARIATION},
         )
 
 
 _NAMES = tuple(field.name for field in fields(OperatorSums))
 #: Sums that tell how costs and arrivals vary; on the wire by the same names.
 VARIATION = _NAMES[_NAMES.index("runs") :]
+COST_VARIATION = VARIATION[: VARIATION.index("fine_pairs")]
+ARRIVALS_VARIATION = VARIATION[len(COST_VARIATION) :]
 
 
 @dataclass(frozen=True, slots=True)

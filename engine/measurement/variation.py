@@ -212,25 +212,37 @@ def choose_scale(found: Iterable[ScaleDispersion | None], least: float = 0.0) ->
 
 
 def measure_costs(
-    windows: Iterable[PlaceWindow], capacity_cps: Mapping[str, float], subinterval: str = "subintervals"
+    places: Mapping[str, Sequence[OperatorSums]], subintervals: Iterable[PlaceWindow], capacity_cps: Mapping[str, float]
 ) -> ScaleDispersion | None:
     """Dispersion of an operator's costs by runs, epochs and subintervals, at the scale that `choose_scale` takes.
 
-    Times count as cycles, by the capacity of the place; places without one, and those that tell no runs, have no say.
+    Parameters
+    ----------
+    places : mapping
+        Sums of all that each place told, in as many parts as one likes.
+    subintervals : iterable of PlaceWindow
+        Records and CPU seconds of its runs, subinterval by subinterval.
+    capacity_cps : mapping
+        Cycles per second of one core by place. Times count as cycles; a place without one has no say.
     """
-    told = [window for window in windows if window.sums.runs > 0.0 and window.place in capacity_cps]
-    by_run = [_run_costs(window.sums).scaled(capacity_cps[window.place]) for window in told]
-    by_epoch = [_epoch_costs(window.sums).scaled(capacity_cps[window.place]) for window in told]
+    told = [
+        (sums, capacity_cps[place])
+        for place, listed in places.items()
+        if place in capacity_cps
+        for sums in listed
+        if sums.runs > 0.0
+    ]
     totals: dict[float, list[CostSums]] = {}
-    for window, sums in zip(told, by_run, strict=True):
-        totals.setdefault(window.at_s, []).append(sums)
+    for window in subintervals:
+        if window.place in capacity_cps and window.sums.run_records > 0.0:
+            part = cost_sums([window.sums.run_records], [window.sums.run_cpu_s])
+            totals.setdefault(window.at_s, []).append(part.scaled(capacity_cps[window.place]))
     whole = [add_costs(parts) for parts in totals.values()]
-    by_subinterval = [cost_sums([sums.n for sums in whole], [sums.t for sums in whole])]
     return choose_scale(
         [
-            cost_dispersion(by_run, "runs"),
-            cost_dispersion(by_epoch, "epochs"),
-            cost_dispersion(by_subinterval, subinterval),
+            cost_dispersion((_run_costs(sums).scaled(capacity) for sums, capacity in told), "runs"),
+            cost_dispersion((_epoch_costs(sums).scaled(capacity) for sums, capacity in told), "epochs"),
+            cost_dispersion([cost_sums([sums.n for sums in whole], [sums.t for sums in whole])], "subintervals"),
         ]
     )
 

@@ -14,6 +14,7 @@ from engine.document.elements import Batch, Input, Source
 from engine.noise.streams import SAMPLE, spread_chances, spread_draws
 
 __all__ = [
+    "MEASURED_FINELY",
     "OU_MEAN_VARIANCE",
     "ArrivalNoise",
     "CostNoise",
@@ -37,7 +38,8 @@ _MAX_RATE_VARIANCE = 100.0
 _MAX_BATCH_CV2 = 4.0  # batches cannot tell single costs from slow changes; above, the slow ones get the rest
 _BY_CHANCE = 1.7  # standard errors of a dispersion of batches, sqrt(2 / (G - 1)), that are no slow component
 _MAX_UNSURE = 0.7
-_MEASURED_FINELY = 1 / 8  # of a step: a dispersion measured at no more tells what happens inside it
+#: Of a step: a dispersion measured at no more tells what happens inside it.
+MEASURED_FINELY = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,7 @@ def arrival_noise(source: Source, subinterval_s: float) -> ArrivalNoise:
         at, shortest = step, max(step * _SHORTEST, subinterval_s)
         words = f"at {at:g} s, within {shortest:g} to {at:g} s"
     rate = max(float(known.mean()) / step, 1e-12)
-    unknown = source.dispersion is None or at > max(subinterval_s, _MEASURED_FINELY * step)
+    unknown = source.dispersion is None or at > max(subinterval_s, MEASURED_FINELY * step)
     sentence = f"Arrivals of {source.id} inside {step:g} s: Poisson, around a rate that moves with dispersion "
     return ArrivalNoise(
         inside=(source.dispersion or 0.0) if given_inside else 1.0,

@@ -14,13 +14,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.wire import COUNTERS, MAX_NUMBER, STATISTICS, Frame, FrameKind, batch_bytes, encode_frame
+from agent.wire import (
+    COUNTERS,
+    MAX_NUMBER,
+    STATISTICS,
+    VARIATION,
+    Frame,
+    FrameKind,
+    batch_bytes,
+    encode_frame,
+    filled_table,
+    variation_columns,
+)
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.plans import Plans
 from spark_jobs.results import SENDER, OperatorWork
 from spark_jobs.state import StreamState
 from spark_jobs.statistics.operator_history import MIN_RECORDS
 from spark_jobs.statistics.refinement import RefinementReport
+from spark_jobs.statistics.variation import RUN_SUMS, epoch_sums_of_runs
 
 __all__ = [
     "EPOCHS",
@@ -41,9 +53,17 @@ _SUBINTERVALS_KEPT = 3
 _MAX_TEXT = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64}  # what the console takes, in characters
 SUBINTERVAL_US = 60_000_000  # of queries the console does not name
 
-#: Counters with what the stream processor adds: who sent them, how long a subinterval is, whether time was taken.
+#: Counters with what the stream processor adds: who sent them, how long a subinterval is, whether time was taken; and
+#: with what their header says of variation.
 EPOCHS = pa.schema(
-    [*COUNTERS, ("place", pa.string()), ("width_us", pa.int64()), ("measured", pa.bool_()), ("step", pa.int64())]
+    [
+        *COUNTERS,
+        ("place", pa.string()),
+        ("width_us", pa.int64()),
+        ("measured", pa.bool_()),
+        ("step", pa.int64()),
+        *((name, pa.float64()) for name in RUN_SUMS),
+    ]
 )
 
 _GROUP = ["query", "plan", "operator", "fingerprint", "place", "window_us", "width_us", "measured"]
@@ -67,6 +87,7 @@ SUMS = pa.schema(
         (_VERSION, pa.int64()),
         *((name, pa.int64() if name in _WHOLE else pa.float64()) for name in ["epochs", *_COUNTS, *_FITS]),
         ("step", pa.int64()),  # of the last counters in them
+        *((name, pa.float64()) for name in VARIATION),
     ]
 )
 _MAX_ROWS = 50_000  # of counters that wait to be summed, at any time
@@ -74,14 +95,16 @@ _ROWS_PER_FRAME = 5_000
 _NOTHING: dict[str, Any] = dict.fromkeys(EPOCHS.names, 0)
 
 
-def epoch_rows(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int) -> pa.Table:
-    """Rows of COUNTERS as rows of `EPOCHS`.
+def epoch_rows(
+    rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int, extra: Mapping[str, Any] = {}
+) -> pa.Table:
+    """Rows of COUNTERS as rows of `EPOCHS`; `extra` is that of their frame.
 
     Raises
     ------
     ValueError
-        A count is null or negative, or the operator's records do not add up: what came in, and what waited from the
-        epoch before, was processed, drained, sent on or waits.
+        The sums of variation cannot be, a count is null or negative, or the operator's records do not add up: what came
+        in, and what waited from the epoch before, was processed, drained, sent on or waits.
     """
     for name in [*_COUNTS, _QUEUED, "epoch_us"]:
         least, most = pc.min_max(rows[name]).as_py().values() if rows.num_rows else (0, 0)
@@ -98,14 +121,16 @@ def epoch_rows(rows: pa.Table, place: str, widths_us: Mapping[str, int], step: i
         raise ValueError(f"records_in is more than the sum of {sum_text}")
     width = pa.array([widths_us.get(query, SUBINTERVAL_US) for query in rows["query"].to_pylist()], pa.int64())
     more = [pa.repeat(value, rows.num_rows) for value in (pa.scalar(place), pa.scalar(True), pa.scalar(step))]
-    return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2]], schema=EPOCHS)
+    told = variation_columns(extra, rows.num_rows)
+    varied = [pa.array(told[name], pa.float64()) for name in RUN_SUMS]
+    return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2], *varied], schema=EPOCHS)
 
 
 def upgrade_epochs(epochs: pa.Table | None) -> pa.Table | None:
-    """Rows of `EPOCHS` that a state kept; in those of an earlier release nothing waited."""
-    if epochs is None or _QUEUED in epochs.column_names:
-        return epochs
-    return epochs.append_column(_QUEUED, pa.array([0] * epochs.num_rows, pa.int64())).select(EPOCHS.names)
+    """Rows of `EPOCHS` that a state kept; in those of an earlier release nothing waited, or nothing was said of
+    variation.
+    """
+    return None if epochs is None else filled_table(epochs, EPOCHS)
 
 
 def epoch_sums(epochs: pa.Table) -> pa.Table:
@@ -133,13 +158,14 @@ def epoch_sums(epochs: pa.Table) -> pa.Table:
     columns = {name: pc.if_else(usable, term, pa.scalar(0, term.type)) for name, term in terms.items()}
     columns["window_us"] = pc.multiply(pc.divide(epochs["epoch_us"], width_us), width_us)
     columns["epochs"] = pa.chunked_array([pa.repeat(1, epochs.num_rows)])
+    columns |= epoch_sums_of_runs(epochs)
     arrays = [columns[name] if name in columns else epochs[name] for name in SUMS.names]
     return pa.Table.from_arrays(arrays, names=SUMS.names).cast(SUMS)
 
 
 def merge_sums(sums: pa.Table) -> pa.Table:
     """Sums (`SUMS`) of the same key added up, in their order."""
-    names = ["epochs", *_COUNTS, *_FITS]
+    names = ["epochs", *_COUNTS, *_FITS, *VARIATION]
     groups = sums.group_by([*_GROUP, _VERSION], use_threads=False)
     added = groups.aggregate([*((name, "sum") for name in names), ("step", "max")])
     renamed = {f"{name}_sum": name for name in names} | {"step_max": "step"}
@@ -164,7 +190,7 @@ def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     Counts are of everything; the sums of a fit are of that version with the most records.
     """
     ranked = sums.sort_by([("sampled", "descending"), (_VERSION, "descending")])
-    adds = [(name, "sum") for name in ["epochs", *_COUNTS]]
+    adds = [(name, "sum") for name in ["epochs", *_COUNTS, *VARIATION]]
     firsts = [(name, "first") for name in _FITS]
     rows = ranked.group_by(_GROUP, use_threads=False).aggregate([*adds, *firsts, ("step", "max")])
     rows = rows.filter(pc.greater(rows["step_max"], since_step))
@@ -198,8 +224,7 @@ class StatisticsReport:
         since = min(state.counters["step"].to_pylist()) - 1
         tables = [epoch_sums(state.counters)]
         if state.sums is not None:
-            before = state.sums.select(SUMS.names)  # those of an earlier release had one more key
-            tables.append(before)
+            tables.append(filled_table(state.sums, SUMS))  # those of an earlier release had one more key
         sums = merge_sums(pa.concat_tables(tables))
         state.sums, state.counters, state.summed_ms = growing_sums(sums), None, state.now_ms
         return refined + [encode_frame(frame) for frame in _frames(statistics_rows(sums, since), state)]

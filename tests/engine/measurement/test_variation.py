@@ -222,10 +222,22 @@ def test_costs_of_places_are_compared_in_cycles() -> None:
             windows.append(PlaceWindow(place, 10.0 * at, variation_of_runs(sizes, times / capacity)))
     windows.append(PlaceWindow("stream", 0.0, OperatorSums(events=1e6, cpu_s=100.0), measured=False))
     windows.append(PlaceWindow("unknown", 0.0, variation_of_runs(*run_times(rng, cv2=4.0, events=50_000))))
-    found = measure_costs(windows, {"slow": 1e6, "fast": 4e6, "stream": 1e6})
+    places = {place: [w.sums for w in windows if w.place == place] for place in ("slow", "fast", "stream", "unknown")}
+    found = measure_costs(places, windows, {"slow": 1e6, "fast": 4e6, "stream": 1e6})
     assert found is not None and found.unit == "runs"
     assert found.value == pytest.approx(0.5, rel=0.15)
-    assert measure_costs(windows[-2:-1], {"stream": 1e6}) is None
+    assert measure_costs({"stream": places["stream"]}, windows[-2:-1], {"stream": 1e6}) is None
+
+
+def test_costs_that_change_from_subinterval_to_subinterval_are_found_there() -> None:
+    rng = np.random.default_rng(20)
+    windows = []
+    for at in range(60):
+        sizes, times = run_times(rng, cv2=0.5, events=20_000)
+        windows.append(PlaceWindow("a", 10.0 * at, variation_of_runs(sizes, times * rng.normal(1.0, 0.2))))
+    found = measure_costs({"a": [window.sums for window in windows]}, windows, {"a": 1.0})
+    assert found is not None and found.unit == "subintervals"
+    assert found.value / found.scale == pytest.approx(0.04, rel=0.5)
 
 
 def test_sums_of_variation_merge_as_all_sums_do() -> None:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import astuple, replace
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from agent.wire import COUNTERS, OLDER_COUNTERS, STATISTICS, batch_bytes, table_of
+from agent.wire import (
+    ARRIVAL_SUMS,
+    COST_SUMS,
+    COUNTERS,
+    OLDER_COUNTERS,
+    OLDER_STATISTICS,
+    STATISTICS,
+    VARIATION,
+    batch_bytes,
+    filled_table,
+    table_of,
+    variation_extra,
+)
 from engine.dataflow.pipeline import Pipeline
+from engine.measurement import sums as engine_sums
+from engine.measurement.places import PlaceWindow
+from engine.measurement.sums import OperatorSums
+from engine.measurement.variation import cost_sums, measure_costs
 from spark_jobs.statistics.subintervals import (
     SUMS,
     epoch_rows,
@@ -19,6 +37,7 @@ from spark_jobs.statistics.subintervals import (
     growing_sums,
     merge_sums,
     statistics_rows,
+    upgrade_epochs,
 )
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
@@ -33,8 +52,15 @@ def row(epoch_s: int, n: int, **more: Any) -> dict[str, Any]:
     return ROW | {"epoch_us": epoch_s * SECOND, "records_in": n, "records_processed": n} | more
 
 
-def epochs(*rows: dict[str, Any], place: str = "a1", step: int = 1) -> pa.Table:
-    return epoch_rows(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step)
+def epochs(*rows: dict[str, Any], place: str = "a1", step: int = 1, extra: Mapping[str, Any] | None = None) -> pa.Table:
+    return epoch_rows(pa.Table.from_pylist(list(rows), schema=COUNTERS), place, {"x": MINUTE}, step, extra or {})
+
+
+def varied(rows: list[dict[str, Any]], draw: random.Random) -> dict[str, Any]:
+    """Sums of runs for every third row, and of steps for every seventh; of as many rows as a header has room for."""
+    costs = [[draw.random() for _ in COST_SUMS] if i % 3 == 0 else [] for i in range(len(rows))]
+    arrivals = [[draw.random() for _ in ARRIVAL_SUMS] if i % 7 == 0 else [] for i in range(len(rows))]
+    return variation_extra(costs, arrivals)
 
 
 def summed(*tables: pa.Table) -> pa.Table:
@@ -58,6 +84,9 @@ def summed_by_spark(spark: Any, table: pa.Table) -> pa.Table:
     }
     keys = SUMS.names[: SUMS.names.index("epochs")]
     fits = [f"sum(case when records_processed >= 30 then {term} else 0 end) as {name}" for name, term in terms.items()]
+    unit = {"epoch_nn": "run_records * run_records", "epoch_nt": "run_records * run_cpu_s"}
+    unit |= {"epoch_tt": "run_cpu_s * run_cpu_s", "run_epochs": "case when run_records > 0 then 1D else 0D end"}
+    fits += [f"sum({term}) as {name}" for name, term in unit.items()]
     counts = [
         f"sum({name}) as {name}" for name in SUMS.names if name in table.schema.names and name not in (*keys, "step")
     ]
@@ -86,7 +115,8 @@ def test_sums_by_arrow_equal_those_by_spark(spark: Any) -> None:
             )
         )
     table = pa.concat_tables(
-        epochs(*rows[begin::2], place=place, step=begin) for begin, place in enumerate(("a1", "a2"))
+        epochs(*rows[begin::2], place=place, step=begin, extra=varied(rows[begin::2], draw))
+        for begin, place in enumerate(("a1", "a2"))
     )
     keys = [(name, "ascending") for name in SUMS.names[: SUMS.names.index("epochs")]]
     ours, theirs = summed(table).sort_by(keys), summed_by_spark(spark, table).sort_by(keys)
@@ -178,6 +208,65 @@ def test_queued_records_balance_the_counters_and_are_not_summed() -> None:
     assert "records_queued" not in found
     with pytest.raises(ValueError, match="records_in is more than the sum"):
         epochs(waits | {"records_queued": 59})
+
+
+def test_variation_of_costs_comes_out_of_the_sums_of_epochs_as_it_went_in() -> None:
+    draw = np.random.default_rng(3)
+    tables = []
+    for second in range(120):
+        sizes = draw.integers(50, 500, 8).astype(float)
+        times = np.array([draw.gamma(size / 0.5, 0.5e-6) for size in sizes])  # cv2 0.5 of independent records of 1 us
+        told = variation_extra([list(astuple(cost_sums(sizes, times)))], [[]])
+        cpu_ns = int(times.sum() * 1e9)
+        tables.append(epochs(row(second, int(sizes.sum()), cpu_ns=cpu_ns), extra=told, step=second))
+    rows = statistics_rows(summed(*tables), -1).to_pylist()
+    windows = [PlaceWindow(told["place"], told["window_us"] / 1e6, OperatorSums.of_wire(told)) for told in rows]
+    assert len(windows) == 2
+    found = measure_costs({"a1": [window.sums for window in windows]}, windows, {"a1": 1e9})
+    assert found is not None and found.unit == "runs" and found.count == 960
+    assert found.value == pytest.approx(0.5, rel=0.25)
+
+
+def test_sums_of_variation_do_not_depend_on_how_epochs_are_cut_into_batches() -> None:
+    draw = random.Random(5)
+    rows = [row(second, 40) for second in range(90)]
+    tables = [epochs(one, extra=variation_extra([[draw.random() for _ in COST_SUMS]], [[]])) for one in rows]
+    whole = statistics_rows(summed(*tables), 0).sort_by("window_us")
+    early, late = summed(*tables[:31]), summed(*tables[31:])
+    parts = statistics_rows(merge_sums(pa.concat_tables([late, early])), 0).sort_by("window_us")
+    for one, other in zip(whole.to_pylist(), parts.to_pylist(), strict=True):
+        assert one == pytest.approx(other, rel=1e-12)
+    assert min(whole["run_epochs"].to_pylist()) == 30
+
+
+def test_variation_of_agents_that_say_nothing_of_it_is_zero_and_states_of_before_go_on() -> None:
+    before = epochs(row(1, 100)).drop_columns([*COST_SUMS, *ARRIVAL_SUMS])
+    upgraded = upgrade_epochs(before)
+    assert upgraded is not None and upgraded.equals(epochs(row(1, 100)))
+    sums = summed(upgraded)
+    older = sums.drop_columns(list(VARIATION))
+    assert filled_table(older, SUMS).equals(sums)
+    (found,) = statistics_rows(sums, 0).to_pylist()
+    assert {found[name] for name in VARIATION} == {0.0}
+    assert VARIATION == engine_sums.VARIATION
+    assert set(STATISTICS.names) - set(OLDER_STATISTICS.names) == set(VARIATION)
+
+
+def test_variation_that_cannot_be_isolates_its_frame_and_the_others_count(world: World, pairs: Pipeline) -> None:
+    world.at_hand_bytes = 2**26
+    world.console.add("here/pairs", pairs, ["a0"])
+    agent, operator = SmallAgent("a0", "here/pairs", pairs), pairs.operators[0]
+    told = {"query": "here/pairs", "plan": pairs.digest, "operator": operator.id, "fingerprint": operator.fingerprint}
+    good = agent.counters([row(START_US // SECOND, 100, **told)])
+    bad = agent.counters([row(START_US // SECOND + 1, 100, **told)])
+    right = variation_extra([[2.0, 100.0, 1e-3, 5e3, 5e-2, 5e-7]], [[]])
+    twice = variation_extra([[1.0] * 6] * 2, [[]] * 2)
+    world.send([replace(good, extra=right), replace(bad, extra=twice)])
+    loop = world.process()
+    (isolated,) = world.quarantined()
+    assert "costs has 2 items; allowed: 1, the rows of the body" in isolated
+    assert loop.state.sums is not None
+    assert [loop.state.sums[name].to_pylist() for name in ("records_in", "runs", "epoch_nn")] == [[100], [2.0], [1e4]]
 
 
 def test_counters_of_agents_without_queues_are_taken(world: World, pairs: Pipeline) -> None:
