@@ -121,7 +121,8 @@ class ReferenceProcessor:
         assert table.schema.equals(COUNTERS)
         rows = table.to_pylist()
         for row in rows:
-            operator = (frame.agent, row["query"], row["plan"], row["operator"])
+            counter = frame.extra.get("origin", frame.agent)  # a relay passes on what several agents counted
+            operator = (counter, row["query"], row["plan"], row["operator"])
             seen = row["records_processed"] + row["records_drained"] + row["records_overflow"] + row["records_queued"]
             assert seen == row["records_in"] + self.queued.get(operator, 0), row
             self.queued[operator] = row["records_queued"]

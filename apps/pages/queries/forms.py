@@ -20,6 +20,7 @@ from apps.fleet.choices import Evidence
 from apps.pages.base import done
 from apps.pages.queries.facts import statistic_words
 from apps.pages.queries.features import FEATURES, FeatureField, feature_document
+from apps.pages.queries.variation import cost_variation_words
 from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_of, statistics_update
@@ -289,6 +290,7 @@ class InputLine:
     measured_at: datetime | None
     is_model: bool
     is_left_out: bool
+    variation: str
 
     @property
     def never_ran(self) -> bool:
@@ -318,6 +320,7 @@ def _line(operator: str, entry: OperatorInput, left_out: set[tuple[str, str]]) -
         measured_at=entry.measured_at,
         is_model=bool(entry.model),
         is_left_out=(operator, source) in left_out or not entry.batches,
+        variation=cost_variation_words(entry),
     )
 
 

@@ -16,6 +16,7 @@ from apps.measurements.models import OperatorStatistic
 from apps.measurements.selectors import OperatorEvidence, evidence_of_operators
 from apps.pages.overview.findings import NodeLine
 from apps.pages.queries.facts import QueryDetail
+from apps.pages.queries.variation import cost_dispersion_words
 from apps.queries.models import Operator, Placement, Query
 from apps.ui.numbers import MISSING, count, percent, ratio, scaled, seconds, significant
 from apps.ui.pictures import heat_strip
@@ -147,7 +148,7 @@ def _asked(row: Operator) -> str:
     return ", ".join(place_text(replica) for replica in row.requested) or "anywhere"
 
 
-_MEASURED = ("where", "selectivity", "cycles", "events", "span", "subintervals")
+_MEASURED = ("where", "selectivity", "cycles", "variation", "events", "span", "subintervals")
 
 
 class MeasuredOperators:
@@ -190,6 +191,7 @@ def _line(evidence: OperatorEvidence) -> dict[str, Any]:
         "where": _where(evidence.shares),
         "selectivity": _with_half(significant(row.selectivity), row.selectivity, evidence.selectivity_half),
         "cycles": _with_half(scaled(row.cycles_per_event).html, row.cycles_per_event, evidence.cycles_half),
+        "variation": cost_dispersion_words(row),
         "events": count(row.events),
         "span": seconds((row.last_at - row.first_at).total_seconds()).html,
         "subintervals": _subintervals(row),

@@ -35,6 +35,7 @@ from apps.pages.queries.forms import (
 )
 from apps.pages.queries.operators import MeasuredOperators, PlacementLines
 from apps.pages.queries.tables import estimates_table, queries_sentence, queries_table, query_lines
+from apps.pages.queries.variation import source_lines
 from apps.predictions.choices import TargetMetric
 from apps.predictions.services import prediction_of_new, prediction_request
 from apps.queries.bodies import version_body
@@ -154,7 +155,8 @@ class StatisticsTab(QueryTab):
         measured = MeasuredOperators(detail.query)
         features = feature_lines(detail.version) if detail.never_ran and form is None else []
         latency = LatencyParts(detail.estimate)
-        shown = {"form": form, "measured": measured, "latency": latency, "features": features}
+        sources = source_lines(detail.version) if form is None else []
+        shown = {"form": form, "measured": measured, "latency": latency, "features": features, "sources": sources}
         return self.show(detail, **shown, **_statistics(detail))
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:

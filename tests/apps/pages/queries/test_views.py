@@ -13,8 +13,10 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.estimates.models import QueryEstimate
 from apps.fleet.models import Cluster
-from apps.queries.choices import QueryState
+from apps.queries.arrivals.services import arrivals_dispersion_update
+from apps.queries.choices import ArrivalOrigin, QueryState
 from apps.queries.models import Query
+from apps.queries.statistics import statistics_update
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 
@@ -295,3 +297,24 @@ def test_a_viewer_is_offered_no_change_of_queries(browser_of: Callable[..., Clie
 def test_htmx_part_of_a_deleted_query_redirects_to_the_list(browser: Client, cluster: Cluster) -> None:
     response = browser.get("/c/little/queries/gone/", headers={"HX-Request": "true"})
     assert response["HX-Redirect"] == "/c/little/queries/"
+
+
+def test_variation_of_costs_and_arrivals_is_told_with_its_evidence(browser: Client, cluster: Cluster) -> None:
+    query = cluster.queries.get(name="late")
+    address = f"/c/little/queries/{query.name}/statistics/"
+    html = body(browser.get(address)).replace("\xa0", " ")
+    assert "How its events arrive" in html
+    assert "from the counts" in html
+    version = query.running_version
+    (operator, *_) = [row.name for row in version.operators.all()]
+    noise = {"cost_cv2": 0.5, "cost_dispersion": 12.0, "cost_dispersion_events": 540}
+    statistics_update(version=version, statistics=[{"operator": operator, **noise}])
+    row = cluster.arrivals.get(source_id="clicks")
+    arrivals_dispersion_update(arrivals=row, dispersion=3.1, dispersion_step_s=0.25)
+    html = body(browser.get(address)).replace("\xa0", " ")
+    assert "cv² 0.5, dispersion 12 over 540 events" in html
+    assert '3.1 at 0.25 s <small class="muted">stated</small>' in html
+    row.origin, row.spec, row.step_s = ArrivalOrigin.TELEMETRY, {"measured_s": 7200, "dispersion_pairs": 35_900}, 5.0
+    row.save()
+    html = body(browser.get(address)).replace("\xa0", " ")
+    assert "measured over 2 h, 35" in html
