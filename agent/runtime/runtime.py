@@ -61,7 +61,7 @@ class Runtime:
         self._clock = clock or SystemClock()
         self._spool, self._quota, self._notify = spool, quota, notify
         self._recovery = RecoveryState.recovered(spool.recovered(WRITER))
-        self._labels = EpochLabels(self._clock, self._recovery.epoch)
+        self._labels = EpochLabels(self._clock, self._recovery.latest_us)
         self._budget = CpuBudget(self._clock)
         self._most_bytes = min(MAX_EPOCH_BYTES, spool.limit_bytes // SPOOL_SHARE)
         self._registry = QueryRegistry(self._clock, self._labels, self._most_bytes)

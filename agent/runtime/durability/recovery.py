@@ -114,6 +114,11 @@ class RecoveryState:
         recovery.rows = {key: recovery.plans[key].open_rows(tables) for key, tables in recovery.rows.items()}
         return recovery
 
+    @property
+    def latest_us(self) -> int:
+        """Latest time that it knows of: of the epoch, or within it, when something came that waits."""
+        return max([self.epoch, *(item.arrived_us for items in self.queues.values() for item in items)])
+
     def waiting(self, key: Key) -> list[pa.Table]:
         """Records of a plan that wait."""
         return [item.table for item in self.queues.get(key, ()) if isinstance(item, QueuedRecords)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ __all__ = ["ControlProxy", "OperatorCounts", "OperatorStage", "doubt_costs", "ru
 
 ROUNDING = 1e-9  # of a record: 0.1 ten times over is one record
 FORGETTING = 0.9  # of how many records an operator gave for each, with every run
+_SEED = 1  # the same records pass in every run with the same batches
 LONG_RUN_NS = 30_000_000  # of a run with all that follows from it, by which a cycle may be exceeded
 
 
@@ -43,7 +45,8 @@ class ControlProxy:
     """Lets the share `load_factor` of its input into the operator's queue; the rest is drained.
 
     The share is kept over time: what rounding leaves is carried over, so after n records those that passed differ from
-    ``load_factor * n`` by less than one. Which ones pass moves on through the batches, for records often come sorted.
+    ``load_factor * n`` by less than one. Where in a batch they begin is drawn: records often come sorted, and of a
+    source that asks all in turn the same ones would else pass in every round.
 
     Notes
     -----
@@ -57,7 +60,7 @@ class ControlProxy:
         self.queue = RecordQueue(period_us)
         self.drained: list[pa.Table] = []
         self._carry = 0.0
-        self._turn = 0
+        self._draw = random.Random(_SEED)
 
     def admit(self, table: pa.Table, arrived_us: int = 0, least_us: int = 0) -> None:
         """Records arrive; they came to the agent then, and none is of an earlier event time."""
@@ -67,8 +70,7 @@ class ControlProxy:
         self.counts.records_in += records
         self.counts.bytes_in += table.nbytes
         passing = self._passing(records)
-        start = self._turn % records if 0 < passing < records else 0
-        self._turn += passing
+        start = self._draw.randrange(records) if 0 < passing < records else 0
         self.queue.put(_slices_around(table, start, passing), arrived_us, least_us)
         if passing < records:
             rest = _slices_around(table, (start + passing) % records, records - passing)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agent.runtime import Runtime, RuntimeConfig, RuntimeQuery, Spool
@@ -204,6 +204,14 @@ class Story:
     exponent=st.integers(15, 17),
     budget=budgets,
 )
+@example(
+    count=414,
+    sizes=[21, 24, 35, 22, 38],
+    script=[("method", "scalar"), ("epochs", 6), ("clock", -73.2), ("kill", 0), ("epochs", 2)],
+    seed=0,
+    exponent=15,
+    budget=0.056,
+).via("a start after the clock was put back, with windows that wait")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_results_and_invariant_whatever_happens(tmp_path_factory, count, sizes, script, seed, exponent, budget):
     records = probe_records(PLANS[0], count, seed=seed)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,11 +57,27 @@ def test_every_record_is_processed_drained_overflowed_or_queued_once(load_factor
     assert sorted(values(processed) + values(drained)) == list(range(came))
 
 
-def test_those_that_pass_are_not_always_the_first_of_a_batch():
-    proxy = ControlProxy(0.25)
-    for _ in range(4):
-        proxy.admit(numbers(0, 8))
-    assert sorted(values([proxy.queue.take(8).table])) == list(range(8))
+def passing_of(load_factor: float, batches: list[pa.Table]) -> Counter[int]:
+    proxy = ControlProxy(load_factor)
+    for batch in batches:
+        proxy.admit(batch)
+    return Counter(values([proxy.queue.take(proxy.queue.records).table]))
+
+
+def test_every_place_of_a_batch_passes_as_often():
+    passed = passing_of(0.25, [numbers(0, 8)] * 4000)
+    assert set(passed) == set(range(8)) and sum(passed.values()) == 8000
+    assert all(abs(count - 1000) < 120 for count in passed.values())  # four standard deviations
+
+
+@pytest.mark.parametrize("load_factor", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("batches", [2, 4, 5])
+def test_a_source_that_asks_all_in_turn_has_no_records_that_never_pass(load_factor, batches):
+    """A round of 100 keys takes so many batches: were the start to move on evenly, the same would pass every time."""
+    size = 100 // batches
+    passed = passing_of(load_factor, [numbers(size * number, size) for number in range(batches)] * 100)
+    assert min(passed[key] for key in range(100)) > 100 * load_factor - 4 * (100 * load_factor) ** 0.5
+    assert max(passed.values()) < 100 * load_factor + 4 * (100 * load_factor) ** 0.5
 
 
 def test_overflow_is_counted_apart_from_planned_drain():
