@@ -7,10 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import linprog
 
+from benchmarks.jarvis_bytes import ProbeLoad, planetlab_ms, sent_bytes
 from benchmarks.jarvis_convergence import convergence, margins, overhead, staying, termination
 from benchmarks.jarvis_real import real
 from benchmarks.jarvis_throughput import several_queries, several_sources, throughput
@@ -138,40 +140,50 @@ def main(arguments: Sequence[str] = ()) -> int:
     )
     parser.add_argument("--parts", default=",".join(_PARTS), help=f"some of {','.join(_PARTS)} (all)")
     parser.add_argument("--quick", action="store_true", help="few instances, seeds and seconds: that everything runs")
+    parser.add_argument("--data", type=Path, help="folder of real traces, for the part bytes; drawn ones without it")
     asked = parser.parse_args(list(arguments))
     if unknown := [part for part in asked.parts.split(",") if part not in _PARTS]:
         parser.error(f"--parts has {', '.join(unknown)}; allowed: {', '.join(_PARTS)}")
     print(machine())
-    met = [_PARTS[part](asked.quick) for part in asked.parts.split(",")]
+    met = [_PARTS[part](asked) for part in asked.parts.split(",")]
     return 0 if all(met) else 1
 
 
-def _solver(quick: bool) -> bool:
-    return solver(200 if quick else 10_000)
+def _solver(asked: argparse.Namespace) -> bool:
+    return solver(200 if asked.quick else 10_000)
 
 
-def _throughput(quick: bool) -> bool:
-    return throughput(_QUICK_BUDGETS) if quick else throughput()
+def _bytes(asked: argparse.Namespace) -> bool:
+    """Bytes of probes on the wire against those predicted."""
+    origin = "round trips of PlanetLab, repeated in time" if asked.data else "drawn round trips"
+    print(f"\nbytes: probes of S2SProbe made of {origin}, by an agent's runtime and as predicted")
+    loads = [ProbeLoad(1, 5), ProbeLoad(1, 2), ProbeLoad(1, 10, 60), ProbeLoad(16, 5), ProbeLoad(16, 2)]
+    return sent_bytes(loads[:1] if asked.quick else loads, planetlab_ms(asked.data, 100 if asked.quick else 490))
 
 
-def _scale(quick: bool) -> bool:
+def _throughput(asked: argparse.Namespace) -> bool:
+    return throughput(_QUICK_BUDGETS) if asked.quick else throughput()
+
+
+def _scale(asked: argparse.Namespace) -> bool:
     met = several_sources()
     several_queries()
     return met
 
 
-def _convergence(quick: bool) -> bool:
-    seeds, fewer, pipelines = (2, 1, 2) if quick else (20, 5, 100)
+def _convergence(asked: argparse.Namespace) -> bool:
+    seeds, fewer, pipelines = (2, 1, 2) if asked.quick else (20, 5, 100)
     met = [convergence(seeds), staying(fewer), margins(fewer), termination(pipelines), overhead(pipelines)]
     return all(met)
 
 
-def _real(quick: bool) -> bool:
-    return real(1, quick=True) if quick else real(3)
+def _real(asked: argparse.Namespace) -> bool:
+    return real(1, quick=True) if asked.quick else real(3)
 
 
-_PARTS: dict[str, Callable[[bool], bool]] = {
+_PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "solver": _solver,
+    "bytes": _bytes,
     "throughput": _throughput,
     "scale": _scale,
     "convergence": _convergence,

@@ -1,8 +1,9 @@
 """Bytes that really leave a source in an epoch: partial rows by their groups, frames, counters and checkpoints.
 
-They are concave in the shares of the input that leave at each cut, as groups come more slowly than records and a frame
-costs the same however full it is. The least over all shares that a budget allows is therefore at a vertex: one
-operator-level plan or a mixture of two that uses the budget up (docs/models/jarvis.md).
+Records and rows are concave in the shares of the input that leave at each cut, as groups come more slowly than records.
+The least of them over all shares that a budget allows is therefore at a vertex: one operator-level plan or a mixture of
+two that uses the budget up. Frames and checkpoints come in whole ones, so the least of all bytes is looked for there
+too, and may be short of the best by some of them (docs/models/jarvis.md).
 """
 
 from __future__ import annotations
@@ -15,40 +16,43 @@ from typing import Any
 
 from engine.errors import Fault
 from engine.fields import Field, FieldTable, Number
+from engine.jarvis.checkpoints import checkpoint_bytes
 from engine.jarvis.group_law import distinct, keys
 
 __all__ = ["AGGREGATE", "OVERHEAD", "Overhead", "PartialRows", "SentBytes", "VertexPlan", "WireBytes", "wire_faults"]
 
-EPOCH_BYTES = 4500.0  # a mark, and the counters of four operators
-FRAME_BYTES = 1200.0  # lead, header and the schema of five columns
+EPOCH_BYTES, OPERATOR_BYTES = 3130.0, 332.0  # a mark and counters: of an epoch, and of each operator more
+FRAME_BYTES = 1350.0  # lead, header and the schema of some eight columns
 FRAME_RECORDS = 1000.0
 WINDOW_BYTES = 2300.0  # a frame that tells when a window was swept
 CHECKPOINT_SHARE = 0.1
 _STEP = 1e-6  # of the CPU time of running everything: how much more budget the shadow price is taken over
 _TIE = 1e-12  # relative
 
-_NON_NEGATIVE = Number(least=0)
+_MAX_VALUE, _MAX_EPOCHS = 1e15, 1e6  # bytes, records and epochs beyond them are a mistake
+_NON_NEGATIVE, _POSITIVE = Number(least=0, most=_MAX_VALUE), Number(above=0, most=_MAX_VALUE)
 AGGREGATE = FieldTable(
     "an aggregate",
-    Field("groups", Number(above=0), required=True, help="keys that there are (K); see seen_records"),
-    Field("bytes", _NON_NEGATIVE, required=True, help="of a partial row"),
-    Field(
-        "seen_records", Number(above=0), help="groups are those seen among so many records of an epoch (or a window)"
-    ),
-    Field("window_epochs", Number(least=1), help="epochs of a window; without it partial rows leave in every epoch"),
-)
+    Field("groups", _POSITIVE, required=True, help="keys that there are (K); see seen_records"),
+    Field("bytes", _NON_NEGATIVE, required=True, help="of a partial row, without its parts"),
+    Field("seen_records", _POSITIVE, help="groups are those seen among so many records of an epoch (or a window)"),
+    Field("window_epochs", Number(least=1, most=_MAX_EPOCHS), help="epochs of a window; without it partial rows leave "
+          "in every epoch"),
+    Field("records_per_key", Number(least=1, most=_MAX_VALUE), help="most records of a key in an epoch (or a window), "
+          "where they come evenly, as probes do; without it keys come at random"),
+    Field("parts", _POSITIVE, help="of all rows, such as the buckets of their quantiles; counted as groups are"),
+    Field("part_bytes", _NON_NEGATIVE, help="of a part"),
+)  # fmt: skip
 OVERHEAD = FieldTable(
     "overhead",
-    Field("epoch_bytes", _NON_NEGATIVE, help=f"of an epoch whatever is sent: mark and counters ({EPOCH_BYTES:g})"),
+    Field("epoch_bytes", _NON_NEGATIVE, help="of an epoch whatever is sent: mark and counters "
+          f"({EPOCH_BYTES:g} + {OPERATOR_BYTES:g} for each operator)"),
     Field("frame_bytes", _NON_NEGATIVE, help=f"of a frame beside its rows ({FRAME_BYTES:g})"),
-    Field("frame_records", Number(above=0), help=f"rows that one frame takes ({FRAME_RECORDS:g})"),
+    Field("frame_records", Number(least=1, most=_MAX_VALUE), help=f"rows that one frame takes ({FRAME_RECORDS:g})"),
     Field("window_bytes", _NON_NEGATIVE, help=f"of a window that ends, whatever is sent ({WINDOW_BYTES:g})"),
-    Field(
-        "checkpoint_share",
-        Number(least=0, most=1),
-        help=f"bytes of copies of open windows over those of all else, at most ({CHECKPOINT_SHARE:g})",
-    ),
-)
+    Field("checkpoint_share", Number(least=0, most=1), help="bytes of copies of open windows over those of records "
+          f"and rows, at most ({CHECKPOINT_SHARE:g})"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +67,68 @@ class PartialRows:
     """
 
     keys: float  #: K, of which each record has one; infinite where every record is its own group
-    bytes: float  #: of a row
+    bytes: float  #: of a row, without parts
     window_epochs: float | None = None  #: None: rows leave in every epoch
+    most: float = math.inf  #: records of a key in an epoch, or a window
+    parts: float = 0.0  #: that there are; infinite where every record makes its own
+    part_bytes: float = 0.0
 
     @classmethod
     def of(cls, read: Mapping[str, Any]) -> PartialRows:
         """From the fields of `AGGREGATE`."""
-        groups, seen = float(read["groups"]), read.get("seen_records")
-        there = groups if seen is None else keys(float(seen), groups)
-        return cls(there, float(read["bytes"]), read.get("window_epochs"))
+        seen, most = read.get("seen_records"), float(read.get("records_per_key", math.inf))
+
+        def there(number: float) -> float:
+            return number if seen is None else keys(float(seen), number, most)
+
+        parts = float(read.get("parts", 0.0))
+        return cls(
+            keys=there(float(read["groups"])),
+            bytes=float(read["bytes"]),
+            window_epochs=read.get("window_epochs"),
+            most=most,
+            parts=there(parts),
+            part_bytes=float(read.get("part_bytes", 0.0)),
+        )
 
     def rows(self, records: float) -> float:
         """Rows that leave in an epoch of so many records, on average over a window."""
         epochs = self.window_epochs or 1.0
-        return distinct(records * epochs, self.keys) / epochs
+        return distinct(records * epochs, self.keys, self.most) / epochs
 
-    def open_bytes(self, records: float) -> float:
-        """Bytes of the rows that stay open at an epoch's end, as they are in the middle of a window."""
-        if self.window_epochs is None or self.window_epochs <= 1:
-            return 0.0
-        return distinct(records * self.window_epochs / 2, self.keys) * self.bytes
+    def sent_bytes(self, records: float) -> float:
+        """Bytes of these rows."""
+        epochs = self.window_epochs or 1.0
+        return self.bytes_of(records * epochs) / epochs
+
+    def bytes_of(self, records: float) -> float:
+        """Bytes of the rows of so many records of one window."""
+        rows = distinct(records, self.keys, self.most) * self.bytes
+        return rows + (distinct(records, self.parts, self.most) * self.part_bytes if self.part_bytes else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Bytes of an epoch beside rows; the defaults are those of our agent."""
+    """Bytes of an epoch beside rows; the defaults are those of our agent with one query."""
 
-    epoch_bytes: float = EPOCH_BYTES
+    epoch_bytes: float | None = None  #: None: by the number of operators
     frame_bytes: float = FRAME_BYTES
     frame_records: float = FRAME_RECORDS
     window_bytes: float = WINDOW_BYTES
     checkpoint_share: float = CHECKPOINT_SHARE
 
+    def frames(self, rows: float) -> float:
+        """Frames of so many rows, where they are about as many every time: of several, the last is half full."""
+        return max(1.0, rows / self.frame_records + 0.5) if rows > 0 else 0.0
+
+    def every_epoch(self, operators: int) -> float:
+        """Bytes of a mark and counters."""
+        return EPOCH_BYTES + operators * OPERATOR_BYTES if self.epoch_bytes is None else self.epoch_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class SentBytes:
-    """Bytes that leave in an epoch, by what they are."""
+    """Bytes that leave in an epoch, by what they are; means where they differ between epochs."""
 
     drained: float  #: records
     output: float  #: rows that the last operator puts out
@@ -160,29 +190,46 @@ class WireBytes:
         records = {cut: share * self._reaching(cut) for cut, share in shares.items()}
         drained = {cut: came for cut, came in records.items() if cut < last and came > 0}
         drained_bytes = math.fsum(came * self.sizes[cut] for cut, came in drained.items())
-        came, window_epochs, open_bytes = records.get(last, 0.0), None, 0.0
-        if self.partials is None:
-            rows, row_bytes = came, self.sizes[last]
-        else:
-            rows, row_bytes = self.partials.rows(came), self.partials.bytes
-            window_epochs, open_bytes = self.partials.window_epochs, self.partials.open_bytes(came)
-        output_bytes, over = rows * row_bytes, self.overhead
+        came, partials, over = records.get(last, 0.0), self.partials, self.overhead
+        rows, output_bytes, window_epochs = came, came * self.sizes[last], 1.0
+        if partials is not None:
+            rows, output_bytes = partials.rows(came), partials.sent_bytes(came)
+            window_epochs = partials.window_epochs or 1.0
         if over is None:
             return SentBytes(drained_bytes, output_bytes, 0.0, 0.0)
-        begun = len(drained) + (1 / (window_epochs or 1.0) if rows > 0 else 0.0)
-        frames = begun + (math.fsum(drained.values()) + rows) / over.frame_records
-        windows = 1 / window_epochs if window_epochs else 0.0
+        drained_frames = math.fsum(map(over.frames, drained.values()))
+        frames = drained_frames + over.frames(rows * window_epochs) / window_epochs
+        windows = 1 / window_epochs if partials is not None and partials.window_epochs else 0.0
         return SentBytes(
             drained_bytes,
             output_bytes,
-            over.epoch_bytes + frames * over.frame_bytes + windows * over.window_bytes,
-            min(open_bytes, over.checkpoint_share * (drained_bytes + output_bytes)),
+            over.every_epoch(last) + frames * over.frame_bytes + windows * over.window_bytes,
+            self._checkpoints(came, drained_bytes + drained_frames * over.frame_bytes),
+        )
+
+    def _checkpoints(self, came: float, drained_bytes: float) -> float:
+        """Bytes of copies of open windows an epoch, which drains so much in frames; none where it ends all windows."""
+        partials, over = self.partials, self.overhead
+        if partials is None or over is None or partials.window_epochs is None or came <= 0:
+            return 0.0
+        epochs = partials.window_epochs
+
+        def framed_bytes(records: float) -> float:
+            frames = over.frames(distinct(records, partials.keys, partials.most))
+            return partials.bytes_of(records) + frames * over.frame_bytes
+
+        return checkpoint_bytes(
+            lambda lasted: framed_bytes(came * lasted),
+            window_epochs=epochs,
+            drained_bytes=drained_bytes,
+            window_bytes=framed_bytes(came * epochs),
+            share=over.checkpoint_share,
         )
 
     def best(self, budget_s: float) -> VertexPlan:
-        """The plan that sends the fewest bytes; of several as good the cheapest, then that with fewest operators.
+        """The vertex that sends the fewest bytes; of several as good the cheapest, then that with fewest operators.
 
-        Every vertex is tried, M^2 / 4 at most.
+        Every one is tried, M^2 / 4 at most.
         """
         plans = sorted(self._vertices(budget_s), key=lambda plan: plan[0].total)
         least = plans[0][0].total
@@ -225,9 +272,24 @@ def wire_faults(given: Mapping[str, Any]) -> list[Fault]:
         return faults
     if isinstance(given.get("relay"), (list, tuple)) and not given["relay"]:
         faults.append(Fault("aggregate", "aggregate is given without operators; allowed: with one, the last of relay"))
-    groups, seen = (aggregate.get(name) for name in ("groups", "seen_records"))
-    positive = Number(above=0)
-    if groups is not None and seen is not None and positive.fits(groups) and positive.fits(seen) and groups > seen:
-        message = f"groups is {groups:g}; allowed: at most {seen:g}, as seen_records is"
-        faults.append(Fault("aggregate.groups", message))
+    return faults + _aggregate_faults(aggregate)
+
+
+def _aggregate_faults(aggregate: Mapping[str, Any]) -> list[Fault]:
+    """Faults across the fields of `AGGREGATE`."""
+    faults = []
+    given = {name: value for name, value in aggregate.items() if value is not None and _POSITIVE.fits(value)}
+    seen = given.get("seen_records")
+    for name in ("groups", "parts"):
+        if seen is not None and given.get(name, 0) > seen:
+            message = f"{name} is {given[name]:g}; allowed: at most {seen:g}, as seen_records is"
+            faults.append(Fault(f"aggregate.{name}", message))
+    if ("parts" in aggregate) != ("part_bytes" in aggregate):
+        faults.append(Fault("aggregate.part_bytes", "parts and part_bytes stand together, or neither does"))
+    if seen is not None and "groups" in given and given.get("records_per_key", math.inf) < seen / given["groups"]:
+        message = (
+            f"records_per_key is {given['records_per_key']:g}; allowed: at least {seen / given['groups']:g}, as "
+            "seen_records is that many times groups"
+        )
+        faults.append(Fault("aggregate.records_per_key", message))
     return faults

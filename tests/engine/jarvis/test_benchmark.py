@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import jarvis, jarvis_real
 from benchmarks.jarvis import Instance, highs, instances
+from benchmarks.jarvis_bytes import ProbeLoad, planetlab_ms, sent_bytes
 from benchmarks.jarvis_convergence import DEFAULT, METHODS
 from benchmarks.jarvis_real import LINES_S, LogAgent
 from benchmarks.jarvis_throughput import ADAPTING, BEST, queries, several_sources, sustained, throughput
@@ -35,6 +36,13 @@ def test_throughput_reproduces_the_papers_ratios(capsys):
     printed = capsys.readouterr().out
     assert "S2SProbe 80 %: over best-op        1.25      1.10    1.10      1.25    1.25" in printed
     assert "33, 19" in printed
+
+
+def test_benchmark_holds_predicted_bytes_against_those_sent(capsys):
+    assert sent_bytes([ProbeLoad(2, 5)], planetlab_ms(None, hosts=100))
+    printed = capsys.readouterr().out
+    assert printed.count("load factor") == 7
+    assert "meets 5 %" in printed
 
 
 def test_no_strategy_sustains_more_than_the_best_plan():

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import exp
 
 import numpy as np
 import pytest
 
-from agent.wire import FrameKind, decode_frames, table_of
+from agent.wire import FrameKind
+from benchmarks.jarvis_bytes import ProbeLoad, planetlab_ms, predictions, send_probes
 from engine.errors import DocumentError
 from engine.jarvis.baselines import SourcePipeline
 from engine.jarvis.partition import command
 from engine.jarvis.wire_bytes import Overhead, PartialRows, WireBytes
-from tests.agent.runtime.doubles import ManualClock, TableSource
-from tests.agent.runtime.epochs import PIPELINE, config, runtime_of
-from tests.agent.runtime.pipelines import probe_records
 
 PROBLEM = {"relay": [0.5, 0.2], "cost": [1e-6, 4e-6], "sizes": [80, 80, 60], "budget": 0.0025, "n_records": 1000}
 
@@ -52,12 +49,34 @@ def test_overhead_counts_frames_windows_and_checkpoints():
     aggregate = {"groups": 100, "bytes": 60, "window_epochs": 10}
     overhead = {"epoch_bytes": 1000, "frame_bytes": 100, "frame_records": 50, "window_bytes": 30}
     sent = answer(aggregate=aggregate, overhead=overhead)["sent"]
-    rows = 100 * (1 - exp(-37.5)) / 10
-    # the drained path's frame, a tenth of one of rows, and those that are full
-    assert sent["overhead"] == pytest.approx(1000 + 100 * (1 + 0.1 + (125 + rows) / 50) + 3)
-    assert sent["checkpoints"] == pytest.approx(0.1 * (10_000 + rows * 60))
-    sent = answer(aggregate=aggregate, overhead={"checkpoint_share": 1.0})["sent"]
-    assert sent["checkpoints"] == pytest.approx(100 * (1 - exp(-375 * 10 / 2 / 100)) * 60)
+    rows = 100 * (1 - exp(-37.5))
+    # of 125 drained records two frames and a half, the last of them half full; of 100 rows as many, once in a window
+    assert sent["overhead"] == pytest.approx(1000 + 100 * (3.0 + (rows / 50 + 0.5) / 10) + 3)
+    assert 0 < sent["checkpoints"] <= 0.1 * (10_300 + (rows * 60 + 250) / 10)
+    none = answer(aggregate=aggregate, overhead=overhead | {"checkpoint_share": 0})["sent"]
+    assert none == sent | {"checkpoints": 0.0}
+
+
+def test_default_overhead_goes_by_operators():
+    sent = answer(overhead={"frame_bytes": 0})["sent"]
+    assert sent["overhead"] == Overhead().every_epoch(2) == 3130 + 2 * 332
+    assert answer(overhead={"frame_bytes": 0, "epoch_bytes": 9})["sent"]["overhead"] == 9
+
+
+def test_records_of_a_key_that_come_evenly_make_more_groups():
+    aggregate = {"groups": 100, "bytes": 60, "records_per_key": 5}
+    rows = 100 * (1 - (1 - 375 / 500) ** 5)
+    assert answer(aggregate=aggregate)["sent"]["output"] == pytest.approx(rows * 60)
+    assert rows > 100 * (1 - exp(-3.75))
+    seen = 100 * (1 - (1 - 450 / 500) ** 5)
+    again = answer(aggregate=aggregate | {"groups": seen, "seen_records": 450})
+    assert again["sent"]["output"] == pytest.approx(rows * 60)
+
+
+def test_parts_of_rows_are_counted_as_groups_are():
+    aggregate = {"groups": 100, "bytes": 60, "parts": 1000, "part_bytes": 12}
+    size = 100 * (1 - exp(-3.75)) * 60 + 1000 * (1 - exp(-0.375)) * 12
+    assert answer(aggregate=aggregate)["sent"]["output"] == pytest.approx(size)
 
 
 def test_overhead_alone_adds_to_the_plan_as_it_was():
@@ -75,20 +94,30 @@ def test_an_aggregate_that_saves_nothing_at_this_share_is_not_run():
     assert result["objective"] == 500 * 80
 
 
-def test_nothing_is_better_than_the_plan():
+def test_no_share_of_the_input_is_better_than_the_plan():
+    """Without frames and copies, which come in whole ones; with them, by no more than these."""
     draw = np.random.default_rng(3)
     for _ in range(60):
         operators = int(draw.integers(1, 5))
         relay, cost = draw.uniform(0.1, 1.5, operators), draw.lognormal(0, 1, operators)
-        partials = PartialRows(float(draw.lognormal(5, 2)), float(draw.uniform(10, 200)), draw.choice([None, 5.0]))
-        overhead = Overhead(10.0, 200.0, 100.0, 50.0, float(draw.uniform(0, 0.3)))
-        wire = WireBytes(relay, cost, draw.uniform(10, 120, operators + 1), 1000.0, partials, overhead)
-        budget_s = draw.uniform(0, 1.2) * wire.cpu_s[-1]
-        plan = wire.best(budget_s)
-        assert plan.cpu_s <= budget_s * (1 + 1e-12)
-        for shares in draw.dirichlet([0.4] * (operators + 1), 200):
-            if shares @ wire.cpu_s <= budget_s:
-                assert wire.sent(dict(enumerate(shares))).total >= plan.sent.total * (1 - 1e-9)
+        partials = PartialRows(
+            float(draw.lognormal(5, 2)), float(draw.uniform(10, 200)), draw.choice([None, 5.0]),
+            most=draw.choice([np.inf, 20_000.0]),
+        )  # fmt: skip
+        sizes = draw.uniform(10, 120, operators + 1)
+        for overhead in (None, Overhead(10.0, 200.0, 100.0, 50.0, float(draw.uniform(0, 0.3)))):
+            wire = WireBytes(relay, cost, sizes, 1000.0, partials, overhead)
+            budget_s = draw.uniform(0, 1.2) * wire.cpu_s[-1]
+            plan = wire.best(budget_s)
+            assert plan.cpu_s <= budget_s * (1 + 1e-12)
+            for shares in draw.dirichlet([0.4] * (operators + 1), 100):
+                if shares @ wire.cpu_s <= budget_s:
+                    sent = wire.sent(dict(enumerate(shares)))
+                    whole = 0.0
+                    if overhead is not None:
+                        data = plan.sent.drained + plan.sent.output + plan.sent.overhead
+                        whole = overhead.checkpoint_share * data + 200.0 * (operators + 1)
+                    assert sent.total >= plan.sent.total * (1 - 1e-9) - whole
 
 
 def test_more_budget_saves_by_the_shadow_price():
@@ -111,49 +140,51 @@ def test_every_fault_is_told_at_once():
     with pytest.raises(DocumentError) as refused:
         answer(
             sizes=None,
-            aggregate={"groups": 50, "seen_records": 20, "bytes": -1, "window_epochs": 0.5, "rows": 1},
-            overhead={"checkpoint_share": 2},
+            aggregate={"groups": 50, "seen_records": 20, "bytes": -1, "window_epochs": 0.5, "rows": 1, "parts": 30},
+            overhead={"checkpoint_share": 2, "frame_bytes": float("nan")},
         )
     faults = {fault.path: fault.message for fault in refused.value.faults}
     assert faults["aggregate.groups"] == "groups is 50; allowed: at most 20, as seen_records is"
     assert faults["aggregate"] == "aggregate is given without sizes; allowed: with sizes, as it counts bytes"
     assert faults.keys() == {
         "aggregate", "aggregate.groups", "aggregate.bytes", "aggregate.window_epochs", "aggregate.rows",
-        "overhead", "overhead.checkpoint_share",
+        "aggregate.parts", "aggregate.part_bytes", "overhead", "overhead.checkpoint_share", "overhead.frame_bytes",
     }  # fmt: skip
+    assert faults["aggregate.part_bytes"] == "parts and part_bytes stand together, or neither does"
+    with pytest.raises(DocumentError, match="records_per_key is 2; allowed: at least 4"):
+        answer(aggregate={"groups": 5, "seen_records": 20, "bytes": 1, "records_per_key": 2})
     with pytest.raises(DocumentError, match="aggregate is given without operators"):
         answer(relay=[], cost=[], sizes=[80], aggregate={"groups": 5, "bytes": 1})
     with pytest.raises(DocumentError, match="n_records"):
         answer(n_records=1e308, sizes=[80, 80, 60], aggregate={"groups": 5, "bytes": 1})
 
 
-class AgentRun:
-    """A runtime with four operators over windows of ten epochs, each with so many records: frames by kind."""
-
-    def __init__(self, tmp_path, load_factors: tuple[float, ...], records: int, epochs: int = 40) -> None:
-        source = TableSource(probe_records(PIPELINE, records * epochs, span_s=epochs), [records // 10])
-        clock = ManualClock()
-        runtime, spool = runtime_of(tmp_path, source, config(*load_factors), clock)
-        while not source.done:
-            assert runtime.run_epoch()
-            clock.pass_s(1)
-        self.bytes, self.frames, self.rows = Counter[FrameKind](), Counter[FrameKind](), Counter[FrameKind]()
-        for _, data in spool.unsent(2**30):
-            for frame, raw in decode_frames(data):
-                self.bytes[frame.kind] += len(raw)
-                self.frames[frame.kind] += 1
-                self.rows[frame.kind] += table_of(frame.body).num_rows if frame.body else 0
-        self.epochs = self.frames[FrameKind.MARK]
+@pytest.mark.parametrize("load", [ProbeLoad(1, 5), ProbeLoad(4, 2)])
+def test_default_overhead_is_what_the_agent_sends(load):
+    sent, default = send_probes(load, load.records(planetlab_ms(None, hosts=200)), 0.5), Overhead()
+    every_epoch = (sent.bytes[FrameKind.MARK] + sent.bytes[FrameKind.COUNTERS]) / sent.epochs
+    assert every_epoch == pytest.approx(default.every_epoch(3), rel=0.03)
+    assert sent.bytes[FrameKind.SWEEPS] / sent.frames[FrameKind.SWEEPS] == pytest.approx(default.window_bytes, rel=0.1)
+    assert sent.frames[FrameKind.SWEEPS] == sent.epochs / 10
+    beside = sent.bytes[FrameKind.RECORDS] - sent.counts[-1]["bytes_drained"]
+    assert beside / sent.frames[FrameKind.RECORDS] == pytest.approx(default.frame_bytes, rel=0.1)
 
 
-def test_defaults_are_what_the_agent_sends(tmp_path):
-    runs = [AgentRun(tmp_path / str(records), (1, 1, 1, 0.5), records) for records in (200, 400)]
-    run, default = runs[0], Overhead()
-    every_epoch = (run.bytes[FrameKind.MARK] + run.bytes[FrameKind.COUNTERS]) / run.epochs
-    assert every_epoch == pytest.approx(default.epoch_bytes, rel=0.1)
-    assert run.bytes[FrameKind.SWEEPS] / run.frames[FrameKind.SWEEPS] == pytest.approx(default.window_bytes, rel=0.1)
-    assert run.frames[FrameKind.SWEEPS] == run.epochs / 10
-    points = [(run.rows[FrameKind.RECORDS], run.bytes[FrameKind.RECORDS]) for run in runs]
-    (rows, size), (more_rows, more_size) = points
-    beside = (size - rows * (more_size - size) / (more_rows - rows)) / runs[0].frames[FrameKind.RECORDS]
-    assert beside == pytest.approx(default.frame_bytes, rel=0.1)
+def drawn_anew(rtt_ms):
+    """Every probe takes another time: quantiles have a bucket for each."""
+    return rtt_ms * np.random.default_rng(2).lognormal(0, 1, rtt_ms.shape)
+
+
+@pytest.mark.parametrize("latency", [lambda rtt_ms: rtt_ms, drawn_anew])
+@pytest.mark.parametrize("load", [ProbeLoad(1, 5), ProbeLoad(6, 2), ProbeLoad(6, 5)])
+def test_bytes_of_probes_are_predicted_within_5_percent(load, latency):
+    rtt_ms = latency(planetlab_ms(None, hosts=200))
+    records = load.records(rtt_ms)
+    whole = send_probes(load, records, 1.0)
+    model, proportional = predictions(load, whole)
+    for factor in (0.0, 0.1, 0.5, 0.9):
+        shares = {2: 1 - factor, 3: factor}
+        sent = send_probes(load, records, factor).bytes_epoch
+        assert model.sent(shares).total == pytest.approx(sent, rel=0.05), factor
+        assert proportional.sent(shares).total < 0.95 * sent
+    assert model.sent({3: 1.0}).total == pytest.approx(whole.bytes_epoch, rel=0.05)
