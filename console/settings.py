@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 import dj_database_url
 
 from console.env import BASE_DIR, ENV
+from console.openapi import TAGS
 from console.secret_key import kept_secret
 
 VAR_DIR = ENV.var_dir
@@ -185,6 +186,10 @@ SPECTACULAR_SETTINGS = {
         " [errors](/help/docs/errors) lists the codes."
     ),
     "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "COMPONENT_SPLIT_REQUEST": True,  # what is read only has no place in a request, and clients would ask for it
+    "SERVERS": [{"url": ENV.public_url.rstrip("/") or "/", "description": "This console"}],
+    "TAGS": TAGS,
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
@@ -193,6 +198,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "apps.core.rest.schema.describe_conventions",
+        "console.openapi.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
         "AdmissionState": "apps.admission.choices.AdmissionState",

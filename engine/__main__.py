@@ -1,7 +1,9 @@
 """The engine's command line: ``python -m engine COMMAND FILE...``; Django is never loaded.
 
 One JSON object per file is printed on one line, in order: ``{"file": ..., "result": ...}`` or ``{"file": ..., "error":
-...}``. Exit status: 0 if all succeeded, 1 if any document was refused, 2 for wrong usage.
+...}``; with ``--format table`` it is text for people. Exit status: 0 if all succeeded, 1 if any document was refused, 2
+for wrong usage. With ``admit --gate`` the verdicts tell: 3 if any is to reject, or to admit with changes, else 4 if any
+is to queue or to review.
 
 A command is a function ``command(document, options)`` in the module the registry names, loaded when it is
 used. `document` is the JSON value as read, to be parsed by the command (which raises `DocumentError`); `options` holds
@@ -20,14 +22,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.admission.text import decision_text
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
 from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, Number, String
+from engine.listing import result_text
 
 __all__ = ["COMMANDS", "EngineCommand", "main"]
 
 # Besides its input and options a case file says what it is and what it expects.
 _CASE_FIELDS = {"input", "options", "name", "command", "note", "expect", "tol"}
 _COUNT = Number(least=1, whole=True)
+_STATUS_BY_VERDICT = {"admit": 0, "admit_with_changes": 3, "reject": 3, "queue": 4, "review": 4}
+_STATUSES_BY_WEIGHT = (1, 3, 4, 0)  # of several files the heaviest counts
 
 
 @dataclass(frozen=True)
@@ -213,19 +219,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command on files; returns the exit status."""
     parser = _parser()
     given = vars(parser.parse_args(arguments))
-    name, files = given.pop("command"), given.pop("files")
+    name, files, form = given.pop("command"), given.pop("files"), given.pop("format")
+    is_gate = given.pop("gate", False)
     command = COMMANDS[name]
     texts = {option: _value(text) for option, text in given.items() if text is not None}
     faults: list[Fault] = []
     options = command.table(name).read(texts, "", "", faults)
     if faults:
         parser.error("; ".join(fault.message for fault in faults))
-    status = 0
+    statuses = {0}
     for file in files:
         line = {"file": file} | _answer(command, name, file, options)
-        status = max(status, int("error" in line))
-        print(json.dumps(line, allow_nan=False, separators=(",", ":")), flush=True)
-    return status
+        statuses.add(_status(line, is_gate))
+        if form == "table":
+            print(_text(name, line), end="\n\n" if file != files[-1] else "\n", flush=True)
+        else:
+            print(json.dumps(line, allow_nan=False, separators=(",", ":")), flush=True)
+    return next(status for status in _STATUSES_BY_WEIGHT if status in statuses)
+
+
+def _status(line: Mapping[str, Any], is_gate: bool) -> int:
+    if "error" in line:
+        return 1
+    return _STATUS_BY_VERDICT[line["result"]["verdict"]] if is_gate else 0
+
+
+def _text(name: str, line: Mapping[str, Any]) -> str:
+    """The line for one file as text for people."""
+    if "error" in line:
+        error = line["error"]
+        faults = [f"  {fault['path']}: {fault['message']}" for fault in error["faults"]]
+        return "\n".join([f"{line['file']}: {error['message']}", *faults])
+    result = decision_text(line["result"]) if name == "admit" else result_text(line["result"])
+    return f"{line['file']}\n{result}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -237,6 +263,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
+        sub.add_argument(
+            "--format", choices=("json", "table"), default="json", help="one JSON line per file, or text for people"
+        )
+        if name == "admit":
+            sub.add_argument(
+                "--gate", action="store_true", help="exit with 3 for reject or changes, 4 for queue or review"
+            )
         for option in command.options:
             sub.add_argument(*_spellings(option.name), dest=option.name, metavar="VALUE", help=option.help)
         sub.add_argument("files", nargs="+", metavar="FILE", help="a document or case file; - is standard input")

@@ -27,6 +27,14 @@ def _engine(rest: list[str]) -> int:
     return _become("-m", "engine", *rest)
 
 
+def _admit(rest: list[str]) -> int:
+    return _become("-m", "client", "admit", *rest)
+
+
+def _estimate(rest: list[str]) -> int:
+    return _become("-m", "client", "estimate", *rest)
+
+
 def _agent(rest: list[str]) -> int:
     return _become("-m", "agent", *rest)
 
@@ -90,6 +98,8 @@ def _doctor(rest: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "up": _up,
     "test": _test,
+    "admit": _admit,
+    "estimate": _estimate,
     "engine": _engine,
     "agent": _agent,
     "manage": _manage,

@@ -21,6 +21,7 @@ from apps.admission.choices import Verdict
 from apps.admission.serializers import AdmissionCreateSerializer
 from apps.queries.serializers import ArrivalCreateSerializer
 from benchmarks.__main__ import BENCHMARKS
+from client.cli import client_parser
 from console.env import Env, variable_of
 from engine.__main__ import COMMANDS as ENGINE_COMMANDS
 from engine.__main__ import main as engine
@@ -102,6 +103,8 @@ def test_commands_exist_and_take_their_options(page: Path) -> None:
             assert rest[0] in BENCHMARKS, rest
         elif name == "train" and rest:
             assert rest[0] in TRAINING_COMMANDS, rest
+        elif name in {"admit", "estimate"}:
+            _check_client(name, *rest)
         elif name == "up":
             source = (ROOT / "launcher" / "cli.py").read_text()
             assert all(f'"{word}"' in source for word in rest if word.startswith("--")), rest
@@ -117,10 +120,20 @@ def _check_manage(name: str, *options: str) -> None:
 
 
 def _check_engine(name: str, *words: str) -> None:
-    options = {option.name for option in ENGINE_COMMANDS[name].options}
+    options = {
+        "format",
+        *(["gate"] if name == "admit" else []),
+        *(option.name for option in ENGINE_COMMANDS[name].options),
+    }
     for word in words:
         assert not word.startswith("--") or word[2:].replace("-", "_") in options, word
         assert not word.startswith("docs/") or (ROOT / word).exists(), word
+
+
+def _check_client(name: str, *words: str) -> None:
+    """Options exist and have what they need; a command that is named without any is only mentioned."""
+    if words:
+        client_parser(as_json=False).parse_args([name, *words])
 
 
 @each_page
@@ -161,6 +174,7 @@ def test_variables_exist(page: Path) -> None:
         *ROOT.glob("launcher/*.py"),
         *ROOT.glob("spark_jobs/*.py"),
         *ROOT.glob("agent/*.py"),
+        *ROOT.glob("client/*.py"),
     ]
     elsewhere = "".join(path.read_text() for path in others if path != Path(__file__))
     for name in set(re.findall(r"\bSLUICE_[A-Z_]*[A-Z]\b", text)) - known:

@@ -11,6 +11,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.accounts.filters import TokenFilter
 from apps.accounts.models import Token
 from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
 from apps.accounts.selectors import tokens_of
@@ -30,6 +31,7 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
 
     queryset = Token.objects.none()
     serializer_class = TokenSerializer
+    filterset_class = TokenFilter
     ordering = "-created_at"
     scopes = {"POST": "read"}
 

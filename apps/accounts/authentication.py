@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from apps.accounts.choices import SCOPE_TEXTS
 from apps.accounts.models import Token, User
+from apps.accounts.permissions import needed_scope
 from apps.accounts.services import token_digest, token_used
 from apps.core.errors import Forbidden, NotAuthenticated
 
@@ -64,4 +67,14 @@ class TokenScheme(OpenApiAuthenticationExtension):
     name = "token"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "bearerFormat": "slu_…"}
+        scopes = "; ".join(f"`{scope}`: {text}" for scope, text in SCOPE_TEXTS.items())
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "slu_…",
+            "description": f"A token of Settings, Tokens. Each operation names the scope it needs. {scopes}.",
+        }
+
+    def get_security_requirement(self, auto_schema: Any) -> dict[str, list[str]]:
+        """The scope stands as the role that the operation requires (OpenAPI 3.1)."""
+        return {"token": [str(needed_scope(auto_schema.method, auto_schema.view))]}

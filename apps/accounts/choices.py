@@ -2,17 +2,26 @@
 
 from django.db import models
 
-__all__ = ["ROLE_SCOPES", "Role", "Scope", "TokenState"]
+__all__ = ["ROLE_SCOPES", "SCOPE_TEXTS", "Role", "Scope", "TokenState"]
 
 
 class Scope(models.TextChoices):
     """Permission of a caller. `admin` includes every other scope."""
 
-    READ = "read", "Read"  #: see everything of the console
-    ADMIT = "admit", "Admit"  #: apply, withdraw, approve and override admissions
-    OPERATE = "operate", "Operate"  #: change clusters, queries, arrivals; preview admissions; run estimates
-    INGEST = "ingest", "Ingest"  #: send telemetry and statistics
-    ADMIN = "admin", "Administer"  #: manage people and tokens
+    READ = "read", "Read"
+    ADMIT = "admit", "Admit"
+    OPERATE = "operate", "Operate"
+    INGEST = "ingest", "Ingest"
+    ADMIN = "admin", "Administer"
+
+
+SCOPE_TEXTS = {
+    Scope.READ: "see everything of the console",
+    Scope.ADMIT: "apply, approve, decline and override admissions",
+    Scope.OPERATE: "change clusters, queries and arrivals; ask for previews, estimates and plans",
+    Scope.INGEST: "send telemetry and statistics",
+    Scope.ADMIN: "manage people; all of the others",
+}
 
 
 class Role(models.TextChoices):

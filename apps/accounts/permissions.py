@@ -18,6 +18,7 @@ __all__ = [
     "ScopePermission",
     "ScopeRequiredMixin",
     "SessionOnly",
+    "needed_scope",
     "require_scope",
     "role_hint",
     "scopes_of",
@@ -54,6 +55,7 @@ class SessionOnly(BasePermission):
 
 
 def needed_scope(method: str, view: Any) -> str:
+    """The scope that a view asks of a method, or of the action that answers it."""
     scopes: Mapping[str, str] = getattr(view, "scopes", {})
     default = Scope.READ if method in SAFE_METHODS else Scope.OPERATE
     return scopes.get(getattr(view, "action", None) or "", scopes.get(method, default))

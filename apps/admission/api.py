@@ -63,6 +63,11 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
     @extend_schema(responses={200: AdmissionDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
+        """Preview whether a query may run, or apply it at once. 202 with a job, or the answer with `Prefer: wait=N`.
+
+        The same question sent again while it is estimated gives the request that is there. `mode` apply needs the
+        scope admit, and applies what the verdict lets pass.
+        """
         asked = self._read(AdmissionCreateSerializer)
         is_apply = asked.pop("mode") == "apply"
         if is_apply and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
@@ -108,14 +113,14 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(request=OptionalReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
-        """A person says yes where the verdict asks for one."""
+        """Approve a request whose verdict asks for a person."""
         reason = self._read(OptionalReasonSerializer)["reason"]
         return _shown(admission_approve(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
     @extend_schema(request=ReasonSerializer, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])
     def decline(self, request: Request, pk: str) -> Response:
-        """A person says no, and why."""
+        """Decline a request, with a reason."""
         reason = self._read(ReasonSerializer)["reason"]
         return _shown(admission_decline(request=self.get_object(), user=signed_in_user(request), reason=reason))
 
@@ -147,7 +152,4 @@ def _shown(admission: AdmissionRequest) -> Response:
 
 
 def _job_answer(request: Request, admission: AdmissionRequest, job: Job) -> Response:
-    """The job's answer, with the address of the request beside that of the job: it exists from the beginning."""
-    response = job_response(request, job, lambda _: _shown(admission).data)
-    response.setdefault("Content-Location", f"/api/v1/admissions/{admission.pk}")
-    return response
+    return job_response(request, job, lambda _: _shown(admission).data, address=f"/api/v1/admissions/{admission.pk}")

@@ -52,6 +52,7 @@ class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
 
     @extend_schema(responses={200: EstimateRunDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
+        """Estimate a cluster, or a document. 202 with a job, or the result with `Prefer: wait=N`."""
         serializer = self.get_serializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         asked = serializer.validated_data
@@ -169,12 +170,13 @@ class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     serializer_class = AccuracySerializer
     filterset_class = AccuracyFilter
     ordering = "-starts_at"
+    list_actions = ("list", "summary")
     scopes = {"GET": Scope.READ}
 
     def get_queryset(self) -> Any:
         return accuracy_listed()
 
-    @extend_schema(responses=AccuracySummarySerializer)
+    @extend_schema(responses=AccuracySummarySerializer, filters=True)
     @action(detail=False, methods=["get"], pagination_class=None)
     def summary(self, request: Request) -> Response:
         """Coverage, bias and trust: together, by query, by kind of operator."""

@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
-import django_filters as filters
-from django.db.models import QuerySet
-
-from apps.fleet.choices import NodeState
-from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
+from apps.fleet.choices import Evidence, NodeState
 
 __all__ = ["ClusterFilter", "LinkFilter", "NodeFilter", "PoolFilter"]
 
 
-class ClusterFilter(filters.FilterSet):
-    name = filters.CharFilter(lookup_expr="icontains", help_text="Part of the name.")
-    environment = filters.CharFilter()
+class ClusterFilter(ListFilter):
+    """`?environment=production&name__contains=west`."""
 
-    class Meta:
-        model = Cluster
-        fields: list[str] = []
-
-
-class PoolFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    name = filters.CharFilter(lookup_expr="icontains", help_text="Part of the name.")
-
-    class Meta:
-        model = NodePool
-        fields: list[str] = []
+    slug = TextFilter(label="Its slug")
+    name = TextFilter(label="Its name")
+    environment = TextFilter(label="Its environment")
+    created_at = TimeFilter()
+    sorts = sort_paths("slug", "name", "environment", "created_at", "updated_at")
 
 
-class NodeFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    pool = filters.CharFilter(field_name="pool__name", help_text="Name of the pool.")
-    state = filters.ChoiceFilter(choices=NodeState.choices)
-    name = filters.CharFilter(lookup_expr="icontains", help_text="Part of the name.")
+class PoolFilter(ListFilter):
+    """`?cluster=eu-1&cores__gte=4`."""
 
-    class Meta:
-        model = Node
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    cores = NumberFilter(whole=True)
+    capacity_cps = NumberFilter()
+    sorts = sort_paths("name", "cores", "capacity_cps", "price_per_hour", "updated_at", cluster="cluster__slug")
 
 
-class LinkFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    node = filters.CharFilter(method="at_node", help_text="Name of the node at either end.")
+class NodeFilter(ListFilter):
+    """`?cluster=eu-1&pool=standard&state=active&state=draining`."""
 
-    class Meta:
-        model = Link
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    pool = TextFilter("pool__name", label="Name of the pool")
+    state = ChoiceFilter(choices=NodeState.choices)
+    evidence = ChoiceFilter(choices=Evidence.choices, label="What its capacity rests on")
+    name = TextFilter(label="Its name")
+    cores = NumberFilter(whole=True)
+    capacity_cps = NumberFilter()
+    sorts = sort_paths(
+        "name", "state", "cores", "capacity_cps", "created_at", "updated_at", pool="pool__name", cluster="cluster__slug"
+    )
 
-    def at_node(self, links: QuerySet[Link], name: str, value: str) -> QuerySet[Link]:
-        return links.filter(source__name=value) | links.filter(target__name=value)
+
+class LinkFilter(ListFilter):
+    """`?cluster=eu-1&node=n1`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    node = TextFilter("source__name", "target__name", label="Name of the node at either end")
+    delay_s = NumberFilter()
+    sorts = sort_paths("bandwidth_bytes_s", "delay_s", "updated_at", **{"from": "source__name", "to": "target__name"})

@@ -123,7 +123,7 @@ class NodeSerializer(InClusterSerializer):
     state = serializers.ChoiceField(NodeState.choices, read_only=True)
     evidence = serializers.ChoiceField(Evidence.choices, required=False)
     labels = serializers.JSONField(required=False)
-    calibrated_at = serializers.DateTimeField(read_only=True)
+    calibrated_at = serializers.DateTimeField(read_only=True, allow_null=True)
     operator_count = serializers.IntegerField(read_only=True)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)

@@ -19,7 +19,7 @@ from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_visible
 from apps.jobs.serializers import JobSerializer
-from apps.jobs.services import job_cancel
+from apps.jobs.services import job_cancel, job_name_result
 
 __all__ = ["MAX_WAIT_S", "JobViewSet", "job_response", "prefer_wait"]
 
@@ -36,28 +36,33 @@ def prefer_wait(request: Request) -> float:
 
 
 def job_response(
-    request: Request, job: Job, result: Callable[[Job], Any] | None = None, *, status: int = 200
+    request: Request, job: Job, result: Callable[[Job], Any] | None = None, *, address: str = ""
 ) -> Response:
-    """Answer a request whose work a job does.
+    """Answer a request whose work a job does, in one of two shapes.
 
-    Without `Prefer: wait=N`, or when N seconds were not enough: 202, `Location` of the job, and the job as body.
-    Otherwise what `result(job)` gives (the job itself without `result`), with `Content-Location` of the outcome. A
-    failed job's error is raised as the refusal it is. Call it outside of a transaction, or the job cannot start.
+    Without `Prefer: wait=N`, or when N seconds were not enough: 202 with the job as body and its `Location`. Where the
+    result has its `address` from the beginning, the job names it as `result_api_url`.
+
+    Otherwise 200 with what `result(job)` gives, `Content-Location` of the result, and `Preference-Applied`; without
+    `result`, or when the job was cancelled, with the job itself. A failed job's error is raised as the refusal it is.
+    Call it outside of a transaction, or the job cannot start.
     """
+    if address and not job.result_api_url:
+        job_name_result(job, address)
     wait_s = prefer_wait(request)
     if wait_s:
         _wait(job, wait_s)
-    applied = {"Preference-Applied": f"wait={wait_s:.0f}"} if wait_s and job.is_finished else {}
-    if not applied:
-        return Response(JobSerializer(job).data, status=202, headers={"Location": f"/api/v1/jobs/{job.pk}"})
+    location = f"/api/v1/jobs/{job.pk}"
+    if not wait_s or not job.is_finished:
+        return Response(JobSerializer(job).data, status=202, headers={"Location": location})
     if job.state == "failed":
         error = job.error or {}
         faults = [Fault(fault["path"], fault["message"]) for fault in error.get("faults", [])]
         raise Impossible(error.get("message", "The job failed."), faults, code=error.get("code"))
+    applied = {"Preference-Applied": f"wait={wait_s:.0f}"}
     if job.state == "succeeded" and result is not None:
-        location = {"Content-Location": job.result_api_url} if job.result_api_url else {}
-        return Response(result(job), status=status, headers={**applied, **location})
-    return Response(JobSerializer(job).data, status=200, headers=applied)
+        return Response(result(job), headers={**applied, "Content-Location": job.result_api_url or location})
+    return Response(JobSerializer(job).data, headers={**applied, "Content-Location": location})
 
 
 def _wait(job: Job, wait_s: float) -> None:
@@ -86,7 +91,7 @@ class JobViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, vie
     @extend_schema(request=None, responses=JobSerializer)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str | None = None) -> Response:
-        """Cancel: a waiting job at once, a running one at its next step. 409 if it has ended already."""
+        """Cancel a job. A waiting one ends at once, a running one at its next step; 409 if it has ended already."""
         return Response(JobSerializer(job_cancel(self.get_object())).data)
 
 

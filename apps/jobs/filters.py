@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import django_filters
-from django.db.models import QuerySet
-
-from apps.jobs.models import Job, JobKind, JobState
+from apps.core.filters import CallerFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.jobs.models import JobKind, JobState
 
 __all__ = ["JobFilter"]
 
 
-class JobFilter(django_filters.FilterSet):
-    """?state= (may repeat) ?kind= ?cluster=slug ?mine=true"""
+class JobFilter(ListFilter):
+    """`?state=queued&state=running&kind=…&cluster=eu-1&mine=true`."""
 
-    state = django_filters.MultipleChoiceFilter(choices=JobState.choices)
-    kind = django_filters.ChoiceFilter(choices=JobKind.choices)
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster.")
-    mine = django_filters.BooleanFilter(method="filter_mine", label="Only those you requested.")
-
-    class Meta:
-        model = Job
-        fields = ["state", "kind", "cluster", "mine"]
-
-    def filter_mine(self, queryset: QuerySet[Job], name: str, value: bool) -> QuerySet[Job]:
-        return queryset.filter(requested_by=self.request.user) if value else queryset
+    state = ChoiceFilter(choices=JobState.choices)
+    kind = ChoiceFilter(choices=JobKind.choices)
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    mine = CallerFilter("requested_by", label="Whether you requested it")
+    created_at = TimeFilter()
+    finished_at = TimeFilter()
+    sorts = sort_paths("created_at", "started_at", "finished_at", "state", "kind", cluster="cluster__slug")

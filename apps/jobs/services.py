@@ -34,6 +34,7 @@ __all__ = [
     "job_ended",
     "job_fail",
     "job_heartbeat",
+    "job_name_result",
     "job_progress",
     "job_resend",
     "job_start",
@@ -150,6 +151,12 @@ def job_progress(job: Job, fraction: float, step: str) -> None:
     job.progress, job.step = min(1.0, max(0.0, float(fraction))), step[:200]
     _touch(job, progress=job.progress, step=job.step)
     announce(f"job:{job.pk}")
+
+
+def job_name_result(job: Job, api_url: str) -> None:
+    """Store where the result of a job is read, before there is one. A job that names its own keeps that."""
+    if Job.objects.filter(pk=job.pk, result_api_url="").update(result_api_url=api_url):
+        job.result_api_url = api_url
 
 
 def job_heartbeat(job: Job) -> None:

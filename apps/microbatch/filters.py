@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import django_filters
-
+from apps.core.filters import (
+    BooleanFilter,
+    ChoiceFilter,
+    ListFilter,
+    NumberFilter,
+    PresenceFilter,
+    TextFilter,
+    TimeFilter,
+    sort_paths,
+)
 from apps.microbatch.choices import SparkQueryOrigin
-from apps.microbatch.models import MicroBatch, SparkQuery
 
 __all__ = ["MicroBatchFilter", "SparkQueryFilter"]
 
 
-class SparkQueryFilter(django_filters.FilterSet):
+class SparkQueryFilter(ListFilter):
     """`?cluster=eu-1&origin=url&drifting=true`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    origin = django_filters.ChoiceFilter(choices=SparkQueryOrigin.choices)
-    drifting = django_filters.BooleanFilter(
-        field_name="drifting_since", lookup_expr="isnull", exclude=True, label="Whether it drifts"
-    )
-
-    class Meta:
-        model = SparkQuery
-        fields = ["cluster", "origin", "drifting"]
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    origin = ChoiceFilter(choices=SparkQueryOrigin.choices)
+    drifting = PresenceFilter("drifting_since", label="Whether it drifts")
+    sorts = sort_paths("name", "origin", "created_at", "reported_at", "drift_share", cluster="cluster__slug")
 
 
-class MicroBatchFilter(django_filters.FilterSet):
-    """`?run_id=…&warm_up=false`."""
+class MicroBatchFilter(ListFilter):
+    """`?run_id=…&warm_up=false&duration_s__gt=10`."""
 
-    run_id = django_filters.CharFilter(label="Run in Spark")
-    warm_up = django_filters.BooleanFilter(field_name="is_warm_up", label="Whether it is one of the first of its run")
-
-    class Meta:
-        model = MicroBatch
-        fields = ["run_id", "warm_up"]
+    run_id = TextFilter(label="Run in Spark")
+    warm_up = BooleanFilter("is_warm_up", label="Whether it is one of the first of its run")
+    begins_at = TimeFilter()
+    rows = NumberFilter(whole=True)
+    duration_s = NumberFilter()
+    sorts = sort_paths("begins_at", "batch", "rows", "duration_s", "event_lag_s")

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import django_filters
-import django_filters as filters
-
+from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.choices import Evidence
 from apps.planning.choices import ANSWER_STATES, COMPARISON_STATES, PLACEMENT_STATES, Find, HistoryOrigin, PlanEngine
-from apps.planning.models import (
-    BacktestRun,
-    Forecast,
-    LoadHistory,
-    PlacementRun,
-    PlanComparison,
-    ResourcePlan,
-    Scenario,
-    WhatIf,
-)
 
 __all__ = [
     "BacktestFilter",
@@ -30,93 +18,83 @@ __all__ = [
 ]
 
 
-class PlacementFilter(django_filters.FilterSet):
+class PlacementFilter(ListFilter):
     """`?cluster=eu-1&state=proposed&state=applied`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    state = django_filters.MultipleChoiceFilter(choices=PLACEMENT_STATES)
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=PLACEMENT_STATES)
+    created_at = TimeFilter()
+    applied_at = TimeFilter()
+    sorts = sort_paths("created_at", "finished_at", "applied_at", "state", "objective", cluster="cluster__slug")
 
-    class Meta:
-        model = PlacementRun
-        fields = ["cluster", "state"]
 
-
-class PlanComparisonFilter(django_filters.FilterSet):
+class PlanComparisonFilter(ListFilter):
     """`?cluster=eu-1&query=checkout&state=done`."""
 
-    cluster = django_filters.CharFilter(field_name="query__cluster__slug", label="Slug of the cluster")
-    query = django_filters.CharFilter(field_name="query__name", label="Name of the query")
-    state = django_filters.MultipleChoiceFilter(choices=COMPARISON_STATES)
-
-    class Meta:
-        model = PlanComparison
-        fields = ["cluster", "query", "state"]
+    cluster = TextFilter("query__cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    state = ChoiceFilter(choices=COMPARISON_STATES)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "finished_at", "state", query="query__name", cluster="query__cluster__slug")
 
 
-class ScenarioFilter(django_filters.FilterSet):
-    """`?cluster=eu-1&name=Friday`."""
+class ScenarioFilter(ListFilter):
+    """`?cluster=eu-1&name__contains=Friday`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    name = django_filters.CharFilter(field_name="name", lookup_expr="icontains", label="Part of its name")
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    created_at = TimeFilter()
+    updated_at = TimeFilter()
+    sorts = sort_paths("name", "created_at", "updated_at", cluster="cluster__slug")
 
-    class Meta:
-        model = Scenario
-        fields = ["cluster", "name"]
 
-
-class WhatIfFilter(django_filters.FilterSet):
+class WhatIfFilter(ListFilter):
     """`?cluster=eu-1&find=survival&state=answered&bench=false`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    find = django_filters.MultipleChoiceFilter(choices=Find.choices)
-    state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
-    bench = django_filters.BooleanFilter(field_name="from_bench", label="Asked by moving the bench")
-
-    class Meta:
-        model = WhatIf
-        fields = ["cluster", "find", "state", "bench"]
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    find = ChoiceFilter(choices=Find.choices)
+    state = ChoiceFilter(choices=ANSWER_STATES)
+    bench = BooleanFilter("from_bench", label="Asked by moving the bench")
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "duration_s", "find", "state", cluster="cluster__slug", answered_at="finished_at")
 
 
-class ResourcePlanFilter(django_filters.FilterSet):
+class ResourcePlanFilter(ListFilter):
     """`?cluster=eu-1&engine=microbatch&state=answered&feasible=true`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    engine = django_filters.ChoiceFilter(choices=PlanEngine.choices)
-    query = django_filters.CharFilter(field_name="query__name", label="Name of the query of its profile")
-    spark_query = django_filters.NumberFilter(label="Number of its Spark query")
-    state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
-    feasible = django_filters.BooleanFilter(field_name="facts__feasible", label="Whether there is a plan")
-
-    class Meta:
-        model = ResourcePlan
-        fields = ["cluster", "engine", "query", "spark_query", "state", "feasible"]
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    engine = ChoiceFilter(choices=PlanEngine.choices)
+    query = TextFilter("query__name", label="Name of the query of its profile")
+    spark_query = NumberFilter("spark_query_id", whole=True, label="Number of its Spark query")
+    state = ChoiceFilter(choices=ANSWER_STATES)
+    feasible = BooleanFilter("facts__feasible", label="Whether there is a plan")
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "engine", "state", "duration_s", query="query__name", cluster="cluster__slug")
 
 
-class LoadHistoryFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    source_id = filters.CharFilter(lookup_expr="icontains", help_text="Part of the source's id.")
-    origin = filters.ChoiceFilter(choices=HistoryOrigin.choices)
-    evidence = filters.ChoiceFilter(choices=Evidence.choices)
+class LoadHistoryFilter(ListFilter):
+    """`?cluster=eu-1&source_id__contains=click&evidence=measured`."""
 
-    class Meta:
-        model = LoadHistory
-        fields: list[str] = []
-
-
-class ForecastFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-
-    class Meta:
-        model = Forecast
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    source_id = TextFilter(label="The source's id")
+    origin = ChoiceFilter(choices=HistoryOrigin.choices)
+    evidence = ChoiceFilter(choices=Evidence.choices)
+    starts_at = TimeFilter()
+    sorts = sort_paths("source_id", "starts_at", "events", "created_at", "updated_at", cluster="cluster__slug")
 
 
-class BacktestFilter(django_filters.FilterSet):
+class ForecastFilter(ListFilter):
+    """`?cluster=eu-1&created_at__gte=2026-03-01T00:00:00Z`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "starts_at", "duration_s", cluster="cluster__slug")
+
+
+class BacktestFilter(ListFilter):
     """`?cluster=eu-1&state=answered`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    state = django_filters.MultipleChoiceFilter(choices=ANSWER_STATES)
-
-    class Meta:
-        model = BacktestRun
-        fields = ["cluster", "state"]
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=ANSWER_STATES)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "since", "until", "state", cluster="cluster__slug", answered_at="finished_at")

@@ -77,6 +77,7 @@ class PredictionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMix
 
     @extend_schema(request=PredictionCreateSerializer, responses={201: PredictionDetailSerializer})
     def create(self, request: Request) -> Response:
+        """Predict the costs of a registered query at its first placement."""
         asked = read_body(PredictionCreateSerializer, request)
         query = query_by_name(asked.pop("cluster"), asked.pop("query"))
         number = asked.pop("version", None)
@@ -103,6 +104,7 @@ class ExecutionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
     @extend_schema(request=ExecutionCreateSerializer, responses={201: ExecutionSerializer})
     def create(self, request: Request) -> Response:
+        """Report the costs of a running query that another stream processor observed."""
         told = read_body(ExecutionCreateSerializer, request)
         query = query_by_name(told.pop("cluster"), told.pop("query"))
         when = {name: told.pop(name) for name in ("ends_at", "duration_s") if name in told}
@@ -146,13 +148,11 @@ class FineTuningViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMix
 
     @extend_schema(request=FineTuningCreateSerializer, responses={200: FineTuningSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
+        """Fine-tune the model of a cluster. 202 with a job, or the answer with `Prefer: wait=N`."""
         asked = read_body(FineTuningCreateSerializer, request)
         run, job = fine_tuning_request(user=signed_in_user(request), **asked)
-        response = job_response(
-            request, job, lambda _: FineTuningSerializer(fine_tunings_visible().get(pk=run.pk)).data
-        )
-        response.setdefault("Content-Location", f"/api/v1/fine-tunings/{run.pk}")
-        return response
+        shown = lambda _: FineTuningSerializer(fine_tunings_visible().get(pk=run.pk)).data  # noqa: E731
+        return job_response(request, job, shown, address=f"/api/v1/fine-tunings/{run.pk}")
 
 
 _CLUSTER = OpenApiParameter("cluster", str, required=True, description="Slug of the cluster.")

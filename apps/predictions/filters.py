@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import django_filters
-
+from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.predictions.choices import (
     ExecutionOrigin,
     FineTuningState,
@@ -12,47 +11,46 @@ from apps.predictions.choices import (
     PredictionPurpose,
     PredictionState,
 )
-from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 
 __all__ = ["ExecutionFilter", "FineTuningFilter", "ModelFilter", "PredictionFilter"]
 
 
-class PredictionFilter(django_filters.FilterSet):
-    cluster = django_filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    query = django_filters.CharFilter(field_name="query__name", help_text="Name of the query.")
-    state = django_filters.ChoiceFilter(choices=PredictionState.choices)
-    purpose = django_filters.ChoiceFilter(choices=PredictionPurpose.choices)
+class PredictionFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&state=predicted`."""
 
-    class Meta:
-        model = Prediction
-        fields: list[str] = []
-
-
-class ExecutionFilter(django_filters.FilterSet):
-    cluster = django_filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    query = django_filters.CharFilter(field_name="query__name", help_text="Name of the query.")
-    origin = django_filters.ChoiceFilter(choices=ExecutionOrigin.choices)
-    model = django_filters.NumberFilter(field_name="model_id", help_text="Id of a model version.")
-
-    class Meta:
-        model = ObservedExecution
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    state = ChoiceFilter(choices=PredictionState.choices)
+    purpose = ChoiceFilter(choices=PredictionPurpose.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "elapsed_s", "state", query="query__name", cluster="cluster__slug")
 
 
-class ModelFilter(django_filters.FilterSet):
-    cluster = django_filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    origin = django_filters.ChoiceFilter(choices=ModelOrigin.choices)
-    state = django_filters.ChoiceFilter(choices=ModelState.choices)
+class ExecutionFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&origin=reported`."""
 
-    class Meta:
-        model = ModelVersion
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    origin = ChoiceFilter(choices=ExecutionOrigin.choices)
+    model = NumberFilter("model_id", whole=True, label="Id of a model version")
+    ends_at = TimeFilter()
+    sorts = sort_paths("ends_at", "starts_at", "created_at", query="query__name", cluster="cluster__slug")
 
 
-class FineTuningFilter(django_filters.FilterSet):
-    cluster = django_filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    state = django_filters.ChoiceFilter(choices=FineTuningState.choices)
+class ModelFilter(ListFilter):
+    """`?cluster=eu-1&state=in_force`."""
 
-    class Meta:
-        model = FineTuning
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    origin = ChoiceFilter(choices=ModelOrigin.choices)
+    state = ChoiceFilter(choices=ModelState.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "in_force_at", "number", "state", cluster="cluster__slug")
+
+
+class FineTuningFilter(ListFilter):
+    """`?cluster=eu-1&state=refused`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=FineTuningState.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "observations", "state", cluster="cluster__slug")

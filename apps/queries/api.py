@@ -20,10 +20,11 @@ from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
 from apps.core.rest.api import ApiMixin
-from apps.core.rest.lists import parse_whole_number
+from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
+from apps.jobs.serializers import JobSerializer
 from apps.queries.arrivals.services import (
     arrivals_create_from_counts,
     arrivals_create_from_generator,
@@ -35,7 +36,7 @@ from apps.queries.arrivals.services import (
 )
 from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
 from apps.queries.documents import document_export, document_import
-from apps.queries.filters import ArrivalFilter, QueryFilter
+from apps.queries.filters import ArrivalFilter, QueryFilter, VersionFilter
 from apps.queries.imports import import_request
 from apps.queries.imports import import_result as import_result
 from apps.queries.lifecycle import query_stop
@@ -96,11 +97,12 @@ class QueryViewSet(ServiceViewSet):
         body = {"operators": values.pop("operators")}
         return query_create(body=body, user=signed_in_user(self.request), **values)
 
-    @extend_schema(responses=VersionSerializer(many=True), filters=False)
-    @action(detail=True, methods=["get"], ordering="-number")
+    @extend_schema(responses=VersionSerializer(many=True))
+    @action(detail=True, methods=["get"], ordering="-number", filterset_class=VersionFilter)
     def versions(self, request: Request, pk: str | None = None) -> Response:
         """Every version, newest first."""
-        page = self.paginate_queryset(versions_listed(self.get_object()))
+        rows = StrictFilterBackend().filter_list(request, versions_listed(self.get_object()), self)
+        page = self.paginate_queryset(rows)
         return self.get_paginated_response(VersionSerializer(page, many=True).data)
 
     @extend_schema(request=VersionSerializer, responses={201: VersionSerializer})
@@ -213,7 +215,7 @@ class ClusterDocumentView(ApiMixin, APIView):
         """Running queries of the cluster, at the width of a slice."""
         return Response(document_export(cluster_by_slug(slug)))
 
-    @extend_schema(request=DocumentSerializer, responses=DocumentImportSerializer)
+    @extend_schema(request=DocumentSerializer, responses={200: DocumentImportSerializer, 202: JobSerializer})
     def post(self, request: Request, slug: str) -> Response:
         """Import nodes, links, arrivals and queries (as drafts) from a document; all of it or, with any fault, none.
 

@@ -1,33 +1,41 @@
-"""Filters of the lists of queries and arrivals, shared by pages and REST."""
+"""Filters of the lists of queries, their versions and arrivals, shared by pages and REST."""
 
 from __future__ import annotations
 
-import django_filters as filters
-
+from apps.core.filters import ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.fleet.choices import Evidence
 from apps.queries.choices import ArrivalOrigin, QueryState
-from apps.queries.models import ArrivalSeries, Query
 
-__all__ = ["ArrivalFilter", "QueryFilter"]
-
-
-class QueryFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    state = filters.MultipleChoiceFilter(choices=QueryState.choices)
-    team = filters.CharFilter()
-    name = filters.CharFilter(lookup_expr="icontains", help_text="Part of the name.")
-
-    class Meta:
-        model = Query
-        fields: list[str] = []
+__all__ = ["ArrivalFilter", "QueryFilter", "VersionFilter"]
 
 
-class ArrivalFilter(filters.FilterSet):
-    cluster = filters.CharFilter(field_name="cluster__slug", help_text="Slug of the cluster.")
-    source_id = filters.CharFilter(lookup_expr="icontains", help_text="Part of the source's id.")
-    origin = filters.ChoiceFilter(choices=ArrivalOrigin.choices)
-    evidence = filters.ChoiceFilter(choices=Evidence.choices)
+class QueryFilter(ListFilter):
+    """`?cluster=eu-1&state=running&state=waiting&name__contains=check&sort=-updated_at`."""
 
-    class Meta:
-        model = ArrivalSeries
-        fields: list[str] = []
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    state = ChoiceFilter(choices=QueryState.choices)
+    team = TextFilter(label="Its team")
+    name = TextFilter(label="Its name")
+    priority = NumberFilter(whole=True)
+    created_at = TimeFilter()
+    updated_at = TimeFilter()
+    sorts = sort_paths("name", "team", "state", "priority", "created_at", "updated_at", cluster="cluster__slug")
+
+
+class VersionFilter(ListFilter):
+    """`?number__gte=3`."""
+
+    number = NumberFilter(whole=True)
+    created_at = TimeFilter()
+    sorts = sort_paths("number", "created_at")
+
+
+class ArrivalFilter(ListFilter):
+    """`?cluster=eu-1&source_id__contains=click&evidence=measured`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    source_id = TextFilter(label="The source's id")
+    origin = ChoiceFilter(choices=ArrivalOrigin.choices)
+    evidence = ChoiceFilter(choices=Evidence.choices)
+    peak_eps = NumberFilter()
+    sorts = sort_paths("source_id", "events", "peak_eps", "created_at", "updated_at", cluster="cluster__slug")

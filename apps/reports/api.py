@@ -42,7 +42,10 @@ from apps.reports.serializers import (
 
 __all__ = ["DefinitionViewSet", "ReportViewSet", "ScheduleViewSet", "WebhookViewSet"]
 
-_FILES = {(200, kind.partition(";")[0]): OpenApiResponse(OpenApiTypes.BINARY) for kind, _ in FORMATS.values()}
+_FILES = {
+    (200, kind.partition(";")[0]): OpenApiResponse(OpenApiTypes.OBJECT if name == "json" else OpenApiTypes.BINARY)
+    for name, (kind, _) in FORMATS.items()
+}
 
 
 class DefinitionViewSet(ServiceViewSet):
@@ -67,9 +70,7 @@ class DefinitionViewSet(ServiceViewSet):
     def run(self, request: Request, pk: str | None = None) -> Response:
         """Write a report now: 202 with a job, or the report with `Prefer: wait=N`."""
         report = report_request(definition=self.get_object(), user=signed_in_user(request))
-        response = job_response(request, report.job, lambda _: _shown(report.pk))
-        response.setdefault("Content-Location", f"/api/v1/reports/{report.pk}")
-        return response
+        return job_response(request, report.job, lambda _: _shown(report.pk), address=f"/api/v1/reports/{report.pk}")
 
 
 class ScheduleViewSet(ServiceViewSet):
@@ -129,7 +130,7 @@ class ReportViewSet(
     def perform_destroy(self, instance: Report) -> None:
         report_delete(report=instance)
 
-    @extend_schema(operation_id="reports_file", responses=_FILES, filters=False)
+    @extend_schema(operation_id="getReportFile", responses=_FILES, filters=False)
     @action(detail=True, methods=["get"], url_path=f"(?P<form>{'|'.join(FORMATS)})", url_name="file")
     def file(self, request: Request, pk: str | None = None, form: str = "pdf") -> HttpResponse:
         """The report as a file: html, pdf, csv (a zip file of tables) or json."""

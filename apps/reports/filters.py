@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-import django_filters
-
+from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
 from apps.reports.choices import ReportKind, ReportState, Trigger
-from apps.reports.models import Report, ReportDefinition, ReportSchedule, Webhook
 
 __all__ = ["DefinitionFilter", "ReportFilter", "ScheduleFilter", "WebhookFilter"]
 
 
-class ReportFilter(django_filters.FilterSet):
+class ReportFilter(ListFilter):
     """`?cluster=eu-1&definition=3&kind=provisioning&state=ready&trigger=scheduled`."""
 
-    cluster = django_filters.CharFilter(field_name="definition__cluster__slug", label="Slug of the cluster")
-    definition = django_filters.NumberFilter(field_name="definition_id", label="Number of its definition")
-    kind = django_filters.ChoiceFilter(field_name="definition__kind", choices=ReportKind.choices)
-    state = django_filters.MultipleChoiceFilter(choices=ReportState.choices)
-    trigger = django_filters.MultipleChoiceFilter(choices=Trigger.choices)
+    cluster = TextFilter("definition__cluster__slug", label="Slug of the cluster")
+    definition = NumberFilter("definition_id", whole=True, label="Number of its definition")
+    kind = ChoiceFilter("definition__kind", choices=ReportKind.choices)
+    state = ChoiceFilter(choices=ReportState.choices)
+    trigger = ChoiceFilter(choices=Trigger.choices)
+    created_at = TimeFilter()
+    covers_until = TimeFilter()
+    sorts = sort_paths("created_at", "written_at", "covers_until", "state", name="definition__name")
 
-    class Meta:
-        model = Report
-        fields = ["cluster", "definition", "kind", "state", "trigger"]
 
-
-class DefinitionFilter(django_filters.FilterSet):
+class DefinitionFilter(ListFilter):
     """`?cluster=eu-1&kind=latency&enabled=true`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-    kind = django_filters.ChoiceFilter(choices=ReportKind.choices)
-    enabled = django_filters.BooleanFilter(label="Whether its schedule runs")
-
-    class Meta:
-        model = ReportDefinition
-        fields = ["cluster", "kind", "enabled"]
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    kind = ChoiceFilter(choices=ReportKind.choices)
+    enabled = BooleanFilter(label="Whether its schedule runs")
+    sorts = sort_paths("name", "kind", "created_at", "updated_at", cluster="cluster__slug")
 
 
-class ScheduleFilter(django_filters.FilterSet):
+class ScheduleFilter(ListFilter):
     """`?cluster=eu-1&definition=3`."""
 
-    cluster = django_filters.CharFilter(field_name="definition__cluster__slug", label="Slug of the cluster")
-    definition = django_filters.NumberFilter(field_name="definition_id", label="Number of its definition")
-
-    class Meta:
-        model = ReportSchedule
-        fields = ["cluster", "definition"]
+    cluster = TextFilter("definition__cluster__slug", label="Slug of the cluster")
+    definition = NumberFilter("definition_id", whole=True, label="Number of its definition")
+    next_at = TimeFilter()
+    sorts = sort_paths("next_at", "last_due_at", definition="definition_id")
 
 
-class WebhookFilter(django_filters.FilterSet):
+class WebhookFilter(ListFilter):
     """`?cluster=eu-1`."""
 
-    cluster = django_filters.CharFilter(field_name="cluster__slug", label="Slug of the cluster")
-
-    class Meta:
-        model = Webhook
-        fields = ["cluster"]
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    name = TextFilter(label="Its name")
+    sorts = sort_paths("name", "created_at", "updated_at", cluster="cluster__slug")

@@ -83,7 +83,7 @@ class ResultFileView(ApiMixin, APIView):
 
     scopes = {"GET": Scope.READ}
 
-    @extend_schema(operation_id="queries_results_file", parameters=[_WINDOWS], responses=_FILES)
+    @extend_schema(operation_id="getQueryResultFile", parameters=[_WINDOWS], responses=_FILES)
     def get(self, request: Request, query_pk: int, form: str) -> HttpResponseBase:
         """Every row of the newest windows, `?windows=100`."""
         query = _query(query_pk)

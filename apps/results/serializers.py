@@ -98,7 +98,7 @@ class RuleSecretSerializer(serializers.Serializer):
     secret = serializers.CharField()
 
 
-class _DeliverySerializer(serializers.ModelSerializer):
+class _NoticeSerializer(serializers.ModelSerializer):
     """Delivery of a notice to one recipient. Of a webhook only the host is shown."""
 
     event = serializers.CharField(source="notice.event")
@@ -119,7 +119,7 @@ class AlertSerializer(serializers.ModelSerializer):
     severity = serializers.CharField(source="rule.severity")
     acknowledged_by = serializers.CharField(source="acknowledged_by.username", default=None, allow_null=True)
     group = serializers.DictField()
-    deliveries = _DeliverySerializer(many=True, read_only=True)
+    deliveries = _NoticeSerializer(many=True, read_only=True)
 
     class Meta:
         model = Alert

@@ -177,12 +177,12 @@ class PolicyView(ApiMixin, _PolicyRow, viewsets.GenericViewSet):
 
     @extend_schema(responses=PolicySerializer)
     def retrieve(self, request: Request, slug: str) -> Response:
-        """The policy; defaults unless it was set."""
+        """The policy of a cluster's rollouts; defaults unless it was set."""
         return Response(PolicySerializer(self.get_object()).data)
 
     @extend_schema(request=PolicySerializer, responses=PolicySerializer)
     def partial_update(self, request: Request, slug: str) -> Response:
-        """Change the policy. Rollouts under way keep theirs."""
+        """Change the policy of a cluster's rollouts. Those under way keep theirs."""
         policy = self.get_object()
         serializer = PolicySerializer(data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)

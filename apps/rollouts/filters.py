@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import django_filters
-
+from apps.core.filters import ChoiceFilter, ListFilter, TimeFilter, sort_paths
 from apps.rollouts.choices import ConfigOrigin, ConfigState, RolloutState
-from apps.rollouts.models import RefinedConfig, Rollout
 
 __all__ = ["ConfigFilter", "RolloutFilter"]
 
 
-class ConfigFilter(django_filters.FilterSet):
+class ConfigFilter(ListFilter):
     """`?state=current&origin=spark`."""
 
-    state = django_filters.MultipleChoiceFilter(choices=ConfigState.choices)
-    origin = django_filters.ChoiceFilter(choices=ConfigOrigin.choices)
-
-    class Meta:
-        model = RefinedConfig
-        fields = ["state", "origin"]
+    state = ChoiceFilter(choices=ConfigState.choices)
+    origin = ChoiceFilter(choices=ConfigOrigin.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("number", "created_at", "updated_at", "state", "origin")
 
 
-class RolloutFilter(django_filters.FilterSet):
+class RolloutFilter(ListFilter):
     """`?state=canary`."""
 
-    state = django_filters.MultipleChoiceFilter(choices=RolloutState.choices)
-
-    class Meta:
-        model = Rollout
-        fields = ["state"]
+    state = ChoiceFilter(choices=RolloutState.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "started_at", "ended_at", "state", number="config__number")

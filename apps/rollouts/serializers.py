@@ -59,7 +59,7 @@ class ConfigSerializer(serializers.ModelSerializer):
         fields += ["state", "checked", "created_at", "updated_at"]
 
 
-class _PartSerializer(serializers.Serializer):
+class _ConfigPartSerializer(serializers.Serializer):
     """Part of a configuration for a query at an agent."""
 
     query = serializers.CharField()
@@ -85,9 +85,9 @@ class ConfigDetailSerializer(ConfigSerializer):
     class Meta(ConfigSerializer.Meta):
         fields = [*ConfigSerializer.Meta.fields, "parts", "schedules"]
 
-    @extend_schema_field(_PartSerializer(many=True))
+    @extend_schema_field(_ConfigPartSerializer(many=True))
     def get_parts(self, row: RefinedConfig) -> Any:
-        return _PartSerializer(config_parts(row), many=True).data
+        return _ConfigPartSerializer(config_parts(row), many=True).data
 
     @extend_schema_field(_SchedulePartSerializer(many=True))
     def get_schedules(self, row: RefinedConfig) -> Any:

@@ -25,6 +25,7 @@ from apps.queries.definitions import query_create
 from apps.queries.imports import run_import
 from apps.queries.lifecycle import query_start
 from apps.queries.models import Query
+from apps.reports.work import write_report
 from apps.rollouts.schedule.replays import replay_work
 
 __all__ = ["CAPACITY_CPS", "body", "make_query", "run_jobs", "small_cluster", "start_query", "user"]
@@ -47,6 +48,7 @@ _WORK = {
     JobKind.REPLAY: replay_work,
     JobKind.IMPORT: run_import,
     JobKind.FINE_TUNING: fine_tune_model,
+    JobKind.REPORT: write_report,
 }
 
 

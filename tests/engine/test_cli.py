@@ -93,3 +93,41 @@ def test_wrong_usage_exits_with_status_2(arguments: list[str], capsys: pytest.Ca
 def test_help_lists_the_commands() -> None:
     done = subprocess.run([sys.executable, "-m", "engine", "--help"], capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_table_is_text_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = write(tmp_path, "good.json", figure3())
+    bad = write(tmp_path, "bad.json", deployment(subinterval_s=-1, nodes=[]))
+    assert main(["estimate", "--format", "table", good, bad]) == 1
+    first, _, second = capsys.readouterr().out.partition("\n\n" + bad)
+    assert first.splitlines()[0] == good
+    assert "mace_wc" in first and "5" in next(line for line in first.splitlines() if line.startswith("mace_wc")).split()
+    assert "subinterval_s: subinterval_s is -1" in second
+    with pytest.raises(SystemExit):
+        main(["estimate", "--format", "yaml", good])
+
+
+def test_gate_tells_the_verdict_by_the_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = json.loads((Path(__file__).parents[2] / "docs" / "examples" / "admit.json").read_text())
+    rejected = write(tmp_path, "rejected.json", example)
+    bound = {"objective": {"statistic": "worst", "bound_s": 100.0}}
+    roomy = {
+        **example,
+        "nodes": [{**node, "capacity_cps": 1e9} for node in example["nodes"]],
+        "candidate": {**example["candidate"], **bound},
+    }
+    admitted = write(tmp_path, "admitted.json", roomy)
+    reviewing = ["--policy", '{"review_assumed": true}']
+    bad = write(tmp_path, "bad.json", "{")
+    assert main(["admit", rejected]) == main(["admit", admitted]) == 0
+    assert main(["admit", "--gate", admitted]) == 0
+    assert main(["admit", "--gate", rejected, admitted]) == 3
+    assert main(["admit", "--gate", *reviewing, admitted]) == 4
+    assert main(["admit", "--gate", *reviewing, admitted, rejected]) == 3
+    assert main(["admit", "--gate", bad, rejected]) == 1
+    capsys.readouterr()
+    main(["admit", "--format", "table", rejected])
+    told = capsys.readouterr().out
+    assert "REJECT  fraud" in told and "on n2, 4 s after the start" in told and "Alternatives" in told
+    with pytest.raises(SystemExit):
+        main(["estimate", "--gate", admitted])

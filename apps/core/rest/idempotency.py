@@ -23,7 +23,7 @@ __all__ = ["KEPT", "IdempotentMixin", "ReplayedResponse", "idempotency_purge"]
 KEPT = timedelta(hours=24)
 # A request that got no answer by then was cut off by the end of its process; its key may be used again.
 ABANDONED = timedelta(minutes=5)
-_HEADERS = ("Location", "Content-Location", "ETag")
+_HEADERS = ("Location", "Content-Location", "Preference-Applied", "ETag")
 _PURGE_EVERY = 100
 
 

@@ -88,11 +88,10 @@ class BacktestViewSet(
 
     @extend_schema(request=BacktestCreateSerializer, responses={200: BacktestDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
+        """Replay a recorded period through another policy. 202 with a job, or the answer with `Prefer: wait=N`."""
         row, job = backtest_request(user=signed_in_user(request), **read_body(BacktestCreateSerializer, request))
         shown = lambda _: BacktestDetailSerializer(backtests_visible().get(pk=row.pk)).data  # noqa: E731
-        response = job_response(request, job, shown)
-        response.setdefault("Content-Location", f"/api/v1/backtests/{row.pk}")
-        return response
+        return job_response(request, job, shown, address=f"/api/v1/backtests/{row.pk}")
 
     def perform_destroy(self, instance: BacktestRun) -> None:
         backtest_delete(row=instance)

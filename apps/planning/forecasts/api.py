@@ -120,7 +120,7 @@ class ForecastViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @extend_schema(responses=OpenApiTypes.OBJECT)
     @action(detail=True, methods=["get"])
     def series(self, request: Request, pk: str | None = None) -> Response:
-        """The curves: sources and total in events/s, queries in seconds, hours of violation by pool, future and day."""
+        """Curves of a forecast: sources and total in events/s, queries in s, hours of violation by pool and day."""
         return Response(forecast_series(self.get_object()))
 
     @extend_schema(parameters=[_COST, _DAYS], responses=RegretSerializer, filters=False)

@@ -54,6 +54,10 @@ class PlacementViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
 
     @extend_schema(responses=_ANSWER)
     def create(self, request: Request) -> Response:
+        """Search a placement. 202 with a job, or the proposal with `Prefer: wait=N`.
+
+        Nothing moves before the proposal is applied.
+        """
         asked = read_body(PlacementCreateSerializer, request)
         cluster = cluster_by_slug(asked.pop("cluster"))
         run, job = placement_request(cluster=cluster, user=signed_in_user(request), **asked)
@@ -101,7 +105,4 @@ def _shown(run: PlacementRun) -> Response:
 
 
 def _answer(request: Request, run: PlacementRun, job: Job) -> Response:
-    """The job's answer, with the address of the run beside that of the job: it exists from the beginning."""
-    response = job_response(request, job, lambda _: _shown(run).data)
-    response.setdefault("Content-Location", f"/api/v1/placements/{run.pk}")
-    return response
+    return job_response(request, job, lambda _: _shown(run).data, address=f"/api/v1/placements/{run.pk}")

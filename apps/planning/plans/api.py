@@ -60,9 +60,8 @@ class PlansView(ApiMixin, APIView):
         row, job = comparison_request(
             query=_query(pk), user=signed_in_user(request), **read_body(PlanCompareSerializer, request)
         )
-        response = job_response(request, job, lambda _: PlanComparisonDetailSerializer(_fresh(row.pk)).data)
-        response.setdefault("Content-Location", f"/api/v1/plan-comparisons/{row.pk}")
-        return response
+        shown = lambda _: PlanComparisonDetailSerializer(_fresh(row.pk)).data  # noqa: E731
+        return job_response(request, job, shown, address=f"/api/v1/plan-comparisons/{row.pk}")
 
 
 class PlanAdoptView(ApiMixin, APIView):
@@ -72,7 +71,10 @@ class PlanAdoptView(ApiMixin, APIView):
 
     @extend_schema(request=PlanAdoptSerializer, responses={201: PlanAdoptedSerializer})
     def post(self, request: Request, pk: int) -> Response:
-        """Refused with 409 when the statistics behind the ranking have changed since."""
+        """Make a plan of the ranking a version of the query.
+
+        Refused with 409 when the statistics behind the ranking have changed since.
+        """
         query, asked = _query(pk), read_body(PlanAdoptSerializer, request)
         row = _comparison(query, asked.get("comparison"))
         version = plan_adopt(comparison=row, plan=asked["plan"], user=signed_in_user(request))

@@ -152,17 +152,18 @@ class ResourcePlanViewSet(
         return ResourcePlanDetailSerializer if self.action == "retrieve" else ResourcePlanSerializer
 
     @extend_schema(
-        request=ResourcePlanCreateSerializer, responses={201: ResourcePlanDetailSerializer, 202: JobSerializer}
+        request=ResourcePlanCreateSerializer,
+        responses={200: ResourcePlanDetailSerializer, 201: ResourcePlanDetailSerializer, 202: JobSerializer},
     )
     def create(self, request: Request) -> Response:
+        """Plan nodes or executors. Micro-batches are answered at once (201), a stage by a job (202, or 200 when waited
+        for)."""
         asked = read_body(ResourcePlanCreateSerializer, request)
         row, job = resource_plan_request(user=signed_in_user(request), **_named(asked))
         address = f"/api/v1/resource-plans/{row.pk}"
         if job is None:
             return Response(_shown(row), status=201, headers={"Location": address})
-        response = job_response(request, job, lambda _: _shown(row), status=201)
-        response.setdefault("Content-Location", address)
-        return response
+        return job_response(request, job, lambda _: _shown(row), address=address)
 
     @extend_schema(request=ResourcePlanApplySerializer, responses=ResourcePlanDetailSerializer, filters=False)
     @action(detail=True, methods=["post"])

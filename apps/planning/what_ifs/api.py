@@ -60,13 +60,15 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
 
     @extend_schema(request=WhatIfCreateSerializer, responses={200: WhatIfDetailSerializer, 202: JobSerializer})
     def create(self, request: Request) -> Response:
+        """Ask a what-if. 202 with a job, or the answer with `Prefer: wait=N`.
+
+        The same question on an unchanged cluster gives the answer that is there.
+        """
         asked = read_body(WhatIfCreateSerializer, request)
         row, job = what_if_request(user=signed_in_user(request), **asked)
         if job is None or (row.state == RunState.ANSWERED and job.is_finished):
             return Response(_shown(row), headers={"Content-Location": _address(row)})
-        response = job_response(request, job, lambda _: _shown(row))
-        response.setdefault("Content-Location", _address(row))
-        return response
+        return job_response(request, job, lambda _: _shown(row), address=_address(row))
 
     @extend_schema(request=SweepSerializer, responses=SweepAnswerSerializer)
     @action(detail=False, methods=["post"])

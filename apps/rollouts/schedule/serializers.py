@@ -43,7 +43,7 @@ class _SweptWindowsSerializer(serializers.Serializer):
     hit_rate = serializers.FloatField(allow_null=True, help_text="Share of these that came within it.")
 
 
-class _ForecastSerializer(serializers.Serializer):
+class _WatermarkForecastSerializer(serializers.Serializer):
     mean_us = serializers.IntegerField()
     least_us = serializers.IntegerField()
     most_us = serializers.IntegerField()
@@ -57,7 +57,7 @@ class _ScheduledQuerySerializer(_SweptWindowsSerializer):
     queued_bytes = serializers.IntegerField(allow_null=True)
     slack_s = serializers.FloatField(allow_null=True, help_text="Until its next window would be late.")
     deadline_us = serializers.IntegerField(allow_null=True, help_text="Of the next window.")
-    expected = _ForecastSerializer(allow_null=True, help_text="When its watermark is expected.")
+    expected = _WatermarkForecastSerializer(allow_null=True, help_text="When its watermark is expected.")
     overflow = serializers.IntegerField(help_text="Records that were sent on unprocessed.")
     timed = serializers.IntegerField(
         help_text="Windows that left, or records of a query without windows; 0 without an objective."

@@ -44,7 +44,7 @@ def ask(client: Any, **asked: Any) -> Any:
 
 def decided(client: Any, **asked: Any) -> str:
     """Address of a request that has its verdict."""
-    address = ask(client, **asked)["Content-Location"]
+    address = ask(client, **asked).json()["result_api_url"]
     run_jobs()
     return address
 
@@ -52,12 +52,12 @@ def decided(client: Any, **asked: Any) -> str:
 def test_a_preview_is_a_job_and_a_request(admitter: Any, cluster: Any) -> None:
     answer = ask(admitter, reason="A try")
     assert answer.status_code == 202
-    estimating = admitter.get(answer["Content-Location"]).json()
+    estimating = admitter.get(answer.json()["result_api_url"]).json()
     assert (estimating["state"], estimating["verdict"], estimating["decision"]) == ("estimating", "", None)
     run_jobs()
     job = admitter.get(answer["Location"]).json()
     assert job["result"] == {"verdict": "admit", "state": "preview"}
-    assert job["result_api_url"] == answer["Content-Location"]
+    assert job["result_api_url"] == answer.json()["result_api_url"]
     request = admitter.get(job["result_api_url"]).json()
     assert (request["query"], request["version"], request["verdict"], request["reason"]) == (
         "third",
@@ -99,7 +99,7 @@ def test_rejected_request_needs_an_alternative_or_an_override(admitter: Any, clu
     child = admitter.post(f"{address}/preview", {"choice": choice["id"]}, format="json")
     assert child.status_code == 202
     run_jobs()
-    taken = admitter.get(child["Content-Location"]).json()
+    taken = admitter.get(child.json()["result_api_url"]).json()
     assert (taken["verdict"], taken["parent"]) == ("admit_with_changes", address.rsplit("/", 1)[1])
     assert admitter.post(f"{address}/override", {}, format="json").status_code == 400
     forced = admitter.post(f"{address}/override", {"reason": "Now"}, format="json")
@@ -108,7 +108,7 @@ def test_rejected_request_needs_an_alternative_or_an_override(admitter: Any, clu
 
 def test_same_question_twice_returns_one_request(admitter: Any, cluster: Any) -> None:
     first, second = ask(admitter), ask(admitter)
-    assert first["Content-Location"] == second["Content-Location"]
+    assert first.json()["result_api_url"] == second.json()["result_api_url"]
     assert AdmissionRequest.objects.count() == 1
     assert len(run_jobs()) == 1
 
@@ -207,7 +207,7 @@ def test_document_is_previewed(admitter: Any, cluster: Any) -> None:
     document = {"query": "new", **body(0.2), "objective": {"statistic": "q0.99", "bound_s": 1.0}}
     answer = admitter.post(URL, {"cluster": "little", "document": document, "mode": "apply"}, format="json")
     run_jobs()
-    request = admitter.get(answer["Content-Location"]).json()
+    request = admitter.get(answer.json()["result_api_url"]).json()
     assert (request["state"], request["verdict"], request["mode"]) == ("applied", "admit", "apply")
 
 

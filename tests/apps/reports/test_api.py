@@ -70,7 +70,7 @@ def test_report_runs_and_downloads_in_every_format(
     asked = api.post(f"/api/v1/report-definitions/{definition.pk}/run")
     assert asked.status_code == 202
     assert asked["Location"].startswith("/api/v1/jobs/")
-    address = asked["Content-Location"]
+    address = asked.json()["result_api_url"]
     assert api.get(f"{address}/pdf").status_code == 409
     report = write(Report.objects.get())
     shown = api.get(address).data

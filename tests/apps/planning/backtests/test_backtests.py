@@ -198,11 +198,11 @@ def test_a_backtest_is_requested_read_and_deleted_over_rest(
     created = api.post("/api/v1/backtests", body, format="json")
     assert created.status_code == 202
     small_cluster.run_jobs()
-    result = api.get(created["Content-Location"]).json()
+    result = api.get(created.json()["result_api_url"]).json()
     assert (result["state"], result["result"]["segments"]) == ("answered", 24)
     assert result["facts"]["headline"] == result["result"]["headline"]
     listed = api.get("/api/v1/backtests?cluster=little&state=answered").json()["results"]
     assert [(row["id"], "result" in row) for row in listed] == [(result["id"], False)]
-    assert api.delete(created["Content-Location"]).status_code == 204
+    assert api.delete(created.json()["result_api_url"]).status_code == 204
     refused = api.post("/api/v1/backtests", {**body, "policy": {"placement": "x"}, "extra": 1}, format="json")
     assert refused.status_code == 400

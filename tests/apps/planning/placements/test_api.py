@@ -21,18 +21,18 @@ def proposed(client: Any, **asked: Any) -> str:
     answer = ask(client, **asked)
     assert answer.status_code == 202, answer.content
     run_jobs()
-    return answer["Content-Location"]
+    return answer.json()["result_api_url"]
 
 
 def test_create_answers_202_with_a_job_and_the_address_of_the_run(api: Any, cluster: Cluster) -> None:
     answer = ask(api)
     assert (answer.status_code, answer.json()["kind"]) == (202, "workers.search_placement")
-    searching = api.get(answer["Content-Location"]).json()
+    searching = api.get(answer.json()["result_api_url"]).json()
     assert (searching["state"], searching["proposal"], searching["facts"]) == ("searching", None, {})
     run_jobs()
     job = api.get(answer["Location"]).json()
-    assert job["result_api_url"] == answer["Content-Location"]
-    placement = api.get(answer["Content-Location"]).json()
+    assert job["result_api_url"] == answer.json()["result_api_url"]
+    placement = api.get(answer.json()["result_api_url"]).json()
     assert (placement["state"], placement["requested_by"], placement["moves_done"]) == ("proposed", "a-operator", 0)
     assert placement["standing"] == {"stale": False, "changed": [], "can_apply": True, "can_undo": False, "why_not": ""}
     assert placement["proposal"]["gap"] is not None
@@ -43,10 +43,10 @@ def test_create_answers_202_with_a_job_and_the_address_of_the_run(api: Any, clus
 
 def test_objective_defaults_to_the_queries_objectives(api: Any, cluster: Cluster) -> None:
     cluster.queries.update(objective_statistic="worst", objective_bound_s=2.0)
-    assert api.get(ask(api)["Content-Location"]).json()["objective"] == "objectives"
-    assert api.get(ask(api, objective="worst")["Content-Location"]).json()["objective"] == "worst"
+    assert api.get(ask(api).json()["result_api_url"]).json()["objective"] == "objectives"
+    assert api.get(ask(api, objective="worst").json()["result_api_url"]).json()["objective"] == "worst"
     cluster.queries.update(objective_bound_s=None)
-    assert api.get(ask(api)["Content-Location"]).json()["objective"] == "worst"
+    assert api.get(ask(api).json()["result_api_url"]).json()["objective"] == "worst"
 
 
 def test_a_proposal_is_applied_undone_and_deleted_over_rest(api: Any, cluster: Cluster) -> None:
@@ -67,7 +67,7 @@ def test_a_proposal_is_applied_undone_and_deleted_over_rest(api: Any, cluster: C
 
 
 def test_stop_and_abort_return_409_when_nothing_runs(api: Any, cluster: Cluster) -> None:
-    searching = ask(api)["Content-Location"]
+    searching = ask(api).json()["result_api_url"]
     assert api.post(f"{searching}/abort").json()["code"] == "wrong_state"
     assert api.post(f"{searching}/stop").json()["state"] == "searching"
     assert PlacementRun.objects.get().stop_requested
@@ -114,7 +114,7 @@ def test_a_repeated_idempotency_key_starts_one_search(api: Any, cluster: Cluster
         api.post(URL, {"cluster": "little"}, format="json", headers={"Idempotency-Key": "once"}) for _ in range(2)
     )
     assert first.json() == second.json()
-    assert second["Content-Location"] == first["Content-Location"]
+    assert second.json()["result_api_url"] == first.json()["result_api_url"]
     assert PlacementRun.objects.count() == 1
 
 

@@ -182,11 +182,11 @@ def test_plans_are_compared_and_adopted_over_rest(api: Any, query: Query) -> Non
     assert api.post(f"{url}/adopt", {"plan": "r1"}, format="json").status_code == 404
     answer = api.post(url, {}, format="json")
     assert answer.status_code == 202
-    assert api.get(url).json()["under_way"] in answer["Content-Location"]
+    assert api.get(url).json()["under_way"] in answer.json()["result_api_url"]
     run_jobs()
     latest = api.get(url).json()["latest"]
     assert latest["finding"]["kind"] == "better"
-    assert api.get(answer["Content-Location"]).json()["result"]["plans"][0]["key"] == "r1"
+    assert api.get(answer.json()["result_api_url"]).json()["result"]["plans"][0]["key"] == "r1"
     assert api.get("/api/v1/plan-comparisons?query=q&state=done").json()["results"][0]["recommended"] == "r1"
     adopted = api.post(f"{url}/adopt", {"plan": "r1"}, format="json")
     assert adopted.status_code == 201

@@ -189,7 +189,7 @@ def test_rate_is_required_where_nothing_gives_it(api: APIClient, cluster: Cluste
 def test_stage_plan_is_asked_of_a_worker(api: APIClient, cluster: Cluster) -> None:
     asked = post(api, STAGE)
     assert (asked.status_code, asked["Location"]) == (202, f"/api/v1/jobs/{asked.json()['id']}")
-    row = api.get(asked["Content-Location"]).json()
+    row = api.get(asked.json()["result_api_url"]).json()
     assert (row["state"], row["job"], row["result"]) == ("asked", asked.json()["id"], None)
     assert row["question"]["profile"]["c_hb"] > 0  # or polls were free, and intervals as short as allowed
     assert row["origins"]["profile.c_hb"] == "default"
@@ -198,7 +198,7 @@ def test_stage_plan_is_asked_of_a_worker(api: APIClient, cluster: Cluster) -> No
 def test_worker_answers_a_stage_plan(api: APIClient, cluster: Cluster) -> None:
     asked = post(api, STAGE | {"profile": {"c_map": 1.6e-5, "alpha": 8, "c_red": 2e-6, "c_hb": 5e-3}})
     small_cluster.run_jobs()
-    row = api.get(asked["Content-Location"]).json()
+    row = api.get(asked.json()["result_api_url"]).json()
     assert row["state"] == "answered"
     plan = row["result"]["plan"]
     assert (row["facts"]["nodes"], row["facts"]["limit"]) == (plan["nodes"], plan["binding"]["limit"])

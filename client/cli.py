@@ -1,0 +1,201 @@
+"""`./sluice admit` and `./sluice estimate`: arguments, the question, the answer for people or for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from client.console import ConsoleConnection
+from client.documents import query_document, read_document
+from client.errors import ClientError
+from client.report import (
+    ESTIMATE_EXIT_TEXT,
+    EXIT_TEXT,
+    FAILED,
+    USAGE,
+    admission_status,
+    admission_text,
+    estimate_status,
+    estimate_text,
+)
+from client.settings import read_settings
+
+__all__ = ["client_parser", "main"]
+
+_OBJECTIVE = re.compile(r"(worst|mean|q0?\.\d+|q1(?:\.0*)?)[:=](\d+(?:\.\d+)?)s?")
+_DEFAULT_TIMEOUT_S = 120.0
+_SETTINGS_TEXT = """server: --server, SLUICE_SERVER, or server = "https://…" in the file of settings; else http://localhost:8000
+token:  SLUICE_TOKEN, or token = "slu_…" in the file of settings (SLUICE_CONFIG, or ~/.config/sluice/client.toml)"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. With `--json` whatever happens is one JSON object on one line."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    options = client_parser(as_json).parse_args(words)
+    if fault := options.fault(options):
+        options.parser.error(fault)
+    ask: Callable[[argparse.Namespace], tuple[int, dict[str, Any], str]] = options.ask
+    try:
+        status, answer, text = ask(options)
+    except ClientError as error:
+        _print_error(error, FAILED, as_json)
+        return FAILED
+    except KeyboardInterrupt:
+        _print_error(ClientError("interrupted", "Interrupted; what was asked may go on."), FAILED, as_json)
+        return FAILED
+    _print(json.dumps({"exit_status": status, **answer}) if as_json else text)
+    return status
+
+
+def _admit(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    asked: dict[str, Any] = {"cluster": options.cluster, "mode": "apply" if options.apply else "preview"}
+    if options.file is None:
+        asked["query"] = options.query
+    else:
+        asked["document"] = query_document(options.file, options.query)
+    for name in ("objective", "version", "may_wait_s", "reason"):
+        if getattr(options, name) is not None:
+            asked[name] = getattr(options, name)
+    console = _connection(options)
+    admission = _about_cluster(console, options.cluster, lambda: console.post_job("/api/v1/admissions", asked))
+    status = admission_status(admission, apply=options.apply, accept_changes=options.accept_changes)
+    address = console.address(f"/c/{admission.get('cluster')}/admission/{admission.get('id')}/")
+    return status, {"url": address, "admission": admission}, admission_text(admission, address)
+
+
+def _estimate(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    asked = {"document": read_document(options.file)} if options.file else {"cluster": options.cluster}
+    console = _connection(options)
+    estimate = _about_cluster(console, options.cluster, lambda: console.post_job("/api/v1/estimates", asked))
+    return estimate_status(estimate), {"estimate": estimate}, estimate_text(estimate)
+
+
+def _connection(options: argparse.Namespace) -> ConsoleConnection:
+    return ConsoleConnection(read_settings(server=options.server, ca_file=options.ca_file), options.timeout)
+
+
+def _about_cluster(console: ConsoleConnection, slug: str | None, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer; a cluster that does not exist is refused with those that do."""
+    try:
+        return ask()
+    except ClientError as error:
+        if error.code == "missing" and any(fault.get("path") == "cluster" for fault in error.faults):
+            rows = console.get("/api/v1/clusters?page_size=20").get("results") or []
+            known = ", ".join(str(row.get("slug")) for row in rows) or "none yet"
+            message = f"{console.settings.server} has no cluster {slug!r}; it has: {known}."
+            raise ClientError(error.code, message, problem=error.problem) from None
+        raise
+
+
+def _print(text: str) -> None:
+    """Print; a reader that is gone, as by ``| head``, changes nothing about the exit status."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
+
+
+def _print_error(error: ClientError, status: int, as_json: bool) -> None:
+    if as_json:
+        _print(json.dumps({"exit_status": status, "error": error.to_dict()}))
+    else:
+        print("\n".join(["sluice: " + error.lines()[0], *error.lines()[1:]]), file=sys.stderr)
+
+
+class _JsonParser(argparse.ArgumentParser):
+    """Tells wrong usage as JSON."""
+
+    def error(self, message: str) -> NoReturn:
+        _print_error(ClientError("usage", message), USAGE, as_json=True)
+        sys.exit(USAGE)
+
+
+def client_parser(as_json: bool) -> argparse.ArgumentParser:
+    """The arguments of every command."""
+    kind = _JsonParser if as_json else argparse.ArgumentParser
+    parser = kind(prog="sluice", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=kind)
+    admit = _command(commands, "admit", "May a query run in a cluster of a console?", EXIT_TEXT)
+    admit.set_defaults(parser=admit, ask=_admit, fault=_admit_fault)
+    admit.add_argument("file", nargs="?", metavar="FILE", help="the query as JSON; - is the standard input")
+    admit.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    admit.add_argument("--query", metavar="NAME", help="its name; without FILE, a query that is registered")
+    admit.add_argument("--query-version", type=_count, dest="version", metavar="N", help="of a registered one (newest)")
+    admit.add_argument("--objective", type=_objective, metavar="STATISTIC:S", help="such as worst:2 or q0.99:0.5")
+    admit.add_argument("--may-wait", type=_seconds, dest="may_wait_s", metavar="S", help="how long it may wait (0)")
+    admit.add_argument("--apply", action="store_true", help="run it if the verdict lets it (scope admit)")
+    admit.add_argument("--accept-changes", action="store_true", help="admit with changes passes, too")
+    admit.add_argument("--reason", metavar="TEXT", help="why it is asked, kept with the request")
+    estimate = _command(commands, "estimate", "Latency of every query of a cluster.", ESTIMATE_EXIT_TEXT)
+    estimate.set_defaults(parser=estimate, ask=_estimate, fault=_estimate_fault)
+    estimate.add_argument("file", nargs="?", metavar="FILE", help="a deployment document in place of a cluster")
+    estimate.add_argument("--cluster", metavar="SLUG", help="which cluster")
+    return parser
+
+
+def _command(commands: Any, name: str, description: str, statuses: str) -> argparse.ArgumentParser:
+    """A command with the options that all of them have."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=description,
+        description=description,
+        epilog=f"{_SETTINGS_TEXT}\n\n{statuses}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_argument("--server", metavar="URL", help="address of the console")
+    command.add_argument("--ca-file", metavar="FILE", help="certificate of the authority that signed the console's")
+    command.add_argument("--timeout", type=_patience, default=_DEFAULT_TIMEOUT_S, metavar="S", help="seconds (120)")
+    command.add_argument("--json", action="store_true", help="one JSON object on one line, errors too")
+    return command
+
+
+def _admit_fault(options: argparse.Namespace) -> str:
+    if options.file is None and options.query is None:
+        return "FILE is missing, or --query with the name of a registered query"
+    if options.file is not None and options.version is not None:
+        return "--query-version is of a registered query; a FILE is always a new version"
+    return ""
+
+
+def _estimate_fault(options: argparse.Namespace) -> str:
+    if (options.file is None) == (options.cluster is None):
+        return "give exactly one of FILE and --cluster"
+    return ""
+
+
+def _objective(text: str) -> dict[str, Any]:
+    match = _OBJECTIVE.fullmatch(text)
+    if match is None or float(match[2]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is worst, mean or q0.99, a colon and seconds above 0")
+    return {"statistic": match[1], "bound_s": float(match[2])}
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is a whole number from 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is a number of seconds from 0")
+    return value
+
+
+def _patience(text: str) -> float:
+    value = _seconds(text)
+    if value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is at least 1 second")
+    return value

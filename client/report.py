@@ -1,0 +1,96 @@
+"""Answers of the console as text for people, and as an exit status for pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.admission.text import decision_text
+from engine.listing import column_lines
+
+__all__ = [
+    "ESTIMATE_EXIT_TEXT",
+    "EXIT_TEXT",
+    "FAILED",
+    "USAGE",
+    "admission_status",
+    "admission_text",
+    "estimate_status",
+    "estimate_text",
+]
+
+PASSED, FAILED, USAGE, REFUSED, OPEN = 0, 1, 2, 3, 4
+EXIT_TEXT = """exit status:
+  0  admit: the query may run (with --apply: it runs)
+  1  no verdict: the console was not reached, or refused the question
+  2  wrong usage
+  3  reject; admit with changes, unless --accept-changes
+  4  queue or review: later, or a person decides"""
+ESTIMATE_EXIT_TEXT = """exit status:
+  0  every objective holds
+  1  no estimate: the console was not reached, or refused the question
+  2  wrong usage
+  3  an objective is breached
+  4  an objective is at risk"""
+_BY_VERDICT = {"admit": PASSED, "admit_with_changes": REFUSED, "reject": REFUSED, "queue": OPEN, "review": OPEN}
+
+
+def admission_status(admission: Mapping[str, Any], *, apply: bool, accept_changes: bool) -> int:
+    """Exit status of an answered request. A verdict that is not known never passes."""
+    verdict = admission.get("verdict")
+    status = _BY_VERDICT.get(str(verdict), FAILED)
+    if verdict == "admit_with_changes" and accept_changes:
+        status = PASSED
+    if apply and status == PASSED and admission.get("state") != "applied":
+        return OPEN
+    return status
+
+
+def admission_text(admission: Mapping[str, Any], address: str) -> str:
+    """The decision, what became of the request, and where to look at it."""
+    standing = admission.get("standing") or {}
+    rows = [["Request", address]]
+    if admission.get("state"):
+        rows.append(["State", str(admission["state"])])
+    if admission.get("state") == "preview" and admission.get("valid_until"):
+        rows.append(["Valid until", str(admission["valid_until"])])
+    for label, value in (("Note", admission.get("decision_reason")), ("Next", standing.get("why_not"))):
+        rows += [[label, str(value)]] if value else []
+    decision = {
+        "verdict": admission.get("verdict"),
+        "query": admission.get("query"),
+        **(admission.get("decision") or {}),
+    }
+    return "\n".join([decision_text(decision), "", *column_lines(rows, "")])
+
+
+def estimate_status(estimate: Mapping[str, Any]) -> int:
+    """0 where every objective holds, 3 where one is breached, 4 where one is at risk."""
+    states = {row.get("state") for row in _estimated(estimate)}
+    return REFUSED if "breached" in states else OPEN if "at_risk" in states else PASSED
+
+
+def estimate_text(estimate: Mapping[str, Any]) -> str:
+    """A table of queries: estimate, interval, objective, state, where the time goes."""
+    rows = [["query", "estimate", "interval", "objective", "state", "slowest on"]]
+    for row in _estimated(estimate):
+        low, high = row.get("low_s"), row.get("high_s")
+        interval = f"{_seconds(low)} to {_seconds(high)}" if low is not None and high is not None else "-"
+        bound = f"{row.get('statistic') or ''} {_seconds(row['bound_s'])}" if row.get("bound_s") is not None else "-"
+        server = row.get("bottleneck") or (row.get("result") or {}).get("bottleneck")
+        where = server.get("server") if isinstance(server, Mapping) else server
+        state = str(row.get("state") or "-")
+        rows.append([str(row.get("query")), _seconds(row.get("estimate_s")), interval, bound, state, str(where or "-")])
+    return "\n".join(column_lines(rows, "")) if len(rows) > 1 else "No query runs."
+
+
+def _estimated(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The queries of an estimate, of a cluster (a list) or of a document (by name)."""
+    queries = estimate.get("queries")
+    if queries is None:
+        queries = (estimate.get("result") or {}).get("queries") or []
+    return [{"query": name, **row} for name, row in queries.items()] if isinstance(queries, Mapping) else list(queries)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g} s"

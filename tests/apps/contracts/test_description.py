@@ -1,0 +1,116 @@
+"""The API's description: ids, summaries, scopes, errors and examples of every operation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from drf_spectacular.generators import SchemaGenerator
+
+from apps.accounts.choices import SCOPE_TEXTS, Scope
+from apps.core.problem_details import PROBLEM_JSON
+from console.openapi import EXAMPLES, TAGS
+from tests.apps.contracts.endpoints import ENDPOINTS
+from tests.apps.contracts.test_endpoints import address, client_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    described: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return described
+
+
+@pytest.fixture(scope="module")
+def operations(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(_operations(schema))
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            yield {**operation, "path": path, "method": method.upper()}
+
+
+def test_every_operation_has_a_readable_id_of_its_own(operations: list[dict[str, Any]]) -> None:
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names) == sum(len(row.methods) for row in ENDPOINTS.values())
+    assert [name for name in names if not re.fullmatch(r"[a-z]+([A-Z][a-z0-9]*)+", name)] == []
+    assert {"listQueries", "getQuery", "previewAdmission", "applyAdmission", "createPlacement"} <= set(names)
+
+
+def test_every_operation_has_summary_description_tag_and_problem(operations: list[dict[str, Any]]) -> None:
+    tags = {tag["name"] for tag in TAGS}
+    for operation in operations:
+        name = operation["operationId"]
+        assert 5 < len(operation["summary"]) < 120 and not operation["summary"].endswith("."), name
+        assert operation["description"], name
+        assert set(operation["tags"]) <= tags, name
+        assert set(operation["responses"]["default"]["content"]) == {PROBLEM_JSON}, name
+
+
+def test_scopes_of_the_description_are_those_that_are_asked_for(operations: list[dict[str, Any]]) -> None:
+    assert set(SCOPE_TEXTS) == set(Scope)
+    told: dict[str, int] = {}
+    for operation in operations:
+        for scope in [scope for one in operation.get("security", ()) for scope in one.get("token", ())]:
+            told[scope] = told.get(scope, 0) + 1
+            assert f"Scope: `{scope}`." in operation["description"]
+    asked: dict[str, int] = {}
+    for row in ENDPOINTS.values():
+        for scope in row.methods.values() if not row.other_sign_in else ():
+            asked[scope] = asked.get(scope, 0) + 1
+    assert {scope: told[scope] - asked[scope] for scope in asked} == dict.fromkeys(asked, 0) | {"read": 1}, (
+        "an agent's configuration is read by agents and by people"
+    )
+
+
+def test_examples_fit_their_operations(schema: dict[str, Any], operations: list[dict[str, Any]]) -> None:
+    by_id = {operation["operationId"]: operation for operation in operations}
+    assert set(EXAMPLES) <= set(by_id)
+    for name, example in EXAMPLES.items():
+        operation = by_id[name]
+        parts = [(operation.get("requestBody"), example.request)]
+        parts += [(operation["responses"].get(example.status), example.response)]
+        for body, value in parts:
+            if value is not None:
+                content = body["content"]["application/json"]
+                assert content["example"] == value
+                jsonschema.validate(value, {**content["schema"], "components": schema["components"]})
+
+
+@pytest.mark.parametrize("name", [name for name, example in EXAMPLES.items() if "cluster" in (example.request or {})])
+def test_example_is_taken_up_to_the_cluster_in_it(
+    name: str, world: dict[str, Any], operations: list[dict[str, Any]]
+) -> None:
+    """Sent to a console without that cluster, it is refused for its name alone."""
+    operation = next(one for one in operations if one["operationId"] == name)
+    body = json.dumps(EXAMPLES[name].request)
+    answer = client_of("admin").generic(operation["method"], operation["path"], body, content_type="application/json")
+    assert answer.status_code in {400, 404}
+    assert "cluster" in answer.json()["detail"] and len(answer.json()["faults"]) <= 1, answer.json()
+
+
+@pytest.mark.parametrize("name", [name for name, row in ENDPOINTS.items() if "GET" in row.methods])
+def test_answer_is_as_described(
+    name: str, world: dict[str, Any], schema: dict[str, Any], operations: list[dict[str, Any]]
+) -> None:
+    """A generated client relies on it: types, members that are always there, and those that may be null."""
+    path = address(name, world)
+    fitting = [one for one in operations if one["method"] == "GET" and _leads_to(one["path"], path)]
+    operation = min(fitting, key=lambda one: one["path"].count("{"))  # accuracy/summary fits accuracy/{id}, too
+    content = operation["responses"]["200"].get("content", {}).get("application/json")
+    answer = client_of("admin").get(path)
+    if content is None or answer.status_code != 200:
+        pytest.skip("a file, or something this world does not have")
+    jsonschema.validate(answer.json(), {**content["schema"], "components": schema["components"]})
+
+
+def _leads_to(template: str, path: str) -> bool:
+    pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template))
+    return re.fullmatch(pattern, path.partition("?")[0]) is not None
