@@ -70,10 +70,10 @@ def _queries(effects: Sequence[Mapping[str, Any]]) -> list[str]:
     shown = [row for row in effects if row.get("is_candidate") or _is_changed(row)]
     if not shown:
         return []
-    rows = [["query", "before", "after", "objective", "state", "slowest on"]]
+    rows = [["query", "before", "after", "interval", "objective", "state", "slowest on"]]
     for row in sorted(shown, key=lambda row: (not row.get("is_candidate"), -abs(row.get("change_s") or 0.0))):
         name = f"{row.get('query', '')}{' (new)' if row.get('is_candidate') else ''}"
-        times = [_estimate(row, "before_s"), _estimate(row, "after_s"), _objective(row)]
+        times = [_estimate(row, "before_s"), _estimate(row, "after_s"), _interval(row), _objective(row)]
         rows.append([name, *times, _text(row, "after_state"), _text(row, "bottleneck")])
     others = counted(len(effects) - len(shown), "other query stays as it is", "other queries stay as they are")
     return column_lines(rows) + ([f"  {others}"] if len(effects) > len(shown) else [])
@@ -84,10 +84,12 @@ def _is_changed(row: Mapping[str, Any]) -> bool:
 
 
 def _estimate(row: Mapping[str, Any], name: str) -> str:
-    value, resolution = row.get(name), row.get("resolution_s") or 0.0
-    if value is None:
-        return "-"
-    return f"under {_seconds(resolution)}" if value < resolution else _seconds(value)
+    return "-" if row.get(name) is None else _seconds(row[name])
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    low, high = row.get("low_s"), row.get("high_s")
+    return "-" if low is None or high is None else f"{_seconds(low)} to {_seconds(high)}"
 
 
 def _objective(row: Mapping[str, Any]) -> str:

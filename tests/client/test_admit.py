@@ -124,7 +124,10 @@ def test_decision_is_told_in_words(console: FakeConsole, capsys: pytest.CaptureF
     told = capsys.readouterr().out
     assert told.startswith("REJECT  fraud\n")
     assert "top-pages would miss its objective" in told and "(on n2, 4 s after the start)" in told
-    assert "top-pages    under 1 s  2.379 s  worst 2 s  breached  n2" in told
+    neighbour = next(line for line in told.splitlines() if line.startswith("  top-pages"))
+    effect = next(row for row in decision["effects"] if row["query"] == "top-pages")
+    assert neighbour.split()[1:5] == [f"{effect['before_s']:.4g}", "s", f"{effect['after_s']:.4g}", "s"]
+    assert neighbour.split()[-5:] == ["worst", "2", "s", "breached", "n2"]
     assert "move-1: Move count from n2 to n1 (admit with changes)" in told
     assert f"{console.url}/c/prod/admission/a1/" in told
     assert "\u00a0" not in told
