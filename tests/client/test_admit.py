@@ -128,7 +128,8 @@ def test_decision_is_told_in_words(console: FakeConsole, capsys: pytest.CaptureF
     effect = next(row for row in decision["effects"] if row["query"] == "top-pages")
     assert neighbour.split()[1:5] == [f"{effect['before_s']:.4g}", "s", f"{effect['after_s']:.4g}", "s"]
     assert neighbour.split()[-5:] == ["worst", "2", "s", "breached", "n2"]
-    assert "move-1: Move count from n2 to n1 (admit with changes)" in told
+    first = decision["choices"][0]
+    assert f"  {first['id']}: {first['title']} (admit with changes)" in told
     assert f"{console.url}/c/prod/admission/a1/" in told
     assert "\u00a0" not in told
 
