@@ -90,6 +90,7 @@ def _replay_document(run: PolicyReplay) -> dict[str, Any]:
         "violations": violations,
         "seconds_over": sum(violation["seconds_over"] for violation in violations),
         "queries_over": len(violations),
+        "at_risk": _at_risk(run),
         "moves": run.period.recorded_moves if is_recorded else len(run.moves),
         "moved": [
             {
@@ -107,6 +108,7 @@ def _replay_document(run: PolicyReplay) -> dict[str, Any]:
                 "statistic": run.bounds[query][0],
                 "bound_s": run.bounds[query][1],
                 "latency_s": _to_list(values),
+                "high_s": _to_list(run.high_s[query]),
             }
             for query, values in sorted(run.latency_s.items())
         },
@@ -135,6 +137,24 @@ def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
             }
         )
     return sorted(violations, key=lambda violation: (-violation["seconds_over"], violation["query"]))
+
+
+def _at_risk(run: PolicyReplay) -> list[dict[str, Any]]:
+    """Queries that may have been over their objectives where their medians are not, the longest first."""
+    rows = []
+    for query, values in run.high_s.items():
+        bound_s = run.bounds[query][1]
+        over = np.flatnonzero((np.nan_to_num(values) > bound_s) & (np.nan_to_num(run.latency_s[query]) <= bound_s))
+        if len(over):
+            rows.append(
+                {
+                    "query": query,
+                    "segments": over.tolist(),
+                    "seconds_at_risk": len(over) * run.period.width_s,
+                    "worst_high_s": float(values[over].max()),
+                }
+            )
+    return sorted(rows, key=lambda row: (-row["seconds_at_risk"], row["query"]))
 
 
 def _requests(tested: PolicyReplay, recorded: PolicyReplay) -> list[dict[str, Any]]:
@@ -185,7 +205,7 @@ def _measured_rows(period: RecordedPeriod, recorded: PolicyReplay) -> list[dict[
 def _headline(tested: dict[str, Any], was: dict[str, Any]) -> str:
     """Headline: the policy's effect in clauses with numbers."""
     clauses = [_admitted_words(tested, was), _over_words(tested)]
-    if was["violations"] != tested["violations"]:
+    if _over_words(was) != _over_words(tested):
         clauses.append(f"as recorded {_over_words(was)}")
     if tested["moves"]:
         clauses.append(counted(tested["moves"], "move"))
@@ -194,7 +214,12 @@ def _headline(tested: dict[str, Any], was: dict[str, Any]) -> str:
 
 def _over_words(report: dict[str, Any]) -> str:
     """Clause about the queries over their objectives, and for how long."""
-    over = report["violations"]
+    over, at_risk = report["violations"], report["at_risk"]
+    if not over and at_risk:
+        longest = duration_words(at_risk[0]["seconds_at_risk"])
+        names = [row["query"] for row in at_risk]
+        whose = f"{names[0]} at risk for {longest}" if len(names) == 1 else f"{listed(names)} at risk, up to {longest}"
+        return f"every objective held in the median, {whose}"
     if not over:
         return "every objective held"
     names, longest = [violation["query"] for violation in over], duration_words(over[0]["seconds_over"])

@@ -20,6 +20,7 @@ from engine.estimation.flow import flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
 from engine.estimation.node_load import CoreLoad, combine_cores
+from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.proposal import place
 
@@ -27,40 +28,66 @@ __all__ = ["PolicyReplay", "ReplayedMove", "RequestOutcome", "node_loads", "repl
 
 MAX_SEARCHES = 8
 _ROUNDS = 2
-_FLOW_RUNS = 24
-_MIN_FLOW_RUNS = 4
+_WALKS = 12
+_MIN_WALKS = 3
 
 Progress = Callable[[float, str], None]
 
 
-def segment_latencies(
-    deployment: Deployment, factors: FloatArray, *, mace_every: int, flow_runs: int, added_s: Mapping[str, float]
-) -> dict[str, FloatArray]:
-    """Statistic of every objective in every segment, seconds, shape (n,) each; queries without one are left out.
+@dataclass(frozen=True, eq=False)
+class SegmentLatency:
+    """Realised statistic of one query's objective in n segments: median and upper end (95 %), seconds, (n,) each."""
 
-    Every segment scales the arrivals, as in forecasts: Mace for all of them, read as Flow's by some runs of
-    Flow. Where loads are not linear in the arrivals, Flow runs for every segment, at Mace's width.
+    estimate_s: FloatArray
+    high_s: FloatArray
+
+    def part(self, first: int, until: int | None = None) -> SegmentLatency:
+        """The same of some segments."""
+        return SegmentLatency(self.estimate_s[first:until], self.high_s[first:until])
+
+
+def segment_latencies(
+    deployment: Deployment, factors: FloatArray, *, mace_every: int, walks: int, added_s: Mapping[str, float]
+) -> dict[str, SegmentLatency]:
+    """Latency of every query with an objective in every segment.
+
+    Every segment scales the arrivals, as in forecasts: Mace for all of them, read as realised latencies by some walks.
+    Where loads are not linear in the arrivals, Flow runs for every segment in Mace's place, at its width.
     """
     if not deployment.operators or not deployment.objectives:
         return {}
     try:
-        seen = violations(deployment, factors, factors[:0], mace_every=mace_every, flow_runs=flow_runs)
+        seen = violations(deployment, factors, factors[:0], mace_every=mace_every, walks=walks)
     except InfeasibleError:
-        latencies = _flow_latencies(deployment.coarsened(mace_every), factors)
+        latencies = _nonlinear_latencies(deployment.coarsened(mace_every), factors, walks)
     else:
-        latencies = {outlook.query: outlook.mean_s for outlook in seen.outlooks}
-    return {query: values + added_s.get(query, 0.0) for query, values in latencies.items()}
+        latencies = {outlook.query: SegmentLatency(outlook.mean_s, outlook.upper_s) for outlook in seen.outlooks}
+    return {
+        query: SegmentLatency(entry.estimate_s + added_s.get(query, 0.0), entry.high_s + added_s.get(query, 0.0))
+        for query, entry in latencies.items()
+    }
 
 
-def _flow_latencies(coarse: Deployment, factors: FloatArray) -> dict[str, FloatArray]:
-    statistics = {objective.query: objective.statistic for objective in coarse.objectives}
-    latencies = {query: np.zeros(len(factors)) for query in coarse.queries if query in statistics}
+def _nonlinear_latencies(coarse: Deployment, factors: FloatArray, walks: int) -> dict[str, SegmentLatency]:
+    """Flow of every segment, with what walks of some of them add by how much arrives."""
+    judged = [entry for entry in coarse.objectives if entry.query in coarse.queries]
+    queries, statistics = tuple(entry.query for entry in judged), tuple(entry.statistic for entry in judged)
+    flowed = np.zeros((len(factors), len(judged)))
     for i, row in enumerate(factors):
         scaled = scaled_deployment(coarse, row)
         run, weights = flow(scaled, by_input=True), sink_events(scaled)
-        for query, values in latencies.items():
-            values[i] = statistic_of(run.by_query[query], weights[query], statistics[query])
-    return latencies
+        flowed[i] = [
+            statistic_of(run.by_query[q], weights[q], name) for q, name in zip(queries, statistics, strict=True)
+        ]
+    events = (factors * coarse.arrivals.sum(axis=1)).sum(axis=1)
+    loads = np.repeat(events[:, None], len(judged), axis=1)
+    table = LatencyTable(queries)
+    for at in np.linspace(events.max(), events.min(), max(2, walks)):
+        row = int(np.abs(events - at).argmin())
+        walk = walk_scaled(scaled_deployment(coarse, factors[row]), queries, statistics)
+        table.add(loads[row], flowed[row], walk)
+    read = table(loads, flowed)
+    return {query: SegmentLatency(read.estimate_s[:, q], read.high_s[:, q]) for q, query in enumerate(queries)}
 
 
 def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> dict[str, tuple[float, float]]:
@@ -104,8 +131,9 @@ class PolicyReplay:
 
     Attributes
     ----------
-    latency_s : dict
-        By query with an objective, (segments,); NaN where it did not run.
+    latency_s, high_s : dict
+        By query with an objective, median and upper end of the realised statistic, (segments,) each; NaN where it did
+        not run.
     bounds : dict
         By query, (statistic, bound_s).
     loads : dict
@@ -117,6 +145,7 @@ class PolicyReplay:
     outcomes: list[RequestOutcome] = field(default_factory=list)
     moves: list[ReplayedMove] = field(default_factory=list)
     latency_s: dict[str, FloatArray] = field(default_factory=dict)
+    high_s: dict[str, FloatArray] = field(default_factory=dict)
     bounds: dict[str, tuple[str, float]] = field(default_factory=dict)
     loads: dict[str, tuple[float, float]] = field(default_factory=dict)
     searches: int = 0
@@ -144,7 +173,7 @@ class _ReplayRun:
         for stop in period.stops:
             self._plan(stop.at_s, stop)
         intervals = len({segment for segment, *_ in self._agenda} | {0})
-        self._flow_runs = max(_MIN_FLOW_RUNS, _FLOW_RUNS // intervals)
+        self._walks = max(_MIN_WALKS, _WALKS // intervals)
 
     def _plan_request(self, request: RecordedRequest) -> None:
         if self.policy.admission != "recorded":
@@ -220,7 +249,7 @@ class _ReplayRun:
                 self.running,
                 factors,
                 mace_every=self.period.mace_every,
-                flow_runs=self._flow_runs,
+                walks=self._walks,
                 added_s=self.period.added_s,
             )
             at = self._threatened(late_s, first, tried)
@@ -228,24 +257,24 @@ class _ReplayRun:
                 self._record(first, until, late_s, factors)
                 return
             if at > first:
-                self._record(first, at, {query: values[: at - first] for query, values in late_s.items()}, factors)
+                self._record(first, at, {query: entry.part(0, at - first) for query, entry in late_s.items()}, factors)
             tried = at
             if not self._improve_placement(at, late_s, at - first):
                 # Nothing better is known for what runs: the remaining segments keep their placement.
-                rest = {query: values[at - first :] for query, values in late_s.items()}
+                rest = {query: entry.part(at - first) for query, entry in late_s.items()}
                 self._record(at, until, rest, factors[at - first :])
                 return
             first = at
 
-    def _threatened(self, late_s: Mapping[str, FloatArray], first: int, tried: int) -> int | None:
+    def _threatened(self, late_s: Mapping[str, SegmentLatency], first: int, tried: int) -> int | None:
         """First segment after the last one tried in which an objective lacks its headroom."""
         if self.policy.placement == "keep" or self._moves_left == 0:
             return None
         share = 1.0 - self.policy.headroom
         over = [
             first + int(i)
-            for query, values in late_s.items()
-            for i in np.flatnonzero(values > share * self._bound_s(query))[:2]
+            for query, entry in late_s.items()
+            for i in np.flatnonzero(entry.estimate_s > share * self._bound_s(query))[:2]
             if first + int(i) > tried
         ]
         if not over:
@@ -265,7 +294,7 @@ class _ReplayRun:
         assert objective is not None
         return objective.bound_s
 
-    def _improve_placement(self, segment: int, late_s: Mapping[str, FloatArray], column: int) -> bool:
+    def _improve_placement(self, segment: int, late_s: Mapping[str, SegmentLatency], column: int) -> bool:
         """Search a placement for the load of a segment; False unless it is better there."""
         self.result.searches += 1
         self.tell(segment / self.period.segments, "Searching a placement")
@@ -293,10 +322,10 @@ class _ReplayRun:
         better = self.running.with_placement(moved)
         row = period_factors(self.period, better)[segment : segment + 1]
         after_s = segment_latencies(
-            better, row, mace_every=self.period.mace_every, flow_runs=1, added_s=self.period.added_s
+            better, row, mace_every=self.period.mace_every, walks=1, added_s=self.period.added_s
         )
-        worst = {query: float(values[column]) / self._bound_s(query) for query, values in late_s.items()}
-        then = {query: float(values[0]) / self._bound_s(query) for query, values in after_s.items()}
+        worst = {query: float(entry.estimate_s[column]) / self._bound_s(query) for query, entry in late_s.items()}
+        then = {query: float(entry.estimate_s[0]) / self._bound_s(query) for query, entry in after_s.items()}
         if max(then.values()) >= max(worst.values()):
             return False
         query = max(worst, key=lambda name: worst[name])
@@ -306,14 +335,15 @@ class _ReplayRun:
         ]
         return True
 
-    def _record(self, first: int, until: int, late_s: Mapping[str, FloatArray], factors: FloatArray) -> None:
+    def _record(self, first: int, until: int, late_s: Mapping[str, SegmentLatency], factors: FloatArray) -> None:
         """Record segments: latencies, and loads weighted by time."""
         result, n = self.result, self.period.segments
-        for query, values in late_s.items():
+        for query, entry in late_s.items():
             objective = self.running.objective_of(query)
             assert objective is not None
             result.bounds[query] = (objective.statistic, objective.bound_s)
-            result.latency_s.setdefault(query, np.full(n, np.nan))[first:until] = values[: until - first]
+            for kept, values in ((result.latency_s, entry.estimate_s), (result.high_s, entry.high_s)):
+                kept.setdefault(query, np.full(n, np.nan))[first:until] = values[: until - first]
         loads = node_loads(self.running, factors[: until - first], self.period.mace_every)
         for node, (mean, peak) in loads.items():
             known = result.loads.get(node, (0.0, 0.0))

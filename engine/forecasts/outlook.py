@@ -17,6 +17,7 @@ from engine.forecasts.forecast import LEVEL, Factors, LoadForecast, SourceHistor
 from engine.forecasts.history import DAY_S, wall_clock
 from engine.forecasts.probability import OutlookProbability, PoolOutcome, max_paths, pool_outcomes, probability
 from engine.forecasts.violations import Violations, scaled_deployment, violations
+from engine.provisioning.objectives import coarse_sentence
 
 __all__ = ["Outlook", "outlook"]
 
@@ -58,10 +59,12 @@ class Outlook:
                 query_outlook.to_dict() | {"bottleneck": self.bottlenecks.get(query_outlook.query)}
                 for query_outlook in (self.violations.outlooks if self.violations else ())
             ],
-            "flow_runs": self.violations.flow_runs if self.violations else 0,
+            "walks": self.violations.walks if self.violations else 0,
             "probability": self.probability.to_dict() if self.probability else None,
             "pools": [pool.to_dict() for pool in self.pools],
             "assumptions": list(self.assumptions),
+            "assumed": list(self.violations.assumed if self.violations else ()),
+            "coarse_sources": list(self.violations.coarse_sources if self.violations else ()),
         }
 
     def series(self) -> dict[str, Any]:
@@ -75,7 +78,12 @@ class Outlook:
             document["total"] = _to_lists({"mean": mean, "low": low, "high": high})
         document["queries"] = {}
         for q, query_outlook in enumerate(self.violations.outlooks if self.violations else ()):
-            curves = {"mean": query_outlook.mean_s, "high": query_outlook.high_s}
+            curves = {
+                "mean": query_outlook.mean_s,
+                "low": query_outlook.low_s,
+                "upper": query_outlook.upper_s,
+                "high": query_outlook.high_s,
+            }
             if self.probability:
                 curves["violated"] = self.probability.per_bucket[:, q]
             document["queries"][query_outlook.query] = _to_lists(curves)
@@ -216,20 +224,21 @@ def _judge_deployment(
     count = max_paths(deployment, horizon, mace_every=mace_every, wanted=len(next(iter(forecasts.values())).paths))
     futures = factors.futures(count)
     tell(0.75, "Probabilities")
-    chance = probability(deployment, futures, calibration=seen.calibration, mace_every=mace_every, seed=seed)
+    chance = probability(deployment, futures, table=seen.table, mace_every=mace_every, seed=seed)
     size = len(deployment.nodes)
     pools = pool_outcomes(
         deployment,
         [size + extra for extra in extra_nodes if size + extra > 0],
         busiest=high[int(high.sum(axis=1).argmax())],
         factors=futures,
-        calibration=seen.calibration,
+        table=seen.table,
         mace_every=mace_every,
         closed=closed,
         seed=seed,
         step=lambda share, step: tell(0.8 + 0.2 * share, step),
     )
-    notes = [*seen.assumptions, f"Probabilities from {count} futures."]
+    coarse = [coarse_sentence(deployment, seen.coarse_sources)] if seen.coarse_sources else []
+    notes = [*coarse, *seen.assumptions, f"Probabilities from {count} futures."]
     if factors.fixed:
         notes.append(f"Without a forecast and kept at their present arrivals: {', '.join(factors.fixed)}.")
     return seen, bottlenecks, chance, tuple(pools), tuple(notes)
@@ -238,14 +247,14 @@ def _judge_deployment(
 def _bottlenecks(
     deployment: Deployment, seen: Violations, mean: FloatArray, high: FloatArray, mace_every: int
 ) -> dict[str, dict[str, Any]]:
-    """Bottleneck at each query's first violation (at the upper end, else at the expected load)."""
+    """Bottleneck at each query's first violation (at the upper end, else at the expected load, else at risk)."""
     bottlenecks: dict[str, dict[str, Any]] = {}
     answers: dict[tuple[str, int], Any] = {}
     for query_outlook in seen.outlooks:
         first, rows, band = (
             (query_outlook.first_high, high, "high")
             if query_outlook.first_high
-            else (query_outlook.first_mean, mean, "mean")
+            else (query_outlook.first_mean or query_outlook.first_risk, mean, "mean")
         )
         if first is None:
             continue

@@ -14,8 +14,9 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Batch, Replica
 from engine.document.topology import DataflowGraph
 from engine.errors import EngineError
+from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
-from engine.forecasts.violations import FlowCalibration, scaled_deployment
+from engine.forecasts.violations import scaled_deployment
 from engine.provisioning.nodes import lose_nodes, pool_of
 from engine.provisioning.scenario import place_unplaced
 
@@ -89,7 +90,7 @@ def probability(
     deployment: Deployment,
     factors: FloatArray,
     *,
-    calibration: FlowCalibration | None = None,
+    table: LatencyTable | None = None,
     mace_every: int = 1,
     seed: int = 0,
     step: Callable[[float], None] | None = None,
@@ -100,24 +101,33 @@ def probability(
     ----------
     factors : array, shape (k, h, sources)
         Factors as in `engine.forecasts.violations`, for k futures.
-    calibration : Calibration, optional
-        Reads Mace as Flow; of the same queries.
+    table : LatencyTable, optional
+        Reads Mace as realised latencies; of the same queries. Without it costs and arrivals are not random.
     seed : int
-        Of the resampled statistics.
+        Of the resampled statistics and of all that is random; the same draws belong to a query by its place.
 
     Raises
     ------
     InfeasibleError
         Loads that are not linear in the sources, or capacities that change.
+
+    Notes
+    -----
+    In every future statistics are those of one resample, and errors of the model are drawn once; what costs and
+    arrivals do by chance is drawn anew for every bucket. Both are lognormal around the median.
     """
     coarse = deployment.coarsened(mace_every)
     models = [ScaledMace(coarse, graph=graph) for graph in resample_statistics(coarse, RESAMPLES, seed)]
     k, h = factors.shape[:2]
     violated = np.zeros((k, h, len(models[0].queries)), dtype=bool)
+    rng = np.random.default_rng(seed)
     for path in range(k):
         model = models[path % len(models)]
         latency = model.latencies(factors[path])
-        latency = calibration(latency) if calibration else latency
+        if table is not None:
+            realised = table(model.loads(factors[path]), latency)
+            lasting, chance = rng.standard_normal(latency.shape[1]), rng.standard_normal(latency.shape)
+            latency = realised.estimate_s * np.exp(realised.lasting * lasting + realised.chance * chance)
         violated[path] = latency > model.bounds_s[None, :]
         if step:
             step((path + 1) / k)
@@ -197,7 +207,7 @@ def pool_outcomes(
     *,
     busiest: FloatArray,
     factors: FloatArray,
-    calibration: FlowCalibration | None = None,
+    table: LatencyTable | None = None,
     mace_every: int = 1,
     closed: Sequence[str] = (),
     seed: int = 0,
@@ -220,12 +230,20 @@ def pool_outcomes(
             step(i / len(order), f"Pool of {size} nodes")
         try:
             other = places.at(size)
-            judged = probability(other, factors, calibration=calibration, mace_every=mace_every, seed=seed)
+            own = None if table is None else _table_of(table, other, busiest, mace_every)
+            judged = probability(other, factors, table=own, mace_every=mace_every, seed=seed)
         except EngineError as error:
             outcomes.append(PoolOutcome(size, None, None, error.message))
         else:
             outcomes.append(PoolOutcome(size, _price(other), judged))
     return outcomes
+
+
+def _table_of(table: LatencyTable, deployment: Deployment, busiest: FloatArray, mace_every: int) -> LatencyTable:
+    """The table of another placement: what randomness adds, times what it is there by a walk of the busiest bucket."""
+    model = ScaledMace(deployment.coarsened(mace_every))
+    walk = walk_scaled(scaled_deployment(deployment, busiest), model.queries, model.statistics)
+    return table.like(model.loads(busiest[None, :])[0], model.latencies(busiest[None, :])[0], walk)
 
 
 class _Places:

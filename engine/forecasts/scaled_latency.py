@@ -69,6 +69,19 @@ class ScaledMace:
         """Numbers that one set of factors costs at most, for budgets."""
         return self._arrivals.shape[1] * max(1, len(self._tables.source))
 
+    def loads(self, factors: FloatArray) -> FloatArray:
+        """Mean load of each query's busiest server, as a share of its capacity, (n, q), for factors (n, sources)."""
+        t = self._tables
+        servers = np.zeros((len(t.rate), self._arrivals.shape[0]))
+        at = np.repeat(np.arange(len(t.rate)), np.diff(t.start))
+        servers[at, t.source] = t.gain / t.room[at]
+        shares = (factors * self._arrivals.mean(axis=1)) @ servers.T
+        loads = np.zeros((len(factors), len(self.queries)))
+        for q in range(len(self.queries)):
+            used = t.query_server[t.query_start[q] : t.query_start[q + 1]]
+            loads[:, q] = shares[:, used].max(axis=1, initial=0.0)
+        return loads
+
     def latencies(self, factors: FloatArray) -> FloatArray:
         """Each query's statistic in seconds, shape (n, q), for factors of shape (n, sources)."""
         t = self._tables

@@ -1,115 +1,114 @@
-"""From forecasts of the sources to latencies of the queries: when each objective will first be violated.
+"""From forecasts of the sources to latencies of the queries: when each objective is first at risk and first violated.
 
 Every future bucket scales the deployment's arrivals: a source keeps its shape within the horizon and gets the
 forecast's rate over the rate of its own arrivals as a factor. Mace answers for every bucket
-(`engine.forecasts.scaled_latency`); Flow, which estimates are made of, is run for a few of them, so that Mace's
-numbers can be read as Flow's, and confirms each date that is reported.
+(`engine.forecasts.scaled_latency`). A few buckets are walked with random costs and arrivals, as estimates are, so that
+Mace's numbers can be read as realised ones (`engine.forecasts.realised_latency`); walks confirm each date that is
+reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, statistic_of
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
-from engine.estimation.flow import flow
-from engine.estimation.loads import loads_of
+from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
+from engine.noise.summary import RealisedQuery
 
-__all__ = ["FlowCalibration", "ObjectiveViolation", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
+__all__ = ["WALKS", "ObjectiveViolation", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
 
-FLOW_RUNS = 24
-_FLOW_CELLS = 8e6  # replicas times slices that all of Flow's runs may cost
-_TRIES = 5
-_KNOTS = (1.0, 0.6, 1.6)  # of the objective: where Flow is asked beforehand
+WALKS = 12
+_WALK_CELLS = 4e6  # replicas times slices that all walks before the confirmations may cost
+_MIN_WALKS = 4
+_TRIES = 6
+_DOUBT = 0.9  # of a bound: an earlier bucket read above it is walked before a later one is called the first
+_SPREAD = 0.6  # of the walks stand evenly between the least and the largest load, the others near objectives
+
+_NEAR = 3.0  # times a bound, or a third of it, within which a load is worth a walk
 
 Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
 class ObjectiveViolation:
-    """A first violation: index of the bucket, latency there by Flow and Mace, and whether Flow is over the bound."""
+    """A bucket over an objective: its index, realised latency there with its interval, and Mace.
+
+    `confirmed` says whether a walk of that very bucket is over the bound too.
+    """
 
     index: int
-    flow_s: float
+    estimate_s: float
+    low_s: float
+    high_s: float
     mace_s: float
     confirmed: bool
 
 
 @dataclass(frozen=True, eq=False)
 class QueryOutlook:
-    """One query over the coming buckets; latencies are of its objective's statistic, in seconds.
+    """One query over the coming buckets; latencies are of its objective's statistic, in seconds, (h,) each.
 
-    `mean_s` and `high_s` (h,) are at the expected loads and with every source at the upper end of its band.
+    Attributes
+    ----------
+    mean_s, low_s, upper_s : arrays
+        Median and 90 % interval of the realised statistic at the expected loads.
+    high_s : array
+        Its median with every source at the upper end of its band.
+    first_risk : ObjectiveViolation or None
+        First bucket at the expected loads of which the upper end is over the bound.
+    first_mean, first_high : ObjectiveViolation or None
+        First bucket of which the median is over the bound, at the expected loads and at the upper ends.
     """
 
     query: str
     statistic: str
     bound_s: float
     mean_s: FloatArray
+    low_s: FloatArray
+    upper_s: FloatArray
     high_s: FloatArray
+    first_risk: ObjectiveViolation | None
     first_mean: ObjectiveViolation | None
     first_high: ObjectiveViolation | None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without the curves."""
-
-        def found(first: ObjectiveViolation | None) -> dict[str, Any] | None:
-            return None if first is None else dict(vars(first))
-
         return {
             "query": self.query,
             "statistic": self.statistic,
             "bound_s": self.bound_s,
             "worst_mean_s": float(self.mean_s.max(initial=0.0)),
+            "worst_upper_s": float(self.upper_s.max(initial=0.0)),
             "worst_high_s": float(self.high_s.max(initial=0.0)),
-            "first_mean": found(self.first_mean),
-            "first_high": found(self.first_high),
+            "first_risk": _found(self.first_risk),
+            "first_mean": _found(self.first_mean),
+            "first_high": _found(self.first_high),
         }
 
 
-@dataclass(eq=False)
-class FlowCalibration:
-    """Flow's answer as a rising function of Mace's, per query, through the points at which both were computed."""
-
-    queries: tuple[str, ...]
-    mace_s: list[FloatArray] = field(default_factory=list)
-    flow_s: list[FloatArray] = field(default_factory=list)
-
-    def add(self, mace_s: FloatArray, flow_s: FloatArray) -> None:
-        """One more point of every query, (q,) each."""
-        self.mace_s.append(mace_s)
-        self.flow_s.append(flow_s)
-
-    def __call__(self, mace_s: FloatArray) -> FloatArray:
-        """Flow's latencies for Mace's, both (n, q): between points a straight line, beyond them parallel to Mace."""
-        if not self.mace_s:
-            return mace_s
-        flow_s = np.empty_like(mace_s)
-        for q in range(mace_s.shape[1]):
-            x = np.array([row[q] for row in self.mace_s])
-            y = np.array([row[q] for row in self.flow_s])
-            order = np.lexsort((y, x))
-            x, y = x[order], np.maximum.accumulate(y[order])
-            m = mace_s[:, q]
-            # Where several runs had the same Mace, the largest of their answers counts.
-            line = np.interp(m, x, y) + np.maximum(m - x[-1], 0.0) - np.maximum(x[0] - m, 0.0)
-            flow_s[:, q] = np.maximum(line, m)
-        return flow_s
+def _found(first: ObjectiveViolation | None) -> dict[str, Any] | None:
+    return None if first is None else asdict(first)
 
 
 @dataclass(frozen=True, eq=False)
 class Violations:
-    """The outlook of every query with an objective, and how Mace was calibrated."""
+    """The outlook of every query with an objective, and how Mace is read as realised latencies.
+
+    `assumed` are sentences about what the walks rest on, `coarse_sources` sources whose counts hide bursts.
+    """
 
     outlooks: tuple[QueryOutlook, ...]
-    calibration: FlowCalibration
-    flow_runs: int
+    table: LatencyTable
+    walks: int
     assumptions: tuple[str, ...]
+    assumed: tuple[str, ...] = ()
+    coarse_sources: tuple[str, ...] = ()
 
 
 def violations(
@@ -118,7 +117,7 @@ def violations(
     high: FloatArray,
     *,
     mace_every: int = 1,
-    flow_runs: int = FLOW_RUNS,
+    walks: int = WALKS,
     progress: Progress | None = None,
 ) -> Violations:
     """Find the first violation of each objective.
@@ -130,8 +129,8 @@ def violations(
     mean, high : array, shape (h, sources)
         Factor of every source in every bucket: forecast rate over the rate of the source's arrivals, at the expected
         load and at the upper end of the band.
-    flow_runs : int
-        At most so many runs of Flow before dates are confirmed (fewer for large deployments); 0 leaves Flow out.
+    walks : int
+        At most so many walks before dates are confirmed (fewer for large deployments); 0 leaves them out.
 
     Raises
     ------
@@ -141,83 +140,133 @@ def violations(
         If an operator has no node.
     """
     tell = progress or (lambda share, step: None)
-    coarse = deployment.coarsened(mace_every)
-    model = ScaledMace(coarse)
-    rows = np.vstack([mean, high])
-    raw = model.latencies(rows)
-    search = _ViolationSearch(deployment, model, rows, raw, flow_runs, tell)
+    search = _ViolationSearch(deployment, ScaledMace(deployment.coarsened(mace_every)), mean, high, walks, tell)
     search.spread()
-    outlooks = [search.outlook(q, len(mean)) for q in range(len(model.queries))]
+    outlooks = [search.outlook(q, len(mean)) for q in range(len(search.model.queries))]
     tell(1.0, "Dates confirmed")
-    return Violations(tuple(outlooks), search.calibration, len(search.known), _assumptions(search))
+    realised = [entry for walk in search.known.values() for entry in walk.realised]
+    return Violations(
+        tuple(outlooks),
+        search.table,
+        len(search.known),
+        _assumptions(search),
+        _distinct(realised, "assumed"),
+        _distinct(realised, "assumed_sources"),
+    )
+
+
+def _distinct(realised: Sequence[RealisedQuery], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for entry in realised for text in getattr(entry, name)))
 
 
 class _ViolationSearch:
-    """Rows of factors with Mace's answers, and Flow's for some of them."""
+    """Rows of factors with Mace's answers, and walks of some of them."""
 
     def __init__(
-        self, deployment: Deployment, model: ScaledMace, rows: FloatArray, raw: FloatArray, runs: int, tell: Progress
+        self,
+        deployment: Deployment,
+        model: ScaledMace,
+        mean: FloatArray,
+        high: FloatArray,
+        walks: int,
+        tell: Progress,
     ) -> None:
         cost = len(deployment.layout.rep_operator) * deployment.subintervals
-        self.deployment, self.model, self.rows, self.raw, self.tell = deployment, model, rows, raw, tell
-        self.runs = min(runs, max(4, int(_FLOW_CELLS / max(cost, 1)))) if runs else 0
-        self.calibration = FlowCalibration(model.queries)
-        self.known: dict[int, FloatArray] = {}
+        self.deployment, self.model, self.tell = deployment, model, tell
+        self.rows = np.vstack([mean, high])
+        self.mace_s, self.loads = model.latencies(self.rows), model.loads(self.rows)
+        self.runs = min(walks, max(_MIN_WALKS, int(_WALK_CELLS / max(cost, 1)))) if walks else 0
+        self.table = LatencyTable(model.queries)
+        self.known: dict[int, ScaledWalk] = {}
+        self._read: RealisedLatency | None = None
 
-    def flow_at(self, row: int) -> FloatArray:
-        """Flow's latencies with the factors of a row, (q,); known from then on."""
+    def walk_at(self, row: int) -> ScaledWalk:
+        """The walk with the factors of a row; known from then on."""
         if row not in self.known:
             scaled = scaled_deployment(self.deployment, self.rows[row])
-            self.known[row] = _flow_statistics(scaled, self.model.queries, self.model.statistics)
-            self.calibration.add(self.raw[row], self.known[row])
-            self.tell(min(0.95, len(self.known) / (self.runs + 2 * _TRIES)), f"Flow, run {len(self.known)}")
+            self.known[row] = walk_scaled(scaled, self.model.queries, self.model.statistics)
+            self.table.add(self.loads[row], self.mace_s[row], self.known[row])
+            self._read = None
+            self.tell(min(0.95, len(self.known) / (self.runs + 2 * _TRIES)), f"Walk {len(self.known)}")
         return self.known[row]
 
     def spread(self) -> None:
-        """Ask Flow near every query's objective first, then below and above it, as far as the runs go."""
-        for share in _KNOTS:
-            for q, bound_s in enumerate(self.model.bounds_s):
-                if len(self.known) >= self.runs:
-                    return
-                if self.raw[:, q].any():
-                    self.flow_at(int(np.abs(self.raw[:, q] - share * bound_s).argmin()))
-        if self.runs and not self.known and len(self.rows):
-            self.flow_at(int(self.rows.sum(axis=1).argmax()))
+        """Walk loads between the least and the largest, then those that come nearest to objectives."""
+        if not self.runs or not len(self.rows) or not self.model.queries:
+            return
+        busiest = self.loads.max(axis=1, initial=0.0)
+        for at in np.linspace(busiest.max(), busiest.min(), max(2, round(_SPREAD * self.runs))):
+            self.walk_at(int(np.abs(busiest - at).argmin()))
+        while len(self.known) < self.runs:
+            near = self._nearest()
+            if near is None:
+                return
+            self.walk_at(near)
+
+    def _nearest(self) -> int | None:
+        """The row, not walked yet, at which an objective is nearest to the upper end of its interval."""
+        distance = np.abs(np.log(np.maximum(self.latency.high_s, 1e-9) / self.model.bounds_s)).min(axis=1)
+        distance[list(self.known)] = np.inf
+        row = int(distance.argmin())
+        return row if distance[row] < np.log(_NEAR) else None
 
     def outlook(self, q: int, horizon: int) -> QueryOutlook:
-        first = [self._first(q, range(horizon)), self._first(q, range(horizon, 2 * horizon))]
-        latency = self.calibration(self.raw)[:, q]
+        ahead, above = range(horizon), range(horizon, 2 * horizon)
+        first = (
+            self._first(q, ahead, "high_s"),
+            self._first(q, ahead, "estimate_s"),
+            self._first(q, above, "estimate_s"),
+        )
+        estimate, low, upper = (getattr(self.latency, name)[:, q] for name in ("estimate_s", "low_s", "high_s"))
         return QueryOutlook(
             self.model.queries[q],
             self.model.statistics[q],
             float(self.model.bounds_s[q]),
-            latency[:horizon],
-            latency[horizon:],
+            estimate[:horizon],
+            low[:horizon],
+            upper[:horizon],
+            estimate[horizon:],
             *first,
         )
 
-    def _first(self, q: int, rows: range) -> ObjectiveViolation | None:
-        """First row over the objective by the calibrated Mace that Flow confirms.
+    @property
+    def latency(self) -> RealisedLatency:
+        """Realised latencies of every row, (rows, q): walked where it is, else read from the table."""
+        if self._read is None:
+            self._read = self.table(self.loads, self.mace_s)
+            for row, walk in self.known.items():
+                for entry in fields(RealisedLatency):
+                    getattr(self._read, entry.name)[row] = getattr(walk.latency, entry.name)
+        return self._read
 
-        A row that Flow clears moves the calibration, and the search goes on from there; after a few of them the
-        answer is given as it stands, unconfirmed.
+    def _first(self, q: int, rows: range, name: str) -> ObjectiveViolation | None:
+        """First row over the objective that a walk confirms, with no earlier one nearly over that was not walked.
+
+        What a walk clears, or finds over, is one more point of the table, and the search goes on from there; after a
+        few of them the answer is given as it stands, unconfirmed.
         """
         bound_s = float(self.model.bounds_s[q])
         for attempt in range(_TRIES + 1):
-            said = self.calibration(self.raw[rows.start : rows.stop])[:, q]
-            over = [i for i in np.flatnonzero(said > bound_s).tolist() if not self._cleared(rows[i], q)]
-            if not over:
+            read = getattr(self.latency, name)[rows.start : rows.stop, q]
+            over = np.flatnonzero(read > bound_s)
+            if not len(over):
                 return None
-            row = rows[over[0]]
-            mace_s = float(self.raw[row, q])
-            if not self.runs or (attempt == _TRIES and row not in self.known):
-                return ObjectiveViolation(over[0], float(said[over[0]]), mace_s, False)
-            if self.flow_at(row)[q] > bound_s:
-                return ObjectiveViolation(over[0], float(self.known[row][q]), mace_s, True)
+            index = int(over[0])
+            is_last = not self.runs or attempt == _TRIES
+            if rows[index] not in self.known:
+                if is_last:
+                    return self._violation(q, rows[index], index, False)
+                self.walk_at(rows[index])
+                continue
+            doubtful = [i for i in np.flatnonzero(read[:index] > _DOUBT * bound_s) if rows[i] not in self.known]
+            if is_last or not doubtful:
+                return self._violation(q, rows[index], index, True)
+            self.walk_at(rows[max(doubtful, key=lambda i: read[i])])
         return None
 
-    def _cleared(self, row: int, q: int) -> bool:
-        return row in self.known and self.known[row][q] <= self.model.bounds_s[q]
+    def _violation(self, q: int, row: int, index: int, confirmed: bool) -> ObjectiveViolation:
+        estimate, low, high = (float(getattr(self.latency, name)[row, q]) for name in ("estimate_s", "low_s", "high_s"))
+        return ObjectiveViolation(index, estimate, low, high, float(self.mace_s[row, q]), confirmed)
 
 
 def scaled_deployment(deployment: Deployment, factors: Sequence[float] | FloatArray) -> Deployment:
@@ -227,25 +276,17 @@ def scaled_deployment(deployment: Deployment, factors: Sequence[float] | FloatAr
     )
 
 
-def _flow_statistics(deployment: Deployment, queries: tuple[str, ...], statistics: tuple[str, ...]) -> FloatArray:
-    run = flow(deployment, by_input=True)
-    graph = deployment.graph
-    sinks = np.zeros((len(queries), len(deployment.operators)))
-    for q, query in enumerate(queries):
-        sinks[q, graph.query_sink & (graph.query == deployment.queries.index(query))] = 1.0
-    events = loads_of(deployment).outputs(sinks)
-    return np.array([statistic_of(run.by_query[query], events[q], statistics[q]) for q, query in enumerate(queries)])
-
-
 def _assumptions(search: _ViolationSearch) -> tuple[str, ...]:
-    runs = len(search.known)
+    deployment = search.deployment
+    length_s = deployment.subintervals * deployment.subinterval_s
     how = (
-        f"Latency of every bucket by Mace, read as Flow's by {runs} runs of Flow."
-        if runs
-        else "Latency by Mace alone: it tends to be lower than Flow's."
+        f"Latency of every bucket by Mace, read as realised latencies by {len(search.known)} walks."
+        if search.runs
+        else "Latency by Mace alone: it tends to be lower than what is realised."
     )
     return (
-        "Every bucket has the shape of the present arrivals, scaled source by source to the forecast rate.",
+        "Every bucket has the shape of the present arrivals, scaled source by source to the forecast rate; "
+        f"it is judged by one stretch of {length_s:g} s.",
         "The upper end takes every source at the upper end of its own band at once; probabilities draw them jointly.",
         "Placement, plans, statistics and nodes stay as they are.",
         how,

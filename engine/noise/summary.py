@@ -11,7 +11,15 @@ import numpy as np
 
 from engine.arrays import FloatArray
 
-__all__ = ["LEVEL", "Realisation", "RealisedQuery", "RealisedStatistic", "histogram_quantiles", "summarise_paths"]
+__all__ = [
+    "LEVEL",
+    "Realisation",
+    "RealisedQuery",
+    "RealisedStatistic",
+    "histogram_quantiles",
+    "model_error",
+    "summarise_paths",
+]
 
 LEVEL = 0.9  #: share of realisations that the intervals are to hold
 
@@ -123,10 +131,21 @@ def summarise_paths(values: FloatArray, floor_s: float = 0.0, flow_s: float = 0.
     spread = math.sqrt(float(squares.sum()) / max(len(logs) - 1, 1))
     skew = float((squares * apart).sum()) / len(logs) / spread**3 if spread > 1e-9 else 0.0
     skew = min(1.0, max(-1.0, skew))
-    noise = min(1.0, max(0.0, 1.0 - flow_s / max(math.exp(mean), _TINY_S)))
-    spread = math.hypot(spread * math.sqrt(1.0 + 1.0 / len(logs)), _FLOW_ERROR, _WALK_ERROR * math.sqrt(noise))
+    spread = math.hypot(spread * math.sqrt(1.0 + 1.0 / len(logs)), model_error(math.exp(mean), flow_s))
     low, middle, high = (math.exp(mean + spread * (z + skew * (z * z - 1.0) / 6.0)) for z in (-_Z, 0.0, _Z))
     return RealisedStatistic(max(middle, floor_s), max(low, floor_s), max(high, floor_s))
+
+
+def model_error(estimate_s: float, flow_s: float) -> float:
+    """Relative error of Flow and of the walk themselves, which no further realisation takes away.
+
+    Examples
+    --------
+    >>> model_error(1.0, 1.0), round(model_error(1.0, 0.0), 3)
+    (0.02, 0.122)
+    """
+    noise = min(1.0, max(0.0, 1.0 - flow_s / max(estimate_s, _TINY_S)))
+    return math.hypot(_FLOW_ERROR, _WALK_ERROR * math.sqrt(noise))
 
 
 def histogram_quantiles(bins: FloatArray, edges: FloatArray, levels: Sequence[float]) -> FloatArray:

@@ -16,6 +16,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
 from engine.provisioning.changes import MAX_NODES
 from engine.provisioning.pool.bounds import FusedBound, Refutation, late_alone, of_operator, remaining_of
+from engine.provisioning.pool.problem import PoolProblem
 from engine.provisioning.pool.proof import Prover
 from engine.provisioning.pool.solver import Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
@@ -145,7 +146,11 @@ class MixCombinations:
 
     def solver(self, counts: Counts) -> Solver:
         """Placements on the present nodes and those of a combination."""
-        return self.prover.solver_of(self.prover.problem.subset(self._nodes(counts)))
+        return self.prover.solver_of(self.problem(counts))
+
+    def problem(self, counts: Counts) -> PoolProblem:
+        """The problem on the present nodes and those of a combination."""
+        return self.prover.problem.subset(self._nodes(counts))
 
     def _nodes(self, counts: Counts) -> list[int]:
         """The present nodes and those of a combination, as they stand among all."""

@@ -1,8 +1,8 @@
-"""Confirmation of answers by Flow at full resolution, and where a placement breaks an objective."""
+"""Confirmation of answers: Flow as a screen, then realised latencies, and where a placement breaks an objective."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,21 +10,35 @@ import numpy as np
 
 from engine.arrays import statistic_of
 from engine.document.deployment import Deployment
-from engine.estimation.flow import flow
+from engine.document.elements import Objective
+from engine.estimation.flow import Flow, flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
 from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import lose_nodes
+from engine.provisioning.objectives import RealisedObjective, realised_objectives
 from engine.provisioning.pool.problem import Placement
 
-__all__ = ["ObjectiveMiss", "flow_miss", "on_nodes"]
+__all__ = ["Confirmation", "ObjectiveMiss", "confirm_objectives", "on_nodes"]
 
 _Runs = list[int]
 
 
 @dataclass(frozen=True, eq=False)
 class ObjectiveMiss:
-    """A query over its objective: by how much, where and when, and with which node lost."""
+    """A query that breaks its objective or may: by how much, where and when, and with which node lost.
+
+    Attributes
+    ----------
+    value_s : float
+        Median of the realised statistic, or Flow's value where Flow alone refuses.
+    realised : RealisedObjective or None
+        None where Flow alone refuses: it is over the bound by more than a slice.
+    over : mapping
+        Every query that breaks its objective or may, and how many times the bound its upper end is.
+    noisy : frozenset of str
+        Those of them that keep it with mean costs.
+    """
 
     query: str
     statistic: str
@@ -33,35 +47,84 @@ class ObjectiveMiss:
     by: str
     lost: str | None
     report: QueryReport | None
-    over: dict[str, float] = field(default_factory=dict)  # every query beyond its bound, and how many times
+    realised: RealisedObjective | None = None
+    over: dict[str, float] = field(default_factory=dict)
+    noisy: frozenset[str] = frozenset()
+
+    @property
+    def worst(self) -> float:
+        """The largest number of times that a query is over its bound."""
+        return max(self.over.values(), default=0.0)
+
+    @property
+    def state(self) -> str:
+        """at_risk where only the upper end is over the bound, else breached."""
+        return "at_risk" if self.realised is not None and self.realised.state == "at_risk" else "breached"
 
     def to_dict(self) -> dict[str, Any]:
         where = self.report.bottleneck if self.report else None
+        figures = self.realised.figures if self.realised else None
+        is_late = where is not None and where.excess_s > 0.0
         return {
             "query": self.query,
             "statistic": self.statistic,
             "bound_s": self.bound_s,
             "value_s": self.value_s,
-            "over_s": self.value_s - self.bound_s,
+            "low_s": figures.low_s if figures else None,
+            "high_s": figures.high_s if figures else None,
+            "state": self.state,
+            "over_s": (figures.high_s if figures and self.state == "at_risk" else self.value_s) - self.bound_s,
             "by": self.by,
             "lost": self.lost,
             "server": where.server if where else None,
             "node": where.node if where else None,
-            "from_p": where.from_p if where else None,
-            "to_p": where.to_p if where else None,
+            "load_mean": where.load_mean if where else None,
+            "from_p": where.from_p if where and is_late else None,
+            "to_p": where.to_p if where and is_late else None,
             "operators": [dict(item) for item in where.operators[:5]] if where else [],
             "message": self.message,
         }
 
     @property
     def message(self) -> str:
-        text = f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s"
-        if self.lost:
-            text = f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s with {self.lost} lost"
-        if self.report is None or self.report.bottleneck is None:
-            return text
-        bottleneck = self.report.bottleneck
-        return f"{text}; {bottleneck.server} falls behind in subintervals {bottleneck.from_p} to {bottleneck.to_p}"
+        return f"{self._said}{self._where}"
+
+    @property
+    def _said(self) -> str:
+        if self.realised is None:
+            text = f"query {self.query} takes {self.value_s:.3g} s of its {self.bound_s:g} s with mean costs"
+            return f"{text} and {self.lost} lost" if self.lost else text
+        verb = "is at risk at" if self.state == "at_risk" else "takes"
+        return f"query {self.query} {verb} {self.realised.words}"
+
+    @property
+    def _where(self) -> str:
+        where = self.report.bottleneck if self.report else None
+        if where is None:
+            return ""
+        if where.excess_s > 0.0:
+            when = f"s {where.from_p} to {where.to_p}" if where.to_p > where.from_p else f" {where.to_p}"
+            return f"; {where.server} falls behind in subinterval{when}"
+        return f"; {where.server} is loaded {100 * where.load_mean:.0f} % in the mean"
+
+
+@dataclass(frozen=True, eq=False)
+class Confirmation:
+    """Realised figures of every objective, and the miss among them if there is one.
+
+    Without figures Flow alone refused. Of several confirmations, as with nodes lost, each query has its worst figures.
+    """
+
+    objectives: Mapping[str, RealisedObjective]
+    miss: ObjectiveMiss | None
+
+    def with_worst_of(self, other: Confirmation) -> Confirmation:
+        """Both: the worse figures of every query, the miss of either."""
+        worst = dict(self.objectives)
+        for query, entry in other.objectives.items():
+            if query not in worst or entry.over > worst[query].over:
+                worst[query] = entry
+        return Confirmation(worst, self.miss or other.miss)
 
 
 def on_nodes(deployment: Deployment, placement: Placement, names: Sequence[str], lost: str | None = None) -> Deployment:
@@ -70,29 +133,91 @@ def on_nodes(deployment: Deployment, placement: Placement, names: Sequence[str],
     return lose_nodes(deployment.with_placement(placement), {node.id for node in deployment.nodes} - kept)
 
 
-def flow_miss(
-    deployment: Deployment, *, mace_every: int, lost: str | None = None, runs: _Runs | None = None
-) -> ObjectiveMiss | None:
-    """The query that is most over its objective by Flow; None if all are kept. `runs` counts the runs of Flow."""
+def confirm_objectives(
+    deployment: Deployment,
+    *,
+    mace_every: int,
+    lost: str | None = None,
+    accepted: Collection[str] = (),
+    in_full: bool = False,
+    runs: _Runs | None = None,
+) -> Confirmation:
+    """Confirm that every objective holds.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        At the width that Flow runs on, everything in its place.
+    mace_every : int
+        Subintervals of it that make one of Mace's.
+    lost : str, optional
+        The node that it lacks, for the words.
+    accepted : collection of str
+        Queries that may be at risk: their median alone has to be within the bound.
+    in_full : bool
+        Whether to walk also where Flow alone refuses, for figures to show.
+    runs : list of int, optional
+        Its first number counts the runs of Flow.
+
+    Returns
+    -------
+    Confirmation
+        An objective holds where the upper end of its realised interval is within the bound. Flow is a screen: a mean
+        path that is over the bound by more than a slice is refused without a walk.
+    """
     if runs is not None:
         runs[0] += 1
     run = flow(deployment, by_input=True)
     weights = sink_events(deployment)
-    values = {
-        entry: statistic_of(run.by_query[entry.query], weights[entry.query], entry.statistic)
-        for entry in deployment.objectives
-        if entry.query in run.by_query
+    judged = [entry for entry in deployment.objectives if entry.query in run.by_query]
+    flowed = {
+        entry.query: statistic_of(run.by_query[entry.query], weights[entry.query], entry.statistic) for entry in judged
     }
-    worst = max(values, key=lambda entry: values[entry] / entry.bound_s, default=None)
-    if worst is None or values[worst] <= worst.bound_s:
-        return None
+    late = [entry for entry in judged if flowed[entry.query] > entry.bound_s + deployment.subinterval_s]
+    if late and not in_full:
+        over = {entry.query: flowed[entry.query] / entry.bound_s for entry in judged}
+        return Confirmation({}, _miss(deployment, run, mace_every, lost, late, over, {}, flowed))
+    objectives = realised_objectives(deployment, run, lost=lost)
+    bad = [
+        entry
+        for entry in judged
+        if entry in late or objectives[entry.query].state not in ("holds", "at_risk" if entry.query in accepted else "")
+    ]
+    if not bad:
+        return Confirmation(objectives, None)
+    over = {entry.query: max(flowed[entry.query] / entry.bound_s, objectives[entry.query].over) for entry in bad}
+    return Confirmation(objectives, _miss(deployment, run, mace_every, lost, bad, over, objectives, flowed))
+
+
+def _miss(
+    deployment: Deployment,
+    run: Flow,
+    mace_every: int,
+    lost: str | None,
+    bad: Sequence[Objective],
+    over: Mapping[str, float],
+    objectives: Mapping[str, RealisedObjective],
+    flowed: Mapping[str, float],
+) -> ObjectiveMiss:
+    """The miss of the query that is most over, with its bottleneck."""
+    worst = max(bad, key=lambda entry: over[entry.query])
     coarse = deployment.coarsened(mace_every)
     grouped = {name: _grouped(series, mace_every) for name, series in run.by_query.items()}
     stand_in = replace(run, by_query=grouped, slices=1)
     reporter = QueryReporter(coarse, coarse, mace(coarse), stand_in, deployment.subinterval_s)
-    report = reporter.report(worst.query)
-    over = {entry.query: value / entry.bound_s for entry, value in values.items() if value > entry.bound_s}
-    return ObjectiveMiss(worst.query, worst.statistic, worst.bound_s, values[worst], "flow", lost, report, over)
+    realised = objectives.get(worst.query)
+    return ObjectiveMiss(
+        query=worst.query,
+        statistic=worst.statistic,
+        bound_s=worst.bound_s,
+        value_s=flowed[worst.query] if realised is None else realised.figures.estimate_s,
+        by="flow" if realised is None else "walk",
+        lost=lost,
+        report=reporter.report(worst.query),
+        realised=realised,
+        over={entry.query: over[entry.query] for entry in bad},
+        noisy=frozenset(entry.query for entry in bad if flowed[entry.query] <= entry.bound_s),
+    )
 
 
 def _grouped(series: Any, every: int) -> Any:

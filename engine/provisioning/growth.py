@@ -5,6 +5,7 @@ Only servers that the query's events reach change. What the other servers cost i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,15 +22,17 @@ from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.changes import apply_changes
-from engine.provisioning.confirmation import ObjectiveMiss, flow_miss
+from engine.provisioning.confirmation import Confirmation, ObjectiveMiss, confirm_objectives
+from engine.provisioning.objectives import ObjectiveFigures, RealisedObjective
 from engine.provisioning.pool.proof import need_objectives
 from engine.provisioning.what_if import mace_by_query
 
 __all__ = ["Growth", "Headroom", "LoadGrowth", "headroom_by_query", "is_linear"]
 
-_STEP = 0.01  # factors are found to a hundredth of themselves
-_RUN = 20  # a confirmation by Flow, in units of a bisection, for the progress told
-_LESS = 0.97  # what Flow does not confirm is tried again at this share
+_STEP = 0.01  # factors are found to a hundredth of themselves by Mace
+_NARROW = 0.03  # and to this share by walks
+_RUN = 60  # a confirmation by walks, in units of a bisection, for the progress told
+_INSIDE = 0.15  # of a bracket, on a logarithmic scale, that a guess leaves on either side
 
 
 def is_linear(deployment: Deployment) -> bool:
@@ -214,9 +217,11 @@ class Headroom:
     unlimited : bool
         Whether the limit of the search was reached.
     confirmed : bool
-        Whether Flow agrees.
-    miss : Miss or None
+        Whether realised latencies agree, up to the upper ends of their intervals.
+    miss : ObjectiveMiss or None
         What breaks first just above.
+    nearest : RealisedObjective or None
+        The objective that is nearest to its bound with that factor, where it is confirmed.
     """
 
     query: str | None
@@ -225,6 +230,7 @@ class Headroom:
     confirmed: bool
     miss: ObjectiveMiss | None
     note: str = ""
+    nearest: RealisedObjective | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -233,23 +239,29 @@ class Headroom:
             "unlimited": self.unlimited,
             "confirmed": self.confirmed,
             "miss": None if self.miss is None else self.miss.to_dict(),
+            "nearest": None if self.nearest is None else self.nearest.to_dict(),
             "note": self.note,
         }
 
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """Headroom of everything together, and of every query alone."""
+    """Headroom of everything together, and of every query alone; `figures` are those of the load as it is.
+
+    Objectives at risk as it is are judged by their medians: `figures` names them.
+    """
 
     together: Headroom
     queries: dict[str, Headroom]
     flows: int
+    figures: ObjectiveFigures
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "together": self.together.to_dict(),
             "queries": {query: headroom.to_dict() for query, headroom in self.queries.items()},
             "flows": self.flows,
+            **self.figures.to_dict(),
         }
 
 
@@ -258,13 +270,13 @@ def headroom_by_query(
     *,
     queries: Sequence[str] | None = None,
     most: float = 16.0,
-    confirm: int = 3,
+    confirm: int = 5,
     tightest: int = 8,
     mace_every: int = 1,
     flow: bool = True,
     progress: Progress | None = None,
 ) -> Growth:
-    """Bisect the factor of each load by Mace and confirm by Flow.
+    """Bisect the factor of each load by Mace and confirm it by realised latencies.
 
     Parameters
     ----------
@@ -273,9 +285,9 @@ def headroom_by_query(
     most : float
         The largest factor looked at.
     confirm : int
-        Times Flow may lower a factor by 3 %.
+        Walks that narrow a factor, to 3 %; the largest that is confirmed is the answer.
     tightest : int
-        Queries, those that break first by Mace, whose factor Flow confirms; the others have `confirmed` false.
+        Queries, those that break first by Mace, whose factor is confirmed; the others have `confirmed` false.
     flow : bool
         False leaves out the confirmation.
 
@@ -288,8 +300,9 @@ def headroom_by_query(
 
     Notes
     -----
-    Mace never falls with the load, so there is one factor at which an objective breaks by Mace. Flow is not monotone:
-    a smaller factor may break by Flow what a larger one keeps, which the confirmation does not look for.
+    Mace never falls with the load, so there is one factor at which an objective breaks by Mace; no larger one can be
+    confirmed. Realised latencies are not quite monotone: a smaller factor may break what a larger one keeps, which the
+    confirmation does not look for. An objective that is at risk as it is has to keep its median alone.
     """
     need_objectives(deployment)
     tell = progress or (lambda share, step: None)
@@ -305,12 +318,12 @@ def headroom_by_query(
     if flow:
         open_ = sorted((q for q in names if headrooms[q].factor is not None), key=lambda q: headrooms[q].factor or 0.0)
         for k, query in enumerate(open_[:tightest]):
-            tell((len(names) + 1 + _RUN * k) / steps, f"Flow of {query}, {k + 1} of {min(tightest, len(open_))}")
+            tell((len(names) + 1 + _RUN * k) / steps, f"Confirming {query}, {k + 1} of {min(tightest, len(open_))}")
             headrooms[query] = search.confirmed(headrooms[query])
         for query in open_[tightest:]:
             headrooms[query] = replace(headrooms[query], note=f"by Mace alone: {tightest} queries break sooner")
     tell(1.0, "Done")
-    return Growth(together, headrooms, search.flows[0])
+    return Growth(together, headrooms, search.flows[0], search.figures)
 
 
 class _GrowthSearch:
@@ -318,8 +331,17 @@ class _GrowthSearch:
         self.deployment, self.most, self.confirm = deployment, most, confirm
         self.mace_every, self.flow = mace_every, flow
         self.flows = [0]
-        self.now = self._miss(deployment) if flow else None
+        self.at_risk: frozenset[str] = frozenset()
+        self.found = self._as_it_is() if flow else Confirmation({}, None)
+        self.now = self.found.miss
+        self.figures = ObjectiveFigures.of(deployment, self.found.objectives.values())
         self.linear = is_linear(deployment)
+
+    def _as_it_is(self) -> Confirmation:
+        """Figures of the load as it is; what is at risk is to keep its median from now on."""
+        found = self._confirm(self.deployment, in_full=True)
+        self.at_risk = frozenset(q for q, entry in found.objectives.items() if entry.state == "at_risk")
+        return self._confirm(self.deployment, in_full=True) if self.at_risk else found
 
     def by_mace(self, query: str | None) -> Headroom:
         """The factor of one load by Mace."""
@@ -342,22 +364,41 @@ class _GrowthSearch:
         return low
 
     def confirmed(self, headroom: Headroom) -> Headroom:
-        """The same by Flow, which may lower the factor."""
-        query, factor, unlimited, miss = headroom.query, headroom.factor, headroom.unlimited, None
-        if not self.flow or factor is None:
+        """The same by realised latencies, which may lower the factor."""
+        query, top = headroom.query, headroom.factor
+        if not self.flow or top is None:
             return headroom
+        found = self._confirm(self._grown(query, top))
+        if found.miss is None:
+            miss = None if headroom.unlimited else self._confirm(self._grown(query, top * (1.0 + 2 * _STEP))).miss
+            return replace(headroom, confirmed=True, miss=miss, nearest=self._nearest(found))
+        kept, low, high, miss = self.found, 1.0, top, found.miss
         for _ in range(self.confirm):
-            late = self._miss(self._grown(query, factor))
-            if late is None:
-                if miss is None and not unlimited:
-                    miss = self._miss(self._grown(query, factor * (1.0 + 2 * _STEP)))
-                return Headroom(query, factor, unlimited, True, miss)
-            miss, unlimited = late, False
-            factor = max(1.0, factor * _LESS)
-        return Headroom(query, factor, False, factor == 1.0, miss)
+            if high <= low * (1.0 + _NARROW):
+                break
+            factor = _guess(low, high, self._over(kept), miss.worst)
+            found = self._confirm(self._grown(query, factor))
+            if found.miss is None:
+                kept, low = found, factor
+            else:
+                miss, high = found.miss, factor
+        return Headroom(query, low, False, True, miss, nearest=self._nearest(kept))
 
-    def _miss(self, deployment: Deployment) -> ObjectiveMiss | None:
-        return flow_miss(deployment, mace_every=self.mace_every, runs=self.flows)
+    def _over(self, found: Confirmation) -> float:
+        """Share of its bound that the nearest objective takes."""
+        values = [
+            entry.figures.estimate_s / entry.bound_s if query in self.at_risk else entry.over
+            for query, entry in found.objectives.items()
+        ]
+        return max(values, default=0.0)
+
+    def _nearest(self, found: Confirmation) -> RealisedObjective | None:
+        return max(found.objectives.values(), key=lambda entry: entry.over, default=None)
+
+    def _confirm(self, deployment: Deployment, *, in_full: bool = False) -> Confirmation:
+        return confirm_objectives(
+            deployment, mace_every=self.mace_every, accepted=self.at_risk, in_full=in_full, runs=self.flows
+        )
 
     def _grown(self, query: str | None, factor: float) -> Deployment:
         change = {"scale_source": "*"} if query is None else {"scale_query": query}
@@ -393,3 +434,10 @@ class _GrowthSearch:
         if entry.statistic == "worst" or worst <= entry.bound_s:
             return worst
         return statistic_of(series, sink_events(coarse)[entry.query], entry.statistic)
+
+
+def _guess(low: float, high: float, below: float, above: float) -> float:
+    """Where the nearest objective would meet its bound, on a line in logarithms between two factors; well inside."""
+    span = math.log(max(above, 1.0)) - math.log(min(max(below, 1e-9), 1.0))
+    share = -math.log(min(max(below, 1e-9), 1.0)) / span if span > 0.0 else 0.5
+    return float(low * (high / low) ** min(1.0 - _INSIDE, max(_INSIDE, share)))

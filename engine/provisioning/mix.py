@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
 from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
+from engine.provisioning.confirmation import Confirmation
 from engine.provisioning.mix_answer import MixAnswer, of_pool
 from engine.provisioning.nodes import pool_of
 from engine.provisioning.pool.bounds import splits_of
@@ -21,7 +23,8 @@ from engine.provisioning.question import PoolQuestion, ProgressClock
 
 __all__ = ["cheapest_mix"]
 
-_CONFIRM = 6  # sizes by which Flow may move the pool of one type, unless the question says otherwise
+_CONFIRM = 6  # sizes by which walks may move the pool of one type, unless the question says otherwise
+_PLACEMENTS = 4  # of a mix, with more or less room for what is random, before the next one is looked at
 
 
 def cheapest_mix(
@@ -59,7 +62,8 @@ def cheapest_mix(
     Notes
     -----
     The smallest pool of every type comes first, by the search of `smallest_pool`; the cheapest of these is the answer
-    unless a mix costs less. With one type the answers of both are the same.
+    unless a mix costs less. One that is not confirmed, or leaves
+    objectives at risk, is the answer only where no mix does better. With one type the answers of both are the same.
 
     Cheaper combinations are looked at by ascending cost, so the first that holds is the cheapest that the placement
     search can fill; where all cheaper ones are refuted by a lower bound, it is the cheapest there is (by Mace). Of a
@@ -73,10 +77,14 @@ def cheapest_mix(
     base = question.base(deployment)
     question = question.on(base)
     pools = [of_pool(_pool_of_type(base, entry, question, clock), read, t) for t, entry in enumerate(read)]
-    best = min(pools, key=lambda answer: np.inf if answer.cost_per_hour is None else answer.cost_per_hour)
-    if len(read) == 1 or best.cost_per_hour == 0.0:
+    best = min(pools, key=lambda answer: (not answer.is_sufficient, not answer.confirmed, _cost_of(answer)))
+    if len(read) == 1 or (best.is_sufficient and best.cost_per_hour == 0.0):
         return best
     return _MixSearch(MixCombinations(base, read, question, clock), most_tried, best).answer()
+
+
+def _cost_of(answer: MixAnswer) -> float:
+    return np.inf if answer.cost_per_hour is None else answer.cost_per_hour
 
 
 def _pool_of_type(base: Deployment, entry: NodeType, question: PoolQuestion, clock: ProgressClock) -> PoolAnswer:
@@ -97,11 +105,12 @@ class _MixSearch:
         self.open: list[Counts] = []
         self.tried: dict[Counts, Proof] = {}
         self.over: dict[Counts, float] = {}
+        self.found = Confirmation({}, None)
         self.complete = True
 
     def answer(self) -> MixAnswer:
         for cost, counts in self.mixes.by_cost():
-            if self.pool.cost_per_hour is not None and cost >= self.pool.cost_per_hour * (1.0 - 1e-9):
+            if self.pool.is_sufficient and cost >= _cost_of(self.pool) * (1.0 - 1e-9):
                 break
             (self.open if self.mixes.refutation(counts) is None else self.refuted).append(counts)
         held = self._bisected() if self.mixes.prover.is_large else self._first()
@@ -138,27 +147,43 @@ class _MixSearch:
 
     def _is_over(self) -> bool:
         self.complete = len(self.tried) < self.most_tried and not self.mixes.prover.clock.is_over
-        return not self.complete
+        return not self.complete or self.mixes.prover.hopeless is not None
 
     def _held(self, counts: Counts) -> tuple[PoolSize, Solver] | None:
         """The placement that keeps every objective on a mix; None, and what it misses, if none was found."""
         prover, cost = self.mixes.prover, self.mixes.cost(counts)
         step = f"Placing mix {len(self.tried) + 1} at {cost:g} per hour"
         prover.tell(0.7 + 0.25 * len(self.tried) / self.most_tried, step)
-        solver = self.mixes.solver(counts)
-        entry = prover.during(step, lambda: solver.solve_jointly(len(solver.problem.deployment.nodes)))
-        miss = prover.confirm(entry, solver) if prover.keeps(entry) else None
-        if prover.keeps(entry) and miss is None:
-            return entry, solver
+        miss = None
+        for _ in range(_PLACEMENTS):
+            solver = self.mixes.solver(counts)
+            entry = prover.during(step, partial(solver.solve_jointly, len(solver.problem.deployment.nodes)))
+            if not prover.keeps(entry):
+                if entry.stuck is None and prover.ease():
+                    continue
+                break
+            found = prover.confirm(entry, solver)
+            if found.miss is None:
+                self.found = found
+                return entry, solver
+            miss = found.miss
+            if prover.hopeless is not None or not prover.make_room(found, entry):
+                break
         self.tried[counts] = Proof(entry.nodes, cost, None, miss, _stuck(entry), self.mixes.words(counts))
-        self.over[counts] = max(entry.over_bound, entry.lost.over_bound if entry.lost else 0.0)
+        self.over[counts] = miss.worst if miss else max(entry.over_bound, entry.lost.over_bound if entry.lost else 0.0)
         return None
+
+    def _plain(self, entry: PoolSize, counts: Counts) -> PoolSize:
+        """The figures of a placement on a mix with the objectives and loads as they are."""
+        return self.mixes.prover.plain(entry, self.mixes.problem(counts))
 
     def _none_cheaper(self) -> MixAnswer:
         """The best pool of one type, with what is known about cheaper mixes."""
         counts = self.pool.counts
         known = None if counts is None else tuple(counts[entry.name] for entry in self.mixes.types)
-        proofs = [*self.pool.proofs, *self._proofs(known)]
+        hopeless = self.mixes.prover.hopeless
+        never = [] if hopeless is None else [Proof(self.mixes.present, None, hopeless, None)]
+        proofs = [*never, *self.pool.proofs, *self._proofs(known)]
         kept = {tuple((proof.pool or {}).items()): proof for proof in reversed(proofs)}
         return replace(
             self.pool,
@@ -179,13 +204,14 @@ class _MixSearch:
             counts=mixes.words(counts),
             cost_per_hour=mixes.cost(counts),
             least_cost_per_hour=self._least_cost,
-            best=entry,
+            best=self._plain(entry, counts),
             placement=placement,
             refuted=len(self.refuted),
             tried=len(self.tried),
             proofs=tuple(self._proofs(counts)),
             complete=self.complete,
             flows=mixes.prover.flows[0],
+            figures=mixes.prover.figures_of(self.found),
             splits=splits_of(mixes.prover.fine, placement),
             beyond=mixes.prover.beyond,
             confirmation=mixes.prover.confirmation,
@@ -220,7 +246,7 @@ class _MixSearch:
         solver = self.mixes.solver(counts)
         entry = prover.during("Looking at cheaper mixes", lambda: solver.solve_jointly(nodes))
         stuck = _stuck(entry)
-        miss = None if stuck else prover.confirm(entry, solver)
+        miss = None if stuck else prover.confirm(entry, solver, in_full=True).miss
         return Proof(nodes, cost, None, miss, stuck, words)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.provisioning.combinations import NodeType
+from engine.provisioning.objectives import ObjectiveFigures
 from engine.provisioning.pool.bounds import Refutation, beyond_sentence, split_sentence
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof
@@ -37,8 +38,8 @@ class MixAnswer:
     complete : bool
         False if the search gave up before it had looked at every combination that could be cheaper.
     confirmed : bool
-        Whether Flow agrees; a pool of one type may be the answer without, as in `smallest_pool`.
-    splits, beyond, confirmation
+        As in `PoolAnswer`; without it a pool of one type is the answer only where no mix was confirmed.
+    figures, splits, beyond, confirmation
         As in `PoolAnswer`.
     """
 
@@ -54,10 +55,16 @@ class MixAnswer:
     proofs: tuple[Proof, ...]
     complete: bool
     flows: int
+    figures: ObjectiveFigures
     confirmed: bool = True
     splits: dict[str, int] = field(default_factory=dict)
     beyond: tuple[Refutation, ...] = ()
     confirmation: str = ""
+
+    @property
+    def is_sufficient(self) -> bool:
+        """Whether it is confirmed and leaves no objective at risk."""
+        return self.counts is not None and self.confirmed and not self.figures.at_risk
 
     @property
     def proven(self) -> bool:
@@ -96,7 +103,8 @@ class MixAnswer:
         else:
             yield "No cheaper mix was found."
         if not self.confirmed:
-            yield "Flow does not confirm it."
+            yield "It is not confirmed."
+        yield from self.figures.sentences
         if self.splits:
             yield split_sentence(self.splits)
 
@@ -126,6 +134,7 @@ class MixAnswer:
             "splits": self.splits,
             "beyond": [refutation.to_dict() for refutation in self.beyond],
             "confirmation": self.confirmation,
+            **self.figures.to_dict(),
             "message": self.message,
         }
 
@@ -159,6 +168,7 @@ def of_pool(answer: PoolAnswer, types: Sequence[NodeType], t: int) -> MixAnswer:
         proofs=proofs,
         complete=answer.complete,
         flows=answer.flows,
+        figures=answer.figures,
         confirmed=answer.confirmed,
         splits=answer.splits,
         beyond=answer.beyond,

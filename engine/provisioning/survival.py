@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,17 +11,21 @@ import numpy as np
 
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment
+from engine.document.topology import servers_above
 from engine.errors import DocumentError, Fault, InfeasibleError
 from engine.estimation.estimate import Progress
+from engine.estimation.mace import Mace
 from engine.estimation.reports import QueryReport
+from engine.provisioning.objectives import ObjectiveFigures, RealisedObjective
 from engine.provisioning.scenario import place_unplaced, read_scenarios
 from engine.provisioning.what_if import ScenarioOutcome, by_mace, moves_between, what_if
-from engine.words import listed
+from engine.words import counted, listed
 
 __all__ = ["Survival", "lose_each"]
 
-_NEAR = 0.8  # of a bound: from there on Flow is asked too
-_RUN = 5  # a run of Flow, in units of a loss by Mace, for the progress told
+_NEAR = 0.8  # of a bound: from there on a loss is walked
+_FULL = 0.98  # load above which a queue is not said to grow further
+_RUN = 10  # a walk, in units of a loss by Mace, for the progress told
 _NAMED = 6  # names in a list, the last of a longer one being the number of those left out
 
 
@@ -34,39 +38,81 @@ class Survival:
 
     def breaks(self, node: str) -> tuple[str, ...]:
         """Queries whose objective is kept now and broken by the loss of `node`; all of them if nothing can run."""
-        kept = {query for query, report in (self.now.queries or {}).items() if report.state in ("holds", "at_risk")}
-        after = self.losses[node].queries
-        if after is None:
+        kept = {query for query, state in _states(self.now).items() if state in ("holds", "at_risk")}
+        if self.losses[node].queries is None:
             return tuple(query for query in self.now.queries or {} if query in kept)
-        return tuple(query for query, report in after.items() if query in kept and report.state == "breached")
+        return tuple(q for q, state in _states(self.losses[node]).items() if q in kept and state == "breached")
+
+    def risks(self, node: str) -> tuple[str, ...]:
+        """Queries whose objective holds now and is at risk with `node` lost: only its median is within the bound."""
+        held = {query for query, state in _states(self.now).items() if state == "holds"}
+        return tuple(q for q, state in _states(self.losses[node]).items() if q in held and state == "at_risk")
 
     @property
     def survives(self) -> bool:
-        """Whether the loss of any one node breaks no objective and leaves every operator a place."""
-        return all(outcome.refusal is None and not self.breaks(node) for node, outcome in self.losses.items())
+        """Whether no loss of one node breaks an objective, puts one at risk, or leaves an operator without a place."""
+        return not any(self._is_harmful(node) for node in self.losses)
+
+    @cached_property
+    def figures(self) -> ObjectiveFigures:
+        """Realised figures of every objective with the loss that is worst for it, and without one."""
+        worst: dict[str, RealisedObjective] = {}
+        for node, outcome in [(None, self.now), *self.losses.items()]:
+            for query, report in (outcome.queries or {}).items():
+                entry = RealisedObjective.of_report(query, report, node)
+                if entry is not None and (query not in worst or entry.over > worst[query].over):
+                    worst[query] = entry
+        assert self.now.deployment is not None
+        return ObjectiveFigures.of(self.now.deployment, worst.values())
+
+    @property
+    def by_mace(self) -> tuple[str, ...]:
+        """Nodes whose loss is an estimate by Mace alone, which knows nothing of random costs and arrivals."""
+        return tuple(node for node, outcome in self.losses.items() if outcome.queries and outcome.flow_s is None)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "survives": self.survives,
             "now": self.now.to_dict(),
             "losses": [
-                {"node": node, "breaks": list(self.breaks(node))} | outcome.to_dict()
+                {"node": node, "breaks": list(self.breaks(node)), "risks": list(self.risks(node))} | outcome.to_dict()
                 for node, outcome in self.losses.items()
             ],
+            "by_mace": len(self.by_mace),
+            **self.figures.to_dict(),
             "message": self.message,
         }
 
+    def _is_harmful(self, node: str) -> bool:
+        return self.losses[node].refusal is not None or bool(self.breaks(node) or self.risks(node))
+
     @property
     def message(self) -> str:
+        return "; ".join(self._clauses())
+
+    def _clauses(self) -> Iterator[str]:
         if not self.losses:
-            return "there is no node to lose"
+            yield "there is no node to lose"
+            return
         bad = [node for node, outcome in self.losses.items() if outcome.refusal is not None or self.breaks(node)]
-        if not bad:
-            return "the loss of any one node breaks no objective that is kept now"
-        broken = list(dict.fromkeys(query for node in bad for query in self.breaks(node)))
-        if not broken:
-            return f"the loss of {listed(bad, _NAMED)} breaks what runs"
-        return f"the loss of {listed(bad, _NAMED)} breaks {listed(broken, _NAMED)}"
+        risky = [node for node in self.losses if self.risks(node)]
+        if bad:
+            broken = list(dict.fromkeys(query for node in bad for query in self.breaks(node)))
+            yield f"the loss of {listed(bad, _NAMED)} breaks {listed(broken, _NAMED) if broken else 'what runs'}"
+        if risky:
+            queries = list(dict.fromkeys(query for node in risky for query in self.risks(node)))
+            nearest = next((entry for entry in self.figures.at_risk if entry.query in queries), None)
+            words = f": {nearest.query} takes {nearest.words}" if nearest else ""
+            yield f"the loss of {listed(risky, _NAMED)} puts {listed(queries, _NAMED)} at risk{words}"
+        if not bad and not risky:
+            yield "the loss of any one node breaks no objective that is kept now"
+        if self.by_mace:
+            yield f"{len(self.by_mace)} of {counted(len(self.losses), 'loss', 'losses')} by Mace alone"
+
+
+def _states(outcome: ScenarioOutcome) -> dict[str, str]:
+    """State of every query."""
+    return {query: report.state for query, report in (outcome.queries or {}).items()}
 
 
 def lose_each(
@@ -82,7 +128,7 @@ def lose_each(
     flows: int = 32,
     progress: Progress | None = None,
 ) -> Survival:
-    """Lose every node in turn (or those named) and estimate every query.
+    """Lose every node in turn (or those named) and estimate every query, with random costs and arrivals.
 
     Parameters
     ----------
@@ -93,8 +139,9 @@ def lose_each(
     flow : bool
         False estimates by Mace alone.
     flows : int
-        Losses that Flow estimates at most. Of more nodes, Mace chooses: the losses after which an objective that is
-        kept now is broken, or nearly (from 0.8 of its bound), the worst first. All others are estimates by Mace.
+        Losses that are walked at most. Of more nodes, Mace chooses: the losses after which an objective that is kept
+        now would be broken, or nearly (from 0.8 of its bound), the worst first; what randomness adds to it now is taken
+        to grow as queues do with the load of their servers. All others are estimates by Mace.
 
     Raises
     ------
@@ -116,14 +163,18 @@ def lose_each(
     chosen = names
     if len(names) > flows or not flow:
         plain = what_if(deployment, [{"name": "now"}], **(common | {"flow": False}))[0] if flow else now
-        quick = _Quick(deployment, plain, place, seed, mace_every, rounds, closed)
+        quick = _Quick(deployment, plain, place, seed, mace_every, rounds, closed, now)
+        shares: dict[str, float] = {}
         for i, name in enumerate(names):
             tell(i / (len(names) + _RUN * flow * flows), f"Losing {name}, {i + 1} of {len(names)}")
-            losses[name] = quick.lose(name).brief()
-        chosen = quick.tight(losses)[:flows] if flow else []
+            outcome = quick.lose(name)
+            shares[name] = quick.share(outcome)
+            losses[name] = outcome.brief()
+        near = sorted((name for name in names if shares[name] >= _NEAR), key=lambda name: -shares[name])
+        chosen = near[:flows] if flow else []
     begun = len(losses) / (len(names) + _RUN * flows) if losses else 0.0
     for k, name in enumerate(chosen):
-        tell(begun + (1.0 - begun) * k / len(chosen), f"Flow: losing {name}, {k + 1} of {len(chosen)}")
+        tell(begun + (1.0 - begun) * k / len(chosen), f"Losing {name}, walk {k + 1} of {len(chosen)}")
         losses[name] = what_if(deployment, [_loss_of(name, place)], **common)[0].brief()
     tell(1.0, "Done")
     return Survival(now, losses)
@@ -144,6 +195,7 @@ class _Quick:
     mace_every: int
     rounds: int
     closed: Sequence[str]
+    walked: ScenarioOutcome
 
     def lose(self, name: str) -> ScenarioOutcome:
         scenario = read_scenarios([_loss_of(name, self.place)], self.deployment)[0]
@@ -162,20 +214,33 @@ class _Quick:
         touched = {name} | {place["node"] for move in moves for place in (*move["from"], *move["to"])}
         return by_mace(scenario, whole, moves, self.mace_every, self._unaffected(touched))
 
-    def tight(self, losses: Mapping[str, ScenarioOutcome]) -> list[str]:
-        """Losses after which an objective kept now is broken or nearly, the worst first."""
-        share = {name: self._share(outcome) for name, outcome in losses.items()}
-        return sorted((name for name in share if share[name] >= _NEAR), key=lambda name: -share[name])
+    def share(self, outcome: ScenarioOutcome) -> float:
+        """Largest share of its bound that a query takes which keeps it now, as far as Mace and its load can tell."""
+        if outcome.mace is None:
+            return 0.0
+        queues, shares = _queues(outcome.mace), [0.0]
+        for query, report in (outcome.queries or {}).items():
+            if not report.bound_s or self._states_now[query] == "breached":
+                continue
+            added_s, queue = self._added[query]
+            growth = queues[query] / queue if queue > 0.0 else 1.0
+            shares.append((report.estimate_s + added_s * growth) / report.bound_s)
+        return max(shares)
 
-    def _share(self, outcome: ScenarioOutcome) -> float:
-        """Largest share of its bound that a query takes which keeps it now."""
-        now = self.now.queries or {}
-        shares = [
-            report.estimate_s / report.bound_s
-            for query, report in (outcome.queries or {}).items()
-            if report.bound_s and now[query].state != "breached"
-        ]
-        return max(shares, default=0.0)
+    @cached_property
+    def _states_now(self) -> dict[str, str]:
+        return _states(self.walked)
+
+    @cached_property
+    def _added(self) -> dict[str, tuple[float, float]]:
+        """Distance of every query's upper end from Mace now, and the length of its longest queue."""
+        assert self.now.mace is not None
+        queues, added = _queues(self.now.mace), {}
+        for query, report in (self.now.queries or {}).items():
+            entry = RealisedObjective.of_report(query, (self.walked.queries or {})[query])
+            high_s = report.estimate_s if entry is None else entry.figures.high_s
+            added[query] = (max(0.0, high_s - report.estimate_s), queues[query])
+        return added
 
     def _unaffected(self, touched: set[str]) -> dict[str, QueryReport]:
         """Reports of the queries that wait for no server on the touched nodes."""
@@ -198,3 +263,15 @@ class _Quick:
         """Node of every replica that a query waits for, query by query."""
         of_server = np.array([-1 if server.node is None else server.node for server in self.deployment.servers])
         return np.asarray(of_server[self.deployment.layout.rep_server[self._closures[1]]])
+
+
+def _queues(result: Mace) -> dict[str, float]:
+    """Length of the longest queue among the servers of each query, as queues of single events grow with the load."""
+    deployment = result.deployment
+    load = np.minimum(result.load_share.mean(axis=1), _FULL)
+    length = load / (1.0 - load)
+    start, members = deployment.closures
+    return {
+        query: float(length[servers_above(deployment.layout, members[start[i] : start[i + 1]])].max(initial=0.0))
+        for i, query in enumerate(deployment.queries)
+    }

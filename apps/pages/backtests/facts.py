@@ -212,6 +212,7 @@ class BacktestFacts:
             SideRow("Admitted, but not applied", str(old["left"]), "–"),
             _reduction("Queries over their objective", old["queries_over"], new["queries_over"], str),
             _reduction("Time over objectives, all queries", old["seconds_over"], new["seconds_over"], duration_words),
+            _reduction("Time at risk besides, all queries", _at_risk_s(old), _at_risk_s(new), duration_words),
             SideRow("Operators moved", str(old["moves"]), str(new["moves"])),
             SideRow("Busiest node, mean load", f"{busiest[0]:.2f}", f"{busiest[1]:.2f}"),
         ]
@@ -228,6 +229,7 @@ class BacktestFacts:
     def names(self) -> list[str]:
         """Queries whose latency can be drawn, those that were late first."""
         late = [violation["query"] for side in (self.tested, self.recorded) for violation in side["violations"]]
+        late += [row["query"] for side in (self.tested, self.recorded) for row in side.get("at_risk", ())]
         return list(dict.fromkeys([*late, *self.tested["queries"], *self.recorded["queries"]]))
 
     @property
@@ -267,6 +269,12 @@ class BacktestFacts:
         return Lane(parts, f"{label}: {counted(len(parts), 'segment')} over")
 
     @property
+    def at_risk(self) -> str:
+        """Queries that may have missed their objectives where their medians held, under this policy."""
+        rows = self.tested.get("at_risk", ())
+        return listed([f"{row['query']} for {duration_words(row['seconds_at_risk'])}" for row in rows], 5)
+
+    @property
     def charts(self) -> list[Chart]:
         return [self._chart(self.query)] if self.query else []
 
@@ -277,6 +285,10 @@ class BacktestFacts:
         known = new or old
         assert known is not None
         lines = []
+        if new and new.get("high_s"):
+            upper = [None if value is None else float(value) for value in new["high_s"]]
+            low = [0.0 if value is None else value for value in new["latency_s"]]
+            lines.append(Series("band", "Up to 95% of the time", low=low, high=[value or 0.0 for value in upper]))
         if new:
             lines.append(Series("estimate", "This policy", y=new["latency_s"]))
         if old:
@@ -322,6 +334,11 @@ class BacktestFacts:
         """The call that asks the same."""
         period = {"since": self.row.since.isoformat(), "until": self.row.until.isoformat()}
         return {"cluster": self.cluster.slug, **period, "policy": self.row.policy, "ask": self.row.ask}
+
+
+def _at_risk_s(side: Mapping[str, Any]) -> float:
+    """Seconds in which an upper end is over an objective and the median is not, over all queries."""
+    return float(sum(row["seconds_at_risk"] for row in side.get("at_risk", ())))
 
 
 def _reduction(name: str, old: float, new: float, words: Any) -> SideRow:

@@ -91,27 +91,32 @@ def _past(histories: Sequence[LoadHistory], row: Forecast, back: int, points: in
 
 
 def query_chart(row: Forecast, facts: dict[str, Any], curves: dict[str, list[float]], number: int) -> Chart:
-    """Latency of a query's statistic at the expected load and at the upper end, against its objective."""
+    """Latency of a query's statistic at the expected load with its interval, and at the upper end of the band."""
     bound_s = facts["bound_s"]
     per_day = max(1, 86_400 // row.bucket_s)
     axis = time_axis(row.starts_at, float(row.bucket_s * per_day), -(-row.horizon // per_day) + 1)
     top = 3.0 * bound_s  # what lies beyond is as bad, and would flatten everything that can still be read
     lines = [
-        Series("alt", "At the 90% band", y=_daily(curves["high"], per_day, top)),
+        Series("alt", "At the 90% band of loads", y=_daily(curves["high"], per_day, top)),
         Series("estimate", "At the expected load", y=_daily(curves["mean"], per_day, top)),
     ]
+    if "upper" in curves:
+        low, high = (_daily(curves[name], per_day, top) for name in ("low", "upper"))
+        lines.insert(0, Series("band", "90% interval of costs and arrivals", low=low, high=high))
     finding = (
         f"{facts['query']}: at most {seconds(facts['worst_mean_s'])} at the expected load and "
         f"{seconds(facts['worst_high_s'])} at the band, against {seconds(bound_s)}."
     )
     if facts["worst_high_s"] > top:
         finding = f"{finding} Drawn up to {seconds(top)}."
+    dates = {band: facts[f"first_{band}"] for band in ("high", "mean", "risk") if facts.get(f"first_{band}")}
     marks = []
-    first = facts["first_high"] or facts["first_mean"]
-    if first:
-        share = first["index"] / max(1, row.horizon)
+    if dates:
+        band = min(dates, key=lambda name: dates[name]["index"])
+        index, label = dates[band]["index"], "at risk from here" if band == "risk" else "violated from here"
+        share = index / max(1, row.horizon)
         side = "right" if share < 0.2 else "left" if share > 0.8 else "center"
-        marks.append(ChartMark(first["index"] * row.bucket_s, "violated from here", side=side))
+        marks.append(ChartMark(index * row.bucket_s, label, side=side))
     return Chart(
         id=f"query-{number}",
         finding=finding,
@@ -212,7 +217,8 @@ class ForecastFacts:
             facts["days"], facts["until"] = f"{row.horizon * row.bucket_s / 86_400:g}", moment(row.ends_at)
         if row is not None and first is not None:
             facts |= {"first": first, "first_at": moment(first.first_at), "more": len(self.shortages) - 1}
-            facts |= {"is_high": first.band == "high", "is_first_hour": first.first_at == row.starts_at}
+            facts |= {"band": first.band, "is_first_hour": first.first_at == row.starts_at}
+            facts["later_at"] = moment(first.high_at or first.mean_at) if first.high_at or first.mean_at else ""
             facts["mean_at"] = moment(first.mean_at) if first.mean_at else ""
         return sentence("pages/forecasts/sentences/finding.html", **facts)
 

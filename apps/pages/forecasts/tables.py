@@ -46,7 +46,7 @@ def outlook_table(request: HttpRequest, facts: ForecastFacts) -> Table:
 def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     def name(row: dict[str, Any]) -> SafeString:
         url = reverse("pages:query", args=[slug, row["query"]])
-        state = "breached" if row["first_mean"] else "at_risk" if row["first_high"] else "holds"
+        state = "breached" if row["first_mean"] else "at_risk" if is_threatened(row) else "holds"
         return state_and_name(state, row["query"], url)
 
     def bound(row: dict[str, Any]) -> SafeString:
@@ -59,8 +59,9 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     return [
         Column("query", "Query", name, sort=itemgetter("query"), csv=itemgetter("query")),
         Column("bound", "Objective", bound, sort=limit, csv=limit, num=True),
-        _highest("expected", "Highest, expected", "worst_mean_s"),
+        _highest("expected", "Highest, expected", "worst_mean_s", "worst_upper_s"),
         _highest("upper", "Highest, 90% band", "worst_high_s"),
+        _from(facts, "risk", "At risk from", "first_risk"),
         _from(facts, "band", "Violated from, 90% band", "first_high"),
         _from(facts, "mean", "Violated from, expected", "first_mean"),
         Column("holds", "Holds throughout", _holds, sort=chance, csv=chance, num=True),
@@ -68,20 +69,32 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     ]
 
 
-def _highest(key: str, label: str, field: str) -> Column:
-    """The highest latency over the coming buckets."""
+def is_threatened(row: dict[str, Any]) -> bool:
+    """Whether the objective is violated or at risk within the horizon."""
+    return any(row.get(f"first_{band}") for band in ("mean", "high", "risk"))
+
+
+def _highest(key: str, label: str, field: str, upper: str = "") -> Column:
+    """The highest latency over the coming buckets, and up to what randomness may take it."""
+
+    def shown(row: dict[str, Any]) -> SafeString:
+        if row.get(upper) is None:
+            return seconds(row[field]).html
+        text = '{} <small class="muted">up to {}</small>'
+        return format_html(text, seconds(row[field]).html, seconds(row[upper], apart_from=row["bound_s"]).html)
+
     value = itemgetter(field)
-    return Column(key, label, lambda row: seconds(row[field]).html, sort=value, csv=value, num=True, high_first=True)
+    return Column(key, label, shown, sort=value, csv=value, num=True, high_first=True)
 
 
 def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
     """Column of the first violation of the objective."""
 
     def at(row: dict[str, Any]) -> Any:
-        return facts.row.at(row[field]["index"]) if row[field] else None
+        return facts.row.at(row[field]["index"]) if row.get(field) else None
 
     def index(row: dict[str, Any]) -> Any:
-        return (row[field] or {}).get("index")
+        return (row.get(field) or {}).get("index")
 
     return Column(key, label, lambda row: moment(at(row)), sort=index, csv=at, num=True)
 
@@ -94,7 +107,7 @@ def _holds(row: dict[str, Any]) -> Any:
 
 
 def _fix(row: dict[str, Any]) -> str:
-    if not (row["first_high"] or row["first_mean"]):
+    if not is_threatened(row):
         return MISSING
     fix = row["fix"]
     if not fix:

@@ -156,6 +156,13 @@ def _drifting(cluster: Cluster) -> list[AttentionItem]:
     return [AttentionItem("watch", "watch", title, text, url_of("pages:spark-queries", cluster.slug), "Open queries")]
 
 
+_FORECASTS = {
+    "high": "Forecast, at the 90% band",
+    "mean": "Forecast, at the expected load",
+    "risk": "Forecast, at risk from random costs and arrivals at the expected load",
+}
+
+
 def _threatened(findings: Findings) -> list[AttentionItem]:
     """The first objective that the forecast sees violated, unless its query is over already."""
     cluster = findings.cluster
@@ -169,7 +176,7 @@ def _threatened(findings: Findings) -> list[AttentionItem]:
     first = threatened[0]
     with timezone.override(ZoneInfo(cluster.time_zone)):
         when = short(first.first_at)
-    text = "Forecast, at the 90% band" if first.band == "high" else "Forecast, at the expected load"
+    text = _FORECASTS[first.band]
     if len(threatened) > 1:
         text += f"; {len(threatened) - 1} more threatened"
     title = f"{first.query} may miss its objective from {when}"

@@ -45,6 +45,11 @@ class WhatIfAnswer:
         return sentence(f"pages/provisioning/sentences/{self.words}.html", result=self)
 
     @property
+    def objectives(self) -> list[dict[str, Any]]:
+        """Realised figures of every objective, the most threatened first; none in answers of before they were kept."""
+        return [realised_row(entry) for entry in self.answer.get("objectives", ())]
+
+    @property
     def splits(self) -> str:
         """Operators that are to be split, in how many parts."""
         return listed([f"{name} in {parts} parts" for name, parts in self.answer.get("splits", {}).items()], 4)
@@ -52,6 +57,19 @@ class WhatIfAnswer:
 
 def first_known(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
+
+
+def realised_row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An objective with the median and interval of what is realised."""
+    bound = entry["bound_s"]
+    return {
+        "query": entry["query"],
+        "objective": objective_text(entry["statistic"], bound),
+        "estimate": seconds(entry["estimate_s"], apart_from=bound).html,
+        "interval": seconds_range(entry["low_s"], entry["high_s"], apart_from=bound).html,
+        "lost": entry["lost"],
+        "state": entry["state"],
+    }
 
 
 def query_cell(query: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -119,8 +137,13 @@ class PoolSizeAnswer(WhatIfAnswer):
 
     @property
     def confirmation(self) -> str:
-        """Flow's confirmation; answers of before it was kept had Flow at full resolution."""
+        """Confirmation of the answer; answers of before it was kept had Flow at full resolution."""
         return self.answer.get("confirmation") or "Flow at full resolution"
+
+    @property
+    def why_not(self) -> str:
+        """Reason against an answer that is not confirmed."""
+        return str((self.answer.get("miss") or {}).get("message", ""))
 
     @property
     def sizes(self) -> list[dict[str, Any]]:
@@ -176,10 +199,17 @@ class FrontAnswer(WhatIfAnswer):
                 "mix": mix_text(point["counts"]),
                 "cost": self.money(point["cost_per_hour"]),
                 **size_row({**point, "cost_per_hour": None}, self.currency),
+                **self._mark(point),
                 "price": self.money(point["cost_per_hour"]),
             }
             for point in self.answer["points"]
         ]
+
+    @staticmethod
+    def _mark(point: Mapping[str, Any]) -> dict[str, Any]:
+        """The mark of a point that was walked; the others have that of mean costs."""
+        state = point.get("state", "open")
+        return {"mark": outcome_mark(state), "walked": True} if point.get("objectives") else {"walked": False}
 
     @property
     def chart(self) -> FrontChart:
@@ -248,7 +278,7 @@ class ScenariosAnswer(WhatIfAnswer):
 
 
 class SurvivalAnswer(WhatIfAnswer):
-    """Answer to the loss of each node: the queries that it breaks."""
+    """Answer to the loss of each node: the queries that it breaks or puts at risk."""
 
     words = "survival"
 
@@ -256,6 +286,21 @@ class SurvivalAnswer(WhatIfAnswer):
     def harmful(self) -> list[Mapping[str, Any]]:
         """Losses that break an objective or leave something without a place."""
         return [loss for loss in self.answer["losses"] if loss["breaks"] or loss["infeasible"]]
+
+    @property
+    def risky(self) -> list[str]:
+        """Nodes whose loss puts an objective at risk."""
+        return [loss["node"] for loss in self.answer["losses"] if loss.get("risks")]
+
+    @property
+    def threatened(self) -> list[str]:
+        """Queries that some loss puts at risk."""
+        return list(dict.fromkeys(name for loss in self.answer["losses"] for name in loss.get("risks", ())))
+
+    @property
+    def by_mace(self) -> int:
+        """Losses that were looked at by mean costs alone."""
+        return int(self.answer.get("by_mace", 0))
 
     @property
     def most_harmful(self) -> Mapping[str, Any] | None:
@@ -274,7 +319,8 @@ class SurvivalAnswer(WhatIfAnswer):
     def rows(self) -> list[dict[str, Any]]:
         """The present state, then every node lost: those that do harm first."""
         losses = sorted(
-            self.answer["losses"], key=lambda lost_node: -len(lost_node["breaks"]) - 100 * bool(lost_node["infeasible"])
+            self.answer["losses"],
+            key=lambda lost: (-bool(lost["infeasible"]), -len(lost["breaks"]), -len(lost.get("risks", ()))),
         )
         first = {"node": "", "cells": self._cells(self.answer["now"]), "breaks": "", "infeasible": ""}
         return [first, *(self._row(loss) for loss in losses)]
@@ -303,9 +349,18 @@ class GrowthAnswer(WhatIfAnswer):
                 "factor": factor(row["factor"]).html,
                 "more": "and more" if row["unlimited"] else "",
                 "then": row["miss"]["message"] if row["miss"] else row["note"],
+                "nearest": self._nearest(row.get("nearest")),
             }
             for row in rows
         ]
+
+    @staticmethod
+    def _nearest(nearest: Mapping[str, Any] | None) -> str:
+        """probes at 3.1 s (2.4 to 4.6 s): the objective that is nearest to its bound with that factor."""
+        if nearest is None:
+            return ""
+        interval = seconds_range(nearest["low_s"], nearest["high_s"], apart_from=nearest["bound_s"])
+        return f"{nearest['query']} at {seconds(nearest['estimate_s'])} ({interval})"
 
 
 class SweepAnswer(WhatIfAnswer):

@@ -33,6 +33,7 @@ __all__ = [
 
 _DAY_S = 86_400
 _LIKELY_SHARE = 0.9
+_BANDS = ("high", "mean", "risk")  # of equal dates the first is told
 
 
 def forecast_series(forecast: Forecast) -> dict[str, Any]:
@@ -78,20 +79,24 @@ def forecast_regret(
 
 @dataclass(frozen=True)
 class Shortage:
-    """An objective that a forecast sees violated.
+    """An objective that a forecast sees violated or at risk.
 
     Attributes
     ----------
     first_at : datetime
-        The earlier of the two dates, in UTC: at the upper end of the 90 % band, or at the expected load.
+        The earliest of the three dates, in UTC.
     band : str
-        Which of them that is: `high` or `mean`.
+        Which of them that is: `mean`, `high` or `risk`.
     mean_at, high_at : datetime or None
-        Each date; None where the forecast does not see it within its horizon.
-    latency_s : float
-        Of the objective's statistic at `first_at`.
+        When the median is over the bound: at the expected load, and at the upper end of the 90 % band of loads. None
+        where the forecast does not see it within its horizon.
+    risk_at : datetime or None
+        When it is at risk at the expected load: random costs and arrivals may take it over the bound.
+    latency_s, low_s, upper_s : float
+        Median and 90 % interval of the objective's statistic at `first_at`. The ends are None in forecasts of before
+        they were kept.
     confirmed : bool
-        Whether Flow says so too, and not Mace alone.
+        Whether a walk of that very hour says so too, and not what was read between walks.
     holds : float or None
         Probability that the objective holds over the whole horizon.
     bottleneck : dict or None
@@ -108,7 +113,10 @@ class Shortage:
     band: str
     mean_at: datetime | None
     high_at: datetime | None
+    risk_at: datetime | None
     latency_s: float
+    low_s: float | None
+    upper_s: float | None
     confirmed: bool
     holds: float | None
     bottleneck: dict[str, Any] | None
@@ -147,7 +155,7 @@ def forecast_changes(forecast: Forecast) -> Sequence[str]:
 
 
 def shortages(cluster: Cluster, forecast: Forecast | None = None) -> list[Shortage]:
-    """Objectives that the newest forecast (or the given one) sees violated, the earliest first.
+    """Objectives that the newest forecast (or the given one) sees violated or at risk, the earliest first.
 
     Queries that do not run any more are left out.
     """
@@ -163,21 +171,23 @@ def shortages(cluster: Cluster, forecast: Forecast | None = None) -> list[Shorta
 
 
 def _shortage(row: Forecast, outlook: dict[str, Any]) -> Shortage | None:
-    mean, high = outlook["first_mean"], outlook["first_high"]
-    if mean is None and high is None:
+    dates = {band: outlook.get(f"first_{band}") for band in _BANDS}
+    seen = {band: date for band, date in dates.items() if date is not None}
+    if not seen:
         return None
-    is_high = high is not None and (mean is None or high["index"] <= mean["index"])
-    first = high if is_high else mean
+    band = min(seen, key=lambda name: seen[name]["index"])
+    first = seen[band]
     chances = (row.result["probability"] or {}).get("queries", {})
     return Shortage(
         query=outlook["query"],
         statistic=outlook["statistic"],
         bound_s=outlook["bound_s"],
         first_at=row.at(first["index"]),
-        band="high" if is_high else "mean",
-        mean_at=row.at(mean["index"]) if mean else None,
-        high_at=row.at(high["index"]) if high else None,
-        latency_s=first["flow_s"],
+        band=band,
+        **{f"{name}_at": row.at(seen[name]["index"]) if name in seen else None for name in _BANDS},
+        latency_s=first["estimate_s"] if "estimate_s" in first else first["flow_s"],
+        low_s=first.get("low_s"),
+        upper_s=first.get("high_s"),
         confirmed=first["confirmed"],
         holds=chances.get(outlook["query"], {}).get("holds"),
         bottleneck=outlook["bottleneck"],

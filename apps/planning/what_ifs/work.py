@@ -31,7 +31,7 @@ __all__ = ["ANSWERS", "answer_what_if"]
 
 Progress = Callable[[float, str], Any]
 _MAX_SEARCH_S = 150.0  # of a search for a fleet; then it says what it has found by then
-_FLOW_CELLS = 100_000_000  # nodes x operators x slices up to which every loss is estimated by Flow
+_WALK_CELLS = 100_000_000  # nodes x operators x slices up to which losses are walked
 
 
 def _compare(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
@@ -125,13 +125,13 @@ def _pareto(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, An
 
 
 def _survival(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any]:
-    """Every node lost in turn; by Mace where that many runs of Flow would take too long."""
+    """Every node lost in turn; by Mace where that many walks would take too long."""
     base = _base_deployment(row, snapshot)
     survival = lose_each(
         base,
         seed=row.options.get("seed", 0),
         mace_every=MACE_EVERY,
-        flow=len(base.nodes) * len(base.operators) * base.subintervals <= _FLOW_CELLS,
+        flow=len(base.nodes) * len(base.operators) * base.subintervals <= _WALK_CELLS,
         closed=_closed(base, snapshot),
         progress=progress,
     ).to_dict()
@@ -157,7 +157,7 @@ def _without_placement(answer: dict[str, Any]) -> dict[str, Any]:
 def _brief_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
     """An outcome with what a matrix shows of its queries."""
     kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
-    names = ("statistic", "bound_s", "estimate_s", "worst_s", "state")
+    names = ("statistic", "bound_s", "estimate_s", "low_s", "high_s", "worst_s", "state")
     queries = outcome.get("queries", {})
     return kept | {"queries": {query: {name: figures[name] for name in names} for query, figures in queries.items()}}
 

@@ -58,6 +58,10 @@ def _objective_risks(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 def _losses(losses: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     for loss in losses:
+        if loss.get("at_risk"):
+            names = listed(loss["at_risk"], _NAMED)
+            text = f"Its loss puts {counted(len(loss['at_risk']), 'objective')} at risk: {names}."
+            yield _risk("medium", loss["node"], text)
         if not loss["broken"]:
             continue
         names, objectives = listed(loss["broken"], _NAMED), counted(len(loss["broken"]), "objective")
@@ -158,6 +162,8 @@ def _shortage_sentence(forecast: dict[str, Any] | None, zone: ZoneInfo) -> str:
     first = forecast["shortages"][0]
     local = datetime.fromisoformat(first["first_at"]).astimezone(zone)
     since = f"{local.day} {local:%b, %H:%M}"
+    if first["band"] == "risk":
+        return f"The objective of {first['query']} is at risk from {since}: random costs and arrivals may break it."
     if first["band"] == "high":
         return f"The objective of {first['query']} is violated from {since} at the 90% band."
     return f"The objective of {first['query']} is violated from {since} at the expected load."

@@ -55,7 +55,10 @@ def _shortage(shortage: Shortage) -> dict[str, Any]:
         "band": shortage.band,
         "mean_at": shortage.mean_at.isoformat() if shortage.mean_at else None,
         "high_at": shortage.high_at.isoformat() if shortage.high_at else None,
+        "risk_at": shortage.risk_at.isoformat() if shortage.risk_at else None,
         "latency_s": shortage.latency_s,
+        "low_s": shortage.low_s,
+        "upper_s": shortage.upper_s,
         "confirmed": shortage.confirmed,
         "holds": shortage.holds,
         "bottleneck": (shortage.bottleneck or {}).get("node") or (shortage.bottleneck or {}).get("server") or "",
@@ -78,7 +81,11 @@ def _curve(row: Forecast, query: str, until: datetime) -> dict[str, Any] | None:
         "query": query,
         "bound_s": facts[query]["bound_s"],
         "statistic": facts[query]["statistic"],
-        **{name: _thin(curves[query][name][:kept]) for name in ("mean", "high")},
+        **{
+            name: _thin(curves[query][name][:kept])
+            for name in ("mean", "high", "low", "upper")
+            if name in curves[query]
+        },
     }
 
 

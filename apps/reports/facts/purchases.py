@@ -48,6 +48,7 @@ def pool_choice(name: str, answer: PoolAnswer) -> dict[str, Any]:
         "less": answer.proof.message if answer.proof is not None else "",
         "beyond": len(answer.beyond),
         "splits": answer.splits,
+        **_realised(answer),
     }
 
 
@@ -65,6 +66,20 @@ def mix_choice(mix: MixAnswer) -> dict[str, Any]:
         "less": mix.proofs[0].message if mix.proofs else "",
         "beyond": len(mix.beyond),
         "splits": mix.splits,
+        **_realised(mix),
+    }
+
+
+def _realised(answer: PoolAnswer | MixAnswer) -> dict[str, Any]:
+    """Realised figures of an answer: what is at risk all the same, what they assume, and why it is not confirmed."""
+    figures = answer.figures
+    miss = answer.miss.message if isinstance(answer, PoolAnswer) and answer.miss is not None else ""
+    return {
+        "reservation": figures.reservation,
+        "notes": list(figures.sentences),
+        "at_risk": [entry.query for entry in figures.at_risk],
+        "assumed": list(figures.assumed),
+        "why_not": miss,
     }
 
 
@@ -104,16 +119,28 @@ def finding(facts: dict[str, Any]) -> str:
 
 
 def _purchase(choice: dict[str, Any], growth: str, currency: str) -> str:
-    """The sentence on what to buy, or that nothing is needed."""
+    """The sentences on what to buy, or that nothing is needed, and on what random costs and arrivals leave open."""
+    doubt = "" if choice["confirmed"] else _doubt(choice["why_not"])
+    return " ".join([_bought(choice, growth, currency), *([doubt] if doubt else []), *choice["notes"]])
+
+
+def _doubt(why_not: str) -> str:
+    if not why_not:
+        return "With random costs and arrivals that is not confirmed."
+    return f"With random costs and arrivals that is not confirmed: {why_not}."
+
+
+def _bought(choice: dict[str, Any], growth: str, currency: str) -> str:
     beyond = counted(choice["beyond"], "objective")
+    kept = choice["reservation"]
     if not choice["nodes"] and choice["beyond"]:
         return (
-            f"The present nodes keep all but {beyond} at {growth} load with any one node lost "
+            f"The present nodes keep all but {beyond}{kept} at {growth} load with any one node lost "
             "once operators are placed anew: buy none."
         )
     if not choice["nodes"]:
         return (
-            f"The present nodes keep every objective at {growth} load with any one node lost "
+            f"The present nodes keep every objective{kept} at {growth} load with any one node lost "
             "once operators are placed anew: buy none."
         )
     mix = mix_text(choice["counts"])
@@ -122,11 +149,12 @@ def _purchase(choice: dict[str, Any], growth: str, currency: str) -> str:
         nodes = f"{nodes} for {money(choice['cost_per_hour'], currency)} more per hour"
     if choice["beyond"]:
         return (
-            f"Buy {nodes}: all but {beyond} then hold at {growth} load with any one node lost, "
+            f"Buy {nodes}: all but {beyond} then hold{kept} at {growth} load with any one node lost, "
             "with operators placed anew."
         )
     return (
-        f"Buy {nodes}: every objective then holds at {growth} load with any one node lost, with operators placed anew."
+        f"Buy {nodes}: every objective then holds{kept} at {growth} load with any one node lost, "
+        "with operators placed anew."
     )
 
 
@@ -140,6 +168,7 @@ _MAX_NODE_TYPES = 4
 _MAX_NODES_PER_TYPE = 24
 _MAX_MIXES_TRIED = 30  # mixes that are placed; a bound refutes most others at once
 _MAX_LOSSES_TRIED = 40  # nodes whose loss is looked at, the busiest first
+_MAX_LOSSES_WALKED = 16  # of them, with random costs and arrivals: those nearest to an objective
 _BELOW, _ABOVE = 4, 8  # sizes of the curve around the answer
 #: Where no purchase helps at the growth asked for, these shares of it are tried.
 _SHARES = (1.0, 0.5, 0.25, 0.0)
@@ -284,6 +313,8 @@ class _Sizing:
             choices.append(mix_choice(mix))
         choices.sort(
             key=lambda choice: (
+                not choice["confirmed"],
+                bool(choice["at_risk"]),
                 math.inf if choice["cost_per_hour"] is None else choice["cost_per_hour"],
                 choice["nodes"],
             )
@@ -314,21 +345,34 @@ def _limited(what: str, tell: Callable[[str], None], grace: float = 1.0) -> Prog
 
 
 def _losses(deployment: Deployment, closed: Sequence[str], tell: Progress) -> dict[str, Any]:
-    """Objectives broken by the loss of each node, by Mace; on a large fleet, of those that carry the most."""
+    """Objectives that the loss of each node breaks or puts at risk; on a large fleet, of those that carry the most."""
     weight = {node.id: 0 for node in deployment.nodes}
     for operator in deployment.operators:
         for replica in operator.replicas:
             weight[replica.node] += 1
     names = sorted(weight, key=lambda name: (-weight[name], name))[:_MAX_LOSSES_TRIED]
-    options: dict[str, Any] = {"mace_every": _SLICES_PER_SUBINTERVAL, "flow": False, "rounds": 0, "closed": closed}
-    progress = _limited("losses", lambda step: tell(0.86, step))
+    options: dict[str, Any] = {"mace_every": _SLICES_PER_SUBINTERVAL, "rounds": 0, "closed": closed}
+    rows: list[dict[str, Any]] = []
+    with suppress(_TimeUp):
+        progress = _limited("losses", lambda step: tell(0.86, step))
+        survival = lose_each(deployment, nodes=names, flows=_MAX_LOSSES_WALKED, progress=progress, **options)
+        rows = [_loss(survival, name) for name in names]
+    if not rows:
+        rows = _losses_by_mace(deployment, names, options, _limited("losses", lambda step: tell(0.88, step)))
+    of = f"{counted(len(rows), 'node')} of {len(weight)}" if len(rows) < len(weight) else ""
+    return {"losses": rows, "losses_of": of, "by_mace": sum(row["by_mace"] for row in rows)}
+
+
+def _losses_by_mace(
+    deployment: Deployment, names: Sequence[str], options: dict[str, Any], progress: Progress
+) -> list[dict[str, Any]]:
+    """Losses with mean costs alone, as many as there is time for."""
     rows = []
     with suppress(_TimeUp):
         for name in names:
             progress(0.0, f"Losing {name}")
-            rows.append(_loss(lose_each(deployment, nodes=[name], **options), name))
-    of = f"{counted(len(rows), 'node')} of {len(weight)}" if len(rows) < len(weight) else ""
-    return {"losses": rows, "losses_of": of}
+            rows.append(_loss(lose_each(deployment, nodes=[name], flow=False, **options), name))
+    return rows
 
 
 def _loss(survival: Survival, name: str) -> dict[str, Any]:
@@ -336,6 +380,8 @@ def _loss(survival: Survival, name: str) -> dict[str, Any]:
     return {
         "node": name,
         "broken": list(survival.breaks(name)),
+        "at_risk": list(survival.risks(name)),
+        "by_mace": name in survival.by_mace,
         "why": outcome.refusal.message if outcome.refusal is not None else "",
         "worst_s": None if outcome.mace is None else outcome.mace.worst,
     }

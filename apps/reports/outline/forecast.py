@@ -13,7 +13,7 @@ from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_time
 from apps.reports.outline.objectives import statistic_text
-from apps.ui.numbers import MISSING, money, percent, scaled, seconds, significant
+from apps.ui.numbers import MISSING, money, percent, scaled, seconds, seconds_range, significant
 from engine.words import counted
 
 __all__ = ["forecast_blocks"]
@@ -21,9 +21,10 @@ __all__ = ["forecast_blocks"]
 _SHORTAGES = (
     ReportColumn("Query", "query", width=1.9),
     ReportColumn("Objective", "objective_s", num=True, width=1.2),
+    ReportColumn("At risk", "from_risk", width=1.6),
     ReportColumn("At the 90% band", "from_high", width=1.6),
     ReportColumn("As expected", "from_mean", width=1.6),
-    ReportColumn("Latency then", "latency_s", num=True, width=1.1),
+    ReportColumn("Latency then", "latency_s", num=True, width=1.5),
     ReportColumn("Holds with", "probability", num=True, width=0.9),
     ReportColumn("Where", "bottleneck", width=0.9),
     ReportColumn("What helps", "help", width=1.8),
@@ -66,7 +67,7 @@ def forecast_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 def _sentence(forecast: dict[str, Any], zone: ZoneInfo) -> str:
     days, later = counted(forecast["horizon_days"], "day"), forecast["later"]
     if not forecast["shortages"]:
-        sentences = [f"No objective is violated within {days}, at the upper end of the band either."]
+        sentences = [f"No objective is violated or at risk within {days}, at the upper end of the band either."]
         if later:
             sentences.append("1 is, later than that." if later == 1 else f"{later} are, later than that.")
         return " ".join(sentences)
@@ -75,6 +76,8 @@ def _sentence(forecast: dict[str, Any], zone: ZoneInfo) -> str:
     sentences = [f"The objective of {query} is violated from {since} at the expected load."]
     if first["band"] == "high":
         sentences = [f"The objective of {query} is violated from {since} at the 90% band."]
+    if first["band"] == "risk":
+        sentences = [f"The objective of {query} is at risk from {since}: random costs and arrivals may break it."]
     if more:
         sentences.append(f"1 more follows within {days}." if more == 1 else f"{more} more follow within {days}.")
     return " ".join(sentences)
@@ -84,13 +87,22 @@ def _cells(shortage: dict[str, Any], zone: ZoneInfo, currency: str) -> list[Repo
     return [
         ReportCell(shortage["query"], shortage["query"], strong=True),
         ReportCell(f"{statistic_text(shortage['statistic'])} ≤ {seconds(shortage['bound_s'])}", shortage["bound_s"]),
+        ReportCell(local_time(shortage.get("risk_at"), zone), shortage.get("risk_at")),
         ReportCell(local_time(shortage["high_at"], zone), shortage["high_at"]),
         ReportCell(local_time(shortage["mean_at"], zone), shortage["mean_at"]),
-        ReportCell(str(seconds(shortage["latency_s"], apart_from=shortage["bound_s"])), shortage["latency_s"]),
+        ReportCell(_latency_text(shortage), shortage["latency_s"]),
         ReportCell(str(percent(shortage["holds"])), shortage["holds"]),
         ReportCell(shortage["bottleneck"] or MISSING, shortage["bottleneck"]),
         ReportCell(_help(shortage["fix"], currency), (shortage["fix"] or {}).get("size")),
     ]
+
+
+def _latency_text(shortage: dict[str, Any]) -> str:
+    """5.2 s (4.1 to 6.9 s): the median with its interval, where that was kept."""
+    value = str(seconds(shortage["latency_s"], apart_from=shortage["bound_s"]))
+    if shortage.get("upper_s") is None:
+        return value
+    return f"{value} ({seconds_range(shortage['low_s'], shortage['upper_s'], apart_from=shortage['bound_s'])})"
 
 
 def _help(fix: dict[str, Any] | None, currency: str) -> str:
@@ -126,7 +138,8 @@ def _latency(forecast: dict[str, Any], zone: ZoneInfo) -> ReportPicture:
     curve = forecast["curve"]
     what = f"{curve['query']}: {statistic_text(curve['statistic'])} latency by hour"
     finding = f"{what}, at the expected load and at the upper end of the band."
-    key = (("estimate", "At the expected load"), ("alt", "At the 90% band"), ("objective-line", "Objective"))
+    band = (("band", "90% interval of costs and arrivals"),) if "upper" in curve else ()
+    key = (("estimate", "At the expected load"), ("alt", "At the 90% band"), *band, ("objective-line", "Objective"))
     return ReportPicture(finding, partial(_draw_latency, forecast, zone), key)
 
 
@@ -138,6 +151,8 @@ def _draw_latency(forecast: dict[str, Any], zone: ZoneInfo, width: float) -> Dra
     plot = Plot(width, 150, (0, max(x[-1], 1)), top, right=100)
     plot.y_axis(lambda value, is_top: f"{significant(value)}{' s' if is_top else ''}")
     plot.x_axis(_days(forecast, zone, len(x)))
+    if "upper" in curve:
+        plot.band(x, curve["low"], [min(value, top) for value in curve["upper"]])
     plot.curve(Curve("c-alt", "", x, curve["high"]))
     plot.curve(Curve("c-estimate", "", x, curve["mean"]))
     plot.objective(curve["bound_s"], f"Objective {seconds(curve['bound_s'])}")

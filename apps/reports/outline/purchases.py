@@ -11,7 +11,7 @@ from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import Drawing, label
 from apps.ui.numbers import MISSING, money, percent, seconds
 from apps.ui.svg.shapes import path, rect
-from engine.words import mix_text
+from engine.words import counted, mix_text
 
 __all__ = ["purchase_blocks"]
 
@@ -33,7 +33,8 @@ _CURVE = (
 )
 _LOSSES = (
     ReportColumn("Node lost", "node", width=1),
-    ReportColumn("Objectives broken", "broken", width=3.6),
+    ReportColumn("Objectives broken", "broken", width=2.6),
+    ReportColumn("At risk", "at_risk", width=2),
     ReportColumn("Worst case then", "worst_s", num=True, width=1.2),
 )
 _HOURS_A_MONTH = 730
@@ -62,16 +63,20 @@ def purchase_blocks(facts: dict[str, Any]) -> Iterator[Block]:
         key = (("points", "All nodes up"), ("alt", "One node lost"), ("objective-line", "Objective"))
         yield ReportPicture(_finding(purchases), partial(_draw, purchases, drawn), key)
         yield ReportTable("pool-sizes", "Pool sizes", _CURVE, [_point(point, currency) for point in purchases["curve"]])
-    broken = [loss for loss in purchases["losses"] if loss["broken"] or loss["why"]]
+    harmful = [loss for loss in purchases["losses"] if loss["broken"] or loss["why"] or loss.get("at_risk")]
     if purchases["losses_of"]:
         yield ReportText(f"Looked at: {purchases['losses_of']}, those with most operators.", quiet=True)
-    if not broken:
+    if purchases.get("by_mace"):
+        losses = counted(purchases["by_mace"], "loss", "losses")
+        yield ReportText(f"With mean costs alone, far from every objective: {losses}.", quiet=True)
+    if not harmful:
         yield ReportText("As operators are placed now, the loss of any one node breaks no objective that is kept.")
     else:
         yield ReportText(
-            "As operators are placed now, the loss of one of these nodes breaks an objective that is kept:"
+            "As operators are placed now, the loss of one of these nodes breaks an objective that is kept, or puts it "
+            "at risk:"
         )
-        yield ReportTable("losses", "Losses", _LOSSES, [_loss(loss) for loss in broken], shown=20)
+        yield ReportTable("losses", "Losses", _LOSSES, [_loss(loss) for loss in harmful], shown=20)
 
 
 def _choice(choice: dict[str, Any], currency: str) -> list[ReportCell]:
@@ -80,7 +85,7 @@ def _choice(choice: dict[str, Any], currency: str) -> list[ReportCell]:
     month = None if hour is None else hour * _HOURS_A_MONTH
     less = f"Proven: {choice['less']}" if choice["proven"] else choice["less"] or MISSING
     if not choice["confirmed"]:
-        less = f"By Mace; Flow does not confirm it. {less}"
+        less = f"By Mace and not confirmed. {less}"
     return [
         ReportCell(words, words, strong=True),
         ReportCell(str(choice["whole"]), choice["whole"]),
@@ -106,7 +111,8 @@ def _loss(loss: dict[str, Any]) -> list[ReportCell]:
     names = ", ".join(loss["broken"])
     return [
         ReportCell(loss["node"], loss["node"], strong=True),
-        ReportCell(f"{names}. {loss['why']}".strip(". ") if loss["why"] else names, names),
+        ReportCell(f"{names}. {loss['why']}".strip(". ") if loss["why"] else names or MISSING, names),
+        ReportCell(", ".join(loss.get("at_risk", ())) or MISSING, ", ".join(loss.get("at_risk", ()))),
         ReportCell(str(seconds(loss["worst_s"])), loss["worst_s"]),
     ]
 
@@ -120,8 +126,8 @@ def _finding(purchases: dict[str, Any]) -> str:
     if not whole:
         return shown
     if whole == 1:
-        return f"{shown} 1 node is recommended: Flow, which is finer than Mace, confirms it."
-    return f"{shown} {whole} nodes are recommended: Flow, which is finer than Mace, confirms them."
+        return f"{shown} 1 node is recommended, confirmed with random costs and arrivals, which Mace does not know."
+    return f"{shown} {whole} nodes are recommended, confirmed with random costs and arrivals, which Mace does not know."
 
 
 def _whole(purchases: dict[str, Any]) -> int | None:

@@ -45,10 +45,11 @@ class Refutation:
     """Refutation of a pool: the reason that no placement on it keeps every objective.
 
     `least_s` is infinite where nothing can run at all. `parts` are those the operator was
-    cut into already, `whole` is why it is not cut (any further).
+    cut into already, `whole` is why it is not cut (any further). `alone` are the words for the realised latency of a
+    query whose operators have a core each.
     """
 
-    kind: str  # "fused" or "largest operator"
+    kind: str  # "fused", "largest operator" or "alone"
     query: str
     bound_s: float
     least_s: float
@@ -56,6 +57,7 @@ class Refutation:
     lose: int = 0
     parts: int = 1
     whole: str = ""
+    alone: str = ""
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -71,6 +73,11 @@ class Refutation:
 
     @property
     def message(self) -> str:
+        if self.alone:
+            return (
+                f"query {self.query} takes {self.alone} with each of its operators alone on the best core it may have: "
+                "no number of such nodes helps"
+            )
         if self.operator is None:
             return self._of_pool
         if not math.isfinite(self.least_s):

@@ -1,4 +1,4 @@
-"""Proof of one pool for all objectives: placed and judged by Mace, confirmed by Flow, refuted by lower bounds."""
+"""Proof of one pool for all objectives: placed and judged by Mace, confirmed by a walk, refuted by lower bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault
-from engine.provisioning.confirmation import ObjectiveMiss, flow_miss, on_nodes
+from engine.placement.problem import BoolArray
+from engine.provisioning.confirmation import Confirmation, ObjectiveMiss, confirm_objectives, on_nodes
+from engine.provisioning.objectives import ObjectiveFigures, RealisedObjective
 from engine.provisioning.pool.bounds import (
     FusedBound,
     Refutation,
@@ -21,18 +24,23 @@ from engine.provisioning.pool.bounds import (
     parts_needed,
     remaining,
 )
+from engine.provisioning.pool.isolation import alone_objective, split_further
 from engine.provisioning.pool.judge import Judge, operator_weights
 from engine.provisioning.pool.large import is_large, solver_for
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
 from engine.provisioning.pool.solver import PoolSize, Solver
 from engine.provisioning.question import PoolQuestion, ProgressClock
+from engine.words import counted
 
 __all__ = ["Proof", "Prover", "need_objectives"]
 
 _MARGIN, _STRICTEST, _ROOM = 0.7, 0.02, 1.1  # of a tightened bound
 _ON_A_PATH = 0.4  # of its bound a query of a large deployment may wait for one server, to begin with
 _ROUNDS = 4  # of the placement search, unless the question says otherwise
-_FEW_LOSSES = 3  # of a large pool that Flow looks at
+_FEW_LOSSES = 3  # of a large pool that are walked
+_MIN_ROOM_STEP, _MAX_ROOM_STEP = 1.05, 1.4  # times the load that is placed, after a walk found it too tight
+_MAX_ROOM = 64.0
+_ROOM_HALVINGS = 7
 Found = TypeVar("Found")
 
 
@@ -111,9 +119,15 @@ class Prover:
         self.fine, self.rounds = fine, _ROUNDS if question.rounds is None else question.rounds
         self.clock, self._enough = clock or ProgressClock(), enough
         self._strict: dict[str, float] = {}
+        self._leaves_out = question.leave_out
+        self._alone: dict[str, RealisedObjective | None] = {}
+        self.accepted: dict[str, RealisedObjective] = {}
+        self.hopeless: Refutation | None = None
         self.coarse = fine.coarsened(self.mace_every)
         self.beyond: tuple[Refutation, ...] = ()
         self.problem = self._problem(question, kinds)
+        self._room, self.rooms = np.ones(len(self.problem.load)), 0
+        self._asked: dict[str, int] = {}  # how often room was made for a query
         if question.leave_out:
             self._leave_out()
         self.is_large = is_large(self.problem)
@@ -136,9 +150,12 @@ class Prover:
             part = problem.subset(nodes) if kinds else problem
             for name, count in parts_needed(part, Judge(part), len(part.budget)).items():
                 parts[name] = max(count, parts.get(name, 1))
-        if not parts:
-            return problem
-        return replace(pool_problem(self.coarse, weights, closed, parts), split=True)
+        while True:
+            split = replace(pool_problem(self.coarse, weights, closed, parts), split=True) if parts else problem
+            more = split_further(self.fine, split, Judge(split), parts)
+            if not more:
+                return split
+            parts |= more
 
     def _leave_out(self) -> None:
         """Take away the objectives that an operator alone breaks on the best core there is."""
@@ -148,14 +165,18 @@ class Prover:
             if np.isfinite(late.least_s):
                 proof = of_operator(problem, judge, late)
                 refutations.setdefault(proof.query, proof)
-        if not refutations or len(refutations) == len(self.fine.objectives):
-            return
-        self.beyond = tuple(refutations.values())
+        if refutations and len(refutations) < len(self.fine.objectives):
+            self._drop(refutations)
+
+    def _drop(self, refutations: Mapping[str, Refutation]) -> None:
+        """Leave out the objectives of some queries from now on."""
+        self.beyond = (*self.beyond, *refutations.values())
         self.fine, self.coarse = (_without(deployment, refutations) for deployment in (self.fine, self.coarse))
         # Twice what is least possible, so that the search does not wait for what cannot be.
-        stand_in = {query: 2.0 * proof.least_s for query, proof in refutations.items()}
-        weight = operator_weights(self.coarse, stand_in)[problem.operator]
-        self.problem = replace(problem, deployment=_without(problem.deployment, refutations), weight=weight)
+        stand_in = {proof.query: 2.0 * proof.least_s for proof in self.beyond}
+        weight = operator_weights(self.coarse, stand_in)[self.problem.operator]
+        without = _without(self.problem.deployment, refutations)
+        self.problem = replace(self.problem, deployment=without, weight=weight)
 
     def tell(self, share: float | None, step: str) -> None:
         """Report progress, which never goes back; the listener may raise to end the search."""
@@ -169,6 +190,9 @@ class Prover:
         return work()
 
     def solver_of(self, problem: PoolProblem) -> Solver:
+        """Solver of a problem with this one's items: with the tightened bounds, and room for what is random."""
+        if (self._room > 1.0).any():
+            problem = replace(problem, load=problem.load * self._room[:, None])
         judge = Judge(problem)
         judge.bounds = judge.bounds * [self._strict.get(query, 1.0) for query in judge.queries]
         return solver_for(
@@ -198,10 +222,64 @@ class Prover:
             self._strict[query] = min(1.0, max(least, self._strict.get(query, 1.0) * _MARGIN / times))
         self._weigh()
 
+    def make_room(self, found: Confirmation, entry: PoolSize) -> bool:
+        """Place so that a miss is answered: tighter bounds where mean costs miss, more room where only randomness does.
+
+        Random costs and arrivals delay by how much of a core is taken, which Mace does not see below its capacity. So
+        loads count for more: those of the queries at risk, and of all that shares their cores in `entry`. A query that
+        is at risk where there is as much room as can be is accepted as it is. False if there is nothing to change.
+        """
+        assert found.miss is not None
+        miss = found.miss
+        late = {query: times for query, times in miss.over.items() if query not in miss.noisy}
+        grown = self._room.copy()
+        accepted = len(self.accepted)
+        for query in sorted(miss.noisy):
+            own = self._judge.members[self._judge.queries.index(query)]
+            crowded = np.isin(entry.assignment, np.unique(entry.assignment[own]))
+            most = np.ones(len(own))
+            most[crowded] = np.maximum(1.0, self._max_room(crowded))
+            if (self._room[own] >= most[own]).all():
+                at_risk = query in found.objectives and found.objectives[query].state == "at_risk"
+                if at_risk and self.keeps(entry):
+                    self.accepted[query] = self._alone.get(query) or found.objectives[query]
+                continue
+            self._asked[query] = self._asked.get(query, 0) + 1
+            step = min(_MAX_ROOM_STEP, max(_MIN_ROOM_STEP, miss.over[query] ** 0.5) ** self._asked[query])
+            grown = np.maximum(grown, np.where(crowded, np.minimum(self._room * step, most), 1.0))
+        if not late and (grown <= self._room).all():
+            return len(self.accepted) > accepted
+        self._room = grown
+        self.rooms += 1
+        self.tighten(late)
+        return True
+
+    def ease(self) -> bool:
+        """Ask for half of the room and tightness, on logarithmic scales; False if next to nothing is asked for."""
+        if self._room.max(initial=1.0) < _MIN_ROOM_STEP and min(self._strict.values(), default=1.0) > _MARGIN:
+            return False
+        self._room = np.sqrt(self._room)
+        self._strict = {query: share**0.5 for query, share in self._strict.items()}
+        self._asked = {}
+        self.rooms += 1
+        self._weigh()
+        return True
+
+    def _max_room(self, items: BoolArray) -> FloatArray:
+        """Times its load with which each of some items alone still keeps the tightest bound of its queries."""
+        judge, cores = self._judge, len(self.problem.budget)
+        limit = np.where(judge.members, judge.bounds[:, None], np.inf).min(axis=0, initial=np.inf)
+        low, high = np.ones(len(items)), np.full(len(items), _MAX_ROOM)
+        for _ in range(_ROOM_HALVINGS):
+            middle = np.sqrt(low * high)
+            fits = alone_s(self.problem, cores, np.where(items, middle, 0.0)) <= limit
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        return low[items]
+
     def relax(self) -> bool:
         """Go back to the bounds of the objectives as they are; False if they were never left."""
-        tightened = bool(self._strict)
-        self._strict = {}
+        tightened = bool(self._strict) or bool((self._room > 1.0).any())
+        self._strict, self._room = {}, np.ones(len(self.problem.load))
         self._weigh()
         return tightened
 
@@ -228,41 +306,91 @@ class Prover:
             return of_operator(self.problem, self._judge, late[0])
         return self._fused.refute(remaining(self.problem, cores, self.lose), self.lose)
 
+    def plain(self, entry: PoolSize, problem: PoolProblem | None = None) -> PoolSize:
+        """The figures of a placement, on all nodes or those of `problem`, with objectives and loads as they are."""
+        if not self._strict and not (self._room > 1.0).any():
+            return entry
+        solver = solver_for(
+            problem or self.problem, lose_one=bool(self.lose), rounds=0, seed=self.seed, clock=self.clock
+        )
+        return solver.judged(entry)
+
     @property
     def confirmation(self) -> str:
-        """Description of Flow's confirmation: at which width, and for which losses."""
+        """Description of the confirmation: at which width, and for which losses."""
         width_s = self.problem.deployment.subinterval_s if self.is_large else self.fine.subinterval_s
-        said = f"Flow in steps of {width_s:g} s"
+        said = f"realised latencies in steps of {width_s:g} s"
         if not self.lose:
             return said
         if not self.is_large:
             return f"{said}, with every node lost in turn"
         return f"{said}, with the {_FEW_LOSSES} worst losses by Mace; all losses by Mace"
 
-    def confirm(self, entry: PoolSize, solver: Solver | None = None) -> ObjectiveMiss | None:
-        """Objective that a placement misses by Flow, with all nodes or with nodes lost; None if it keeps all.
+    def confirm(self, entry: PoolSize, solver: Solver | None = None, *, in_full: bool = False) -> Confirmation:
+        """Realised figures of a placement, with all nodes and with nodes lost, up to the first miss.
 
-        Of a large deployment Flow runs at Mace's width, and for the losses that are worst by Mace alone.
+        Of a large deployment walks are at Mace's width, and for the losses that are worst by Mace alone. With `in_full`
+        a miss has its realised figures also where Flow alone refuses.
         """
         solver = solver or self.solver
         problem = solver.problem
         names = [node.id for node in problem.deployment.nodes[: entry.nodes]]
         placement = problem.placement(entry.assignment)
-        miss = self._flow(f"Confirming {len(names)} nodes by Flow", placement, names)
-        if miss is not None or not self.lose:
-            return miss
-        return self._confirm_losses(solver, entry, names)
+        found = self._walk(f"Confirming {counted(len(names), 'node')}", placement, names, in_full=in_full)
+        if found.miss is not None or not self.lose:
+            return found
+        return self._confirm_losses(solver, entry, names, found, in_full)
 
-    def _flow(self, step: str, placement: Placement, names: list[str], lost: str | None = None) -> ObjectiveMiss | None:
-        deployment, every = (self.coarse, 1) if self.is_large else (self.fine, self.mace_every)
+    def _walk(
+        self, step: str, placement: Placement, names: list[str], lost: str | None = None, *, in_full: bool = False
+    ) -> Confirmation:
+        def work() -> Confirmation:
+            deployment, every = (self.coarse, 1) if self.is_large else (self.fine, self.mace_every)
+            return confirm_objectives(
+                on_nodes(deployment, placement, names, lost),
+                mace_every=every,
+                lost=lost,
+                accepted=self.accepted,
+                in_full=in_full,
+                runs=self.flows,
+            )
 
-        def work() -> ObjectiveMiss | None:
-            left = on_nodes(deployment, placement, names, lost)
-            return flow_miss(left, mace_every=every, lost=lost, runs=self.flows)
+        found = self.during(step, work)
+        while found.miss is not None and self._learns(found.miss):
+            found = self.during(step, work)
+        return found
 
-        return self.during(step, work)
+    def _learns(self, miss: ObjectiveMiss) -> bool:
+        """Whether queries that randomness takes over their bounds turn out to be so even alone; each is tried once.
 
-    def _confirm_losses(self, solver: Solver, entry: PoolSize, names: list[str]) -> ObjectiveMiss | None:
+        Those that only may break theirs are accepted as they are; those that do are left out, or end the search.
+        """
+        learned = False
+        for query in miss.noisy - set(self._alone):
+            alone = alone_objective(self.fine, self.problem, self._judge, query)
+            self.flows[0] += 1
+            self._alone[query] = alone
+            if alone is None or alone.state == "holds":
+                continue
+            learned = True
+            if alone.state == "at_risk":
+                self.accepted[query] = alone
+                continue
+            figures = alone.figures
+            refutation = Refutation("alone", query, alone.bound_s, figures.estimate_s, alone=alone.words)
+            if self._leaves_out and len(self.fine.objectives) > 1:
+                self._drop({query: refutation})
+                self._judge = Judge(self.problem)
+                self._fused = FusedBound(self.problem, self._judge)
+                self._weigh()
+            else:
+                self.hopeless = self.hopeless or refutation
+                return False
+        return learned
+
+    def _confirm_losses(
+        self, solver: Solver, entry: PoolSize, names: list[str], found: Confirmation, in_full: bool
+    ) -> Confirmation:
         """Lose every node that holds something, or the few of a large pool that are worst by Mace; worst first."""
         problem, judge = solver.problem, solver.judge
         used = np.unique(problem.node[entry.assignment])
@@ -283,15 +411,16 @@ class Prover:
         chosen = ranked[:_FEW_LOSSES] if self.is_large else ranked
         for done, k in enumerate(chosen):
             lost = names[used[k]]
-            step = f"Confirming the loss of {lost} by Flow, {done + 1} of {len(chosen)}"
-            miss = self._flow(step, problem.placement(places[k]), names, lost)
-            if miss is not None:
-                return miss
-        return None
+            step = f"Confirming the loss of {lost}, {done + 1} of {len(chosen)}"
+            after = self._walk(step, problem.placement(places[k]), names, lost, in_full=in_full)
+            found = found.with_worst_of(after)
+            if found.miss is not None:
+                break
+        return found
 
-    def proof(self, entry: PoolSize, miss: ObjectiveMiss | None) -> Proof:
-        """The case against a pool whose best placement `entry` misses an objective."""
-        return Proof(entry.nodes, entry.cost_per_hour, self.refutation(entry.nodes), miss, entry.stuck)
+    def figures_of(self, found: Confirmation) -> ObjectiveFigures:
+        """The realised figures of an answer."""
+        return ObjectiveFigures.of(self.fine, found.objectives.values(), self.accepted)
 
 
 def _without(deployment: Deployment, queries: Collection[str]) -> Deployment:

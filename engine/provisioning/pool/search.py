@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.document.deployment import Node
-from engine.provisioning.confirmation import ObjectiveMiss
+from engine.provisioning.confirmation import Confirmation, ObjectiveMiss
 from engine.provisioning.nodes import PoolRange
+from engine.provisioning.objectives import ObjectiveFigures
 from engine.provisioning.pool.bounds import Refutation, beyond_sentence, split_sentence, splits_of
 from engine.provisioning.pool.problem import Placement
 from engine.provisioning.pool.proof import Proof, Prover
@@ -17,7 +18,7 @@ from engine.words import counted
 
 __all__ = ["PoolAnswer", "smallest_of"]
 
-_SAME_SIZE = 2  # placements of a size that Flow may refuse before a larger one is looked at
+_SAME_SIZE = 2  # placements of a size that a walk may refuse before a larger one is looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +30,14 @@ class PoolAnswer:
     nodes, added : int or None
         Of the whole pool, and on top of those present; None if no pool up to `most` was found.
     confirmed : bool
-        Whether Flow agrees; False where the steps allowed for that were used up.
+        Whether every objective holds by its realised interval, up to its upper end, but for those in `figures` that no
+        number of nodes takes out of risk; False where the steps allowed for that were used up.
     proof : Proof or None
         Why one node less is too few, or why no number of nodes is enough. None where the pool cannot be smaller.
     miss : Miss or None
-        Where not confirmed, what Flow still finds wrong.
+        Where not confirmed, what is still wrong.
+    figures : ObjectiveFigures
+        Realised figures of every objective, the worst of all losses, and what they rest on.
     sizes : tuple of PoolSize
         Every size that was placed on the way.
     least : int
@@ -45,7 +49,7 @@ class PoolAnswer:
     complete : bool
         False if the time was over before the search had ended: fewer than `nodes` may do.
     confirmation : str
-        How Flow looked at it.
+        How it was looked at.
     """
 
     nodes: int | None
@@ -59,6 +63,7 @@ class PoolAnswer:
     miss: ObjectiveMiss | None
     sizes: tuple[PoolSize, ...]
     flows: int
+    figures: ObjectiveFigures
     least: int = 0
     splits: dict[str, int] = field(default_factory=dict)
     beyond: tuple[Refutation, ...] = ()
@@ -97,6 +102,7 @@ class PoolAnswer:
             "beyond": [refutation.to_dict() for refutation in self.beyond],
             "complete": self.complete,
             "confirmation": self.confirmation,
+            **self.figures.to_dict(),
             "message": self.message,
         }
 
@@ -119,17 +125,17 @@ class PoolAnswer:
             yield "The time was over before all pools had been tried."
 
     def _found(self, nodes: int) -> Iterator[str]:
+        keep = "1 node keeps" if nodes == 1 else f"{nodes} nodes keep"
         if self.beyond:
             yield beyond_sentence(self.beyond)
-            yield "1 node keeps the others." if nodes == 1 else f"{nodes} nodes keep the others."
-        else:
-            yield "1 node keeps every objective." if nodes == 1 else f"{nodes} nodes keep every objective."
+        yield f"{keep} {'the others' if self.beyond else 'every objective'}{self.figures.reservation}."
         if self.confirmed:
             yield f"Found by Mace and confirmed by {self.confirmation}."
         elif self.miss:
-            yield f"Found by Mace; Flow does not confirm it: {self.miss.message}."
+            yield f"Found by Mace and not confirmed: {self.miss.message}."
         else:
-            yield "Found by Mace; Flow does not confirm it."
+            yield "Found by Mace and not confirmed."
+        yield from self.figures.sentences
         if self.splits:
             yield split_sentence(self.splits)
         if self.proof:
@@ -142,22 +148,23 @@ class PoolAnswer:
 
 
 def smallest_of(pool: PoolRange, most: int, prover: Prover, confirm: int) -> PoolAnswer:
-    """The smallest pool among those of up to `most` nodes; Flow may move the answer by `confirm` sizes."""
+    """The smallest pool among those of up to `most` nodes; walks may move the answer by `confirm` sizes."""
     search = _PoolSearch(prover, max(pool.present, 1), max(most, pool.present))
-    best, miss, confirmed, proof = search.answer(confirm)
+    best, found, proof = search.answer(confirm)
     placement = {} if best is None else prover.problem.placement(best.assignment)
     return PoolAnswer(
         nodes=None if best is None else best.nodes,
         present=pool.present,
         model=pool.model,
         most=search.most,
-        confirmed=confirmed,
-        best=best,
+        confirmed=best is not None and found.miss is None,
+        best=None if best is None else prover.plain(best),
         placement=placement,
         proof=proof,
-        miss=miss,
-        sizes=tuple(search.sizes[n] for n in sorted(search.sizes)),
+        miss=found.miss,
+        sizes=tuple(prover.plain(search.sizes[n]) for n in sorted(search.sizes)),
         flows=prover.flows[0],
+        figures=prover.figures_of(found),
         least=search.low,
         splits=splits_of(prover.fine, placement),
         beyond=prover.beyond,
@@ -172,7 +179,8 @@ class _PoolSearch:
     def __init__(self, prover: Prover, least: int, most: int) -> None:
         self.prover, self.least, self.most = prover, least, most
         self.sizes: dict[int, PoolSize] = {}
-        self.misses: dict[int, ObjectiveMiss | None] = {}
+        self.found: dict[int, Confirmation] = {}
+        self._room: dict[int, int] = {}  # how often room had been made when a size was placed
         self.low = least
         self.complete = True
 
@@ -183,42 +191,51 @@ class _PoolSearch:
             smaller = [n for n in self.sizes if n < nodes]
             larger = [self.sizes[n] for n in sorted(self.sizes) if n > nodes][:1]
             carried = self.sizes[max(smaller)] if smaller else None
+            self._room[nodes] = self.prover.rooms
             self.sizes[nodes] = self.prover.during(
                 f"Placing on {nodes} nodes", lambda: self.prover.solver.solve_jointly(nodes, carried, larger)
             )
         return self.sizes[nodes]
 
-    def miss(self, nodes: int) -> ObjectiveMiss | None:
-        """Objective that a size misses by Flow; None if it keeps all."""
-        if nodes not in self.misses:
-            self.misses[nodes] = self.prover.confirm(self.at(nodes))
-        return self.misses[nodes]
+    def confirmed(self, nodes: int) -> Confirmation:
+        """The realised figures of a size, and what it misses."""
+        if nodes not in self.found:
+            self.found[nodes] = self.prover.confirm(self.at(nodes))
+        return self.found[nodes]
 
-    def answer(self, confirm: int) -> tuple[PoolSize | None, ObjectiveMiss | None, bool, Proof | None]:
-        """The smallest size found, what Flow still finds wrong with it, whether it is confirmed, and the proof."""
+    def answer(self, confirm: int) -> tuple[PoolSize | None, Confirmation, Proof | None]:
+        """The smallest size found, its realised figures with what is still wrong, and the proof."""
         never = self.prover.refutation(self.most)
         if never is not None:
             self.low = self.most + 1 if never.operator is None else self.least
-            return None, None, False, Proof(self.most, None, never, None)
+            return self._none(Proof(self.most, None, never, None))
         nodes = self._by_mace()
         if nodes is None and self.prover.relax():
-            self.sizes, self.misses = {}, {}
+            self.sizes, self.found = {}, {}
             nodes = self._by_mace()
         if nodes is None:
-            entry = self.at(self.most)
-            return None, None, False, self._against(entry)
+            return self._none(self._against(self.at(self.most)))
         steps = 0
         self.prover.tell(0.7, f"Confirming {nodes} nodes")
-        miss = self.miss(nodes)
-        while miss is not None and steps < confirm:
+        found = self.confirmed(nodes)
+        while found.miss is not None and steps < confirm and self.prover.hopeless is None:
             steps += 1
-            more = self._tightened(min(self.most, nodes + (steps > _SAME_SIZE)), miss)
+            more = self._tightened(nodes, min(self.most, nodes + (steps > _SAME_SIZE)))
             if more is None:
                 break
-            nodes, miss = more, self.miss(more)
-        while miss is None and steps < confirm and nodes > self.least and self._may_do(nodes - 1):
+            nodes, found = more, self.confirmed(more)
+        if self.prover.hopeless is not None:
+            return self._none(Proof(self.most, None, self.prover.hopeless, None))
+        while found.miss is None and steps < confirm and nodes > self.least and self._may_do(nodes - 1):
             nodes, steps = nodes - 1, steps + 1
-        return self.at(nodes), miss, miss is None, self._below(nodes)
+            found = self.confirmed(nodes)
+        if found.miss is not None and found.miss.realised is None:
+            found = self.prover.confirm(self.at(nodes), in_full=True)
+        return self.at(nodes), found, self._below(nodes)
+
+    @staticmethod
+    def _none(proof: Proof) -> tuple[None, Confirmation, Proof]:
+        return None, Confirmation({}, None), proof
 
     def _by_mace(self) -> int | None:
         """Gallop up from the least size that is not proven too small, then bisect; None if the time is over before."""
@@ -247,13 +264,16 @@ class _PoolSearch:
                 low = middle + 1
         return high
 
-    def _tightened(self, nodes: int, miss: ObjectiveMiss) -> int | None:
-        """The smallest size from `nodes` on that leaves what Flow found late more room; None if there is none."""
-        if not miss.over or self.prover.clock.is_over:
-            return min(nodes + 1, self.most) if nodes < self.most else None
-        self.prover.tighten(miss.over)
+    def _tightened(self, refused: int, nodes: int) -> int | None:
+        """The smallest size from `nodes` on that leaves room for what was `refused`; None if there is none."""
+        rooms = self.prover.rooms
+        if self.prover.clock.is_over or not self.prover.make_room(self.confirmed(refused), self.at(refused)):
+            return max(nodes, refused + 1) if refused < self.most else None
+        if self.prover.rooms == rooms:  # what more room does not help is accepted as it is
+            del self.found[refused]
+            return refused
         self.sizes = {n: entry for n, entry in self.sizes.items() if n < nodes}
-        self.misses = {n: known for n, known in self.misses.items() if n < nodes}
+        self.found = {n: known for n, known in self.found.items() if n < nodes}
         step, low, high = 1, nodes, nodes
         while not self.prover.keeps(self.at(high)):
             if high == self.most or self._is_over():
@@ -262,13 +282,26 @@ class _PoolSearch:
         return self._first(low, high, lambda n: self.prover.keeps(self.at(n)), self._is_over)
 
     def _may_do(self, nodes: int) -> bool:
-        """Whether Flow keeps every objective where Mace does not quite."""
-        entry = self.at(nodes)
-        if entry.stuck is not None or self.prover.refutation(nodes) is not None:
+        """Whether every objective holds where Mace, with room for what is random, does not quite see it."""
+        if self.prover.refutation(nodes) is not None:
+            return False
+        entry = self._again(nodes)
+        if entry.stuck is not None:
             return False
         if entry.lost is not None and entry.lost.stuck is not None:
             return False
-        return self.miss(nodes) is None
+        return self.confirmed(nodes).miss is None
+
+    def _again(self, nodes: int) -> PoolSize:
+        """The placement of a size with the room that was made since; of two that fail, the one that fails by less."""
+        known, entry = self.found.get(nodes), self.sizes.get(nodes)
+        if known is None or known.miss is None or entry is None or self._room.get(nodes) == self.prover.rooms:
+            return self.at(nodes)
+        del self.sizes[nodes], self.found[nodes]
+        again = self.at(nodes)
+        if again.stuck is None and (miss := self.confirmed(nodes).miss) is not None and miss.worst >= known.miss.worst:
+            self.sizes[nodes], self.found[nodes] = entry, known
+        return self.sizes[nodes]
 
     def _below(self, nodes: int) -> Proof | None:
         """The case against one node less; None where there can be no less, or no time is left to look at it."""
@@ -277,6 +310,13 @@ class _PoolSearch:
         return self._against(self.at(nodes - 1))
 
     def _against(self, entry: PoolSize) -> Proof:
+        """The case against the best placement of a size, with realised figures unless a bound proves it."""
         stuck = entry.stuck or (entry.lost.stuck[1] if entry.lost and entry.lost.stuck else None)
-        miss = None if stuck else self.miss(entry.nodes)
-        return replace(self.prover.proof(entry, miss), stuck=stuck)
+        refutation = self.prover.refutation(entry.nodes)
+        miss = None
+        if not stuck:
+            known = self.confirmed(entry.nodes)
+            if known.miss is not None and known.miss.realised is None and refutation is None:
+                known = self.prover.confirm(entry, in_full=True)
+            miss = known.miss
+        return Proof(entry.nodes, entry.cost_per_hour, refutation, miss, stuck)

@@ -229,6 +229,10 @@ class Solver:
         advance(fixed, state, best, KICKS, self.rounds, 0.0, _WORK)
         return np.array(best.core)
 
+    def judged(self, entry: PoolSize) -> PoolSize:
+        """The figures of another solver's placement, its losses included."""
+        return self._with_losses(self._judged(entry.nodes, entry.assignment))
+
     def _judged(self, size: int, start: IntArray) -> PoolSize:
         problem, judge = self.problem, self.judge
         cores = problem.cores_of(size)

@@ -22,13 +22,15 @@ def replayed(period: RecordedPeriod, **rules: Any) -> dict[str, Any]:
 
 
 def late(part: dict[str, Any], query: str) -> list[float | None]:
-    return part["queries"][query]["latency_s"]
+    """Latencies, but for the tenth of a millisecond that an event's own service takes."""
+    return [None if value is None else round(value, 3) for value in part["queries"][query]["latency_s"]]
 
 
 def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() -> None:
     result = replayed(recorded_period(asks()), admission="everything")
     tested, recorded = result["tested"], result["recorded"]
-    assert late(tested, "c") == late(tested, "p") == pytest.approx([0.8, 0.8, 9.6, 0.8])
+    assert late(tested, "c") == [0.8, 0.8, 9.6, 0.8]
+    assert late(tested, "p") == [0.8, 0.8, 9.4, 0.8]  # within a slice it comes first
     assert late(recorded, "p") == [0.0] * 4 and "c" not in recorded["queries"]
     assert (tested["admitted"], recorded["admitted"], tested["asked"]) == (1, 0, 1)
     assert [
@@ -38,7 +40,7 @@ def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() ->
         ("p", [2], HOUR_S),
     ]
     first = tested["violations"][0]
-    assert (first["worst_s"], first["worst_at_s"]) == (pytest.approx(9.6), SINCE_S + 2 * HOUR_S)
+    assert (first["worst_s"], first["worst_at_s"]) == (pytest.approx(9.6, abs=1e-3), SINCE_S + 2 * HOUR_S)
     assert recorded["violations"] == [] and (tested["moves"], recorded["moves"]) == (0, 0)
     assert tested["loads"]["n1"] == pytest.approx({"mean": 1.375, "peak": 2.2})
     assert recorded["loads"]["n1"] == pytest.approx({"mean": 0.625, "peak": 1.0})
@@ -50,6 +52,17 @@ def test_replay_of_an_admitted_request_reports_latency_violations_and_loads() ->
     )
     assert result["sources"] == {"a": {"measured": 1, "history": 3, "filled": 0}}
     json.dumps(result, allow_nan=False)
+
+
+def test_objective_that_random_costs_may_break_is_at_risk_and_said_to_be() -> None:
+    """Half of the node is taken, and nothing waits in the mean; with costs of a cv2 of 10,000 something may."""
+    result = replayed(recorded_period(rates=(10.0,) * 3, cv2=10_000.0), admission="recorded")
+    recorded = result["recorded"]
+    assert recorded["violations"] == []
+    (row,) = recorded["at_risk"]
+    assert (row["query"], row["segments"], row["seconds_at_risk"]) == ("p", [0, 1, 2], 3 * HOUR_S)
+    assert row["worst_high_s"] > 1.5 >= max(late(recorded, "p"))
+    assert "every objective held in the median, p at risk for 3 h" in result["headline"].replace("\u00a0", " ")
 
 
 def test_mace_policy_rejects_a_request_that_would_break_objectives() -> None:
@@ -115,7 +128,7 @@ def test_search_moves_operators_of_a_threatened_objective_up_to_the_limit() -> N
     assert (move["operator"], move["after"], move["at_s"]) == ("p/op", ["n2"], SINCE_S + 2 * HOUR_S)
     assert moved["moves"] == 1 and late(moved, "p")[2:] == [0.0, 0.0]
     kept = replayed(period, admission="everything", placement="search", max_moves=0)["tested"]
-    assert kept["moves"] == 0 and late(kept, "p")[2] == pytest.approx(9.6)
+    assert kept["moves"] == 0 and late(kept, "p")[2] == 9.4
 
 
 def test_live_waits_are_added_and_measured_latencies_reported() -> None:
@@ -127,7 +140,7 @@ def test_live_waits_are_added_and_measured_latencies_reported() -> None:
             "query": "p",
             "segments": 3,
             "measured_s": 0.4,
-            "replayed_s": 1.0,
+            "replayed_s": pytest.approx(1.0, abs=1e-3),
             "within": 2,
             "series_s": [0.4, None, 2.0, 0.4],
         }
@@ -137,7 +150,7 @@ def test_live_waits_are_added_and_measured_latencies_reported() -> None:
 def test_gaps_are_filled_with_the_last_known_rate_and_noted() -> None:
     nan = float("nan")
     result = replayed(recorded_period(asks(), rates=(nan, 20.0, nan, 10.0)), admission="everything")
-    assert late(result["tested"], "p") == pytest.approx([9.6, 9.6, 9.6, 0.8])
+    assert late(result["tested"], "p") == [9.4, 9.4, 9.4, 0.8]
     assert any("Gaps were filled" in note for note in result["notes"])
 
 

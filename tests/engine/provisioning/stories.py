@@ -11,7 +11,7 @@ from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
 from engine.provisioning.nodes import lose_nodes
 
-__all__ = ["bursty", "document", "keeps", "placements", "worst"]
+__all__ = ["bursty", "document", "keeps", "placements", "queueing", "steady", "worst"]
 
 
 def document(loads: list[list[float]], nodes: int, *, bound_s: float = 1.0, capacity: float = 10.0) -> dict[str, Any]:
@@ -41,6 +41,37 @@ def bursty(seed: int, operators: int = 5, d: int = 12, nodes: int = 2, bound_s: 
         at = int(rng.integers(0, d - 2))
         row[at : at + 2] += rng.integers(6, 12)
     return document(loads.tolist(), nodes, bound_s=bound_s)
+
+
+def queueing(
+    count: int, *, load: float = 0.25, bound_s: float = 0.5, cost_cv2: float = 1.0, d: int = 600, **of_source: Any
+) -> dict[str, Any]:
+    """Queries of one operator each, all on one node: 20 events a second at random, and each takes `load` of a core."""
+    rng = np.random.default_rng(0)
+    entry = {"selectivity": 1, "cycles_per_event": load / 20.0, "cost_cv2": cost_cv2}
+    return {
+        "subinterval_s": 0.25,
+        "sources": [
+            {"id": f"s{i}", "arrivals": rng.poisson(5.0, d).astype(float).tolist(), **of_source} for i in range(count)
+        ],
+        "nodes": [{"id": "n0", "capacity_cps": 1.0, "price_per_hour": 1.0}],
+        "operators": [
+            {"id": f"f{i}", "query": f"q{i}", "node": "n0", "inputs": [{"from": f"s{i}", **entry}]}
+            for i in range(count)
+        ],
+        "objectives": [{"query": f"q{i}", "statistic": "worst", "bound_s": bound_s} for i in range(count)],
+    }
+
+
+def steady(document: dict[str, Any], events: int = 1000) -> dict[str, Any]:
+    """The same work in so many times the events; neither costs nor arrivals are random, so that the mean path holds."""
+    for source in document["sources"]:
+        source["arrivals"] = [events * value for value in source["arrivals"]]
+        source |= {"dispersion": 0.0, "dispersion_step_s": document["subinterval_s"]}
+    for entry in (entry for operator in document["operators"] for entry in operator["inputs"]):
+        entry["cycles_per_event"] /= events
+        entry["cost_cv2"] = 0.0
+    return document
 
 
 def placements(deployment: Deployment) -> list[Deployment]:

@@ -124,7 +124,7 @@ class TestLarge:
         assert result.nodes is not None
         assert result.best is not None
         assert shares == sorted(shares)
-        assert "Flow in steps of 1 s" in result.confirmation
+        assert "realised latencies in steps of 1 s" in result.confirmation
         whole = fleet.with_placement({})
         assert splits_of(whole, result.placement) == result.splits
 

@@ -40,6 +40,15 @@ _POOL = {"most": 8, "added": 1, "cost_per_hour": 2.82, "complete": True, "least"
         ),
         ({"nodes": None}, "No pool of up to 8 nodes keeps every objective."),
         (
+            {
+                "nodes": 3,
+                "reservation": ", 1 in the median only",
+                "notes": ["At risk is q: 5.2 s [4.1, 6.9] of its 6 s.", "Arrivals of s are known as counts per 5 min."],
+            },
+            "3 nodes keep every objective with any one lost, 1 in the median only, for € 2.82 per hour; "
+            "1 more than now. At risk is q: 5.2 s [4.1, 6.9] of its 6 s. Arrivals of s are known as counts per 5 min.",
+        ),
+        (
             {"nodes": 3, "splits": {"a": 2, "b": 3}, "complete": False},
             "3 nodes keep every objective with any one lost, for € 2.82 per hour; 1 more than now. "
             "Split: a in 2 parts and b in 3 parts. "
@@ -112,6 +121,14 @@ def loss(node: str, *breaks: str, infeasible: bool = False) -> dict[str, Any]:
         (
             [loss("a", "q"), loss("b", "q", "r")],
             "2 of 2 nodes break an objective when lost; b does most harm, to q and r.",
+        ),
+        (
+            [loss("a") | {"risks": ["q"]}, loss("b")],
+            "The loss of any one of 2 nodes breaks no objective in the median. Losing a puts q at risk.",
+        ),
+        (
+            [loss("a", "q") | {"risks": ["r"]}, loss("b") | {"risks": ["r", "s"]}],
+            "1 of 2 nodes breaks an objective when lost: a, and with it q. Losing one of 2 puts r and s at risk.",
         ),
         ([loss("a", infeasible=True)], "1 of 1 node cannot be lost: what runs on a would have no place."),
     ],

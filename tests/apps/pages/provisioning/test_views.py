@@ -185,9 +185,12 @@ TYPES = {
     ("search", "words"),
     [
         ("smallest_pool", "Why not one node fewer"),
+        ("smallest_pool", "With random costs and arrivals"),
         ("survival", "Each node lost in turn"),
+        ("survival", "With random costs and arrivals"),
         ("growth", "Growth limit"),
         ("cheapest_mix", "New nodes"),
+        ("cheapest_mix", "behind these numbers"),
         ("pareto", "Cost against latency"),
     ],
 )

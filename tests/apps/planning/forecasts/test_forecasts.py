@@ -196,9 +196,11 @@ def test_a_forecast_of_a_growing_source_dates_the_violation(api: APIClient, clus
     assert [shortage.query for shortage in threatened] == ["grows"]
     shortage = threatened[0]
     assert row.starts_at < shortage.first_at < row.ends_at
-    assert shortage.band == "high"
+    assert shortage.band == "risk"
     assert shortage.confirmed
-    assert shortage.latency_s > shortage.bound_s
+    assert shortage.latency_s <= shortage.bound_s < shortage.upper_s
+    assert shortage.high_at is not None and shortage.mean_at is not None
+    assert shortage.risk_at == shortage.first_at < shortage.high_at < shortage.mean_at
     assert shortage.bottleneck is not None
     assert shortage.bottleneck["node"] == "a"
     assert forecast_changes(row) == []

@@ -1,0 +1,140 @@
+"""Speed of the questions of planning: ``./sluice bench questions [--horizon-s S]``.
+
+The smallest pool, the cheapest mix, the Pareto front, survival, growth and an outlook of one week by the hour, of 14
+queries of section VIII over slices of a quarter of a second. Printed are CPU and elapsed seconds of each and what it
+answered; compilation is not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import machine
+from benchmarks.workloads import build
+from engine.document.deployment import Deployment, Objective
+from engine.forecasts.forecast import SourceHistory
+from engine.forecasts.outlook import outlook
+from engine.provisioning.growth import headroom_by_query
+from engine.provisioning.mix import cheapest_mix
+from engine.provisioning.pareto import pareto_front
+from engine.provisioning.question import PoolQuestion
+from engine.provisioning.smallest_pool import smallest_pool
+from engine.provisioning.survival import lose_each
+
+__all__ = ["main"]
+
+QUERIES, NODES = 14, 12
+BOUND_S = 8.0
+EVERY = 4  # slices of a quarter of a second in one of Mace's subintervals
+WEEKS = 3
+
+Ask = Callable[[Deployment], Any]
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the figures; returns 0."""
+    parser = argparse.ArgumentParser(prog="benchmarks questions", description=__doc__)
+    parser.add_argument("--horizon-s", type=float, default=250.0, help="seconds of arrivals (250)")
+    parser.add_argument("--only", help="one question")
+    options, _ = parser.parse_known_args(list(arguments))
+    print(f"Machine: {machine()}")
+    deployment = cluster(options.horizon_s)
+    small = cluster(25.0)
+    print(f"{len(deployment.operators)} operators, {len(deployment.queries)} queries, d = {deployment.subintervals}")
+    print("Question         CPU s   elapsed s   answer")
+    for name, ask in QUESTIONS.items():
+        if options.only in (None, name):
+            ask(small)  # compiles
+            cpu, began = time.process_time(), time.perf_counter()
+            answer = ask(deployment)
+            cpu, took = time.process_time() - cpu, time.perf_counter() - began
+            print(f"{name:15} {cpu:6.2f}      {took:6.2f}   {answer}", flush=True)
+    return 0
+
+
+def cluster(horizon_s: float) -> Deployment:
+    """Queries of section VIII on 12 nodes loaded at up to 0.6, an objective for every query."""
+    base = build(QUERIES, NODES, 1, horizon_s=horizon_s).deployment
+    nodes = [replace(node, capacity_cps=1.25 * (node.capacity_cps or 0.0), price_per_hour=1.0) for node in base.nodes]
+    objectives = tuple(Objective(query, "worst", BOUND_S) for query in base.queries)
+    return replace(base, nodes=tuple(nodes), objectives=objectives)
+
+
+def _smallest_pool(deployment: Deployment) -> str:
+    question = PoolQuestion(keep_present=False, mace_every=EVERY)
+    answer = smallest_pool(deployment, question, like=deployment.nodes[0].id, most=40)
+    return f"{answer.nodes} nodes, confirmed {answer.confirmed}, {answer.flows} runs of Flow"
+
+
+def _smallest_pool_lose(deployment: Deployment) -> str:
+    question = PoolQuestion(keep_present=False, mace_every=EVERY, lose=1)
+    answer = smallest_pool(deployment, question, like=deployment.nodes[0].id, most=40)
+    return f"{answer.nodes} nodes, confirmed {answer.confirmed}, {answer.flows} runs of Flow"
+
+
+def _types(deployment: Deployment) -> list[dict[str, Any]]:
+    capacity = float(deployment.nodes[0].capacity_cps or 0.0)
+    return [
+        {"name": "small", "capacity_cps": capacity, "price_per_hour": 1.0, "max": 30},
+        {"name": "large", "capacity_cps": 2.2 * capacity, "price_per_hour": 2.1, "max": 15},
+    ]
+
+
+def _cheapest_mix(deployment: Deployment) -> str:
+    question = PoolQuestion(keep_present=False, mace_every=EVERY)
+    answer = cheapest_mix(deployment, _types(deployment), question, most_tried=20)
+    return f"{answer.counts} at {answer.cost_per_hour}, confirmed {answer.confirmed}, {answer.flows} runs of Flow"
+
+
+def _pareto(deployment: Deployment) -> str:
+    question = PoolQuestion(keep_present=False, mace_every=EVERY)
+    answer = pareto_front(deployment, _types(deployment), question, most_tried=30)
+    return f"{len(answer.points)} points, {answer.tried} tried"
+
+
+def _survival(deployment: Deployment) -> str:
+    answer = lose_each(deployment, mace_every=EVERY)
+    return f"survives {answer.survives}: {answer.message}"
+
+
+def _growth(deployment: Deployment) -> str:
+    answer = headroom_by_query(deployment, mace_every=EVERY)
+    factor = answer.together.factor
+    return f"together {'-' if factor is None else f'{factor:.3g}'}, {answer.flows} runs of Flow"
+
+
+def _outlook(deployment: Deployment) -> str:
+    rng = np.random.default_rng(1)
+    hours = np.arange(WEEKS * 168)
+    shape = 1.0 + 0.3 * np.sin(2 * np.pi * hours / 24) + 0.1 * np.sin(2 * np.pi * hours / 168) + 0.001 * hours
+    horizon_s = deployment.subintervals * deployment.subinterval_s
+    histories = {
+        source.id: SourceHistory(
+            rng.poisson(shape * source.arrivals.sum() / horizon_s * 3600.0 / 1.4).astype(float),
+            0.0,
+            source.arrivals.sum() / horizon_s,
+        )
+        for source in deployment.sources
+    }
+    answer = outlook(deployment, histories, bucket_s=3600.0, horizon=168, mace_every=EVERY, extra_nodes=(-2, 0, 2))
+    chance = "-" if answer.probability is None else f"{answer.probability.all_hold:.2f}"
+    seen = answer.violations
+    runs = 0 if seen is None else getattr(seen, "walks", None) or seen.flow_runs
+    return f"all hold {chance}, {runs} runs of Flow"
+
+
+QUESTIONS: dict[str, Ask] = {
+    "smallest pool": _smallest_pool,
+    "and a node lost": _smallest_pool_lose,
+    "cheapest mix": _cheapest_mix,
+    "pareto": _pareto,
+    "survival": _survival,
+    "growth": _growth,
+    "outlook": _outlook,
+}

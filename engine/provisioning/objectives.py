@@ -1,0 +1,192 @@
+"""Objectives against realised latencies: what holds, what is at risk, what breaks, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.admission.reasons import seconds_words
+from engine.document.deployment import Deployment
+from engine.document.elements import Objective, objective_state
+from engine.estimation.flow import Flow, flow
+from engine.estimation.reports import QueryReport
+from engine.noise.realisation import realise
+from engine.noise.summary import RealisedQuery, RealisedStatistic
+from engine.words import listed, step_words
+
+__all__ = ["ObjectiveFigures", "RealisedObjective", "coarse_sentence", "realised_objectives"]
+
+_NAMED = 6  # queries in a list, the last of a longer one being the number of those left out
+
+
+@dataclass(frozen=True, slots=True)
+class RealisedObjective:
+    """A query's objective and the median and 90 % interval in which its statistic is realised, seconds.
+
+    Attributes
+    ----------
+    assumed : tuple of str
+        Sentences about what the figures rest on.
+    coarse_sources : tuple of str
+        Sources whose counts are too coarse to tell bursts; nothing measured supports what happens inside them.
+    lost : str or None
+        The node that is lost.
+    """
+
+    query: str
+    statistic: str
+    bound_s: float
+    figures: RealisedStatistic
+    assumed: tuple[str, ...] = ()
+    coarse_sources: tuple[str, ...] = ()
+    lost: str | None = None
+
+    @classmethod
+    def of_report(cls, query: str, report: QueryReport, lost: str | None = None) -> RealisedObjective | None:
+        """The realised figures that an estimate's report has of its objective; None without either."""
+        if report.bound_s is None or report.noise is None:
+            return None
+        return _realised(Objective(query, report.statistic, report.bound_s), report.noise, lost)
+
+    @property
+    def state(self) -> str:
+        """holds (the upper end is within the bound), at_risk (only the median is), or breached."""
+        objective = Objective(self.query, self.statistic, self.bound_s)
+        return str(objective_state(objective, self.figures.estimate_s, self.figures.high_s)["state"])
+
+    @property
+    def over(self) -> float:
+        """The upper end of the interval, times the bound."""
+        return self.figures.high_s / self.bound_s
+
+    @property
+    def words(self) -> str:
+        """``5.2 s [4.1, 6.9] of its 6 s``, and which node is lost."""
+        median, low, high, bound = seconds_words(
+            self.figures.estimate_s, self.figures.low_s, self.figures.high_s, self.bound_s
+        )
+        text = f"{median} [{low[:-2]}, {high[:-2]}] of its {bound}"
+        return f"{text} with {self.lost} lost" if self.lost else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without what all queries share."""
+        return {
+            "query": self.query,
+            "statistic": self.statistic,
+            "bound_s": self.bound_s,
+            **self.figures.to_dict(),
+            "state": self.state,
+            "lost": self.lost,
+            "words": self.words,
+        }
+
+
+def realised_objectives(
+    deployment: Deployment, flowed: Flow | None = None, *, lost: str | None = None
+) -> dict[str, RealisedObjective]:
+    """Realised figures of every query with an objective; `flowed` is Flow by input of the same deployment."""
+    known = realise(deployment, flow(deployment, by_input=True) if flowed is None else flowed).queries
+    return {
+        entry.query: _realised(entry, known[entry.query], lost)
+        for entry in deployment.objectives
+        if entry.query in known
+    }
+
+
+def _realised(entry: Objective, known: RealisedQuery, lost: str | None) -> RealisedObjective:
+    return RealisedObjective(
+        entry.query,
+        entry.statistic,
+        entry.bound_s,
+        known.statistics[entry.statistic],
+        (*known.assumed, *known.not_modelled),
+        known.assumed_sources,
+        lost,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectiveFigures:
+    """Realised figures that an answer rests on, and what they rest on themselves.
+
+    Attributes
+    ----------
+    objectives : tuple of RealisedObjective
+        Every objective; where losses are looked at, with the worst of them.
+    alone : mapping
+        Of the queries at risk: their figures with a core for each operator, where more nodes do not help.
+    deployment : Deployment, optional
+        What they are figures of.
+    """
+
+    objectives: tuple[RealisedObjective, ...] = ()
+    alone: Mapping[str, RealisedObjective] = field(default_factory=dict)
+    deployment: Deployment | None = None
+
+    @classmethod
+    def of(
+        cls,
+        deployment: Deployment,
+        objectives: Iterable[RealisedObjective],
+        alone: Mapping[str, RealisedObjective] | None = None,
+    ) -> ObjectiveFigures:
+        """The figures of a deployment's objectives, the most threatened first."""
+        ordered = tuple(sorted(objectives, key=lambda entry: -entry.over))
+        return cls(ordered, alone or {}, deployment)
+
+    @property
+    def at_risk(self) -> tuple[RealisedObjective, ...]:
+        """Those whose median is within the bound and whose upper end is not."""
+        return tuple(entry for entry in self.objectives if entry.state == "at_risk")
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Sentences on what the figures assume and leave out, each once."""
+        return tuple(dict.fromkeys(sentence for entry in self.objectives for sentence in entry.assumed))
+
+    @property
+    def coarse_sources(self) -> tuple[str, ...]:
+        """Sources whose counts hide bursts."""
+        return tuple(dict.fromkeys(name for entry in self.objectives for name in entry.coarse_sources))
+
+    @property
+    def reservation(self) -> str:
+        """Reservation of an answer that says "every objective" where some are at risk; empty where none is."""
+        if not self.at_risk:
+            return ""
+        others = len(self.objectives) - len(self.at_risk)
+        return ", all of them in the median only" if not others else f", {len(self.at_risk)} in the median only"
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        """Sentences of an answer on objectives at risk and on counts that hide bursts."""
+        if self.at_risk:
+            nearest = self.at_risk[0]
+            names = listed([entry.query for entry in self.at_risk], _NAMED)
+            first = "" if len(self.at_risk) == 1 else f", {nearest.query} most"
+            yield f"At risk {'is' if len(self.at_risk) == 1 else 'are'} {names}{first}: {nearest.words}."
+            if nearest.query in self.alone:
+                yield f"More nodes do not help: alone it takes {self.alone[nearest.query].words}."
+        if self.coarse_sources and self.deployment:
+            yield coarse_sentence(self.deployment, self.coarse_sources)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, to stand in an answer."""
+        return {
+            "objectives": [entry.to_dict() for entry in self.objectives],
+            "at_risk": [entry.query for entry in self.at_risk],
+            "assumed": list(self.assumed),
+            "coarse_sources": list(self.coarse_sources),
+            "reservation": self.reservation,
+            "notes": list(self.sentences),
+        }
+
+
+def coarse_sentence(deployment: Deployment, sources: Sequence[str]) -> str:
+    """The sentence on counts that hide bursts: of which sources, and how wide they are."""
+    step_s = max(source.arrivals_step_s or 0.0 for source in deployment.sources if source.id in sources)
+    return (
+        f"Arrivals of {listed(sources)} are known as counts per {step_words(step_s)}, which hide bursts: this rests on "
+        "an assumption about them."
+    )
