@@ -117,8 +117,10 @@ def _input(
     return entry
 
 
-_MINUTE = {"policy": "time", "type": "tumbling", "size": 60, "slide": 60}
-_SLIDING = {"policy": "time", "type": "sliding", "size": 300, "slide": 30}
+# Results of a minute are promised from its end on; what every event changes goes out at once.
+_MINUTE = {"policy": "time", "type": "tumbling", "size": 60, "slide": 60, "measured_from": "window_end"}
+_RUNNING_MINUTE = {"policy": "time", "type": "tumbling", "size": 60, "slide": 60, "emit": "on_update"}
+_SLIDING = {"policy": "time", "type": "sliding", "size": 300, "slide": 30, "emit": "on_update"}
 _PAYMENT = ("raw", "amount", "country")
 
 RUNNING = (
@@ -254,7 +256,7 @@ RUNNING = (
             DemoOperator("severe", "filter", {"decode": (0.22, 38.4)}, "n01", 320),
             DemoOperator("template", "map", {"severe": (1.0, 992)}, "n01#1", 180),
             DemoOperator("service", "map", {"severe": (1.0, 144)}, "n02", 140),
-            DemoOperator("per-template", "window", {"template": (1.0, 256)}, "n02", 120, _MINUTE),
+            DemoOperator("per-template", "window", {"template": (1.0, 256)}, "n02", 120, _RUNNING_MINUTE),
             DemoOperator("rates", "aggregate", {"per-template": (0.1, 512)}, "n02", 90),
             DemoOperator("baseline", "map", {"rates": (1.0, 2240)}, "n02#1", 110),
             DemoOperator("deviates", "filter", {"baseline": (0.08, 144)}, "n02#1", 110),
@@ -399,7 +401,7 @@ NEVER_RAN = DemoQuery(
             "aggregate",
             {"large": (0.2, None)},
             size_bytes=60,
-            window={"policy": "time", "type": "tumbling", "size": 4},
+            window={"policy": "time", "type": "tumbling", "size": 4, "measured_from": "window_end"},
             features={"aggregate": {"function": "max", "argument_type": "double", "group_by_type": "string"}},
         ),
         DemoOperator("publish", "sink", {"by-country": (1.0, None)}, size_bytes=60),

@@ -16,7 +16,7 @@ from apps.telemetry.selectors import policy_in_force
 from engine.arrays import finite_max
 from engine.document.deployment import Deployment
 from engine.document.elements import STIMULUS_TIME, Objective, objective_state, scheduling_document
-from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency
+from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, live_waits
 from engine.measurement.trust import EstimateTrust, widen_interval
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def _whole(
 ) -> dict[str, Any]:
     """A report with the waits that belong to each of its numbers, and the trust in it."""
     work = batch_work_s(estimate.mace, servers, timing.interval_s)
-    live = live_latency(report.estimate_s, work, timing, statistic=report.statistic)
-    late = report.delayed(
-        lambda statistic: live_latency(0.0, work, timing, statistic=statistic).total_s, margin_s=live.margin_s
-    )
+    margin_s = live_latency(0.0, work, timing, statistic=report.statistic).margin_s
+    late = report.delayed_by(live_waits(work, timing), margin_s)
+    added_s = late.estimate_s - report.estimate_s
+    live = live_latency(report.estimate_s, work, timing, statistic=report.statistic, added_s=added_s)
     upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s))
     parts = live.to_dict() | {
         "interval_s": timing.interval_s,

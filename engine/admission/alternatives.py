@@ -19,6 +19,7 @@ from engine.admission.reasons import (
     reasons_of,
     seconds_words,
     statistic_words,
+    wait_words,
 )
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
@@ -235,7 +236,10 @@ def _objective_words(
     own = settled.evaluation.outcomes[question.candidate.query]
     title = f"Ask for {seconds_words(new[0]['bound_s'])[0]} instead"
     statistic, estimated = statistic_words(own.statistic), outcome_words(own)
-    if own.high_s is None:
-        return title, f"Its {statistic} is estimated at {estimated}. Nothing else changes."
-    upper = seconds_words(own.upper_s)[0]
-    return title, f"Its {statistic} is estimated at {estimated} and may be up to {upper}. Nothing else changes."
+    sentence = f"Its {statistic} is estimated at {estimated}"
+    if own.high_s is not None:
+        sentence += f" and may be up to {seconds_words(own.upper_s)[0]}"
+    sentence += f"{wait_words(own)}. Nothing else changes."
+    if any(term.kind == "window" for term in own.waits) and own.wait_s > own.estimate_s - own.wait_s:
+        sentence += " A shorter window makes it less, or a promise that counts from the window's end."
+    return title, sentence

@@ -19,6 +19,7 @@ from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import Bottleneck, QueryReport
 from engine.noise.dispersion import MEASURED_FINELY
+from engine.waits.summary import WaitTerm
 
 __all__ = [
     "Evaluation",
@@ -56,6 +57,9 @@ class QueryOutcome:
     is_predicted: bool = False  #: by a model that never saw the query run
     assumed_sources: tuple[str, ...] = ()  #: whose arrivals inside a step wider than a subinterval are a model
     assumed_costs: tuple[str, ...] = ()  #: inputs whose variation of costs was not given
+    wait_s: float = 0.0  #: part of the estimate that no queue makes
+    mean_wait_s: float = 0.0  #: of the mean
+    waits: tuple[WaitTerm, ...] = ()
 
     @property
     def state(self) -> str:
@@ -185,6 +189,9 @@ def _outcome(query: str, report: QueryReport, coarse: Collection[str]) -> QueryO
         mean_s=report.mean_s,
         assumed_sources=tuple(name for name in modelled if name in coarse),
         assumed_costs=report.noise.assumed_costs if report.noise else (),
+        wait_s=report.wait_s,
+        mean_wait_s=report.waits.mean_s,
+        waits=report.waits.terms,
     )
 
 

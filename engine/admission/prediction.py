@@ -1,9 +1,10 @@
 """Admission of candidates that never ran: what a model predicts of them, as an outcome and as reasons.
 
 The model predicts the mean latency from the oldest event behind a result on, which holds the time that windows take to
-fill; an objective counts from the event that triggers a result on, and may be about a quantile. So the time of filling
-is taken off, and what a quantile lies above the mean is added as estimated with nominal costs. What is left is never
-below the latency of the links; where the model predicts less than that, nothing is known of it, and a person decides.
+fill; an objective counts from each event or from a window's end, and may be about a quantile. So the time of filling
+is taken off, the mean wait for windows that belongs to the objective is put in its place, and what a quantile lies
+above the mean is added as estimated with nominal costs. What is left without waits is never below the latency of the
+links; where the model predicts less than that, nothing is known of it, and a person decides.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluatio
     own, latency = after.outcomes[name], prediction.costs[_LATENCY]
     above_s = max(0.0, own.estimate_s - (own.mean_s or 0.0))
     estimate_s, low_s, high_s = (
-        _beyond_filling_s(prediction, latency[end]) + above_s for end in ("mean", "low", "high")
+        _beyond_filling_s(prediction, latency[end]) + own.mean_wait_s + above_s for end in ("mean", "low", "high")
     )
     outcome = replace(own, estimate_s=estimate_s, low_s=low_s, high_s=high_s, is_predicted=True)
     return replace(after, outcomes={**after.outcomes, name: outcome})
@@ -137,12 +138,14 @@ def _parts(question: CandidateQuestion, own: QueryOutcome) -> str:
     prediction = question.prediction
     assert prediction is not None
     latency = prediction.costs[_LATENCY]["mean"]
-    above_s = own.estimate_s - _beyond_filling_s(prediction, latency)
-    texts = seconds_words(latency, prediction.fill_s, above_s)
+    above_s = own.estimate_s - own.mean_wait_s - _beyond_filling_s(prediction, latency)
+    texts = seconds_words(latency, prediction.fill_s, above_s, own.mean_wait_s)
     parts = []
     if prediction.fill_s > 0.0:
         parts.append(f"without the {texts[1]} that windows take to fill")
-    if above_s > 0.0:
+    if own.mean_wait_s > 0.0:
+        parts.append(f"with the {texts[3]} that events wait for windows and the like on average")
+    if above_s > _ROUNDING * own.estimate_s:
         parts.append(f"with the {texts[2]} that it lies above the mean with nominal costs")
     return f"; the model predicts {texts[0]} from end to end, {listed(parts)}" if parts else ""
 

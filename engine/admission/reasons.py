@@ -25,6 +25,7 @@ __all__ = [
     "seconds_words",
     "statistic_words",
     "tolerance_s",
+    "wait_words",
 ]
 
 
@@ -33,6 +34,8 @@ _MAX_EXTRA_DIGITS = 6
 
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
+_NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
+_NAMED_WAITS = 2
 _MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
 
 
@@ -267,7 +270,7 @@ def _risk_words(outcome: QueryOutcome) -> str:
 
 def _by_chance(outcome: QueryOutcome) -> str:
     """Assumption behind a miss where mean costs alone would keep the objective; empty elsewhere."""
-    if outcome.flow_s is None or outcome.bound_s is None or outcome.flow_s > outcome.bound_s:
+    if outcome.flow_s is None or outcome.bound_s is None or outcome.flow_s + outcome.wait_s > outcome.bound_s:
         return ""
     return "; how costs vary is assumed" if outcome.assumed_costs else ""
 
@@ -278,13 +281,26 @@ def _would_be(outcome: QueryOutcome) -> str:
 
 def _own_miss(after: Evaluation, own: QueryOutcome) -> str:
     """The candidate's miss, with the load of the server that makes it late."""
-    if own.bottleneck is None:
-        return f"{own.query} would miss its objective: {_would_be(own)}"
+    waits = wait_words(own)
+    if own.bottleneck is None or own.wait_s > own.estimate_s - own.wait_s:
+        return f"{own.query} would miss its objective: {_would_be(own)}{waits}"
     place, load = _bottleneck_words(after, own.bottleneck)
     return (
         f"{own.query} would miss its objective: {_would_be(own)}, "
-        f"because {place} would run at {load} of its capacity at peak"
+        f"because {place} would run at {load} of its capacity at peak{waits}"
     )
+
+
+def wait_words(outcome: QueryOutcome) -> str:
+    """Clause on what of an estimate is no queue, but the largest of its waits; empty where that is next to nothing."""
+    if outcome.wait_s < _NOTED_WAIT * outcome.estimate_s:
+        return ""
+    parts = sorted(((term.part_s(outcome.statistic), term) for term in outcome.waits), key=lambda part: -part[0])
+    named = [(seconds, term.words) for seconds, term in parts if seconds >= _NOTED_WAIT * outcome.wait_s][:_NAMED_WAITS]
+    said = [f"{seconds_words(seconds)[0]} of it is {named[0][1]}" for seconds, _ in named[:1]]
+    said += [f"{seconds_words(seconds)[0]} {words}" for seconds, words in named[1:]]
+    up_to = "up to " if outcome.statistic.startswith("q") else ""
+    return f"; {up_to}{listed(said)}"
 
 
 def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: Evaluation) -> str:
@@ -292,7 +308,7 @@ def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: 
     now = after.outcomes[was.query]
     increase = _increase_words(was, now)
     if now.bottleneck is None:
-        return f"{was.query} would miss its objective: {increase}"
+        return f"{was.query} would miss its objective: {increase}{wait_words(now)}"
     place, load = _bottleneck_words(after, now.bottleneck)
     if now.bottleneck.node in candidate_nodes:
         return f"{was.query} would miss its objective: {increase}, because both queries use {place}"

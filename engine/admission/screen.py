@@ -42,21 +42,22 @@ class _Scale:
     """From a screen's value to the upper end of the full estimate.
 
     `known` holds (screened, full) of the mean path for the scenario the search starts from, and for what runs now;
-    `above_s` is what the upper end lies above it in the former, with queues of `queue_s`. `learned` holds (expected,
-    full) upper ends of scenarios that were estimated since.
+    `wait_s` of what the upper end lies above it in the former no queue makes, and `above_s` does so with queues of
+    `queue_s`. `learned` holds (expected, full) upper ends of scenarios that were estimated since.
     """
 
     known: tuple[tuple[float, float], ...]
     width_s: float
     above_s: float
     queue_s: float
+    wait_s: float = 0.0
     learned: tuple[tuple[float, float], ...] = ()
 
     def upper(self, value: _Screened) -> float:
         """The upper end expected, in proportion to the nearest of what was learned if that is nearer than the start."""
         expected = self.expected(value)
         nearest = min(self.learned, key=lambda point: abs(point[0] - expected), default=None)
-        start = self._path(self.known[0][0]) + self.above_s
+        start = self._path(self.known[0][0]) + self.wait_s + self.above_s
         if nearest is None or abs(nearest[0] - expected) > abs(start - expected):
             return expected
         return expected * nearest[1] / nearest[0] if nearest[0] > 0.0 else nearest[1]
@@ -64,7 +65,7 @@ class _Scale:
     def expected(self, value: _Screened) -> float:
         """The upper end by what is known: with queues that shrink; whether they grow, the full estimate tells."""
         share = min(1.0, value.queue_s / self.queue_s) if self.queue_s > 0.0 else 1.0
-        return self._path(value.path_s) + self.above_s * share
+        return self._path(value.path_s) + self.wait_s + self.above_s * share
 
     def _path(self, value_s: float) -> float:
         (screened_s, full_s), *others = self.known
@@ -155,8 +156,8 @@ class Screen:
             known = [(value.path_s, _path_s(now))]
             if query in values_before:
                 known.append((values_before[query].path_s, _path_s(self._before.outcomes[query])))
-            above_s = max(0.0, self._upper_s(now) - _path_s(now))
-            scales[query] = _Scale(tuple(known), self._width_s, above_s, value.queue_s)
+            above_s = max(0.0, self._upper_s(now) - now.wait_s - _path_s(now))
+            scales[query] = _Scale(tuple(known), self._width_s, above_s, value.queue_s, now.wait_s)
         return scales
 
     def _overshoot(self, scenario: AdmissionScenario, values: dict[str, _Screened], scales: dict[str, _Scale]) -> float:
@@ -195,7 +196,7 @@ class Screen:
 
 def _path_s(outcome: QueryOutcome) -> float:
     """The mean path of an outcome."""
-    return outcome.estimate_s if outcome.flow_s is None else outcome.flow_s
+    return outcome.estimate_s - outcome.wait_s if outcome.flow_s is None else outcome.flow_s
 
 
 def _queues_s(result: Mace) -> FloatArray:

@@ -53,6 +53,7 @@ def segment_latencies(
 
     Every segment scales the arrivals, as in forecasts: Mace for all of them, read as realised latencies by some walks.
     Where loads are not linear in the arrivals, Flow runs for every segment in Mace's place, at its width.
+    `added_s` is the same in every segment.
     """
     if not deployment.operators or not deployment.objectives:
         return {}
@@ -62,8 +63,9 @@ def segment_latencies(
         latencies = _nonlinear_latencies(deployment.coarsened(mace_every), factors, walks)
     else:
         latencies = {outlook.query: SegmentLatency(outlook.mean_s, outlook.upper_s) for outlook in seen.outlooks}
+    more_s = {query: added_s.get(query, 0.0) for query in latencies}
     return {
-        query: SegmentLatency(entry.estimate_s + added_s.get(query, 0.0), entry.high_s + added_s.get(query, 0.0))
+        query: SegmentLatency(entry.estimate_s + more_s[query], entry.high_s + more_s[query])
         for query, entry in latencies.items()
     }
 

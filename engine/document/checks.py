@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.document.elements import Constraints, Input, Link, Node, Objective, Operator, Source
+from engine.document.elements import ON_UPDATE, WINDOW_END, Constraints, Input, Link, Node, Objective, Operator, Source
 from engine.document.topology import cycles_of, order_of
 from engine.errors import Fault, suggestion
 
-__all__ = ["DeploymentParts", "UnreadReference", "check_cost_noise", "check_parts", "check_replicas", "is_mergeable"]
+__all__ = [
+    "DeploymentParts",
+    "UnreadReference",
+    "check_cost_noise",
+    "check_parts",
+    "check_replicas",
+    "check_window",
+    "is_mergeable",
+]
 
 _SHARE_TOLERANCE = 1e-9
 _STEP_TOLERANCE = 1e-6
@@ -158,6 +166,22 @@ def check_cost_noise(entry: Mapping[str, Any], path: str, faults: list[Fault]) -
     if len(given) == 1:
         missing = "cost_dispersion" if given == ["cost_dispersion_events"] else "cost_dispersion_events"
         faults.append(Fault(f"{path}.{missing}", f"{missing} is missing; {given[0]} needs it"))
+
+
+def check_window(window: Mapping[str, Any], path: str, faults: list[Fault]) -> None:
+    """Faults of fields that a window needs, or that go with another kind of window only."""
+    if window.get("type") == "sliding" and "slide" not in window:
+        faults.append(Fault(f"{path}.slide", "slide is missing; a sliding window needs it"))
+    if window.get("policy") == "count":
+        given = [name for name in ("watermark_delay_s", "allowed_lateness_s") if name in window]
+        faults += [
+            Fault(f"{path}.{name}", f"{name} is given for a window by count; allowed: by time") for name in given
+        ]
+    if "allowed_lateness_s" in window and window.get("policy") == "time" and "watermark_delay_s" not in window:
+        faults.append(Fault(f"{path}.watermark_delay_s", "watermark_delay_s is missing; allowed_lateness_s needs it"))
+    if window.get("emit") == ON_UPDATE and window.get("measured_from") == WINDOW_END:
+        message = f"measured_from is {WINDOW_END} for a window that emits {ON_UPDATE}; allowed: event"
+        faults.append(Fault(f"{path}.measured_from", message))
 
 
 def _operator(parts: DeploymentParts, path: str, operator: Operator, nodes: dict[str, Node], names: set[str]) -> None:

@@ -15,9 +15,13 @@ from engine.arrays import FloatArray, frozen_array
 from engine.words import listed
 
 __all__ = [
+    "EVENT",
+    "ON_CLOSE",
+    "ON_UPDATE",
     "SAMPLE",
     "STIMULUS_TIME",
     "THESE",
+    "WINDOW_END",
     "AggregateFeatures",
     "Batch",
     "Combine",
@@ -30,6 +34,7 @@ __all__ = [
     "InputModel",
     "JoinFeatures",
     "Link",
+    "MicroBatchTrigger",
     "Node",
     "Objective",
     "Operator",
@@ -51,6 +56,12 @@ STIMULUS_TIME = "stimulus-time"
 
 #: Statistics of a sample err by its size; those of ``these`` were counted on the very arrivals that are estimated.
 SAMPLE, THESE = "sample", "these"
+
+#: A window emits its result once, when it closes, or after every event that changes it.
+ON_CLOSE, ON_UPDATE = "on_close", "on_update"
+
+#: Latency of a window's results counts from each event's arrival, or from the window's end.
+EVENT, WINDOW_END = "event", "window_end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +162,36 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window: by time (seconds) or by count (events), tumbling or sliding."""
+    """A window: by time (seconds) or by count (events), tumbling or sliding.
+
+    With a `watermark_delay_s` it is of event time: it closes when an event that is so much later than its end has come,
+    and `allowed_lateness_s` after that. Without, it is of processing time and closes by the clock.
+    """
 
     policy: str
     type: str
     size: float
     slide: float | None = None
+    watermark_delay_s: float | None = None
+    allowed_lateness_s: float | None = None
+    emit: str | None = None
+    measured_from: str | None = None
+
+    @property
+    def period(self) -> float:
+        """Longest stretch, in seconds or events, from what it takes in to the first close that holds it."""
+        return min(self.size, self.slide or self.size) if self.type == "sliding" else self.size
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchTrigger:
+    """A micro-batch trigger: every `interval_s` a batch takes what has come; a late one is followed at once.
+
+    A batch takes `overhead_s` beyond the work of its events (planning, commits); None: not stated.
+    """
+
+    interval_s: float
+    overhead_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +231,8 @@ class Replica:
 class Operator:
     """An operator of the dataflow. Without replicas it is not placed yet.
 
-    `reads` and `writes` are names of fields of an event; None: not stated.
+    `reads` and `writes` are names of fields of an event; None: not stated. What it puts out leaves in buffers, each
+    when it is full or `buffer_timeout_s` old.
     """
 
     id: str
@@ -210,6 +246,8 @@ class Operator:
     join: JoinFeatures | None = None
     aggregate: AggregateFeatures | None = None
     window: Window | None = None
+    trigger: MicroBatchTrigger | None = None
+    buffer_timeout_s: float | None = None
     state_bytes: float | None = None
     tuple_values_in: float | None = None
     tuple_values_out: float | None = None

@@ -13,6 +13,7 @@ from engine.document.tables import FORMAT, VERSION
 
 __all__ = ["canonical", "operator_document", "to_document"]
 
+_WINDOW = ("policy", "type", "size", "slide", "watermark_delay_s", "allowed_lateness_s", "emit", "measured_from")
 SeriesWriter = Callable[[FloatArray], Any]
 
 
@@ -89,6 +90,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "stateless",
         "query",
         "kind",
+        "buffer_timeout_s",
         "state_bytes",
         "tuple_values_in",
         "tuple_values_out",
@@ -98,7 +100,9 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes")).items()}
     document |= {name: asdict(value) for name, value in _fields(operator, ("filter", "join", "aggregate")).items()}
     if operator.window:
-        document["window"] = _fields(operator.window, ("policy", "type", "size", "slide"))
+        document["window"] = _fields(operator.window, _WINDOW)
+    if operator.trigger:
+        document["trigger"] = _fields(operator.trigger, ("interval_s", "overhead_s"))
     if operator.evidence:
         document["evidence"] = _fields(operator.evidence, ("kind", "events", "age_s"))
     return document | _placement(operator)

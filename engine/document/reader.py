@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.costream.translation import source_rates, with_nominal_costs
-from engine.document.checks import DeploymentParts, UnreadReference, check_cost_noise, check_parts
+from engine.document.checks import DeploymentParts, UnreadReference, check_cost_noise, check_parts, check_window
 from engine.document.elements import (
     SAMPLE,
     AggregateFeatures,
@@ -20,6 +20,7 @@ from engine.document.elements import (
     InputModel,
     JoinFeatures,
     Link,
+    MicroBatchTrigger,
     Node,
     Objective,
     Operator,
@@ -194,14 +195,16 @@ def _operator(item: Any, path: str, faults: list[Fault], placed: bool) -> Operat
     entries = item["inputs"] if item["inputs"] is not BAD else ()
     inputs = tuple(_input(entry, f"{path}.inputs[{k}]", faults) for k, entry in enumerate(entries) if entry is not BAD)
     window = item.get("window")
-    if window and window is not BAD and window.get("type") == "sliding" and "slide" not in window:
-        faults.append(Fault(f"{path}.window.slide", "slide is missing; a sliding window needs it"))
+    if window and window is not BAD:
+        check_window(window, f"{path}.window", faults)
     _feature_faults(item, path, faults)
     if len(faults) > before or not is_whole(item):
         return None
     fields = {name: value for name, value in item.items() if name not in ("node", "core", "split", "inputs")}
     if window:
         fields["window"] = Window(**window)
+    if item.get("trigger"):
+        fields["trigger"] = MicroBatchTrigger(**item["trigger"])
     fields |= {name: kind(**item[name]) for name, (kind, _) in _FEATURES.items() if item.get(name)}
     if item.get("evidence"):
         fields["evidence"] = Evidence(**item["evidence"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.document.elements import SAMPLE, THESE
+from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, SAMPLE, THESE, WINDOW_END
 from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, NumberSeries, String
 from engine.klink.settings import POLICIES
 
@@ -38,6 +38,9 @@ INDEX = Number(least=0, whole=True)
 COST_CV2 = Number(least=0, most=1e4)
 MAX_DISPERSION = 1e6
 DISPERSION = Number(least=0, most=MAX_DISPERSION)
+# Longer waits than three years are a mistake, and so are batches shorter than a millisecond.
+WAIT = Number(least=0, most=1e8)
+INTERVAL = Number(least=1e-3, most=1e8)
 FIELD_COUNT = Number(least=0, most=10_000, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
@@ -128,6 +131,25 @@ WINDOW = FieldTable(
     Field("type", Enumeration(("tumbling", "sliding")), required=True),
     Field("size", POSITIVE, required=True, help="seconds or events"),
     Field("slide", POSITIVE, nullable=True, help="needed for a sliding window"),
+    Field(
+        "watermark_delay_s",
+        WAIT,
+        nullable=True,
+        help="event time: it closes when an event so much later than its end has come; left out: by the clock",
+    ),
+    Field("allowed_lateness_s", WAIT, nullable=True, help="results are held so long after the watermark; event time"),
+    Field("emit", Enumeration((ON_CLOSE, ON_UPDATE)), nullable=True, help="on_close unless given"),
+    Field(
+        "measured_from",
+        Enumeration((EVENT, WINDOW_END)),
+        nullable=True,
+        help="what the latency of its results counts from: each event (unless given), or the window's end",
+    ),
+)
+TRIGGER = FieldTable(
+    "a trigger",
+    Field("interval_s", INTERVAL, required=True, help="seconds from one batch to the next"),
+    Field("overhead_s", WAIT, nullable=True, help="seconds of a batch beyond the work of its events"),
 )
 FILTER = FieldTable(
     "a filter",
@@ -162,6 +184,8 @@ OPERATOR = FieldTable(
     Field("join", JOIN, nullable=True, help="of a join"),
     Field("aggregate", AGGREGATE, nullable=True, help="of an aggregation"),
     Field("window", WINDOW, nullable=True),
+    Field("trigger", TRIGGER, nullable=True, help="it runs in micro-batches"),
+    Field("buffer_timeout_s", WAIT, nullable=True, help="what it puts out leaves in buffers, full or so old"),
     Field("state_bytes", NOT_NEGATIVE, nullable=True),
     Field("tuple_values_in", NOT_NEGATIVE, nullable=True),
     Field("tuple_values_out", NOT_NEGATIVE, nullable=True),

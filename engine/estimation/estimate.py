@@ -17,6 +17,7 @@ from engine.estimation.flow import Flow, flow
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.noise.realisation import realise
+from engine.waits.estimate import query_waits
 
 __all__ = ["Alarm", "Estimate", "command", "estimate"]
 
@@ -53,7 +54,7 @@ class Estimate:
     def realised(self) -> Estimate:
         """The same with random costs and arrivals: of all that was computed, only the walk is added."""
         noise = realise(self.deployment, self.flow).queries
-        queries = {query: report.realised(noise[query]) for query, report in self.queries.items()}
+        queries = {query: report.realised(report.waiting(noise[query])) for query, report in self.queries.items()}
         return replace(self, queries=queries, basis=REALISED)
 
     @cached_property
@@ -92,16 +93,19 @@ class Estimate:
         m = self.mace
         bottleneck = m.bottleneck
         low, high = m.delayed_s
-        upper: FloatArray | None = m.upper_s
-        delayed_upper: FloatArray | None = high
+        upper: FloatArray | None
+        delayed_upper: FloatArray | None
+        loose_upper = m.loose_upper_s + self._waited_s
         if self.coarse.other_policies:
             bound_s = self._bound_s
             upper = delayed_upper = None if bound_s is None else np.full(len(m.total_s), bound_s)
+        else:
+            upper, delayed_upper = m.upper_s + self._waited_s, high + self._waited_s
         series = {
             "mace": m.total_s,
             "lower": m.total_s,
             "upper": upper,
-            "loose_upper": m.loose_upper_s,
+            "loose_upper": loose_upper,
             "pd_lower": low,
             "pd_upper": delayed_upper,
             "flow": self._reported(self.plain_flow.latency_s),
@@ -129,7 +133,12 @@ class Estimate:
     @cached_property
     def _bound_s(self) -> float | None:
         """Upper bound of every event, where nodes run other policies; None where none is proven."""
-        return finite_max(visit_bounds(self.mace))
+        return finite_max(visit_bounds(self.mace) + self._waited_s)
+
+    @property
+    def _waited_s(self) -> float:
+        """Longest that an event of any query waits beside servers, which bounds of queues know nothing of."""
+        return max((report.waits.longest_s for report in self.queries.values()), default=0.0)
 
     def _by_events(self) -> dict[str, Any]:
         total = self.mace.total_s
@@ -222,7 +231,8 @@ def estimate(
     resolution_s = deployment.subinterval_s / flow_slices
     alarm = _alarm(deployment, coarse_mace, flowed)
     tell(0.4, "Reports")
-    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, resolution_s).reports()
+    waits = query_waits(deployment)
+    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, resolution_s, waits=waits).reports()
     estimated = Estimate(deployment, coarse, coarse_mace, flowed, resolution_s, alarm, queries)
     if intervals:
         tell(0.5, "Randomness of costs and arrivals")

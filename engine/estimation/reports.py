@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,8 @@ from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
-from engine.noise.summary import LEVEL, RealisedQuery
+from engine.noise.summary import LEVEL, LatencySample, RealisedQuery
+from engine.waits.summary import NO_WAITS, QueryWaits
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]
 
@@ -65,6 +66,11 @@ class QueryReport:
         ``flow``: the mean path, largest of each reported subinterval.
     noise : RealisedQuery or None
         All realised statistics, and what they assume.
+    waits : QueryWaits
+        What its events wait for beside servers: windows, watermarks, triggers, buffers. It is part of every number but
+        `flow_s`.
+    path : MeanPath or None
+        Flow's latencies slice by slice, which the waits were added to.
     """
 
     statistic: str
@@ -88,6 +94,14 @@ class QueryReport:
     scheduling: dict[str, Any] | None
     series: dict[str, FloatArray]
     noise: RealisedQuery | None = None
+    waits: QueryWaits = NO_WAITS
+    path: MeanPath | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Part of the estimate that is no queue."""
+        sample = None if self.noise is None else self.noise.latencies
+        return 0.0 if self.path is None else self.path.wait_s(self.waits, self.statistic, sample)
 
     @property
     def state(self) -> str:
@@ -121,6 +135,22 @@ class QueryReport:
             noise=noise,
         )
 
+    def waiting(self, noise: RealisedQuery) -> RealisedQuery:
+        """Realised latencies of queues with what events wait for beside servers."""
+        path = self.path
+        if path is None or not self.waits:
+            return replace(noise, not_modelled=(*noise.not_modelled, *self.waits.not_modelled))
+        least_s = self.waits.least_worst_s(float(path.weights.sum()))
+        waiting = noise.delayed(lambda statistic: path.wait_s(self.waits, statistic, noise.latencies), 0.0)
+        worst, queued = waiting.statistics["worst"], noise.statistics["worst"]
+        worst = replace(worst, low_s=min(worst.low_s, queued.low_s + least_s))
+        return replace(
+            waiting,
+            statistics={**waiting.statistics, "worst": worst},
+            assumed=(*noise.assumed, *self.waits.assumed),
+            not_modelled=(*noise.not_modelled, *self.waits.not_modelled),
+        )
+
     def delayed(self, wait_s: Callable[[str], float], margin_s: float = 0.0) -> QueryReport:
         """The same where results wait beyond queueing and processing: the one place at which such waits enter.
 
@@ -148,6 +178,18 @@ class QueryReport:
         )
         return delayed if self.noise is None else delayed.realised(self.noise.delayed(wait_s, margin_s))
 
+    def delayed_by(self, more: QueryWaits, margin_s: float = 0.0) -> QueryReport:
+        """The same where results wait for more, whatever the queues are; `margin_s` as in `delayed`."""
+        path, sample = self.path, None if self.noise is None else self.noise.latencies
+        if path is None or not path.weights.any():
+            return replace(self.delayed(more.own_s, margin_s), waits=self.waits.and_then(more))
+        waits = self.waits.and_then(more)
+
+        def added_s(statistic: str) -> float:
+            return path.wait_s(waits, statistic, sample) - path.wait_s(self.waits, statistic, sample)
+
+        return replace(self.delayed(added_s, margin_s), waits=waits)
+
     def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
         """As JSON; without `detail` the series are left out."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)} | self._standing
@@ -158,6 +200,8 @@ class QueryReport:
         if self.scheduling is None:
             del plain["scheduling"]
         series, noise = plain.pop("series"), plain.pop("noise")
+        del plain["path"]
+        plain["waits"] = [term.to_dict() for term in self.waits.terms]
         if noise is not None:
             plain |= noise.to_dict()
         if detail:
@@ -165,10 +209,22 @@ class QueryReport:
         return plain
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MeanPath:
+    """Flow of one query: largest latency of each slice and the events at its sinks, shape (d * K,) each."""
+
+    latency_s: FloatArray
+    weights: FloatArray
+
+    def wait_s(self, waits: QueryWaits, statistic: str, sample: LatencySample | None = None) -> float:
+        """Seconds that waits add to a statistic; to quantiles of a sample of realised latencies, where there is one."""
+        return waits.added_s(self.latency_s, self.weights, statistic, sample)
+
+
 class QueryReporter:
     """Makes the report of every query of one estimate, on the mean path.
 
-    `basis` is ``mace`` where a series of Mace stands in for Flow.
+    `basis` is ``mace`` where a series of Mace stands in for Flow. `waits` are those of queries that have any.
     """
 
     def __init__(
@@ -179,8 +235,10 @@ class QueryReporter:
         flow: Flow,
         resolution_s: float,
         basis: str = MEAN_PATH,
+        waits: Mapping[str, QueryWaits] | None = None,
     ) -> None:
         self._deployment = deployment
+        self._waits = waits or {}
         self._mace = mace
         self._flow = flow
         self._resolution_s = resolution_s
@@ -216,7 +274,8 @@ class QueryReporter:
         def known(value: float | None) -> float | None:
             return None if value is None or value < resolution_s else value
 
-        return QueryReport(
+        waits, path = self._waits.get(query, NO_WAITS), MeanPath(latency, weights)
+        report = QueryReport(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
             basis=self._basis,
@@ -235,9 +294,15 @@ class QueryReporter:
             bottleneck=self._bottleneck(servers, worst_p),
             hops=self._flow.hops.get(query, ()),
             uncovered=self._uncovered(replicas),
-            scheduling=self._scheduling(servers, replicas),
+            scheduling=self._scheduling(servers, replicas, waits),
             series={"flow": _group_maxima(latency, self._group)},
+            waits=waits,
+            path=path,
         )
+        if not waits:
+            return report
+        late = report.delayed(lambda statistic: path.wait_s(waits, statistic))
+        return replace(late, series={"flow": _group_maxima(waits.series(latency), self._group)})
 
     @cached_property
     def _steps_s(self) -> FloatArray:
@@ -263,14 +328,14 @@ class QueryReporter:
     def _visit_bounds(self) -> FloatArray:
         return visit_bounds(self._mace)
 
-    def _scheduling(self, servers: IntArray, replicas: IntArray) -> dict[str, Any] | None:
+    def _scheduling(self, servers: IntArray, replicas: IntArray, waits: QueryWaits) -> dict[str, Any] | None:
         """Upper bound of a query, where a node of it runs another policy than stimulus time."""
         others = self._deployment.other_policies
         names = [
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
         ]
         own = {name: others[name] for name in names if name in others}
-        return scheduling_document(own, finite_max(self._visit_bounds[replicas])) if own else None
+        return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits.longest_s)) if own else None
 
     def _uncovered(self, replicas: IntArray) -> tuple[dict[str, Any], ...]:
         """Inputs whose means may be off by an error that the interval leaves out, for lack of batches."""

@@ -19,6 +19,7 @@ from engine.estimation.loads import sink_events
 from engine.noise.dispersion import OU_MEAN_VARIANCE, cost_noise
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, model_error
+from engine.waits.estimate import with_waits
 
 __all__ = ["LatencyTable", "RealisedLatency", "ScaledWalk", "walk_scaled"]
 
@@ -61,13 +62,15 @@ def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tu
     """Walk a deployment with scaled arrivals; the figures are of each query's statistic."""
     run, weights = flow(deployment, by_input=True), sink_events(deployment)
     asked = list(zip(queries, statistics, strict=True))
-    realised = realise(deployment, run).queries
+    queues = realise(deployment, run).queries
+    realised = with_waits(deployment, queues)
     figures = [realised[query].statistics[statistic] for query, statistic in asked]
     estimate, low, high = (
         np.array([getattr(entry, name) for entry in figures]) for name in ("estimate_s", "low_s", "high_s")
     )
     paths_s = [statistic_of(run.by_query[query], weights[query], statistic) for query, statistic in asked]
-    lasting = np.array([model_error(value, path) for value, path in zip(estimate.tolist(), paths_s, strict=True)])
+    medians_s = [queues[query].statistics[statistic].estimate_s for query, statistic in asked]
+    lasting = np.array([model_error(value, path) for value, path in zip(medians_s, paths_s, strict=True)])
     whole = _spread(estimate, high) if (certain := _certain(deployment)) is None else _spread_of(certain, run, asked)
     chance = np.sqrt(np.maximum(whole**2 - lasting**2, 0.0))
     latency = RealisedLatency(estimate, low, high, chance, lasting)

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.waits.summary import QueryWaits, independent_waits
 
 if TYPE_CHECKING:  # it loads numba, which readers of estimates do without
     from engine.estimation.mace import Mace
 
 
-__all__ = ["LiveLatency", "StageTiming", "batch_upper_s", "batch_work_s", "live_latency", "wait_share"]
+__all__ = ["LiveLatency", "StageTiming", "batch_upper_s", "batch_work_s", "live_latency", "live_waits"]
 
+_EVEN = 257  # places in an interval that stand for all
 _Z = 1.6448536269514722  # standard errors on either side of a 90 % interval
 
 
@@ -117,33 +119,14 @@ def batch_upper_s(mace: Mace, widths_s: Mapping[int, float]) -> FloatArray:
     return np.asarray(mace.total_s + longest + epsilon)
 
 
-def wait_share(statistic: str) -> float:
-    """Share of an interval that the statistic of a wait is which falls anywhere in it alike.
-
-    Examples
-    --------
-    >>> wait_share("worst"), wait_share("mean"), wait_share("q0.9")
-    (1.0, 0.5, 0.9)
-    """
-    if statistic.startswith("q"):
-        return float(statistic[1:])
-    return 0.5 if statistic == "mean" else 1.0
-
-
-def live_latency(
-    processing_s: float, work_s: FloatArray, timing: StageTiming, *, statistic: str, mean_work_s: float | None = None
-) -> LiveLatency:
-    """Latency from the beginning of the epoch whose end closes a window to the window's result.
+def live_waits(work_s: FloatArray, timing: StageTiming, *, mean_work_s: float | None = None) -> QueryWaits:
+    """Waits of a live query from the beginning of the epoch whose end closes a window to the window's result.
 
     Parameters
     ----------
-    processing_s : float
-        Queueing and processing, near the data and at the stream processor: the statistic of the estimate.
     work_s : array, shape (d,)
         `batch_work_s` of the stream processor's node over an interval.
-    timing : Timing
-    statistic : str
-        ``worst``, ``mean`` or a quantile such as ``q0.9``.
+    timing : StageTiming
     mean_work_s : float, optional
         Work of a mean batch, which recent batches are taken to have held; the mean of `work_s` unless given.
 
@@ -151,18 +134,65 @@ def live_latency(
     -----
     An epoch is waited for whole, since its records are sent when it ends. The trigger finds them anywhere in its
     interval alike. What a batch takes beyond its work (planning, commits) is the median of recent batches less the
-    mean work. The margin is 1.645 standard deviations of the wait (interval^2 / 12) and of the batches together.
+    mean work.
+    """
+    return independent_waits(
+        [
+            ("agents", "epoch", np.full(1, timing.epoch_s)),
+            ("stream", "trigger", np.linspace(0.0, timing.interval_s, _EVEN)),
+            ("stream", "batch", _overhead_s(work_s, timing, mean_work_s) + work_s),
+        ]
+    )
+
+
+def live_latency(
+    processing_s: float,
+    work_s: FloatArray,
+    timing: StageTiming,
+    *,
+    statistic: str,
+    mean_work_s: float | None = None,
+    added_s: float | None = None,
+) -> LiveLatency:
+    """Parts of a live query's latency.
+
+    Parameters
+    ----------
+    processing_s : float
+        Queueing and processing, near the data and at the stream processor: the statistic of the estimate.
+    work_s, timing, mean_work_s
+        Of `live_waits`.
+    statistic : str
+        ``worst``, ``mean`` or a quantile such as ``q0.9``.
+    added_s : float, optional
+        Seconds that the waits add to the estimate; unless given, the statistic of the waits alone.
+
+    Notes
+    -----
+    Parts of a quantile are their means, and their shares of what lies above these, by their variances. The margin is
+    1.645 standard deviations of the wait (interval^2 / 12) and of the batches together.
     """
     interval_s = timing.interval_s
-    usual_s = float(work_s.mean()) if mean_work_s is None else mean_work_s
-    overhead_s = max(0.0, timing.batch_s - usual_s)
-    worked_s = usual_s if statistic == "mean" else float(np.quantile(work_s, wait_share(statistic)))
+    if added_s is None:
+        added_s = live_waits(work_s, timing, mean_work_s=mean_work_s).own_s(statistic)
+    overhead_s = _overhead_s(work_s, timing, mean_work_s)
+    trigger_s, worked_s = 0.5 * interval_s, float(work_s.mean())
+    if statistic == "worst":
+        trigger_s, worked_s = interval_s, float(work_s.max())
+    above_s = added_s - timing.epoch_s - overhead_s - trigger_s - worked_s
+    variances = interval_s**2 / 12, float(work_s.var())
+    share = variances[0] / sum(variances) if any(variances) else 1.0
     spread = statistics.pvariance(timing.batches_s) if len(timing.batches_s) > 1 else 0.0
     return LiveLatency(
         processing_s=processing_s,
         epoch_s=timing.epoch_s,
-        trigger_s=wait_share(statistic) * interval_s,
+        trigger_s=trigger_s + share * above_s,
         overhead_s=overhead_s,
-        work_s=worked_s,
+        work_s=worked_s + (1.0 - share) * above_s,
         margin_s=_Z * math.sqrt(interval_s**2 / 12 + spread),
     )
+
+
+def _overhead_s(work_s: FloatArray, timing: StageTiming, mean_work_s: float | None) -> float:
+    usual_s = float(work_s.mean()) if mean_work_s is None else mean_work_s
+    return max(0.0, timing.batch_s - usual_s)

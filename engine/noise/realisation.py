@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,7 @@ from engine.noise.dispersion import largest_service
 from engine.noise.plan import WalkPlan
 from engine.noise.streams import named_rng, spread_chances
 from engine.noise.summary import (
+    LatencySample,
     Realisation,
     RealisedQuery,
     RealisedStatistic,
@@ -69,7 +71,9 @@ def realise(deployment: Deployment, flowed: Flow, *, paths: int = PATHS, seed: i
     queries = {}
     for i, query in enumerate(deployment.queries):
         statistics = _statistics(plan, i, query, parts, figures.top[i], figures.mean[i], figures.bins[i])
-        queries[query] = _report(plan, i, statistics)
+        edges = parts.least[i] * _bin_edges()
+        latencies = LatencySample(0.5 * (edges[1:] + edges[:-1]), figures.bins[i].sum(axis=0))
+        queries[query] = replace(_report(plan, i, statistics), latencies=latencies)
     return Realisation(queries, paths)
 
 
@@ -151,13 +155,6 @@ def _left_out(plan: WalkPlan, servers: Sequence[int]) -> list[str]:
     sentences = []
     if others:
         sentences.append(f"{scheduling_words(others)}: the noise is that of stimulus time.")
-    windows = [
-        op.id
-        for op in deployment.operators
-        if op.window is not None and any(replica.node in nodes for replica in op.replicas)
-    ]
-    if windows:
-        sentences.append(f"Windows of {', '.join(windows)}: results are counted as if they left one by one.")
     return sentences
 
 

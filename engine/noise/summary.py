@@ -13,6 +13,7 @@ from engine.arrays import FloatArray
 
 __all__ = [
     "LEVEL",
+    "LatencySample",
     "Realisation",
     "RealisedQuery",
     "RealisedStatistic",
@@ -65,6 +66,14 @@ class RealisedStatistic:
         return {"estimate_s": self.estimate_s, "low_s": self.low_s, "high_s": self.high_s}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LatencySample:
+    """Latencies of a query's events on all paths together: seconds, and the events that had so much, (n,) each."""
+
+    values_s: FloatArray
+    weights: FloatArray
+
+
 @dataclass(frozen=True, slots=True)
 class RealisedQuery:
     """Realised latencies of a query.
@@ -81,6 +90,8 @@ class RealisedQuery:
         Sources whose arrivals inside a step of counts are a model that no measurement supports.
     assumed_costs : tuple of str
         Inputs, ``operator<-source``, whose variation of costs was not given.
+    latencies : LatencySample or None
+        All latencies, of queues alone.
     """
 
     statistics: Mapping[str, RealisedStatistic]
@@ -89,6 +100,7 @@ class RealisedQuery:
     not_modelled: tuple[str, ...] = ()
     assumed_sources: tuple[str, ...] = ()
     assumed_costs: tuple[str, ...] = ()
+    latencies: LatencySample | None = field(default=None, compare=False)
 
     def delayed(self, wait_s: Callable[[str], float], margin_s: float) -> RealisedQuery:
         """The same after waits beyond queueing and processing, `wait_s` of each statistic."""

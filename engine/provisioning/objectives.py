@@ -13,6 +13,7 @@ from engine.estimation.flow import Flow, flow
 from engine.estimation.reports import QueryReport
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, RealisedStatistic
+from engine.waits.estimate import with_waits
 from engine.words import listed, step_words
 
 __all__ = ["ObjectiveFigures", "RealisedObjective", "coarse_sentence", "realised_objectives"]
@@ -86,7 +87,8 @@ def realised_objectives(
     deployment: Deployment, flowed: Flow | None = None, *, lost: str | None = None
 ) -> dict[str, RealisedObjective]:
     """Realised figures of every query with an objective; `flowed` is Flow by input of the same deployment."""
-    known = realise(deployment, flow(deployment, by_input=True) if flowed is None else flowed).queries
+    queues = realise(deployment, flow(deployment, by_input=True) if flowed is None else flowed).queries
+    known = with_waits(deployment, queues)
     return {
         entry.query: _realised(entry, known[entry.query], lost)
         for entry in deployment.objectives

@@ -6,16 +6,30 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.compiler import compiled_uncounted, source_stamp, spliced
-from engine.simulation.queues import heap_put, heap_remove, heap_top
+from engine.compiler import compiled_uncounted, linked, source_stamp, spliced
+from engine.simulation.holds import begin_batch, end_batch, leave_batch, note_event
+from engine.simulation.passage import (
+    allocate_event,
+    emit_event,
+    emit_held,
+    free_event,
+    hold_result,
+    leave_pipe,
+    let_go,
+    put_out,
+    record_event,
+    travel,
+)
+from engine.simulation.queues import heap_remove, heap_top
 from engine.simulation.rows import Counter, SimulationWorld
-from engine.simulation.service import child_id, count_outputs, enqueue, start_woken, wake
+from engine.simulation.service import count_outputs, start_woken, wake
 
 __all__ = ["DONE", "FULL", "PAUSED", "advance"]
 
 DONE, PAUSED, FULL = 0, 1, 2
 NEXT_ARRIVAL, RECORDS, WOKEN = Counter.NEXT_ARRIVAL, Counter.RECORDS, Counter.WOKEN
-FREE_HEAD, FREE, STAMP = Counter.FREE_HEAD, Counter.FREE, Counter.STAMP
+FREE, STAMP = Counter.FREE, Counter.STAMP
+MARKER = 3_000_000  # number of a marker among the descendants of an event
 
 
 @spliced
@@ -30,7 +44,7 @@ def _next_time(world: SimulationWorld) -> float:
 
 @spliced
 def _step(world: SimulationWorld) -> None:
-    """One arrival, completion or delivery of this instant; arrivals first."""
+    """One arrival, completion, delivery or release of this instant; arrivals first."""
     arrival = world.counters[NEXT_ARRIVAL]
     if arrival < len(world.arrivals) and world.arrivals[arrival]["time"] <= world.clock[0]:
         world.counters[NEXT_ARRIVAL] += 1
@@ -40,23 +54,45 @@ def _step(world: SimulationWorld) -> None:
     heap_remove(world.calendar, 0, item)
     if item < len(world.servers):
         _complete(world, item)
+    elif item < len(world.servers) + len(world.pipes):
+        leave_pipe(world, item - len(world.servers))
     else:
-        _leave_pipe(world, item - len(world.servers))
+        _let_go(world, item - len(world.servers) - len(world.pipes))
+
+
+@linked
+def _let_go(world: SimulationWorld, item: int) -> None:
+    """An event of a hold, or the beginning or end of a batch."""
+    batch = item - len(world.holds)
+    if batch < 0:
+        let_go(world, item)
+    elif world.batches[batch]["state"] == 0:
+        begin_batch(world, batch)
+    else:
+        end_batch(world, batch)
 
 
 @spliced
 def _arrive(world: SimulationWorld, arrival: int) -> None:
-    event = _allocate(world)
+    event = allocate_event(world)
     row = world.arrivals[arrival]
     world.events[event]["id"] = row["id"]
     world.events[event]["seq"] = arrival
     world.events[event]["stimulus"] = row["time"]
+    world.events[event]["since"] = row["time"]
+    world.events[event]["stamp"] = row["time"]
     world.events[event]["p"] = row["p"]
     world.events[event]["group"] = row["group"]
     world.events[event]["slot"] = 0
+    world.events[event]["marker"] = 0
     source = row["source"]
-    _emit(world, event, world.source_edges[source, 0], world.source_edges[source, 1], 0)
-    _free(world, event)
+    world.events[event]["source"] = source
+    first, last = world.source_edges[source, 0], world.source_edges[source, 1]
+    if len(world.holds) > 0:
+        emit_held(world, event, first, last, 0, -1)
+    else:
+        emit_event(world, event, first, last, 0)
+    free_event(world, event)
 
 
 @spliced
@@ -66,82 +102,40 @@ def _complete(world: SimulationWorld, server: int) -> None:
     wake(world, server)
     row = world.stations[station]
     if row["link_bytes"] >= 0.0:
-        _travel(world, event, row["pipe"])
+        travel(world, event, row["pipe"])
         return
-    outputs = count_outputs(world, event)
-    _sample(world, event, outputs)
+    outputs = 0
+    if world.events[event]["marker"] == 0:
+        outputs = count_outputs(world, event)
+        _sample(world, event, outputs)
+    if len(world.holds) > 0:
+        _complete_held(world, station, event, outputs)
+        return
     for number in range(outputs):
         if row["first_edge"] == row["last_edge"]:
-            _record(world, event, row["operator"])
+            record_event(world, event, row["operator"])
         else:
-            _emit(world, event, row["first_edge"], row["last_edge"], number)
-    _free(world, event)
+            emit_event(world, event, row["first_edge"], row["last_edge"], number)
+    free_event(world, event)
 
 
-@spliced
-def _emit(world: SimulationWorld, parent: int, first_edge: int, last_edge: int, number: int) -> None:
-    """One output of `parent`, copied to every input that reads it."""
-    for edge in range(first_edge, last_edge):
-        row = world.edges[edge]
-        target = _choose(world, row["first_target"], row["last_target"])
-        event = _allocate(world)
-        parent_event, child = world.events[parent], world.events[event]
-        child["id"] = child_id(parent_event["id"], number * (last_edge - first_edge) + edge - first_edge)
-        child["seq"] = parent_event["seq"]
-        child["stimulus"] = parent_event["stimulus"]
-        child["p"] = parent_event["p"]
-        child["group"] = parent_event["group"]
-        child["input"] = row["input"]
-        child["slot"] = row["first_slot"] + parent_event["slot"] * row["keeps_slot"]
-        child["target"] = world.targets[target]["station"]
-        if world.targets[target]["via"] >= 0:
-            enqueue(world, world.targets[target]["via"], event)
-        else:
-            _travel(world, event, world.targets[target]["pipe"])
-
-
-@spliced
-def _choose(world: SimulationWorld, first: int, last: int) -> int:
-    """The replica that is furthest behind its share of the events of this edge."""
-    if last - first == 1:
-        return first
-    total = 1
-    for target in range(first, last):
-        total += world.targets[target]["sent"]
-    best, lag = first, -math.inf
-    for target in range(first, last):
-        behind = world.targets[target]["share"] * total - world.targets[target]["sent"]
-        if behind > lag + 1e-9:
-            best, lag = target, behind
-    world.targets[best]["sent"] += 1
-    return best
-
-
-@spliced
-def _travel(world: SimulationWorld, event: int, pipe: int) -> None:
-    """Into the operator's queue, at once or after the link's delay (`pipe`)."""
-    if pipe < 0:
-        enqueue(world, world.events[event]["target"], event)
-        return
-    row = world.pipes[pipe]
-    world.events[event]["due"] = world.clock[0] + row["delay_s"]
-    world.events[event]["next"] = -1
-    if row["head"] < 0:
-        row["head"] = event
-        heap_put(world.calendar, 0, len(world.servers) + pipe, world.events[event]["due"])
+@linked
+def _complete_held(world: SimulationWorld, station: int, event: int, outputs: int) -> None:
+    """Outputs of an event where something holds events up: into its window, or on; a marker where there are none."""
+    row = world.stations[station]
+    if row["window"] >= 0:
+        for number in range(outputs):
+            hold_result(world, event, station, number)
+        note_event(world, row["window"], event)
     else:
-        world.events[row["tail"]]["next"] = event
-    row["tail"] = event
-
-
-@spliced
-def _leave_pipe(world: SimulationWorld, pipe: int) -> None:
-    row = world.pipes[pipe]
-    event = row["head"]
-    row["head"] = world.events[event]["next"]
-    if row["head"] >= 0:
-        heap_put(world.calendar, 0, len(world.servers) + pipe, world.events[row["head"]]["due"])
-    enqueue(world, world.events[event]["target"], event)
+        for number in range(outputs):
+            put_out(world, event, station, number)
+    if row["tells"] == 1 and (outputs == 0 or row["window"] >= 0):
+        world.events[event]["marker"] = 1
+        put_out(world, event, station, MARKER)
+    free_event(world, event)
+    if row["batch"] >= 0:
+        leave_batch(world, row["batch"])
 
 
 @spliced
@@ -151,31 +145,6 @@ def _sample(world: SimulationWorld, event: int, outputs: int) -> None:
     if row["group"] >= 0:
         world.sampled[row["input"], row["group"], 0] += 1.0
         world.sampled[row["input"], row["group"], 1] += outputs
-
-
-@spliced
-def _record(world: SimulationWorld, event: int, operator: int) -> None:
-    row = world.records[world.counters[RECORDS]]
-    world.counters[RECORDS] += 1
-    row["stimulus"] = world.events[event]["stimulus"]
-    row["egress"] = world.clock[0]
-    row["operator"] = operator
-    row["p"] = world.events[event]["p"]
-
-
-@spliced
-def _allocate(world: SimulationWorld) -> int:
-    event = world.counters[FREE_HEAD]
-    world.counters[FREE_HEAD] = world.events[event]["next"]
-    world.counters[FREE] -= 1
-    return int(event)
-
-
-@spliced
-def _free(world: SimulationWorld, event: int) -> None:
-    world.events[event]["next"] = world.counters[FREE_HEAD]
-    world.counters[FREE_HEAD] = event
-    world.counters[FREE] += 1
 
 
 def _entry(stamp: int) -> Callable[[SimulationWorld, int], int]:

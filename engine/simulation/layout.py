@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Input
 from engine.estimation.loads import loads_of
+from engine.simulation.hold_layout import HoldLayout, OperatorHolds, lay_out_holds
 from engine.simulation.rows import EDGE, PIPE, QUEUE, SERVER, STATION, TARGET, Rows
 
 __all__ = ["MAX_PATHS", "InputWork", "SimulationLayout", "capacities", "lay_out", "work_of"]
@@ -94,6 +95,11 @@ class SimulationLayout:
     inputs: int
     queue_counts: Rows
     """FIFO queues of each station, shape (stations,)."""
+    holds: HoldLayout
+    """What holds events up; its queues are the last ones."""
+
+
+_NO_HOLDS = OperatorHolds()
 
 
 @dataclass(slots=True)
@@ -104,13 +110,15 @@ class _Station:
     link_bytes: float = -1.0
     pipe: int = -1
     edges: tuple[int, int] = (0, 0)
+    holds: OperatorHolds = _NO_HOLDS
 
 
 class _Builder:
     """Collects rows; stations are numbered in order of creation first, by server at the end."""
 
-    def __init__(self, deployment: Deployment, by_path: bool) -> None:
+    def __init__(self, deployment: Deployment, by_path: bool, holds: HoldLayout) -> None:
         self.deployment = deployment
+        self.holds = holds
         self.by_path = by_path
         self.stations: list[_Station] = []
         self.edges: list[tuple[int, int, int, int, int]] = []
@@ -154,7 +162,7 @@ class _Builder:
             for r, replica in enumerate(operator.replicas):
                 server = self.node_servers[self.deployment.node_index[replica.node], replica.core]
                 self.replicas[i, r] = len(self.stations)
-                self.stations.append(_Station(server, i, self.queue_counts[i]))
+                self.stations.append(_Station(server, i, self.queue_counts[i], holds=self.holds.of[i]))
 
     def add_edges(self, emitter: str, operator: int | None, node: str | None) -> tuple[int, int]:
         """Edges of a source (no operator, no node) or of one replica of an operator; returns their range."""
@@ -185,7 +193,7 @@ class _Builder:
         return self.crossings[key], -1
 
 
-def lay_out(deployment: Deployment, *, by_path: bool) -> SimulationLayout:
+def lay_out(deployment: Deployment, *, by_path: bool, phase_s: float = 0.0, seed: int = 0) -> SimulationLayout:
     """Lay a placed deployment out in tables.
 
     Parameters
@@ -193,8 +201,12 @@ def lay_out(deployment: Deployment, *, by_path: bool) -> SimulationLayout:
     deployment : Deployment
     by_path : bool
         One FIFO per source path in every operator queue (stimulus time needs it), or a single FIFO.
+    phase_s : float
+        How long after a multiple of all periods of windows and triggers the horizon begins.
+    seed : int
+        Seed of where buffers begin.
     """
-    builder = _Builder(deployment, by_path)
+    builder = _Builder(deployment, by_path, lay_out_holds(deployment, phase_s=phase_s, seed=seed))
     builder.add_replicas()
     source_edges = [builder.add_edges(source.id, None, None) for source in deployment.sources]
     for i, operator in enumerate(deployment.operators):
@@ -214,7 +226,7 @@ def _tables(builder: _Builder, source_edges: list[tuple[int, int]]) -> Simulatio
     first_queue = np.cumsum(counts) - counts
     stations = np.array(
         [
-            (s.link_bytes, s.server, s.operator, *s.edges, queue, s.pipe, 0)
+            (s.link_bytes, s.server, s.operator, *s.edges, queue, s.pipe, 0, *astuple(s.holds))
             for s, queue in zip(ordered, first_queue, strict=True)
         ],
         STATION,
@@ -226,7 +238,9 @@ def _tables(builder: _Builder, source_edges: list[tuple[int, int]]) -> Simulatio
     servers["event"] = servers["station"] = -1
     bounds = np.searchsorted(stations["server"], np.arange(len(servers) + 1))
     servers["first_station"], servers["last_station"] = bounds[:-1], bounds[1:]
-    queues = np.full(int(counts.sum()), -1, np.int32)
+    holds = builder.holds
+    holds.holds["queue"] += counts.sum()
+    queues = np.full(int(counts.sum()) + len(holds.holds), -1, np.int32)
     return SimulationLayout(
         stations=stations,
         queues=np.array(list(zip(queues, queues, strict=True)), QUEUE),
@@ -237,4 +251,5 @@ def _tables(builder: _Builder, source_edges: list[tuple[int, int]]) -> Simulatio
         source_edges=np.array(source_edges, np.int32).reshape(-1, 2),
         inputs=builder.inputs,
         queue_counts=counts,
+        holds=holds,
     )

@@ -9,14 +9,21 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ARRIVAL",
+    "BATCH",
+    "BATCHED",
+    "BUFFER",
+    "CLOCK",
+    "COUNT",
     "EDGE",
     "EVENT",
+    "HOLD",
     "PIPE",
     "QUEUE",
     "RECORD",
     "SERVER",
     "STATION",
     "TARGET",
+    "WATERMARK",
     "Counter",
     "Heap",
     "SimulationWorld",
@@ -25,7 +32,9 @@ __all__ = [
 Rows = NDArray[Any]
 
 # `order` ranks the event in its present queue, `seq` is its stimulus rank, `id` seeds its draws, `due` is the end of
-# its way through a pipe, `p` its subinterval, `slot` its source path, `target` the operator station it goes to.
+# its way through a pipe or of what holds it, `p` its subinterval, `slot` its source path, `target` the operator station
+# it goes to by `leg` (a row of targets; -1: a result). `stamp` is its event time, `since` what its latency counts from.
+# A marker stands for an event that was filtered out: it carries time to windows behind and costs nothing.
 EVENT = np.dtype(
     [
         ("order", "i8"),
@@ -33,6 +42,11 @@ EVENT = np.dtype(
         ("id", "u8"),
         ("due", "f8"),
         ("stimulus", "f8"),
+        ("since", "f8"),
+        ("stamp", "f8"),
+        ("source", "i4"),
+        ("leg", "i4"),
+        ("marker", "i4"),
         ("p", "i4"),
         ("group", "i4"),
         ("input", "i4"),
@@ -54,6 +68,48 @@ STATION = np.dtype(
         ("first_queue", "i4"),
         ("pipe", "i4"),
         ("length", "i4"),
+        ("window", "i4"),
+        ("buffer", "i4"),
+        ("batch", "i4"),
+        ("listens", "i4"),
+        ("tells", "i4"),
+    ],
+    align=True,
+)
+# A hold keeps events in a queue of their own until `opened` of them may leave, or until their time has come: a window,
+# a buffer, what waits for a batch, what a batch puts out. `filled` are events or bytes towards `size`, `full` the
+# events of windows that reached it. `batch` is -1 unless it opens with one.
+HOLD = np.dtype(
+    [
+        ("period_s", "f8"),
+        ("phase_s", "f8"),
+        ("delay_s", "f8"),
+        ("watermark", "f8"),
+        ("size", "f8"),
+        ("filled", "f8"),
+        ("opened", "i8"),
+        ("held", "i8"),
+        ("full", "i8"),
+        ("kind", "i4"),
+        ("queue", "i4"),
+        ("batch", "i4"),
+        ("restarts", "i4"),
+    ],
+    align=True,
+)
+# Micro-batches of one query: what waits for the next, what the present one put out, events inside it, its windows.
+BATCH = np.dtype(
+    [
+        ("interval_s", "f8"),
+        ("phase_s", "f8"),
+        ("overhead_s", "f8"),
+        ("begun_s", "f8"),
+        ("inside", "i8"),
+        ("state", "i4"),
+        ("gate", "i4"),
+        ("exit", "i4"),
+        ("first_window", "i4"),
+        ("last_window", "i4"),
     ],
     align=True,
 )
@@ -74,6 +130,8 @@ EDGE = np.dtype(
 )
 TARGET = np.dtype([("share", "f8"), ("sent", "i8"), ("station", "i4"), ("via", "i4"), ("pipe", "i4")], align=True)
 PIPE = np.dtype([("delay_s", "f8"), ("head", "i4"), ("tail", "i4")], align=True)
+#: How a hold lets go: by the clock, by the watermark, by count, by the clock or when full, with a batch.
+CLOCK, WATERMARK, COUNT, BUFFER, BATCHED = 0, 1, 2, 3, 4
 ARRIVAL = np.dtype([("time", "f8"), ("id", "u8"), ("source", "i4"), ("p", "i4"), ("group", "i4")], align=True)
 RECORD = np.dtype([("stimulus", "f8"), ("egress", "f8"), ("operator", "i4"), ("p", "i4")], align=True)
 
@@ -118,6 +176,10 @@ class SimulationWorld(NamedTuple):
     edges: Rows
     targets: Rows
     pipes: Rows
+    holds: Rows
+    batches: Rows
+    members: Rows
+    marks: Rows
     cycles: Rows
     selectivity: Rows
     accumulated: Rows

@@ -15,7 +15,7 @@ from engine.document.deployment import Deployment
 from engine.errors import EngineError, Fault, OptionError
 from engine.simulation.kernel import DONE, FULL, advance
 from engine.simulation.layout import InputWork, SimulationLayout, capacities, lay_out, work_of
-from engine.simulation.queues import POLICIES, STIMULUS, SimulationPolicy
+from engine.simulation.queues import POLICIES, STIMULUS, SimulationPolicy, heap_put
 from engine.simulation.results import Simulation, summarise
 from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, SimulationWorld
 from engine.simulation.service import child_id
@@ -37,6 +37,7 @@ DEFAULTS: dict[str, Any] = {
     "arrivals": "drawn",
     "outputs": "random",
     "cost_cv": 0.0,
+    "phase_s": 0.0,
 }
 CHOICES = {"policy": tuple(POLICIES), "arrivals": ("drawn", "even"), "outputs": ("random", "fixed")}
 OPTIONS = tuple(DEFAULTS)
@@ -54,6 +55,7 @@ class SimulationSettings:
 
     `drawn_arrivals`: event times are uniform in their subinterval, not evenly spaced. `random_outputs`: the fractional
     part of a selectivity is a draw, not a running sum. `cost_cv`: coefficient of variation of an event's cycles.
+    `phase_s`: how long after a multiple of all periods of windows and triggers the horizon begins.
     """
 
     policy: SimulationPolicy = POLICIES["stimulus-time"]
@@ -61,6 +63,7 @@ class SimulationSettings:
     drawn_arrivals: bool = True
     random_outputs: bool = True
     cost_cv: float = 0.0
+    phase_s: float = 0.0
 
 
 def simulate(
@@ -108,7 +111,8 @@ def simulate(
     settings = settings or SimulationSettings()
     work = work_of(deployment)
     _refuse_too_many(deployment, work)
-    layout = lay_out(deployment, by_path=settings.policy.order == STIMULUS)
+    by_path = settings.policy.order == STIMULUS
+    layout = lay_out(deployment, by_path=by_path, phase_s=settings.phase_s, seed=settings.seed)
     arrivals = _arrivals(deployment, settings, times_s or {}, groups or {})
     world = _world(deployment, settings, layout, work, arrivals)
     world = _run(world, progress)
@@ -177,6 +181,7 @@ def _world(
     deployment: Deployment, settings: SimulationSettings, layout: SimulationLayout, work: InputWork, arrivals: Rows
 ) -> SimulationWorld:
     stations, servers = len(layout.stations), len(layout.servers)
+    items = servers + len(layout.pipes) + len(layout.holds.holds) + len(layout.holds.batches)
     counters = np.zeros(Counter.LENGTH, np.int64)
     sampled = int(arrivals["group"].max(initial=-1)) + 1
     active = Heap(*_heap_arrays(stations, layout.servers["last_station"] - layout.servers["first_station"], np.int64))
@@ -194,6 +199,10 @@ def _world(
         edges=layout.edges,
         targets=layout.targets,
         pipes=layout.pipes,
+        holds=layout.holds.holds,
+        batches=layout.holds.batches,
+        members=layout.holds.members,
+        marks=layout.holds.marks,
         cycles=work.cycles,
         selectivity=work.selectivity,
         accumulated=np.zeros(layout.inputs),
@@ -203,7 +212,7 @@ def _world(
         sampled=np.zeros((layout.inputs, sampled, 3)),
         ready=Heap(*_heap_arrays(len(layout.queues), layout.queue_counts, np.int64)),
         active=active,
-        calendar=Heap(*_heap_arrays(servers + len(layout.pipes), np.array([servers + len(layout.pipes)]), np.float64)),
+        calendar=Heap(*_heap_arrays(items, np.array([items]), np.float64)),
         width_s=float(deployment.subinterval_s),
         fan_out=_fan_out(layout, work),
         arrival_order=settings.policy.order,
@@ -211,6 +220,9 @@ def _world(
         random_outputs=int(settings.random_outputs),
         cost_sigma=math.sqrt(math.log1p(settings.cost_cv**2)),
     )
+    for number, batch in enumerate(world.batches):
+        first_s = batch["interval_s"] - batch["phase_s"] % batch["interval_s"]
+        heap_put(world.calendar, 0, items - len(world.batches) + number, first_s)
     return _grow_tables(world)
 
 

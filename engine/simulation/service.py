@@ -140,6 +140,8 @@ def _start(world: SimulationWorld, server: int, station: int, event: int) -> Non
 def _work(world: SimulationWorld, server: int, station: int, event: int) -> float:
     """Cycles (bytes on a link) the event needs."""
     row = world.events[event]
+    if row["marker"] == 1:
+        return 0.0
     link_bytes = world.stations[station]["link_bytes"]
     if link_bytes >= 0.0:
         return float(link_bytes)

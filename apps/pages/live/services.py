@@ -19,6 +19,7 @@ from engine.dataflow import Pipeline
 from engine.dataflow.features import event_fields, operator_features
 from engine.dataflow.templates import PipelineDraft, Template
 from engine.dataflow.types import Type
+from engine.document.elements import WINDOW_END
 from engine.errors import DocumentError, OptionError
 
 __all__ = ["live_query_describe", "made_of", "operators_of"]
@@ -136,6 +137,7 @@ def operators_of(made: PipelineDraft) -> list[dict[str, Any]]:
                 "type": "sliding" if slides else "tumbling",
                 "size": window.size_us / 1e6,
                 **({"slide": window.slide_us / 1e6} if slides else {}),
+                "measured_from": WINDOW_END,
             }
         operators.append(entry)
         before = operator.id

@@ -137,6 +137,8 @@ def engine_operator(
         join=elements.JoinFeatures(**extra["join"]) if extra.get("join") else None,
         aggregate=elements.AggregateFeatures(**extra["aggregate"]) if extra.get("aggregate") else None,
         window=elements.Window(**extra["window"]) if extra.get("window") else None,
+        trigger=elements.MicroBatchTrigger(**extra["trigger"]) if extra.get("trigger") else None,
+        buffer_timeout_s=extra.get("buffer_timeout_s"),
         state_bytes=extra.get("state_bytes"),
         tuple_values_in=extra.get("tuple_values_in"),
         tuple_values_out=extra.get("tuple_values_out"),

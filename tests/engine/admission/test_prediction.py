@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from engine.admission.candidate import read_candidate
 from engine.admission.decision import AdmissionDecision, decide
 from engine.admission.policy import AdmissionPolicy
@@ -14,11 +16,19 @@ from tests.engine.costream.test_first_placement import candidate, running
 
 
 def decided(
-    bound_s: float | None = None, *, statistic: str = "mean", old_s: float = 9.0, **model: Any
+    bound_s: float | None = None,
+    *,
+    statistic: str = "mean",
+    old_s: float = 9.0,
+    measured_from: str = "window_end",
+    **model: Any,
 ) -> AdmissionDecision:
     objectives = [{"query": "old", "statistic": "worst", "bound_s": old_s}]
     base = running(objectives=objectives)
     asked = candidate() if bound_s is None else candidate(objective={"statistic": statistic, "bound_s": bound_s})
+    for operator in asked["operators"]:
+        if "window" in operator:
+            operator["window"] = {**operator["window"], "measured_from": measured_from}
     read = read_candidate(asked, base)
     prediction = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble(**model))
     return decide(base, asked, prediction=prediction)
@@ -38,6 +48,15 @@ def test_interval_across_the_objective_is_for_a_person() -> None:
     decision = decided(0.5, half=0.2)  # 4.001 s, a window of 4 s: from 0 to 0.89 s
     assert decision.verdict == "review" and "0.5" in decision.headline and "0.89" in decision.headline
     assert effect(decision, "new")["after_state"] == "at_risk"
+
+
+def test_objective_that_counts_from_each_event_holds_the_wait_for_the_window() -> None:
+    from_end, from_event = (decided(2.5, half=0.1, measured_from=start) for start in ("window_end", "event"))
+    wait_s = effect(from_event, "new")["after_s"] - effect(from_end, "new")["after_s"]
+    assert wait_s == pytest.approx(2.0, rel=0.01)  # half a window of 4 s
+    assert from_end.verdict == "admit"
+    refused = decided(1.0, half=0.1, measured_from="event")
+    assert refused.verdict == "reject" and "wait for windows" in refused.headline
 
 
 def test_interval_beyond_the_objective_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.document.deployment import Deployment
 from engine.estimation.mace import mace
-from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, wait_share
+from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, live_waits
 from tests.engine.samples import figure3
 
 
@@ -68,4 +68,12 @@ def test_extra_work_lengthens_a_batch() -> None:
 def test_batch_length_comes_from_the_model_where_none_was_measured() -> None:
     result = live_latency(0.0, np.array([0.25, 0.75]), StageTiming(1.0, 2.0), statistic="mean")
     assert (result.overhead_s, result.work_s, result.trigger_s) == (0.0, 0.5, 1.0)
-    assert wait_share("q0.99") == 0.99
+
+
+@pytest.mark.parametrize("statistic", ["mean", "q0.5", "q0.99", "worst"])
+def test_parts_add_up_to_the_waits(statistic: str) -> None:
+    work, timing = np.array([0.1, 0.4, 0.2, 0.9]), StageTiming(1.0, 2.0, (0.6, 0.8, 0.7))
+    waits, parts = live_waits(work, timing), live_latency(0.3, work, timing, statistic=statistic)
+    assert parts.total_s == pytest.approx(0.3 + waits.own_s(statistic))
+    assert [term.kind for term in waits.terms] == ["epoch", "trigger", "batch"]
+    assert min(parts.epoch_s, parts.trigger_s, parts.overhead_s, parts.work_s) >= 0.0

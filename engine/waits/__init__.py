@@ -1,0 +1,1 @@
+"""Waits that no queue makes: windows that fill, watermarks, triggers of micro-batches, buffers of exchanges."""

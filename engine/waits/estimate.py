@@ -1,0 +1,289 @@
+"""Waits of every query of a deployment, from events that are sent along its ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.document.elements import Operator
+from engine.estimation.loads import Loads, loads_of
+from engine.noise.summary import RealisedQuery
+from engine.waits.clocks import common_period
+from engine.waits.holds import BatchedHold, BufferHold, BurstHold, CountHold, Travellers, WindowHold
+from engine.waits.horizon import Horizon
+from engine.waits.summary import QueryWaits, WaitTerm
+from engine.waits.ways import Way, WayFinder
+from engine.waits.windows import closes, is_event_time
+from engine.words import listed
+
+__all__ = ["has_holds", "query_waits", "with_waits"]
+
+_SAMPLE = 8192  # events of a way, whose waits make its distribution
+_WORLDS = 16  # phases of triggers that are looked at
+_MAX_WORLDS = 64
+_MAX_CRITICAL = 20_000  # times, in each of these, at which an event has just missed something
+_NEGLIGIBLE_S = 1e-3  # what leaves at once and takes no longer is as good as spread out
+
+
+def has_holds(deployment: Deployment) -> bool:
+    """Whether an operator states anything that events wait for beside servers."""
+    return any(op.window or op.trigger or op.buffer_timeout_s or op.kind == "window" for op in deployment.operators)
+
+
+def query_waits(deployment: Deployment, *, seed: int = 0) -> dict[str, QueryWaits]:
+    """Waits of the queries that have any, or of which something is left out.
+
+    Parameters
+    ----------
+    deployment : Deployment
+        d subintervals, every operator placed.
+    seed : int
+        Equal seeds give equal results.
+
+    Returns
+    -------
+    dict
+        By query; a query that is not in it waits for nothing but servers.
+
+    Notes
+    -----
+    Where in its windows and triggers the horizon begins is not known: every phase is equally likely.
+    docs/models/waits.md has the definitions.
+    """
+    if not has_holds(deployment):
+        return {}
+    estimator = _Estimator(deployment, loads_of(deployment), seed)
+    found = ((query, estimator.waits(i)) for i, query in enumerate(deployment.queries))
+    return {query: waits for query, waits in found if waits or waits.not_modelled}
+
+
+def with_waits(deployment: Deployment, realised: Mapping[str, RealisedQuery]) -> dict[str, RealisedQuery]:
+    """Realised figures of queues with a deployment's waits added, statistic by statistic.
+
+    For many scenarios of one deployment: a quantile of the sum is taken as the sum of the quantiles.
+    """
+    waits = query_waits(deployment)
+    return {
+        query: figures.delayed(waits[query].own_s, 0.0) if query in waits else figures
+        for query, figures in realised.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _SentWay:
+    """Waits of the events of one way: a sample, the longest by subinterval, and each hold's part in them."""
+
+    events: float
+    waits_s: FloatArray
+    worst_s: FloatArray
+    terms: dict[tuple[int, str], tuple[float, float]]  # longest and mean, by operator and kind
+
+
+class _Estimator:
+    def __init__(self, deployment: Deployment, loads: Loads, seed: int) -> None:
+        self._deployment, self._seed = deployment, seed
+        self._horizon = Horizon(deployment, loads)
+        self._finder = WayFinder(deployment, loads)
+        self._sent: dict[tuple[Way, bytes], _SentWay] = {}
+
+    def waits(self, query: int) -> QueryWaits:
+        d = self._deployment.subintervals
+        ways = [self._send(way, gains) for way, gains in self._finder.of(query).items()]
+        ways = [way for way in ways if way.events > 0.0]
+        operators = self._operators_above(query)
+        terms = tuple(self._terms(ways))
+        return QueryWaits(
+            terms=terms,
+            worst_s=np.max([way.worst_s for way in ways], axis=0) if terms else np.zeros(d),
+            waits_s=np.concatenate([way.waits_s for way in ways]) if terms else np.zeros(1),
+            weights=np.concatenate([np.full(len(w.waits_s), w.events / len(w.waits_s)) for w in ways])
+            if terms
+            else np.ones(1),
+            not_modelled=tuple(self._left_out(query, operators)),
+        )
+
+    def _terms(self, ways: list[_SentWay]) -> Iterator[WaitTerm]:
+        """Each hold's longest wait on any way, and its mean over the events that pass it."""
+        for key in dict.fromkeys(key for way in ways for key in way.terms):
+            passing = [way for way in ways if key in way.terms]
+            events = sum(way.events for way in passing)
+            yield WaitTerm(
+                operator=self._deployment.operators[key[0]].id,
+                kind=key[1],
+                worst_s=max(way.terms[key][0] for way in passing),
+                mean_s=sum(way.events * way.terms[key][1] for way in passing) / events,
+            )
+
+    def _send(self, way: Way, gains: FloatArray) -> _SentWay:
+        """Send a sample of events along a way, and those that just miss what lets them go."""
+        key = way, gains.tobytes()
+        if key not in self._sent:
+            self._sent[key] = self._sent_way(way, gains)
+        return self._sent[key]
+
+    def _sent_way(self, way: Way, gains: FloatArray) -> _SentWay:
+        total = float(gains @ self._deployment.arrivals.sum(axis=1))
+        if not way or not total > 0.0:
+            return _SentWay(total, np.zeros(1), np.zeros(self._deployment.subintervals), {})
+        sample, critical = self._sample(way, gains), self._critical(way)
+        arrived_s = critical.since_s
+        terms: dict[tuple[int, str], tuple[float, float]] = {}
+        for hold in way:
+            longest_s, mean_s = float(critical.waited_s.max()), float(sample.waited_s.mean())
+            for events in (sample, critical):
+                hold.pass_on(events, self._horizon)
+            if isinstance(hold, WindowHold | CountHold) and hold.restarts:
+                terms = {key: term for key, term in terms.items() if hold.keeps(key[1])}
+                longest_s = sum(term[0] for term in terms.values())
+                mean_s = sum(term[1] for term in terms.values())
+            more = max(0.0, float(critical.waited_s.max()) - longest_s), float(sample.waited_s.mean()) - mean_s
+            before = terms.get((hold.operator, hold.kind), (0.0, 0.0))
+            terms[hold.operator, hold.kind] = before[0] + more[0], before[1] + more[1]
+        worst_s = self._by_subinterval(arrived_s, critical)
+        least = {BurstHold.kind: _NEGLIGIBLE_S}
+        terms = {key: term for key, term in terms.items() if term[0] > least.get(key[1], 0.0)}
+        return _SentWay(total, np.minimum(sample.waited_s, worst_s.max()), worst_s, terms)
+
+    def _sample(self, way: Way, gains: FloatArray) -> Travellers:
+        """Events spread over the arrivals of a way and over all phases."""
+        rng = np.random.default_rng(self._seed)
+        even = (np.arange(_SAMPLE) + 0.5) / _SAMPLE
+        times_s = self._arriving(gains, even)
+        cycle_s = common_period([hold.period_s for hold in way if hold.period_s])
+        number, phases_s = self._worlds(way, cycle_s)
+        world = np.arange(_SAMPLE) % number
+        phase_s = phases_s[world]
+        if not any(isinstance(hold, BatchedHold) for hold in way) and cycle_s > 0.0:
+            phase_s = rng.permutation(even) * cycle_s - times_s  # where in a cycle each falls is spread evenly
+        return Travellers.arriving(times_s, phase_s, world, lambda: rng.permutation(even))
+
+    def _arriving(self, gains: FloatArray, shares: FloatArray) -> FloatArray:
+        """Times by which these shares of a way's events have arrived."""
+        events = gains @ self._deployment.arrivals
+        edges = np.arange(len(events) + 1) * self._deployment.subinterval_s
+        reached = np.concatenate([[0.0], np.cumsum(events)])
+        return np.asarray(np.interp(shares * reached[-1], reached, edges))
+
+    @staticmethod
+    def _worlds(way: Way, cycle_s: float) -> tuple[int, FloatArray]:
+        """Phases that are looked at: enough for the shortest of the periods to begin a cycle in each subinterval."""
+        shortest = min((hold.period_s for hold in way if hold.period_s), default=0.0)
+        number = 1
+        if shortest:
+            number = int(min(_MAX_WORLDS, max(_WORLDS, round(cycle_s / shortest))))
+        return number, (np.arange(number) + 0.5) / number * cycle_s
+
+    def _critical(self, way: Way) -> Travellers:
+        """Events that arrive just after something let go, in each world, and each held as long as it may be."""
+        cycle_s = common_period([hold.period_s for hold in way if hold.period_s])
+        number, phases_s = self._worlds(way, cycle_s)
+        listed_s = [self._just_missed(way, float(phase_s)) for phase_s in phases_s]
+        world = np.repeat(np.arange(number), [len(times_s) for times_s in listed_s])
+        ones = np.ones(len(world))
+        return Travellers.arriving(np.concatenate(listed_s), phases_s[world], world, lambda: ones)
+
+    def _just_missed(self, way: Way, phase_s: float) -> FloatArray:
+        horizon_s = self._deployment.subintervals * self._deployment.subinterval_s
+        edges = np.asarray(np.arange(self._deployment.subintervals) * self._deployment.subinterval_s, dtype=np.float64)
+        found: list[FloatArray] = []
+        held_s = 0.0
+        for hold in way:
+            if isinstance(hold, BufferHold):
+                held_s += hold.timeout_s
+            if isinstance(hold, BatchedHold):
+                found.append(self._horizon.schedule(hold.servers, hold.interval_s, hold.overhead_s, phase_s).starts)
+            if isinstance(hold, CountHold):
+                taken = self._horizon.taken(hold.operator)
+                found += [edges, taken.time_of(taken.count(edges) - hold.size)]
+            if hold.period_s:
+                ends_s = np.arange(0.0, horizon_s + phase_s % hold.period_s, hold.period_s) - phase_s % hold.period_s
+                found += [ends_s, ends_s[ends_s > held_s] - held_s]
+        times_s = np.unique(np.concatenate(found or [edges]))
+        times_s = times_s[times_s < horizon_s]
+        return np.asarray(times_s[:: -(-len(times_s) // _MAX_CRITICAL)])
+
+    def _by_subinterval(self, arrived_s: FloatArray, critical: Travellers) -> FloatArray:
+        """Longest wait of each subinterval: of what just missed something in it, or before it and nothing since."""
+        deployment = self._deployment
+        waited_s, worst_s = critical.waited_s, np.zeros(deployment.subintervals)
+        edges = np.arange(deployment.subintervals) * deployment.subinterval_s
+        for world in np.unique(critical.world):
+            chosen = np.flatnonzero(critical.world == world)
+            times_s, values = arrived_s[chosen], waited_s[chosen]
+            within = times_s >= 0.0
+            inside = np.minimum((times_s[within] / deployment.subinterval_s + 1e-9).astype(np.int64), len(edges) - 1)
+            np.maximum.at(worst_s, inside, values[within])
+            before = np.searchsorted(times_s, edges, side="right") - 1
+            worst_s = np.maximum(worst_s, np.where(before >= 0, values[np.maximum(before, 0)], 0.0))
+        return worst_s
+
+    def _operators_above(self, query: int) -> list[int]:
+        """Operators on the ways to a query's sinks, in listing order."""
+        graph, sources = self._deployment.graph, len(self._deployment.sources)
+        todo = np.flatnonzero(graph.query_sink & (graph.query == query)).tolist()
+        seen = set(todo)
+        while todo:
+            j = todo.pop()
+            above = graph.in_stream[graph.in_start[j] : graph.in_start[j + 1]] - sources
+            fresh = {u for u in above.tolist() if u >= 0} - seen
+            seen |= fresh
+            todo += fresh
+        return sorted(seen)
+
+    def _left_out(self, query: int, operators: list[int]) -> Iterator[str]:
+        """Sentences about what the waits of a query leave out."""
+        by_number = {j: self._deployment.operators[j] for j in operators}
+        windows = {j: op for j, op in by_number.items() if closes(op)}
+        unknown = [op.id for op in by_number.values() if op.kind == "window" and op.window is None]
+        if unknown:
+            yield f"Windows of {listed(unknown)} are not described: their wait is not counted."
+        if windows:
+            names = listed([op.id for op in windows.values()])
+            yield f"Windows of {names}: what closing one costs is counted as its events come."
+        counted = [op.id for op in windows.values() if op.window and op.window.policy == "count" and not _is_whole(op)]
+        if counted:
+            yield f"Windows of {listed(counted)} count all events: by key, rare keys wait longer."
+        silent = {
+            self._deployment.sources[u].id: self._deployment.operators[j].id
+            for j, op in windows.items()
+            if is_event_time(op)
+            for u in self._finder.above[j]
+            if not self._deployment.arrivals[u].any()
+        }
+        for source, operator in silent.items():
+            yield f"{source} has no events: unless it is marked idle, windows of {operator} do not close."
+        unstated = [op.id for op in by_number.values() if op.trigger and op.trigger.overhead_s is None]
+        if unstated:
+            yield f"Batches of {listed(unstated)}: what they take beyond their work (planning, commits) is not stated."
+        for j, op in windows.items():
+            yield from self._burst_elsewhere(query, j, op)
+
+    def _burst_elsewhere(self, query: int, j: int, operator: Operator) -> Iterator[str]:
+        """Other queries that wait behind results which a window puts out at once."""
+        assert operator.window is not None
+        layout, deployment = self._deployment.layout, self._deployment
+        by_count, size = operator.window.policy == "count", operator.window.period
+        edges = np.asarray(np.arange(deployment.subintervals + 1) * deployment.subinterval_s, dtype=np.float64)
+        ends_s = edges if by_count else np.concatenate([edges, edges + size])
+        most = float(BurstHold(j, size, by_count, 1.0).results(ends_s, self._horizon).max())
+        for server, seconds in self._finder.seconds_per_result(j).items():
+            others = {
+                deployment.operators[o].query
+                for o in layout.rep_operator[layout.rep_server == server].tolist()
+                if deployment.operators[o].query != deployment.queries[query]
+            } - {None}
+            longest_s = seconds * most
+            if others and longest_s > deployment.subinterval_s:
+                yield (
+                    f"Results of {operator.id} come at once, up to {longest_s:.3g} s of work on "
+                    f"{deployment.servers[server].name}: other queries there are counted as if they came spread out."
+                )
+
+
+def _is_whole(operator: Operator) -> bool:
+    """Whether a window by count is one of all events: an aggregation that states that it groups by nothing."""
+    return operator.aggregate is not None and operator.aggregate.group_by_type == "none"

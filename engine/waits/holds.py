@@ -1,0 +1,312 @@
+"""Holds on the way of an event: where it waits for something else than a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
+from engine.waits.batches import BatchSchedule
+from engine.waits.clocks import next_boundary
+from engine.waits.horizon import Horizon
+
+__all__ = [
+    "BUFFER_BYTES",
+    "BatchHold",
+    "BatchedHold",
+    "BufferHold",
+    "BurstHold",
+    "CountHold",
+    "Hold",
+    "LatenessHold",
+    "Travellers",
+    "TriggerHold",
+    "WatermarkHold",
+    "WindowHold",
+]
+
+BUFFER_BYTES = 32_768.0  #: of a network buffer of Flink, unless it is configured otherwise
+
+
+_FIRST = 1e-9  # of a window: the first event of one may have to wait through a pause after its last
+
+
+@dataclass
+class Travellers:
+    """Events on one way, n of them, and how far each has come. Times in seconds from the horizon's beginning.
+
+    Attributes
+    ----------
+    since_s : array, shape (n,)
+        Time that the latency of each counts from: its arrival, or the end of a window that counts from there.
+    at_s : array, shape (n,)
+        Time to which it was held.
+    marked_s : array, shape (n,)
+        Time at which the watermark passes that counts for it, which comes the same way; never after `at_s`.
+    stamp_s : array, shape (n,)
+        Event time: its arrival, or the end of the window whose result it is.
+    phase_s : array, shape (n,)
+        How long after a common multiple of all periods the horizon begins.
+    world : array of int, shape (n,)
+        Number of that phase, where batches are at hand for some of them only.
+    draws : callable
+        Numbers from 0 to 1, shape (n,), that say where in a hold each falls; 1 is the longest.
+    """
+
+    since_s: FloatArray
+    at_s: FloatArray
+    marked_s: FloatArray
+    stamp_s: FloatArray
+    phase_s: FloatArray
+    world: IntArray
+    draws: Callable[[], FloatArray]
+    begun_s: FloatArray | None = None  #: start of the batch that each is in
+    is_result: bool = False
+    watermark_s: float | None = None  #: delay of the watermark, as far as it was waited for
+    clump_s: float = 0.0  #: period in which results of windows come at once
+
+    @classmethod
+    def arriving(
+        cls, times_s: FloatArray, phase_s: FloatArray, world: IntArray, draws: Callable[[], FloatArray]
+    ) -> Travellers:
+        """Events that arrive at these times."""
+        return cls(times_s, times_s, times_s, times_s, phase_s, world, draws)
+
+    @property
+    def waited_s(self) -> FloatArray:
+        """Seconds that each was held so far."""
+        return np.asarray(self.at_s - self.since_s)
+
+    def move(self, seconds: FloatArray | float) -> None:
+        """Hold all for so long."""
+        self.at_s, self.marked_s = self.at_s + seconds, self.marked_s + seconds
+
+    def move_to(self, times_s: FloatArray) -> None:
+        """Hold all until these times."""
+        self.at_s = self.marked_s = times_s
+
+    def move_mark(self, seconds: FloatArray | float) -> None:
+        """Hold all until a watermark that is so much later has passed."""
+        self.marked_s = self.marked_s + seconds
+        self.at_s = np.maximum(self.at_s, self.marked_s)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A hold at an operator. `kind` is what a result calls it."""
+
+    kind: ClassVar[str]
+
+    operator: int
+
+    @property
+    def period_s(self) -> float | None:
+        """Period at whose ends it lets go."""
+        return None
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        """Move the events on to where it lets them go."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class BufferHold(Hold):
+    """Buffers of an exchange: each leaves when it is full or so old. Events fall anywhere in it alike."""
+
+    kind = "buffer"
+
+    timeout_s: float
+    bytes_per_event: float  #: over the number of channels that share the events
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        longest_s: FloatArray | float = self.timeout_s
+        draws = events.draws()
+        if self.bytes_per_event > 0.0:
+            full_s = horizon.emitted(self.operator).wait_for(events.at_s, BUFFER_BYTES / self.bytes_per_event)
+            # However fast they fill, one may have been begun just before a pause: the longest wait is the timeout.
+            longest_s = np.where(draws < 1.0, np.minimum(full_s, self.timeout_s), self.timeout_s)
+        events.move(draws * longest_s)
+
+
+@dataclass(frozen=True)
+class WindowHold(Hold):
+    """A window by time: an event waits for the first end of a window that holds it.
+
+    By event time the time of events counts, and how late they came is added afterwards; by processing time all that
+    has come is in.
+    """
+
+    kind = "window"
+
+    length_s: float
+    by_event_time: bool
+    restarts: bool  #: latency counts from the window's end
+
+    def keeps(self, kind: str) -> bool:
+        """Whether a hold of this kind, before one that restarts, still counts: it holds up the watermark as well."""
+        return self.by_event_time and kind != self.kind
+
+    @property
+    def period_s(self) -> float:
+        return self.length_s
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        if self.by_event_time:
+            ends_s = next_boundary(events.stamp_s, self.length_s, events.phase_s, inclusive=events.is_result)
+            events.move_mark(ends_s - events.stamp_s)
+        else:
+            ends_s = next_boundary(events.at_s, self.length_s, events.phase_s)
+            events.move_to(ends_s)
+        events.stamp_s, events.is_result = ends_s, True
+        events.clump_s = max(1.0, np.ceil(events.clump_s / self.length_s)) * self.length_s
+        if self.restarts:
+            events.since_s = ends_s
+
+
+@dataclass(frozen=True)
+class CountHold(Hold):
+    """A window by count: an event waits for the rest of so many events, of which it may be any.
+
+    Where these are results that come at once, the last of them comes with one of the next such clumps.
+    """
+
+    kind = "window"
+
+    size: float
+    restarts: bool
+
+    def keeps(self, kind: str) -> bool:
+        """Whether a hold of this kind, before one that restarts, still counts."""
+        return False
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        taken, missing = horizon.taken(self.operator), self.size * events.draws() * (1.0 + _FIRST)
+        if events.clump_s > 0.0:
+            place_s = events.at_s - events.clump_s * (1.0 - events.draws())
+            filled_s = place_s + taken.wait_for(place_s, missing)
+            clumps = np.ceil((filled_s - events.at_s) / events.clump_s)
+            events.move(np.maximum(clumps, 0.0) * events.clump_s)
+        else:
+            events.move(taken.wait_for(events.at_s, missing))
+        events.stamp_s, events.is_result, events.clump_s = events.at_s, True, 0.0
+        if self.restarts:
+            events.since_s = events.at_s
+
+
+@dataclass(frozen=True)
+class WatermarkHold(Hold):
+    """The watermark: a window closes when an event of every source, so much later than its end, has come.
+
+    The next event comes after an exponential time; the longest is that of as many windows as the horizon has.
+    """
+
+    kind = "watermark"
+
+    delay_s: float
+    sources: tuple[int, ...]
+    windows: float
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        if events.watermark_s is None:
+            due_s = events.stamp_s + self.delay_s
+            gaps = -np.log1p(-events.draws() * self.windows / (self.windows + 1.0))
+            gaps_s = [horizon.arrivals(source).gap_after(due_s, gaps) for source in self.sources]
+            events.move_mark(self.delay_s + (np.max(gaps_s, axis=0) if gaps_s else 0.0))
+        elif self.delay_s > events.watermark_s:  # one stream has one watermark, however many windows it closes
+            events.move_mark(self.delay_s - events.watermark_s)
+        events.watermark_s = max(self.delay_s, events.watermark_s or 0.0)
+
+
+@dataclass(frozen=True)
+class LatenessHold(Hold):
+    """Allowed lateness: what is final is known so long after the watermark."""
+
+    kind = "lateness"
+
+    lateness_s: float
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        events.at_s = events.at_s + self.lateness_s
+
+
+@dataclass(frozen=True)
+class BurstHold(Hold):
+    """Results that a window puts out at once: each waits for those before it at the servers that follow."""
+
+    kind = "burst"
+
+    size: float  #: seconds or events from one window to the next
+    by_count: bool
+    seconds_per_result: float
+
+    def results(self, ends_s: FloatArray, horizon: Horizon) -> FloatArray:
+        """Results of the windows that end at these times."""
+        emitted, before_s = horizon.emitted(self.operator), ends_s - self.size
+        if self.by_count:
+            taken = horizon.taken(self.operator)
+            before_s = taken.time_of(taken.count(ends_s) - self.size)
+        return np.asarray(emitted.count(ends_s) - emitted.count(before_s))
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        events.move(events.draws() * self.results(events.stamp_s, horizon) * self.seconds_per_result)
+
+
+@dataclass(frozen=True)
+class BatchedHold(Hold):
+    """Part of a micro-batch that runs on some servers."""
+
+    interval_s: float
+    overhead_s: float
+    servers: tuple[int, ...]
+
+    def schedules(self, events: Travellers, horizon: Horizon) -> list[tuple[IntArray, BatchSchedule]]:
+        """Batches of every world, and which events are in it."""
+        found = []
+        for world in np.unique(events.world):
+            chosen = np.flatnonzero(events.world == world)
+            phase_s = float(events.phase_s[chosen[0]])
+            found.append((chosen, horizon.schedule(self.servers, self.interval_s, self.overhead_s, phase_s)))
+        return found
+
+
+@dataclass(frozen=True)
+class TriggerHold(BatchedHold):
+    """The trigger of micro-batches: an event waits for the batch that takes it, or for one so many `behind` it.
+
+    What a watermark lets go is one behind: an engine moves its watermark when a batch has ended, and the next batch
+    emits what that closes (Spark Structured Streaming).
+    """
+
+    kind = "trigger"
+
+    behind: int = 0
+
+    @property
+    def period_s(self) -> float:
+        return self.interval_s
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        begun_s = np.empty(len(events.at_s))
+        for chosen, schedule in self.schedules(events, horizon):
+            begun_s[chosen] = schedule.taking(events.at_s[chosen], self.behind)
+        # What its events wait for a busy server is Flow's to count.
+        counted_s = horizon.work(self.servers).backlog_s(events.since_s)
+        events.move(np.maximum(begun_s - counted_s - events.at_s, 0.0))
+        events.begun_s = begun_s
+
+
+@dataclass(frozen=True)
+class BatchHold(BatchedHold):
+    """The batch itself: its results are there when it ends."""
+
+    kind = "batch"
+
+    def pass_on(self, events: Travellers, horizon: Horizon) -> None:
+        assert events.begun_s is not None
+        lasting_s = np.empty(len(events.at_s))
+        for chosen, schedule in self.schedules(events, horizon):
+            lasting_s[chosen] = schedule.end_of(events.begun_s[chosen]) - events.begun_s[chosen]
+        events.move(lasting_s)

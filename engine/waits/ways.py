@@ -1,0 +1,174 @@
+"""Ways of events through a dataflow, as far as holds tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.document.elements import WINDOW_END, Operator, Window
+from engine.estimation.loads import Loads
+from engine.noise.network import linear_statistics
+from engine.waits.holds import (
+    BatchHold,
+    BufferHold,
+    BurstHold,
+    CountHold,
+    Hold,
+    LatenessHold,
+    TriggerHold,
+    WatermarkHold,
+    WindowHold,
+)
+from engine.waits.windows import closes, sources_above, watermark_delays
+
+__all__ = ["Way", "WayFinder"]
+
+MAX_WAYS = 16  #: of one operator
+Way = tuple[Hold, ...]
+
+
+class WayFinder:
+    """Finds the ways by which events come to the sinks of queries."""
+
+    def __init__(self, deployment: Deployment, loads: Loads) -> None:
+        self._deployment, self._graph, self._layout = deployment, deployment.graph, deployment.layout
+        self._sources = len(deployment.sources)
+        self._totals = deployment.arrivals.sum(axis=1)
+        self.selectivity, self._cycles = linear_statistics(deployment, loads)
+        self.above = sources_above(deployment)
+        self._delays_s = watermark_delays(deployment)
+        self._ways = self._find()
+
+    def of(self, query: int) -> dict[Way, FloatArray]:
+        """Ways to the sinks of a query, and the events that come by each per event of every source, (sources,)."""
+        graph, found = self._graph, dict[Way, FloatArray]()
+        for j in np.flatnonzero(graph.query_sink & (graph.query == query)).tolist():
+            operator = self._deployment.operators[j]
+            for way, gains in self._ways[j].items():
+                end = way if operator.trigger is None else (*way, BatchHold(j, *self._group(operator)))
+                _add(found, end, gains)
+        return found
+
+    def seconds_per_result(self, operator: int) -> dict[int, float]:
+        """Seconds of work at each server that one result of a window makes, as far as the next window."""
+        deployment, graph, layout = self._deployment, self._graph, self._layout
+        results = np.zeros(len(deployment.operators))
+        results[operator] = 1.0
+        seconds: dict[int, float] = {}
+        for j in graph.order:
+            for k in range(graph.in_start[j], graph.in_start[j + 1]):
+                above = graph.in_stream[k] - self._sources
+                read = results[above] if above >= 0 else 0.0
+                if not read > 0.0:
+                    continue
+                if not closes(deployment.operators[j]):
+                    results[j] += read * self.selectivity[k]
+                for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+                    work = read * layout.rep_fraction[r] * self._cycles[k]
+                    _add_to(seconds, int(layout.rep_server[r]), work / self._speeds[layout.rep_server[r]])
+                    for h in range(layout.hop_start[r], layout.hop_start[r + 1]):
+                        link = int(layout.hop_server[h])
+                        if layout.hop_input[h] == k and link >= 0:
+                            _add_to(seconds, link, read * layout.hop_bytes[h] / self._speeds[link])
+        return {server: amount for server, amount in seconds.items() if amount > 0.0}
+
+    @property
+    def _speeds(self) -> FloatArray:
+        rows = self._deployment.capacities
+        return np.asarray(rows.sum(axis=0) / np.maximum((rows > 0.0).sum(axis=0), 1))
+
+    def _find(self) -> list[dict[Way, FloatArray]]:
+        deployment, graph = self._deployment, self._graph
+        ways: list[dict[Way, FloatArray]] = [{} for _ in deployment.operators]
+        for j in graph.order:
+            found: dict[Way, FloatArray] = {}
+            for k in range(graph.in_start[j], graph.in_start[j + 1]):
+                stream = int(graph.in_stream[k])
+                coming: dict[Way, FloatArray] = {(): np.eye(1, self._sources, stream)[0]}
+                if stream >= self._sources:
+                    coming = ways[stream - self._sources]
+                passage = tuple(self._passage(stream - self._sources, j))
+                for way, gains in coming.items():
+                    _add(found, self._through(j, (*way, *passage)), gains * self.selectivity[k])
+            ways[j] = self._fewest(found)
+        return ways
+
+    def _passage(self, above: int, j: int) -> Iterator[Hold]:
+        """Holds between an operator (below 0: a source) and one that reads it."""
+        operator = self._deployment.operators[j]
+        if above >= 0:
+            before = self._deployment.operators[above]
+            if before.trigger:
+                if (before.query, before.trigger) == (operator.query, operator.trigger):
+                    return  # the same batch goes on
+                yield BatchHold(above, *self._group(before))
+            if before.buffer_timeout_s:
+                channels = len(before.replicas) * len(operator.replicas)
+                yield BufferHold(above, before.buffer_timeout_s, before.bytes_per_event / channels)
+        if operator.trigger:
+            yield TriggerHold(j, *self._group(operator))
+
+    def _through(self, j: int, way: Way) -> Way:
+        """The way with the holds of an operator's window."""
+        operator = self._deployment.operators[j]
+        window = operator.window
+        if window is None or not closes(operator):
+            return way
+        restarts = window.measured_from == WINDOW_END
+        batched: list[Hold] = []
+        if operator.trigger:  # a window's results are of the batch that closes it, whenever its events were taken
+            last = max(i for i, hold in enumerate(way) if isinstance(hold, TriggerHold))
+            way = (*way[:last], *way[last + 1 :])
+            behind = 0 if window.watermark_delay_s is None else 1
+            batched = [TriggerHold(j, *self._group(operator), behind)]
+        return (*way, *self._closing(j, window, restarts), *batched, *self._burst(j, window))
+
+    def _closing(self, j: int, window: Window, restarts: bool) -> Iterator[Hold]:
+        if window.policy == "count":
+            yield CountHold(j, window.period, restarts)
+            return
+        yield WindowHold(j, window.period, window.watermark_delay_s is not None, restarts)
+        if window.watermark_delay_s is not None:
+            live = tuple(sorted(source for source in self.above[j] if self._totals[source] > 0.0))
+            windows = self._deployment.subintervals * self._deployment.subinterval_s / window.period
+            yield WatermarkHold(j, float(self._delays_s[j]), live, max(1.0, windows))
+        if window.allowed_lateness_s:
+            yield LatenessHold(j, window.allowed_lateness_s)
+
+    def _burst(self, j: int, window: Window) -> Iterator[Hold]:
+        seconds = max(self.seconds_per_result(j).values(), default=0.0)
+        if seconds > 0.0:
+            yield BurstHold(j, window.period, window.policy == "count", seconds)
+
+    def _group(self, operator: Operator) -> tuple[float, float, tuple[int, ...]]:
+        """Interval, fixed time and servers of the batches that an operator runs in."""
+        trigger, layout = operator.trigger, self._layout
+        assert trigger is not None
+        alike = [
+            i
+            for i, other in enumerate(self._deployment.operators)
+            if (other.query, other.trigger) == (operator.query, trigger)
+        ]
+        servers = {int(s) for i in alike for s in layout.rep_server[layout.rep_start[i] : layout.rep_start[i + 1]]}
+        return trigger.interval_s, trigger.overhead_s or 0.0, tuple(sorted(servers))
+
+    def _fewest(self, ways: dict[Way, FloatArray]) -> dict[Way, FloatArray]:
+        """At most so many ways: events of those with the fewest holds are held as long as the largest."""
+        if len(ways) <= MAX_WAYS:
+            return ways
+        listed = sorted(ways, key=lambda way: (len(way), float(ways[way] @ self._totals)), reverse=True)
+        kept = {way: ways[way] for way in listed[:MAX_WAYS]}
+        for way in listed[MAX_WAYS:]:
+            kept[listed[0]] = kept[listed[0]] + ways[way]
+        return kept
+
+
+def _add(ways: dict[Way, FloatArray], way: Way, gains: FloatArray) -> None:
+    ways[way] = ways[way] + gains if way in ways else gains
+
+
+def _add_to(amounts: dict[int, float], key: int, amount: float) -> None:
+    amounts[key] = amounts.get(key, 0.0) + float(amount)
