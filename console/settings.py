@@ -225,6 +225,7 @@ SPECTACULAR_SETTINGS = {
         "DeliveryState": "apps.core.deliveries.DeliveryState",
         "RefinedConfigOrigin": "apps.rollouts.choices.ConfigOrigin",
         "RefinedConfigState": "apps.rollouts.choices.ConfigState",
+        "RunOrigin": "apps.estimates.choices.RunOrigin",
         "RolloutMemberState": "apps.rollouts.choices.MemberState",
         "RolloutState": "apps.rollouts.choices.RolloutState",
         "ReportState": "apps.reports.choices.ReportState",

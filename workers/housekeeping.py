@@ -6,6 +6,7 @@ from celery import shared_task
 
 from apps.core.rest.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
+from apps.estimates.calibration import calibrations_purge
 from apps.estimates.refresh import estimate_refresh_all
 from apps.estimates.retention import estimates_of_telemetry_thin
 from apps.estimates.services import document_estimates_purge
@@ -66,6 +67,7 @@ def purge() -> int:
         + statistics_purge()
         + stretches_purge()
         + accuracy_purge()
+        + calibrations_purge()
         + plans_purge()
         + generations_purge()
         + estimates_of_telemetry_thin()

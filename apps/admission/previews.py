@@ -49,6 +49,7 @@ def admission_decide(
         changes=changes,
         mace_every=SLICES_PER_SUBINTERVAL,
         prediction=prediction.answer if prediction else None,
+        calibrations=question.calibrations,
         progress=progress,
     )
     return question, decision, prediction
@@ -161,6 +162,7 @@ def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
         review_at_risk=cluster.review_at_risk,
         review_assumed=cluster.review_assumed,
         review_coarse=cluster.review_coarse,
+        review_untrusted=cluster.review_untrusted,
         closed_nodes=question.closed_nodes,
     )
 

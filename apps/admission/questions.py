@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
+from apps.estimates.intervals import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.predictions.selectors import model_words
@@ -37,6 +38,7 @@ from engine.document.deployment import Deployment
 from engine.document.tables import ID, PRIORITY, SOURCE
 from engine.errors import EngineError
 from engine.fields import BAD, Field, FieldTable, ListOf, String
+from engine.measurement.trust import QueryCalibration
 
 __all__ = [
     "RequestQuestion",
@@ -168,14 +170,16 @@ def _collect_faults(faults: list[Fault], path: str, store: Callable[[], Any]) ->
 
 CANDIDATE = "candidate"
 MODEL = "model"
+TRUST = "trust"
 
 
 @dataclass(frozen=True)
 class RequestQuestion:
     """Question to the engine: running deployment, candidate, and a digest of both.
 
-    `parts` are the snapshot's parts and the candidate's own, so that a change of the candidate's statistics or of the
-    arrivals only it reads makes a preview stale as well. `closed_nodes` take nothing new.
+    `parts` are the snapshot's parts, the candidate's own, and the queries whose estimates are not to be trusted. So a
+    preview is stale as well when the candidate's statistics or the arrivals only it reads have changed, and when trust
+    was lost; factors that move do not count. `closed_nodes` take nothing new.
     """
 
     running: Deployment
@@ -184,6 +188,7 @@ class RequestQuestion:
     digest: str
     closed_nodes: tuple[str, ...]
     never_ran: bool = False
+    calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)
 
 
 def question_of(request: AdmissionRequest) -> RequestQuestion:
@@ -194,9 +199,17 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
     snapshot = cluster_snapshot(request.cluster)
     running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
-    parts = {**snapshot.parts, **_candidate_part(request, candidate)}
+    calibrations = query_calibrations(request.cluster)
+    parts = {**snapshot.parts, **_candidate_part(request, candidate), **_trust_part(request.cluster)}
     never_ran = version_never_ran(request.version)
-    return RequestQuestion(running, candidate, parts, fingerprint(parts), snapshot.closed_nodes, never_ran)
+    return RequestQuestion(
+        running, candidate, parts, fingerprint(parts), snapshot.closed_nodes, never_ran, calibrations
+    )
+
+
+def _trust_part(cluster: Cluster) -> dict[str, str]:
+    lost = queries_untrusted(cluster)
+    return {TRUST: fingerprint({"lost": lost})} if lost else {}
 
 
 def _without_earlier_version(running: Deployment, request: AdmissionRequest) -> Deployment:
@@ -270,18 +283,25 @@ def _replica(where: str) -> dict[str, Any]:
 
 def question_changes(request: AdmissionRequest) -> list[str]:
     """Changes of the cluster since the preview, in words; empty if nothing has moved. Builds no snapshot."""
-    after = {**cluster_parts(request.cluster), **_candidate_part(request, candidate_of(request))}
+    after = {
+        **cluster_parts(request.cluster),
+        **_candidate_part(request, candidate_of(request)),
+        **_trust_part(request.cluster),
+    }
     if request.snapshot == fingerprint(after):
         return []
     own = f"{CANDIDATE}:{request.query.name}"
     before = dict(request.snapshot_parts)
     is_other = before.pop(own, None) != after.pop(own, None)
     model, newest = before.pop(MODEL, None), after.pop(MODEL, None)
+    trust, trust_now = before.pop(TRUST, None), after.pop(TRUST, None)
     changes = list(snapshot_changes(before, after))
     if is_other:
         changes.append(f"the plan, the statistics or the sources of {request.query.name} itself")
     if model != newest:
         changes.append("the model that predicts")
+    if trust != trust_now:
+        changes.append("the trust in estimates of running queries")
     return changes
 
 

@@ -11,41 +11,46 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from apps.core.errors import SluiceError
+from apps.core.errors import Conflict, Fault, Impossible, Malformed, SluiceError, fault_count
 from apps.core.events import announce
+from apps.estimates.calibration import INTERVAL, calibrations_refresh, evidence_of, group_of, is_windowed
+from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, QueryEstimate
-from apps.estimates.trust import evidence_of
 from apps.measurements.stream_processor import stream_disturbances
 from apps.measurements.subintervals import work_by_operator
 from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery
+from engine.words import listed
 
-__all__ = ["INTERVAL", "KEEP", "accuracy_observe", "accuracy_observe_all", "accuracy_purge"]
+__all__ = ["KEEP", "accuracy_observe", "accuracy_observe_all", "accuracy_purge", "accuracy_report"]
 
-INTERVAL = timedelta(seconds=30)
+_IMPORTED = (RunOrigin.FLINK, RunOrigin.SPARK, RunOrigin.PROMETHEUS)
+
 KEEP = timedelta(days=30)
 _SETTLE = timedelta(seconds=10)  # results of an interval have arrived by then
 _BACK = timedelta(hours=1)  # what was missed while no worker ran
+_MAX_DURATION_S = 86_400.0
 _log = logging.getLogger(__name__)
 
 
 def accuracy_observe_all(now: datetime | None = None) -> int:
-    """Judge every interval that is over; returns how many."""
+    """Judge every interval that is over, and calibrate with them; returns how many."""
     present = now or timezone.now()
     since = present - _BACK
-    observations = 0
+    rows: list[AccuracyObservation] = []
     queries = Query.objects.filter(live__in=LiveQuery.objects.all(), estimates__run__created_at__lte=present)
     for query in queries.select_related("cluster").distinct():
         try:
-            observations += accuracy_observe(query=query, since=since, now=present)
+            rows += accuracy_observe(query=query, since=since, now=present)
         except SluiceError as error:
             _log.warning("estimates of %s cannot be observed now: %s", query, error)
-    return observations
+    calibrations_refresh({group_of(row) for row in rows}, now=present)
+    return len(rows)
 
 
 @transaction.atomic
-def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> int:
+def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> list[AccuracyObservation]:
     """Join the intervals of a query that are over since the last observation with the estimates in force.
 
     An interval without a measured window, or before the first estimate, has no observation.
@@ -61,7 +66,74 @@ def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> int:
     AccuracyObservation.objects.bulk_create(rows, ignore_conflicts=True)
     if rows:
         announce(f"accuracy:{query.cluster.slug}")
-    return len(rows)
+    return rows
+
+
+@transaction.atomic
+def accuracy_report(
+    *,
+    query: Query,
+    origin: str,
+    latency_s: float,
+    statistic: str,
+    ends_at: datetime | None = None,
+    duration_s: float = INTERVAL.total_seconds(),
+    windows: int = 1,
+    now: datetime | None = None,
+) -> AccuracyObservation:
+    """Score the estimate of a query that another engine runs by the latency that was measured there.
+
+    `latency_s` is the statistic of the query's objective over the `duration_s` up to `ends_at`, from `windows` results.
+
+    Raises
+    ------
+    Malformed
+        With every fault of what was measured.
+    Conflict
+        The query is live, so Sluice measures it itself; or the stretch was reported before.
+    Impossible
+        No estimate was in force when the stretch began.
+    """
+    present = now or timezone.now()
+    until = ends_at or present
+    _check_report(origin, latency_s, until, duration_s, windows, present)
+    if LiveQuery.objects.filter(query=query).exists():
+        message = f"{query.name} runs on live telemetry, of which latencies are measured here"
+        raise Conflict(f"{message}.", [("query", message)])
+    starts_at = until - timedelta(seconds=duration_s)
+    if AccuracyObservation.objects.filter(query=query, starts_at__lt=until, ends_at__gt=starts_at).exists():
+        message = f"the stretch from {starts_at.isoformat()} overlaps one that was reported before"
+        raise Conflict(f"Of {query.name} {message}.", [("ends_at", message)])
+    estimate = _estimate_before(query, starts_at)
+    if estimate is None:
+        message = f"no estimate of {query.name} was in force at {starts_at.isoformat()}"
+        raise Impossible(f"There is nothing to score: {message}.", [("ends_at", message)])
+    if statistic != estimate.statistic:
+        message = f"statistic is {statistic!r}; allowed: {estimate.statistic!r}, which the estimate is of"
+        raise Malformed(f"The report has 1 fault: {message}", [("statistic", message)])
+    row = _scored(estimate, latency_s, starts_at=starts_at, ends_at=until, origin=origin, windows=windows)
+    row.save()
+    calibrations_refresh({group_of(row)}, now=present)
+    announce(f"accuracy:{query.cluster.slug}")
+    return row
+
+
+def _check_report(
+    origin: str, latency_s: float, ends_at: datetime, duration_s: float, windows: int, now: datetime
+) -> None:
+    faults = []
+    if origin not in _IMPORTED:
+        faults.append(Fault("origin", f"origin is {origin!r}; allowed: {listed(list(_IMPORTED))}"))
+    if not (math.isfinite(latency_s) and latency_s >= 0.0):
+        faults.append(Fault("latency_s", f"latency_s is {latency_s}; allowed: a finite number of at least 0"))
+    if not (math.isfinite(duration_s) and 1.0 <= duration_s <= _MAX_DURATION_S):
+        faults.append(Fault("duration_s", f"duration_s is {duration_s}; allowed: 1 to 86,400 seconds"))
+    if not now - KEEP <= ends_at <= now:
+        faults.append(Fault("ends_at", f"ends_at is {ends_at.isoformat()}; allowed: a moment of the last 30 days"))
+    if windows < 1:
+        faults.append(Fault("windows", f"windows is {windows}; allowed: a whole number of at least 1"))
+    if faults:
+        raise Malformed(f"The report has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
 
 
 def accuracy_purge(now: datetime | None = None) -> int:
@@ -88,37 +160,55 @@ def _floor(moment: datetime) -> datetime:
 def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow]) -> AccuracyObservation | None:
     """The observation of one interval; None where no window can be judged or no estimate was in force."""
     kept = [window for window in windows if _is_usable(window)]
-    usable = [window.latency_s or 0.0 for window in kept]
-    rows = QueryEstimate.objects.filter(query=query, run__created_at__lte=starts_at).select_related("run", "version")
-    estimate = rows.order_by("-run__created_at", "-run_id").first()
+    estimate = _estimate_before(query, starts_at)
     if not kept or estimate is None:
         return None
-    observed = _statistic(usable, estimate.statistic)
-    trust = estimate.result.get("trust") or {}
     disturbed = _disturbed(kept)
-    low_s, high_s = estimate.low_s, estimate.high_s
+    return _scored(
+        estimate,
+        _statistic([window.latency_s or 0.0 for window in kept], estimate.statistic),
+        starts_at=starts_at,
+        ends_at=starts_at + INTERVAL,
+        origin=RunOrigin.LIVE,
+        windows=len(kept),
+        left_out=len(windows) - len(kept),
+        disturbed=disturbed,
+        kinds=_kinds(query, estimate, starts_at),
+    )
+
+
+def _estimate_before(query: Query, moment: datetime) -> QueryEstimate | None:
+    """The estimate in force at a moment."""
+    rows = QueryEstimate.objects.filter(query=query, run__created_at__lte=moment)
+    return rows.select_related("run", "query", "version").order_by("-run__created_at", "-run_id").first()
+
+
+def _scored(estimate: QueryEstimate, observed_s: float, *, disturbed: str = "", **fields: Any) -> AccuracyObservation:
+    """An unsaved run: the estimate with its interval of runs, as stated and as scaled, beside what was measured."""
+    calibration = estimate.result.get("calibration") or {}
+    stated_low_s, stated_high_s = calibration.get("stated") or (estimate.low_s, estimate.high_s)
+    low_s, high_s = calibration.get("run") or (stated_low_s, stated_high_s)
     return AccuracyObservation(
-        cluster=query.cluster,
-        query=query,
+        cluster_id=estimate.run.cluster_id,
+        query=estimate.query,
         estimate=estimate,
         version=estimate.version.number,
         estimated_at=estimate.run.created_at,
-        starts_at=starts_at,
-        ends_at=starts_at + INTERVAL,
         statistic=estimate.statistic,
         evidence=evidence_of(estimate.result),
         expected_s=estimate.estimate_s,
-        low_s=estimate.low_s,
-        high_s=estimate.high_s,
-        half_s=trust.get("half_s") if trust else (None if low_s is None or high_s is None else (high_s - low_s) / 2),
-        factor=trust.get("factor", 1.0),
-        observed_s=observed,
-        windows=len(usable),
-        left_out=len(windows) - len(usable),
+        low_s=low_s,
+        high_s=high_s,
+        stated_low_s=stated_low_s,
+        stated_high_s=stated_high_s,
+        lower_factor=calibration.get("lower", 1.0),
+        upper_factor=calibration.get("upper", 1.0),
+        windowed=is_windowed(estimate.version),
+        observed_s=observed_s,
         disturbed=disturbed,
-        covered=None if low_s is None or high_s is None or disturbed else low_s <= observed <= high_s,
+        covered=None if low_s is None or high_s is None or disturbed else low_s <= observed_s <= high_s,
         parts=_parts(estimate),
-        kinds=_kinds(query, estimate, starts_at),
+        **fields,
     )
 
 

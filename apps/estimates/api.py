@@ -16,9 +16,12 @@ from rest_framework.views import APIView
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
-from apps.core.rest.api import ApiMixin
-from apps.estimates.filters import AccuracyFilter, EstimateRunFilter
-from apps.estimates.models import AccuracyObservation, DocumentEstimate, EstimateRun
+from apps.core.rest.api import ApiMixin, StrictSerializer
+from apps.core.rest.serializers import read_body
+from apps.estimates.accuracy import accuracy_report
+from apps.estimates.choices import RunOrigin
+from apps.estimates.filters import AccuracyFilter, CalibrationFilter, EstimateRunFilter
+from apps.estimates.models import AccuracyObservation, DocumentEstimate, EstimateRun, IntervalCalibration
 from apps.estimates.selectors import query_estimate_latest, run_staleness
 from apps.estimates.serializers import (
     DocumentEstimateSerializer,
@@ -28,14 +31,22 @@ from apps.estimates.serializers import (
     QueryLatestSerializer,
 )
 from apps.estimates.services import document_estimate_request, estimate_request
-from apps.estimates.trust import accuracy_listed, accuracy_summary
+from apps.estimates.summary import accuracy_listed, accuracy_summary, calibrations_listed
 from apps.fleet.selectors import cluster_by_slug
+from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
 from apps.queries.models import Query
+from apps.queries.selectors import query_by_name
 
-__all__ = ["AccuracyViewSet", "DocumentEstimateViewSet", "EstimateViewSet", "QueryEstimateView"]
+__all__ = [
+    "AccuracyViewSet",
+    "CalibrationViewSet",
+    "DocumentEstimateViewSet",
+    "EstimateViewSet",
+    "QueryEstimateView",
+]
 
 
 class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
@@ -113,8 +124,22 @@ class AccuracySerializer(serializers.ModelSerializer):
     class Meta:
         model = AccuracyObservation
         fields = ["id", "cluster", "query", "query_id", "version", "estimate", "estimated_at", "starts_at", "ends_at"]
-        fields += ["statistic", "evidence", "expected_s", "low_s", "high_s", "half_s", "factor", "observed_s"]
-        fields += ["error_s", "covered", "disturbed", "windows", "left_out", "parts", "kinds"]
+        fields += ["origin", "statistic", "windowed", "evidence", "expected_s", "low_s", "high_s", "stated_low_s"]
+        fields += ["stated_high_s", "lower_factor", "upper_factor", "observed_s", "error_s", "covered", "disturbed"]
+        fields += ["windows", "left_out", "parts", "kinds"]
+
+
+class AccuracyCreateSerializer(StrictSerializer):
+    """A run of a query in another engine: the latency measured there, to score the estimate that was in force."""
+
+    cluster = ClusterField()
+    query = serializers.CharField()
+    origin = serializers.ChoiceField(RunOrigin.choices, help_text="Of the engine that runs it: not live.")
+    statistic = serializers.CharField(help_text="Of the query's objective: worst, mean or q0.99.")
+    latency_s = NumberField(help_text="That statistic of the latencies measured.")
+    ends_at = serializers.DateTimeField(required=False, help_text="End of the stretch; now unless given.")
+    duration_s = NumberField(required=False, help_text="Length of the stretch; 30 s unless given.")
+    windows = serializers.IntegerField(required=False, help_text="Results measured; 1 unless given.")
 
 
 class _CoverageSerializer(serializers.Serializer):
@@ -126,13 +151,25 @@ class _CoverageSerializer(serializers.Serializer):
     median_error = serializers.FloatField(allow_null=True)
 
 
+class CalibrationSerializer(serializers.ModelSerializer):
+    """Factors of the intervals of a group of scored runs: a query's, those of a kind, or of an origin."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    query = serializers.CharField(source="query.name", default=None, allow_null=True)
+    group = serializers.CharField(help_text="query, kind or origin.")
+
+    class Meta:
+        model = IntervalCalibration
+        fields = ["id", "cluster", "group", "query", "origin", "statistic", "windowed", "evidence", "lower", "upper"]
+        fields += ["scope", "runs", "own_runs", "left_out", "coverage_before", "coverage_after", "width_before"]
+        fields += ["width_after", "bias", "trust", "held", "judged", "first_at", "last_at", "since", "until"]
+        fields += ["updated_at"]
+
+
 class _QueryAccuracySerializer(serializers.Serializer):
     query = serializers.CharField(source="query.name")
     judged = _CoverageSerializer()
-    trust = serializers.FloatField(source="trust.score", help_text="0 to 1; 1: intervals are shown as stated.")
-    factor = serializers.FloatField(source="trust.factor", help_text="By which the next interval is widened.")
-    trust_of = serializers.CharField(help_text="Whose past that is: query or cluster.")
-    concluded = serializers.BooleanField(source="trust.concluded", help_text="False with fewer than 20 intervals.")
+    calibration = CalibrationSerializer(allow_null=True, help_text="Factors of its next interval, and its trust.")
 
 
 class _KindAccuracySerializer(serializers.Serializer):
@@ -153,6 +190,7 @@ class AccuracySummarySerializer(serializers.Serializer):
     )
     queries = serializers.SerializerMethodField()
     kinds = serializers.SerializerMethodField(help_text="Work by kind of operator, cycles per second.")
+    calibrations = CalibrationSerializer(many=True, help_text="In force, of kinds and origins.")
 
     @extend_schema_field(_QueryAccuracySerializer(many=True))
     def get_queries(self, summary: Any) -> Any:
@@ -164,21 +202,45 @@ class AccuracySummarySerializer(serializers.Serializer):
 
 
 class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
-    """Estimates of live queries against the latency that was measured, one row for every 30 seconds, newest first."""
+    """Estimates of running queries against the latency that was measured, newest first.
+
+    Live queries have one row for every 30 seconds; POST scores a query that another engine runs.
+    """
 
     queryset = AccuracyObservation.objects.none()
     serializer_class = AccuracySerializer
     filterset_class = AccuracyFilter
     ordering = "-starts_at"
     list_actions = ("list", "summary")
-    scopes = {"GET": Scope.READ}
+    scopes = {"GET": Scope.READ, "POST": Scope.INGEST}
 
     def get_queryset(self) -> Any:
         return accuracy_listed()
 
+    @extend_schema(request=AccuracyCreateSerializer, responses={201: AccuracySerializer})
+    def create(self, request: Request) -> Response:
+        told = read_body(AccuracyCreateSerializer, request)
+        query = query_by_name(told.pop("cluster"), told.pop("query"))
+        row = accuracy_report(query=query, **told)
+        shown = AccuracySerializer(accuracy_listed().get(pk=row.pk)).data
+        return Response(shown, status=201, headers={"Location": f"{request.path}/{row.pk}"})
+
     @extend_schema(responses=AccuracySummarySerializer, filters=True)
     @action(detail=False, methods=["get"], pagination_class=None)
     def summary(self, request: Request) -> Response:
-        """Coverage, bias and trust: together, by query, by kind of operator."""
+        """Coverage, bias and calibrations: together, by query, by kind of operator."""
         summary = accuracy_summary(self.filter_queryset(self.get_queryset()))
         return Response(AccuracySummarySerializer(summary).data)
+
+
+class CalibrationViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """Factors that intervals are scaled by, newest first: those in force and, `until` a time, their history."""
+
+    queryset = IntervalCalibration.objects.none()
+    serializer_class = CalibrationSerializer
+    filterset_class = CalibrationFilter
+    ordering = "-since"
+    scopes = {"GET": Scope.READ}
+
+    def get_queryset(self) -> Any:
+        return calibrations_listed()

@@ -5,11 +5,18 @@ from __future__ import annotations
 from django.urls import path
 
 from apps.core.rest.api import Router
-from apps.estimates.api import AccuracyViewSet, DocumentEstimateViewSet, EstimateViewSet, QueryEstimateView
+from apps.estimates.api import (
+    AccuracyViewSet,
+    CalibrationViewSet,
+    DocumentEstimateViewSet,
+    EstimateViewSet,
+    QueryEstimateView,
+)
 
 router = Router()
 router.register("estimates/documents", DocumentEstimateViewSet, basename="document-estimate")
 router.register("accuracy", AccuracyViewSet, basename="accuracy")
+router.register("calibrations", CalibrationViewSet, basename="calibration")
 router.register("estimates", EstimateViewSet, basename="estimate")
 
 urlpatterns = [

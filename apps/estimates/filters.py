@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, NumberFilter, TextFilter, TimeFilter, sort_paths
+from django.db.models import QuerySet
+
+from apps.core.filters import (
+    BooleanFilter,
+    ChoiceFilter,
+    ListFilter,
+    NumberFilter,
+    TextFilter,
+    TimeFilter,
+    sort_paths,
+)
+from apps.estimates.choices import RunOrigin, TrustState
 from apps.fleet.choices import Evidence
 from apps.measurements.models import StreamWork
 
-__all__ = ["AccuracyFilter", "EstimateRunFilter"]
+__all__ = ["AccuracyFilter", "CalibrationFilter", "EstimateRunFilter"]
 
 
 class EstimateRunFilter(ListFilter):
@@ -33,3 +44,19 @@ class AccuracyFilter(ListFilter):
     until = TimeFilter("starts_at", operator="lt", label="Older than")
     observed_s = NumberFilter(label="Latency that was measured")
     sorts = sort_paths("starts_at", "observed_s", "expected_s", query="query__name", cluster="cluster__slug")
+
+
+class CalibrationFilter(ListFilter):
+    """`?cluster=eu-1&query=checkout&origin=live&trust=lost&in_force=true`."""
+
+    cluster = TextFilter("cluster__slug", label="Slug of the cluster")
+    query = TextFilter("query__name", label="Name of the query")
+    origin = ChoiceFilter(choices=RunOrigin.choices, label="Origin of the runs")
+    evidence = ChoiceFilter(choices=Evidence.choices, label="What the estimates rested on")
+    trust = ChoiceFilter(choices=TrustState.choices, label="State of trust")
+    in_force = BooleanFilter("until", method="kept_in_force", label="Those in force")
+    sorts = sort_paths("since", query="query__name", cluster="cluster__slug")
+
+    def kept_in_force(self, queryset: QuerySet, value: bool) -> QuerySet:
+        """Calibrations in force, or those that were."""
+        return queryset.filter(until__isnull=value)

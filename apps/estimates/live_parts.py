@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from apps.estimates.trust import evidence_of, trust_of
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.measurements.operators import STREAM_NODE, places_of
 from apps.measurements.stream_processor import timing_now
-from apps.queries.models import Query
 from apps.telemetry.configs import live_served
 from apps.telemetry.selectors import policy_in_force
 from engine.arrays import finite_max
 from engine.document.deployment import Deployment
-from engine.document.elements import STIMULUS_TIME, Objective, objective_state, scheduling_document
+from engine.document.elements import STIMULUS_TIME, scheduling_document
 from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, live_waits
-from engine.measurement.trust import EstimateTrust, widen_interval
 
 if TYPE_CHECKING:
     from engine.estimation.estimate import Estimate
@@ -51,21 +48,18 @@ def as_scheduled(deployment: Deployment, cluster: Cluster) -> Deployment:
 
 
 def with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estimate) -> dict[str, Any]:
-    """The engine's answer with the estimates of live queries made whole.
+    """The engine's answer with the waits of live queries.
 
-    Each gets `live` (its parts in seconds, and their evidence: assumed until a batch was timed) and `trust` (factor,
-    score, outcomes, whose they are, and the interval before it was widened); the whole gets `policies`, in force at
-    the agents of nodes.
+    Each gets `live`: its parts in seconds, and their evidence, assumed until a batch was timed. The whole gets
+    `policies`, in force at the agents of nodes.
     """
-    queries = {
-        row.query.name: row.query for row in live_served().filter(query__cluster=cluster).select_related("query")
-    }
-    if not queries:
+    names = set(live_served().filter(query__cluster=cluster).values_list("query__name", flat=True))
+    if not names:
         return answer
     timing = timing_now()
     servers = [i for i, server in enumerate(estimate.coarse.servers) if _is_stream(estimate, server.node)]
     answer_with_waits = {
-        name: _whole(report, queries[name], estimate, timing, servers) if name in queries else answer["queries"][name]
+        name: _whole(report, estimate, timing, servers) if name in names else answer["queries"][name]
         for name, report in estimate.queries.items()
     }
     policies = {node.id: node.scheduling for node in estimate.coarse.nodes if node.scheduling}
@@ -76,10 +70,8 @@ def _is_stream(estimate: Estimate, node: int | None) -> bool:
     return node is not None and estimate.coarse.nodes[node].id == STREAM_NODE
 
 
-def _whole(
-    report: QueryReport, query: Query, estimate: Estimate, timing: StageTiming, servers: list[int]
-) -> dict[str, Any]:
-    """A report with the waits that belong to each of its numbers, and the trust in it."""
+def _whole(report: QueryReport, estimate: Estimate, timing: StageTiming, servers: list[int]) -> dict[str, Any]:
+    """A report with the waits that belong to each of its numbers."""
     work = batch_work_s(estimate.mace, servers, timing.interval_s)
     margin_s = live_latency(0.0, work, timing, statistic=report.statistic).margin_s
     late = report.delayed_by(live_waits(work, timing), margin_s)
@@ -95,27 +87,4 @@ def _whole(
     latency = late.to_dict() | {"live": parts}
     if "scheduling" in latency:
         latency["scheduling"] = scheduling_document(latency["scheduling"]["nodes"], parts["upper_s"])
-    trusted, scope = trust_of(query, late.statistic, evidence_of(latency))
-    return latency | _interval(late, trusted, scope)
-
-
-def _interval(late: QueryReport, trusted: EstimateTrust, scope: str) -> dict[str, Any]:
-    """The interval as it is shown: as wide as the past of such estimates asks for."""
-    stated = None if late.low_s is None or late.high_s is None else (late.low_s, late.high_s)
-    shown = widen_interval(late.estimate_s, stated, trusted)
-    low, high = shown if shown else (None, None)
-    objective = None if late.bound_s is None else Objective("", late.statistic, late.bound_s)
-    return {
-        "low_s": low,
-        "high_s": high,
-        **objective_state(objective, late.estimate_s, high),
-        "trust": {
-            "factor": trusted.factor,
-            "score": trusted.score,
-            "outcomes": trusted.outcomes,
-            "concluded": trusted.concluded,
-            "of": scope,
-            "half_s": None if stated is None else (stated[1] - stated[0]) / 2,
-            "stated": None if stated is None else list(stated),
-        },
-    }
+    return latency

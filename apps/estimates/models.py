@@ -9,14 +9,21 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
-from apps.estimates.choices import ObjectiveState
+from apps.estimates.choices import CalibrationScope, ObjectiveState, RunOrigin, TrustState
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.measurements.models import StreamWork
 from apps.queries.models import Query, QueryVersion
 
-__all__ = ["AccuracyObservation", "DocumentEstimate", "EstimateRun", "NodeEstimate", "QueryEstimate"]
+__all__ = [
+    "AccuracyObservation",
+    "DocumentEstimate",
+    "EstimateRun",
+    "IntervalCalibration",
+    "NodeEstimate",
+    "QueryEstimate",
+]
 
 
 class AccuracyObservation(models.Model):
@@ -36,10 +43,14 @@ class AccuracyObservation(models.Model):
         max_length=10, choices=Evidence.choices, help_text="Origin of the statistics behind the estimate."
     )
     expected_s = models.FloatField()
-    low_s = models.FloatField(null=True, help_text="The 90 % interval as it was shown, widened by the trust factor.")
+    low_s = models.FloatField(null=True, help_text="The 90 % interval as it was shown, scaled by its factors.")
     high_s = models.FloatField(null=True)
-    half_s = models.FloatField(null=True, help_text="Half of the interval before it was widened.")
-    factor = models.FloatField(default=1.0, help_text="By which it was widened.")
+    stated_low_s = models.FloatField(null=True, help_text="The interval as the model stated it.")
+    stated_high_s = models.FloatField(null=True)
+    lower_factor = models.FloatField(default=1.0, help_text="By which the lower side was scaled.")
+    upper_factor = models.FloatField(default=1.0, help_text="By which the upper side was scaled.")
+    origin = models.CharField(max_length=10, choices=RunOrigin.choices, default=RunOrigin.LIVE)
+    windowed = models.BooleanField(default=True, help_text="Whether the version that ran has windows.")
     observed_s = models.FloatField()
     windows = models.PositiveIntegerField(help_text="Windows whose latency was measured.")
     left_out = models.PositiveIntegerField(
@@ -69,6 +80,59 @@ class AccuracyObservation(models.Model):
     def error_s(self) -> float:
         """Expected less observed: above 0 the estimate was too high."""
         return self.expected_s - self.observed_s
+
+
+class IntervalCalibration(models.Model):
+    """Factors of the intervals of a group of scored runs, in force from `since` to `until`.
+
+    A group is a query's runs; without a query those of a kind (statistic, with windows or without); without either
+    all of an origin.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="calibrations")
+    query = models.ForeignKey(Query, null=True, on_delete=models.CASCADE, related_name="calibrations")
+    origin = models.CharField(max_length=10, choices=RunOrigin.choices)
+    evidence = models.CharField(max_length=10, choices=Evidence.choices)
+    statistic = models.CharField(max_length=8, blank=True, help_text="worst, mean, or quantile; of a query q0.99, too.")
+    windowed = models.BooleanField(null=True)
+    lower = models.FloatField(help_text="Factor of the lower side, on the logarithm of latency.")
+    upper = models.FloatField(help_text="Factor of the upper side.")
+    scope = models.CharField(
+        max_length=6, choices=CalibrationScope.choices, blank=True, help_text="Whose runs they are of; empty: too few."
+    )
+    runs = models.PositiveIntegerField(help_text="Runs that the factors rest on.")
+    own_runs = models.PositiveIntegerField(help_text="Runs of the group itself, at most those that still weigh.")
+    left_out = models.PositiveIntegerField(help_text="Runs without an interval, or while nothing was processed.")
+    coverage_before = models.FloatField(null=True, help_text="Share of its runs that the stated interval held.")
+    coverage_after = models.FloatField(null=True, help_text="Share that the interval held as it was shown.")
+    width_before = models.FloatField(null=True, help_text="Median of the stated interval's width over the estimate.")
+    width_after = models.FloatField(null=True, help_text="Median of the shown interval's width over the estimate.")
+    bias = models.FloatField(null=True, help_text="Median of measured over estimated.")
+    held = models.PositiveSmallIntegerField(null=True, help_text="How many of the last judged intervals held.")
+    judged = models.PositiveSmallIntegerField(null=True, help_text="Of a query: the newest intervals, at most 40.")
+    trust = models.CharField(max_length=8, choices=TrustState.choices, blank=True, help_text="Of a query alone.")
+    first_at = models.DateTimeField(help_text="Of the oldest of its runs.")
+    last_at = models.DateTimeField(help_text="Of the newest.")
+    since = models.DateTimeField()
+    until = models.DateTimeField(null=True, help_text="When others took their place; null: in force.")
+    updated_at = models.DateTimeField(help_text="When its runs were last looked at.")
+
+    class Meta:
+        ordering = ["-since", "-pk"]
+        indexes = [
+            models.Index(fields=["cluster", "until"], name="calibration_in_force"),
+            models.Index(fields=["query", "-since"], name="calibration_by_query"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.query or self.statistic or self.origin} since {self.since:%Y-%m-%d %H:%M:%S}"
+
+    @property
+    def group(self) -> CalibrationScope:
+        """Kind of its group; `scope` says whose runs its factors are of."""
+        if self.query_id is not None:
+            return CalibrationScope.QUERY
+        return CalibrationScope.KIND if self.statistic else CalibrationScope.ORIGIN
 
 
 class EstimateRun(models.Model):

@@ -1,9 +1,9 @@
-"""Refresh of estimates when their inputs, their waits or the trust in them have changed."""
+"""Refresh of estimates when their inputs, their waits or their calibration have changed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -13,11 +13,12 @@ from django.db.models.signals import post_delete, post_save
 from django.utils import timezone
 
 from apps.core.errors import SluiceError
+from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, in_force
+from apps.estimates.intervals import group_applied
 from apps.estimates.live_parts import node_policies
-from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.models import EstimateRun, IntervalCalibration, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
-from apps.estimates.trust import evidence_of, trust_of
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster, Link, Node
 from apps.jobs.models import FINISHED, Job, JobKind
@@ -151,17 +152,18 @@ _WATCHED: dict[type[models.Model], Callable[[Any], int | None]] = {
 }
 
 
-_MOVED = 0.2  # of the waits, or of the factor: less is within what batches differ by
+_MOVED = 0.2  # of the waits, or of a factor: less is within what batches differ by
 
 
 def live_estimates_refresh() -> int:
-    """Request estimates of clusters whose live waits, trust or policies have changed; returns how many.
+    """Request estimates of clusters whose live waits, calibration or policies have changed; returns how many.
 
     None of them is part of a snapshot, whose change asks for an estimate by itself.
     """
     timing = timing_now()
     moved: dict[int, Cluster] = {}
     policies: dict[int, dict[str, str]] = {}
+    calibrations: dict[int, Mapping[CalibrationGroup, IntervalCalibration]] = {}
     for live in live_served().select_related("query__cluster"):
         cluster = live.query.cluster
         newest = query_estimate_latest(live.query) if cluster.pk not in moved else None
@@ -169,7 +171,12 @@ def live_estimates_refresh() -> int:
             continue
         if cluster.pk not in policies:
             policies[cluster.pk] = node_policies(cluster)
-        if newest.run.result.get("policies", {}) != policies[cluster.pk] or _has_moved(newest, live.query, timing):
+            calibrations[cluster.pk] = calibrations_in_force(cluster)
+        if (
+            newest.run.result.get("policies", {}) != policies[cluster.pk]
+            or _has_moved(newest, timing)
+            or _is_recalibrated(newest, calibrations[cluster.pk])
+        ):
             moved[cluster.pk] = cluster
     for cluster in moved.values():
         try:
@@ -197,13 +204,22 @@ def _age_s(run: EstimateRun) -> float:
     return (timezone.now() - run.created_at).total_seconds()
 
 
-def _has_moved(row: QueryEstimate, query: Query, timing: StageTiming) -> bool:
-    said, trusted = row.result.get("live"), row.result.get("trust")
-    if said is None or trusted is None or (said.get("evidence") == Evidence.ASSUMED and not timing.is_assumed):
+def _has_moved(row: QueryEstimate, timing: StageTiming) -> bool:
+    said = row.result.get("live")
+    if said is None or (said.get("evidence") == Evidence.ASSUMED and not timing.is_assumed):
         return True  # estimated before it was live, or before a batch was timed
-    factor = trust_of(query, row.statistic, evidence_of(row.result))[0].factor
-    if abs(factor - trusted["factor"]) > _MOVED * trusted["factor"] and _age_s(row.run) >= MIN_PACE_S:
-        return True
     before = said["epoch_s"] + said["interval_s"] + said["overhead_s"]
     usual_s = max(0.0, timing.batch_s - said["mean_work_s"])
     return abs(timing.epoch_s + timing.interval_s + usual_s - before) > _MOVED * before
+
+
+def _is_recalibrated(row: QueryEstimate, calibrations: Mapping[CalibrationGroup, IntervalCalibration]) -> bool:
+    """Whether its interval would be scaled otherwise by now, or trust in it has changed."""
+    applied, group = row.result.get("calibration"), group_applied(row)
+    if applied is None or group is None:
+        return True
+    now = in_force(group, calibrations)
+    if now.trust.state != applied["trust"]["state"]:
+        return True
+    sides = ((now.factors.lower, applied["lower"]), (now.factors.upper, applied["upper"]))
+    return _age_s(row.run) >= MIN_PACE_S and any(abs(value - before) > _MOVED * before for value, before in sides)

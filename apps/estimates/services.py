@@ -13,6 +13,7 @@ from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
 from apps.core.models import pack_json, unpack_json
 from apps.estimates.curves import STRIP_PARTS, curves_pack, thinned
+from apps.estimates.intervals import with_calibration
 from apps.estimates.live_parts import with_live_parts
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.fleet.models import Cluster
@@ -171,6 +172,7 @@ def estimate_store(
 ) -> EstimateRun:
     """Keep a run, one row per query and one per server. Called inside the job's transaction."""
     answer = with_live_parts(estimate.to_dict(), cluster=cluster, estimate=estimate)
+    answer = with_calibration(answer, cluster=cluster)
     with transaction.atomic():
         run = EstimateRun.objects.create(
             cluster=cluster,

@@ -45,6 +45,9 @@ class Cluster(models.Model):
     review_coarse = models.BooleanField(
         default=True, help_text="A person decides when arrivals are known as counts over more than a subinterval alone."
     )
+    review_untrusted = models.BooleanField(
+        default=True, help_text="A person decides when intervals of a query that is affected hold too seldom lately."
+    )
     preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
     currency = models.CharField(
         max_length=3, default="EUR", validators=[CURRENCY], help_text="Of the prices of its pools, such as EUR or USD."

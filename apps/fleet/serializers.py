@@ -65,6 +65,7 @@ class ClusterSerializer(StrictSerializer):
     review_at_risk = serializers.BooleanField(required=False)
     review_assumed = serializers.BooleanField(required=False)
     review_coarse = serializers.BooleanField(required=False)
+    review_untrusted = serializers.BooleanField(required=False)
     currency = serializers.CharField(required=False)
     preview_valid_s = serializers.IntegerField(required=False, min_value=1, max_value=86_400)
     slice_s = serializers.FloatField(read_only=True)

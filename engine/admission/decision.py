@@ -20,6 +20,7 @@ from engine.admission.search import AdmissionSearch, Settled, find_start, passes
 from engine.costream.first_placement import FirstPlacement
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
+from engine.measurement.trust import QueryCalibration
 from engine.placement.colocation import ApartOperator
 from engine.words import listed
 
@@ -78,6 +79,7 @@ def decide(
     changes: Sequence[Mapping[str, Any]] = (),
     mace_every: int = 1,
     prediction: FirstPlacement | None = None,
+    calibrations: Mapping[str, QueryCalibration] | None = None,
     progress: Progress | None = None,
 ) -> AdmissionDecision:
     """Decide on a candidate, with the effect on every running query and the changes that would admit it.
@@ -95,6 +97,9 @@ def decide(
     prediction : FirstPlacement, optional
         Of a candidate that never ran: it says what the candidate itself may expect, and where it goes. Nominal costs
         then say what it does to the others. No alternatives are searched, since none of them is predicted.
+    calibrations : mapping, optional
+        Of running queries whose estimates were held against measurements: their upper ends are as far off as these ask
+        for, never nearer, and where trust is lost a person decides.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
 
@@ -116,7 +121,7 @@ def decide(
     if prediction is not None:
         read = replace(read, pins=prediction.placement)
         rules = replace(rules, choices=False)
-    question = CandidateQuestion(running, read, rules, mace_every, prediction)
+    question = CandidateQuestion(running, read, rules, mace_every, prediction, calibrations or {})
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)

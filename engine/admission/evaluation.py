@@ -7,7 +7,7 @@ change gives every slice the same capacity as before.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine.document.deployment import Constraints, Deployment, Source
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import Bottleneck, QueryReport
+from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.noise.dispersion import MEASURED_FINELY
 from engine.waits.summary import WaitTerm
 
@@ -25,6 +26,7 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "QueryOutcome",
+    "Widening",
     "coarse_sources",
     "list_effects",
     "list_effects_without",
@@ -34,6 +36,15 @@ __all__ = [
 ]
 
 Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Widening:
+    """Widening of an interval's upper side: its factor, the scored runs that ask for it, and the upper end before."""
+
+    factor: float
+    runs: int
+    stated_high_s: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class QueryOutcome:
     wait_s: float = 0.0  #: part of the estimate that no queue makes
     mean_wait_s: float = 0.0  #: of the mean
     waits: tuple[WaitTerm, ...] = ()
+    widening: Widening | None = None  #: by scored runs
 
     @property
     def state(self) -> str:
@@ -124,7 +136,7 @@ class Evaluation:
 # A process keeps the evaluations of the last few, by their digest.
 _KEPT = 4
 _STEP_TOLERANCE = 1e-6
-_before: dict[tuple[str, int], Evaluation] = {}
+_before: dict[tuple[Any, ...], Evaluation] = {}
 
 
 class Evaluator:
@@ -137,12 +149,18 @@ class Evaluator:
     def before(self) -> Evaluation:
         """Evaluation of what runs now."""
         running = self.question.running
-        key = (running.digest, self.question.mace_every)
+        key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())))
         evaluation = _before.pop(key, None) or self._evaluate(running, running.queries, {})
         _before[key] = evaluation  # the newest last
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
         return evaluation
+
+    @cached_property
+    def _factors(self) -> dict[str, tuple[float, int]]:
+        """Factor of the upper side, and its scored runs, of every running query whose interval was found too narrow."""
+        found = {query: known.factors for query, known in self.question.calibrations.items()}
+        return {query: (factors.upper, factors.runs) for query, factors in found.items() if factors.upper > 1.0}
 
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
@@ -163,7 +181,11 @@ class Evaluator:
         evaluation = Evaluation(outcomes, mace(deployment.coarsened(every)), estimated.alarm)
         if goes_on is not None and not goes_on(evaluation):
             return evaluation
-        return replace(evaluation, outcomes=_outcomes(deployment, estimated.realised(), known, coarse))
+        realised = _outcomes(deployment, estimated.realised(), known, coarse)
+        widened = {
+            query: _widened(realised[query], *self._factors[query]) for query in queries if query in self._factors
+        }
+        return replace(evaluation, outcomes={**realised, **widened})
 
 
 def _outcomes(
@@ -193,6 +215,19 @@ def _outcome(query: str, report: QueryReport, coarse: Collection[str]) -> QueryO
         mean_wait_s=report.waits.mean_s,
         waits=report.waits.terms,
     )
+
+
+def _widened(outcome: QueryOutcome, factor: float, runs: int) -> QueryOutcome:
+    """The outcome with its upper end as far off as scored runs ask for.
+
+    The lower end stays: it is what makes a miss certain, and widening it would admit what was rejected. Nothing is
+    narrowed: runs are of latencies with the waits of epochs and batches, which an outcome does not have.
+    """
+    if outcome.low_s is None or outcome.high_s is None:
+        return outcome
+    factors = IntervalFactors(1.0, factor, runs, True)
+    _, high_s = scale_interval(outcome.estimate_s, outcome.low_s, outcome.high_s, factors)
+    return replace(outcome, high_s=high_s, widening=Widening(factor, runs, outcome.high_s))
 
 
 def related_queries(after: Deployment, before: Deployment, touched: Collection[str]) -> tuple[str, ...]:
@@ -309,6 +344,7 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "bottleneck": None,
         "is_candidate": True,
         "is_predicted": False,
+        "widening": None,
     }
     running = [before.outcomes[query] for query in question.running.queries]
     return [*(_effect(outcome, outcome, []) for outcome in running), nothing]
@@ -332,6 +368,7 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> d
         "bottleneck": now.bottleneck.server if now.bottleneck else None,
         "is_candidate": was is None,
         "is_predicted": now.is_predicted,
+        "widening": asdict(now.widening) if now.widening else None,
     }
 
 

@@ -23,6 +23,8 @@ class AdmissionPolicy:
         A person decides where statistics of the candidate are assumed, or measured on too few events.
     review_coarse : bool
         A person decides where arrivals are known as counts over more than a subinterval alone, which hide bursts.
+    review_untrusted : bool
+        A person decides where the intervals of a running query that the candidate can affect hold too seldom lately.
     min_events : float
         An operator's statistics count as measured from so many events on.
     may_move_neighbours : bool
@@ -46,6 +48,7 @@ class AdmissionPolicy:
     review_at_risk: bool = True
     review_assumed: bool = False
     review_coarse: bool = True
+    review_untrusted: bool = True
     min_events: float = 100.0
     may_move_neighbours: bool = True
     max_mean_load: float = 1.0
@@ -66,6 +69,7 @@ _POLICY = FieldTable(
     Field("review_at_risk", Flag()),
     Field("review_assumed", Flag()),
     Field("review_coarse", Flag()),
+    Field("review_untrusted", Flag()),
     Field("min_events", Number(least=0)),
     Field("may_move_neighbours", Flag()),
     Field("max_mean_load", Number(above=0)),

@@ -11,6 +11,8 @@ from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
+from engine.measurement.calibration import LEVEL
+from engine.measurement.trust import LOST, UNJUDGED
 from engine.words import counted, listed, step_words
 
 __all__ = [
@@ -147,6 +149,7 @@ def reasons_of(
         *_placement(scenario),
         *_statistics(question, after),
         *_coarse_counts(question, scenario),
+        *_lost_trust(question, scenario),
         *_alarm(after),
     ]
     if not any(reason.severity == "bad" for reason in reasons):
@@ -265,7 +268,18 @@ def _increase_words(was: QueryOutcome, now: QueryOutcome) -> str:
 def _risk_words(outcome: QueryOutcome) -> str:
     estimate, high, bound = seconds_words(outcome.estimate_s, outcome.upper_s, outcome.bound_s or 0.0)
     statistic = statistic_words(outcome.statistic)
-    return f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}{_by_chance(outcome)}"
+    words = f"its {statistic} is estimated at {estimate} but may be up to {high}, against {bound}"
+    return f"{words}{_by_chance(outcome)}{_by_scored_runs(outcome)}"
+
+
+def _by_scored_runs(outcome: QueryOutcome) -> str:
+    """Words on an upper end that is over because past estimates were off; empty elsewhere."""
+    widening = outcome.widening
+    if widening is None or outcome.bound_s is None or widening.stated_high_s > outcome.bound_s:
+        return ""
+    stated, times = seconds_words(widening.stated_high_s)[0], f"{widening.factor:.2g}"
+    runs = counted(widening.runs, "scored run")
+    return f"; {stated} before {runs} widened its interval {times} times on that side"
 
 
 def _by_chance(outcome: QueryOutcome) -> str:
@@ -416,6 +430,23 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     yield Reason(
         "coarse_counts", "watch" if review else "info", "source", names[0], message, width_s, step_s, review=review
     )
+
+
+def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+    """Running queries that the candidate can affect, and whose intervals hold too seldom to rest a decision on."""
+    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
+    review = question.policy.review_untrusted
+    for query in related:
+        trust = question.calibrations[query].trust if query in question.calibrations else UNJUDGED
+        coverage = trust.coverage
+        if trust.state == LOST and coverage is not None:
+            share, right = percent_words(coverage), percent_words(LEVEL)
+            message = (
+                f"Estimates of {query} are not to be trusted: {trust.held} of its last {trust.judged} intervals held "
+                f"({share}), where {right} is right"
+            )
+            severity = "watch" if review else "info"
+            yield Reason("trust_lost", severity, "query", query, message, LEVEL, coverage, "share", review=review)
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:

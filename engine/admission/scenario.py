@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from engine.document.deployment import (
     rename_inputs,
     with_node_like,
 )
+from engine.measurement.trust import QueryCalibration
 from engine.placement.colocation import ApartOperator
 from engine.placement.extension import extend_placement
 
@@ -41,6 +42,7 @@ class CandidateQuestion:
     policy: AdmissionPolicy
     mace_every: int = 1
     prediction: FirstPlacement | None = None  #: of a candidate that never ran
+    calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
 
     @property
     def never_ran(self) -> bool:

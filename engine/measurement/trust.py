@@ -1,66 +1,123 @@
-"""Trust in estimates: coverage and bias of the past, and the factor that makes intervals honest again.
-
-The factor is that of split conformal prediction: errors of recent estimates, each in units of the half width it had
-stated, are sorted; the one that 90 % of them (with the usual correction for their number) do not exceed is what a half
-width has to be multiplied with to have covered them.
-
-References: Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World (2005); Lei et al., Distribution-free
-predictive inference for regression (2018), section 2.2.
-"""
+"""Trust in estimates: whether the intervals that were shown lately held as often as they claim."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine.measurement.calibration import AS_STATED, HALF_LIFE, LEVEL, IntervalFactors
 
 __all__ = [
-    "LEVEL",
-    "MIN_OUTCOMES",
+    "FALLING",
+    "HOLDING",
+    "LOST",
     "RECENT",
+    "UNJUDGED",
     "EstimateTrust",
     "JudgedPrediction",
     "PredictionOutcome",
+    "QueryCalibration",
     "judge_predictions",
     "judge_trust",
-    "widen_interval",
 ]
 
-LEVEL = 0.9
-MIN_OUTCOMES = 20  # outcomes below which nothing is concluded
-RECENT = 200  # outcomes looked at: the system of long ago is another one
-MAX_FACTOR = 100.0
+RECENT = 40  #: intervals that trust is judged by
+
+#: States of trust: intervals hold; they hold too seldom and are widened faster; a person decides on what rests on them.
+HOLDING, FALLING, LOST = "holding", "falling", "lost"
+
+# Of 40 intervals that hold nine in ten times, fewer than 32 hold once in 65 draws, fewer than 28 once in 11,000.
+_FALLING_BELOW, _LOST_BELOW, _REGAINED_AT = 0.8, 0.7, 0.85
+_FASTER = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateTrust:
+    """Trust in a query's estimates: how many of the last intervals shown held, and the state that follows.
+
+    A state is left only once 85 % hold again.
+    """
+
+    held: int = 0
+    judged: int = 0
+    state: str = HOLDING
+
+    @property
+    def coverage(self) -> float | None:
+        """Share that held; None where none was judged."""
+        return self.held / self.judged if self.judged else None
+
+    @property
+    def score(self) -> float | None:
+        """Trust from 0 to 1, which is as much as is claimed; None before `RECENT` intervals were judged."""
+        return min(1.0, self.held / self.judged / LEVEL) if self.judged >= RECENT else None
+
+    @property
+    def half_life(self) -> float:
+        """Instants after which a run counts half: a quarter as many where trust has fallen, to widen sooner."""
+        return HALF_LIFE if self.state == HOLDING else HALF_LIFE / _FASTER
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {"score": self.score}
+
+
+UNJUDGED = EstimateTrust()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCalibration:
+    """Calibration of a query's next estimate: factors, the scope of the runs they are of, and the trust in it."""
+
+    factors: IntervalFactors = AS_STATED
+    scope: str = ""
+    trust: EstimateTrust = UNJUDGED
+
+
+def judge_trust(held: Iterable[bool]) -> EstimateTrust:
+    """Judge whether intervals held, oldest first; earlier ones decide about a state that has a memory.
+
+    Examples
+    --------
+    >>> judge_trust([True] * 27 + [False] * 13)
+    EstimateTrust(held=27, judged=40, state='lost')
+    >>> judge_trust([False] * 13 + [True] * 33).state, judge_trust([False] * 13 + [True] * 34).state
+    ('lost', 'holding')
+    """
+    recent: deque[bool] = deque(maxlen=RECENT)
+    state = HOLDING
+    for value in held:
+        recent.append(value)
+        if len(recent) == RECENT:
+            state = _next_state(state, sum(recent) / RECENT)
+    return EstimateTrust(sum(recent), len(recent), state)
+
+
+def _next_state(state: str, coverage: float) -> str:
+    if coverage < _LOST_BELOW:
+        return LOST
+    if coverage >= _REGAINED_AT:
+        return HOLDING
+    if state == HOLDING and coverage < _FALLING_BELOW:
+        return FALLING
+    return state
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionOutcome:
-    """An expected and an observed value. `half_s` is half the interval before any widening; None without an
-    interval.
-    """
+    """An expected and an observed value, and whether the interval shown held; None without one."""
 
     expected_s: float
     observed_s: float
-    half_s: float | None
-    covered: bool | None = None  # by the interval that was shown
+    covered: bool | None = None
 
     @property
     def error_s(self) -> float:
         """Expected less observed: above 0 the estimate was too high."""
         return self.expected_s - self.observed_s
-
-
-@dataclass(frozen=True, slots=True)
-class EstimateTrust:
-    """`score` from 0 to 1 is the share of a widened half width that was stated; 1 where nothing has to be widened.
-
-    `half_s` is the half width for estimates that have none of their own; None with fewer than `MIN_OUTCOMES` outcomes.
-    """
-
-    factor: float
-    score: float
-    outcomes: int
-    half_s: float | None
-    concluded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,48 +130,6 @@ class JudgedPrediction:
     median_error: float | None  # of |error| / observed
     expected_s: float
     observed_s: float
-
-
-def judge_trust(recent: Sequence[PredictionOutcome]) -> EstimateTrust:
-    """Judge the newest outcomes (at most `RECENT`, newest last).
-
-    Notes
-    -----
-    The factor never narrows an interval. Outcomes of neighbouring intervals resemble each other, so that 90 % are
-    reached in the long run and not in every part of it.
-    """
-    newest = list(recent)[-RECENT:]
-    scores = [abs(outcome.error_s) / outcome.half_s for outcome in newest if outcome.half_s]
-    errors = [abs(outcome.error_s) for outcome in newest]
-    half_s = _covering(errors) if len(errors) >= MIN_OUTCOMES else None
-    if len(scores) < MIN_OUTCOMES:
-        return EstimateTrust(1.0, 1.0, len(newest), half_s, False)
-    factor = min(MAX_FACTOR, max(1.0, _covering(scores)))
-    return EstimateTrust(factor, 1.0 / factor, len(newest), half_s, True)
-
-
-def _covering(scores: Sequence[float]) -> float:
-    """The ceil(0.9 (n + 1))-th smallest; the largest where there are not so many."""
-    ordered = sorted(scores)
-    rank = math.ceil(LEVEL * (len(ordered) + 1) - 1e-9)
-    return ordered[min(rank, len(ordered)) - 1]
-
-
-def widen_interval(
-    estimate_s: float, interval_s: tuple[float, float] | None, past_trust: EstimateTrust
-) -> tuple[float, float] | None:
-    """The interval that the estimate is shown with, each side wider by the factor; None where even the past has none.
-
-    Examples
-    --------
-    >>> widen_interval(2.0, (1.5, 3.0), EstimateTrust(3.0, 1 / 3, 50, None, True))
-    (0.5, 5.0)
-    """
-    if interval_s is None:
-        half = past_trust.half_s
-        return None if half is None else (max(0.0, estimate_s - half), estimate_s + half)
-    low, high = ((end - estimate_s) * past_trust.factor for end in interval_s)
-    return max(0.0, estimate_s + low), estimate_s + high
 
 
 def judge_predictions(outcomes: Sequence[PredictionOutcome]) -> JudgedPrediction:

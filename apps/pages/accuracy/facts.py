@@ -11,18 +11,32 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from apps.estimates.accuracy import INTERVAL
-from apps.estimates.models import AccuracyObservation
-from apps.estimates.trust import AccuracySummary, QueryAccuracy, accuracy_listed, accuracy_summary
+from apps.estimates.calibration import INTERVAL
+from apps.estimates.choices import TrustState
+from apps.estimates.models import AccuracyObservation, IntervalCalibration
+from apps.estimates.summary import (
+    AccuracySummary,
+    accuracy_listed,
+    accuracy_summary,
+    calibrations_listed,
+)
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.pages.accuracy.calibration import (
+    CalibrationLine,
+    calibration_lines,
+    calibration_sentence,
+    factors_chart,
+    trust_words,
+)
 from apps.pages.accuracy.charts import CoveragePart, coverage_parts, error_chart, latency_chart
 from apps.pages.accuracy.latency import LatencyPart, latency_parts
 from apps.pages.overview.findings import Stat
 from apps.telemetry.configs import live_served
 from apps.ui.charts import Chart
-from apps.ui.numbers import MISSING, Quantity, count, factor, percent, ratio
+from apps.ui.numbers import MISSING, Quantity, count, percent, ratio
 from apps.ui.sentences import sentence
+from engine.measurement.trust import RECENT
 from engine.words import counted
 
 __all__ = ["SPANS", "AccuracyFacts", "accuracy_tabs", "bias_text"]
@@ -126,20 +140,60 @@ class AccuracyFacts:
     @property
     def stats(self) -> list[Stat]:
         found = self.summary.judged
-        least = min(self.summary.queries, key=lambda query: query.trust.score)
         fair = found.coverage is None or found.coverage >= _FAIR
         measured = sum(row.evidence == Evidence.MEASURED for row in self.summary.rows) / found.outcomes
         return [
             Stat("Coverage", percent(found.coverage), "of 90% intervals; 90% is right", "" if fair else "bad"),
             Stat("Bias", _signed(found.bias), "of all estimates; below 0 is the risky side", _bias_tone(found.bias)),
             Stat("Error, median", percent(found.median_error), "of the measured latency"),
-            Stat("Least trust", Quantity(ratio(least.trust.score)), trust_note(least)),
+            self._least_trust(),
             Stat(
                 "Intervals",
                 Quantity(count(found.outcomes)),
                 f"{percent(measured)} on measured statistics",
             ),
         ]
+
+    def _least_trust(self) -> Stat:
+        """The query whose last intervals held least often."""
+        judged = [query for query in self.summary.queries if query.trust_score is not None]
+        if not judged:
+            return Stat("Least trust", Quantity(MISSING), f"no query has {RECENT} judged intervals")
+        least = min(judged, key=lambda query: query.trust_score or 0.0)
+        row = least.calibration
+        assert row is not None
+        tone = "" if row.trust == TrustState.HOLDING else "bad"
+        note = f"{least.query.name}: {trust_words(row.held or 0, row.judged or 0)}"
+        return Stat("Least trust", Quantity(ratio(least.trust_score)), note, tone)
+
+    # -- calibration
+
+    @cached_property
+    def _calibration(self) -> IntervalCalibration | None:
+        """That of the query of the charts."""
+        rows = (query.calibration for query in self.summary.queries if query.query.name == self.drawn)
+        return next(rows, None)
+
+    @property
+    def calibration_sentence(self) -> SafeString | str:
+        return calibration_sentence(self._calibration)
+
+    @property
+    def calibration_lines(self) -> list[CalibrationLine]:
+        """Wide groups, and the query of the charts."""
+        own = [self._calibration] if self._calibration else []
+        return calibration_lines([*self.summary.calibrations, *own])
+
+    @property
+    def factors_chart(self) -> Chart | None:
+        """History of the factors of the query of the charts."""
+        row = self._calibration
+        if row is None:
+            return None
+        since = timezone.now() - SPANS[self.span][1]
+        same = {name: getattr(row, name) for name in ("origin", "evidence", "statistic", "windowed")}
+        rows = calibrations_listed().filter(query=row.query_id, **same).exclude(until__lt=since)
+        return factors_chart(list(rows.order_by("since", "pk")))
 
     # -- pictures
 
@@ -174,17 +228,6 @@ class AccuracyFacts:
     def api_path(self) -> str:
         chosen = {"cluster": self.cluster.slug, "query": self.query, "evidence": self.evidence}
         return "/api/v1/accuracy?" + "&".join(f"{name}={value}" for name, value in chosen.items() if value)
-
-
-def trust_note(accuracy: QueryAccuracy) -> str:
-    """`errors: intervals are widened 2.4×`; whose past that is where it is not the query's own."""
-    if not accuracy.trust.concluded:
-        return f"{accuracy.query.name}: too few intervals to say"
-    if accuracy.trust.factor <= 1.0:
-        return f"{accuracy.query.name}: intervals as stated"
-    if accuracy.trust_of == "cluster":
-        return f"{accuracy.query.name}: intervals {factor(accuracy.trust.factor)} as wide, by the cluster's past"
-    return f"{accuracy.query.name}: intervals {factor(accuracy.trust.factor)} as wide"
 
 
 def _signed(bias: float | None) -> Quantity:

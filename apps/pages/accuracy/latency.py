@@ -12,10 +12,11 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from apps.estimates.choices import CalibrationScope
 from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.results.models import ResultWindow
-from apps.ui.numbers import seconds_range
+from apps.ui.numbers import seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
 
@@ -86,11 +87,18 @@ class LatencyParts:
         return scheduling_words(self._result["scheduling"]["nodes"]) if "scheduling" in self._result else ""
 
     @property
-    def trust_sentence(self) -> SafeString | str:
-        """Origin of the interval."""
-        trust = self._result.get("trust")
-        if not trust:
+    def calibration_sentence(self) -> SafeString | str:
+        """Origin of the interval, and what the next runs should show."""
+        calibration = self._result.get("calibration")
+        if not calibration or self.estimate is None:
             return ""
-        low, high = trust.get("stated") or (None, None)
-        stated = seconds_range(low, high) if low is not None else None
-        return sentence("pages/accuracy/sentences/trust.html", trust=trust, stated=stated)
+        stated, run = calibration["stated"], calibration["run"]
+        is_wider = stated is not None and (self.estimate.high_s or 0.0) > stated[1]
+        return sentence(
+            "pages/accuracy/sentences/interval.html",
+            calibration=calibration,
+            whose=CalibrationScope(calibration["scope"]).label if calibration["scope"] else "",
+            stated=seconds(stated[1]) if is_wider else "",
+            shown=seconds(self.estimate.high_s, apart_from=stated[1]) if is_wider else "",
+            run=seconds_range(*run) if run else "",
+        )

@@ -11,7 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.models import AccuracyObservation
-from apps.estimates.trust import QueryAccuracy
+from apps.estimates.summary import QueryAccuracy
+from apps.pages.accuracy.calibration import scaling_words
 from apps.pages.accuracy.facts import AccuracyFacts, bias_text
 from apps.ui.marks import evidence_mark, icon
 from apps.ui.numbers import MISSING, count, factor, percent, ratio, seconds, seconds_range
@@ -51,8 +52,8 @@ def _query_line(accuracy: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]
         "coverage": percent(accuracy.judged.coverage).html,
         "bias": bias_text(accuracy.judged.bias),
         "error": percent(accuracy.judged.median_error).html,
-        "trust": ratio(accuracy.trust.score) if accuracy.trust.concluded else MISSING,
-        "widened": _widened(accuracy),
+        "trust": MISSING if accuracy.trust_score is None else ratio(accuracy.trust_score),
+        "scaled": _scaled(accuracy),
     }
 
 
@@ -62,11 +63,11 @@ def request_of(facts: AccuracyFacts, query: str) -> str:
     return "?" + "&".join(f"{name}={value}" for name, value in kept.items() if value)
 
 
-def _widened(accuracy: QueryAccuracy) -> str:
-    if not accuracy.trust.concluded:
-        return f"{accuracy.trust.outcomes} of 20 intervals"
-    scope = " (cluster)" if accuracy.trust_of == "cluster" else ""
-    return f"{factor(accuracy.trust.factor)}{scope}" if accuracy.trust.factor > 1.0 else f"as stated{scope}"
+def _scaled(accuracy: QueryAccuracy) -> str:
+    row = accuracy.calibration
+    if row is None or not row.scope:
+        return f"{row.own_runs if row else 0} of 20 runs"
+    return scaling_words(row.lower, row.upper)
 
 
 def _columns(slug: str) -> list[Column]:
@@ -103,7 +104,9 @@ def _columns(slug: str) -> list[Column]:
         ),
         Column("error", "Error", _error, csv=lambda row: row.error_s, num=True),
         Column("held", "Interval held", _held, sort="covered", csv=_held_csv, short="Held"),
-        Column("factor", "Widened", _factor, sort="factor", csv=lambda row: row.factor, num=True),
+        Column(
+            "factor", "Scaled, lower and upper", _factors, sort="upper_factor", csv=_factors, num=True, short="Scaled"
+        ),
         Column("windows", "Windows", _windows, sort="windows", csv=lambda row: row.windows, num=True),
         Column("evidence", "Evidence", lambda row: evidence_mark(row.evidence), csv=lambda row: row.evidence),
     ]
@@ -144,8 +147,10 @@ def _held_csv(row: AccuracyObservation) -> Any:
     return f"left out: {row.get_disturbed_display()}" if row.disturbed else row.covered
 
 
-def _factor(row: AccuracyObservation) -> Any:
-    return factor(row.factor).html if row.factor > 1.0 else "as stated"
+def _factors(row: AccuracyObservation) -> str:
+    if row.lower_factor == row.upper_factor == 1.0:
+        return "as stated"
+    return f"{factor(row.lower_factor)}, {factor(row.upper_factor)}"
 
 
 def _windows(row: AccuracyObservation) -> Any:

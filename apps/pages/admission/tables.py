@@ -21,7 +21,7 @@ from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text, statistic_text
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
-from apps.ui.numbers import MISSING, Quantity, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, cps, factor, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -277,6 +277,15 @@ class EffectRow:
             return Quantity("0", "s").html
         change = seconds(self.effect["change_s"])
         return Quantity(f"+{change.text}" if self.effect["change_s"] > 0 else change.text, change.unit).html
+
+    @property
+    def widened(self) -> str:
+        """Up to 4.1 s: interval widened 1.8 × by 64 scored runs; empty where it is as the model states it."""
+        widening = self.effect.get("widening")
+        if not widening:
+            return ""
+        runs = counted(widening["runs"], "scored run")
+        return f"Up to {seconds(self.effect['high_s'])}: interval widened {factor(widening['factor'])} by {runs}"
 
     @property
     def words(self) -> str:

@@ -51,6 +51,7 @@ class ClusterForm(RowForm):
             "review_at_risk",
             "review_assumed",
             "review_coarse",
+            "review_untrusted",
         ]
         labels = {
             "slug": "Address part",
@@ -61,6 +62,7 @@ class ClusterForm(RowForm):
             "review_at_risk": "Review requests at risk",
             "review_assumed": "Review requests with assumed statistics",
             "review_coarse": "Review requests on coarse counts",
+            "review_untrusted": "Review requests beside estimates without trust",
         }
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",

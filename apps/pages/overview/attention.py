@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import ObjectiveState
+from apps.estimates.choices import ObjectiveState, TrustState
 from apps.estimates.models import QueryEstimate
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
@@ -61,6 +61,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
         *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
         *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
         *live_attention(cluster),
+        *_untrusted(findings),
         *_waiting(cluster),
         *_threatened(findings),
         *_drifting(cluster),
@@ -203,10 +204,33 @@ def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
 
 def _widened(row: QueryEstimate) -> str:
     """Sentence on an interval that is wide because estimates were off lately; empty where it is not."""
-    factor = ((row.result or {}).get("trust") or {}).get("factor") or 1.0
+    factor = ((row.result or {}).get("calibration") or {}).get("upper") or 1.0
     if factor <= 1:
         return ""
-    return f"Recent estimates were so far off that its interval is {significant(factor)} times as wide."
+    return (
+        f"Recent estimates were so far off that the upper side of its interval is {significant(factor)} times as wide."
+    )
+
+
+def _untrusted(findings: Findings) -> list[AttentionItem]:
+    """Queries whose intervals hold so seldom that a person decides on what touches them."""
+    lost = []
+    for row in findings.rows:
+        trust = ((row.result or {}).get("calibration") or {}).get("trust") or {}
+        if trust.get("state") == TrustState.LOST:
+            lost.append((row.query.name, trust))
+    if not lost:
+        return []
+    name, trust = lost[0]
+    text = (
+        f"Only {trust['held']} of its last {trust['judged']} intervals held. Requests that touch it are for a person."
+    )
+    title = f"Estimates of {name} do not hold"
+    if len(lost) > 1:
+        title = f"Estimates of {len(lost)} queries do not hold"
+        text = f"{name}: {text[0].lower()}{text[1:]}"
+    url = f"{url_of('pages:accuracy', findings.cluster.slug)}?query={name}"
+    return [AttentionItem("watch", "watch", title, text, url, "Open accuracy")]
 
 
 def _cause(row: QueryEstimate) -> str:

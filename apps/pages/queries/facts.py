@@ -195,8 +195,8 @@ class QueryDetail:
 
     @property
     def widened(self) -> float:
-        """Factor of its interval for recent estimates that were off."""
-        return (self.result.get("trust") or {}).get("factor") or 1.0
+        """Factor of its interval's upper side for recent estimates that were off."""
+        return (self.result.get("calibration") or {}).get("upper") or 1.0
 
     @property
     def realised(self) -> list[RealisedLine]:

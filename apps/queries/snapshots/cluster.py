@@ -184,6 +184,7 @@ def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
             review_at_risk=cluster.review_at_risk,
             review_assumed=cluster.review_assumed,
             review_coarse=cluster.review_coarse,
+            review_untrusted=cluster.review_untrusted,
         ),
         **{f"node:{node.name}": node_content(node) for node in rows.nodes},
         **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},

@@ -36,6 +36,7 @@ _WORDS = {
     "review_at_risk": "review of what is at risk",
     "review_assumed": "review of what rests on assumed statistics",
     "review_coarse": "review of what rests on coarse counts",
+    "review_untrusted": "review of what is beside estimates without trust",
     "step_s": "step of the counts",
     "dispersion": "dispersion of arrivals",
     "dispersion_step_s": "step of the dispersion",

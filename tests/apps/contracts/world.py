@@ -158,6 +158,7 @@ def _live(cluster: Cluster, user: User) -> dict[str, Any]:
         "window_operator": "window",
         "window": 0,
         "observation": 1,
+        "calibration": 1,
         "live": live.pk,
         "agent": enrolled.agent.name,
         "agent_pk": enrolled.agent.pk,

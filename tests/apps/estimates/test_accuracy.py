@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pytest
 
-from apps.estimates.accuracy import INTERVAL, KEEP, accuracy_observe_all, accuracy_purge
-from apps.estimates.models import AccuracyObservation, EstimateRun, QueryEstimate
+from apps.estimates.accuracy import KEEP, accuracy_observe_all, accuracy_purge
+from apps.estimates.calibration import INTERVAL, calibrations_refresh, evidence_of, group_of
+from apps.estimates.models import AccuracyObservation, EstimateRun, IntervalCalibration, QueryEstimate
 from apps.estimates.refresh import live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
-from apps.estimates.trust import accuracy_summary, evidence_of, trust_of
+from apps.estimates.summary import accuracy_summary
 from apps.measurements.models import StreamStretch
 from apps.measurements.stream_processor import timing_now
 from apps.microbatch.models import MicroBatch
@@ -21,13 +21,12 @@ from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from apps.telemetry.ingest.streams import ASSUMED_TRIGGER_S
 from apps.telemetry.models import LiveQuery
+from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
 
 pytestmark = pytest.mark.django_db
-
-NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
@@ -51,18 +50,6 @@ def window(query: Query, at: datetime, latency_s: float | None = 3.2, **fields: 
     return ResultWindow.objects.create(
         query=query, plan="p", window_us=round(at.timestamp() * 1e6), width_us=10_000_000, row_count=0, body=b"",
         **{"complete": True, "emitted_at": at, "latency_s": latency_s, **fields},
-    )  # fmt: skip
-
-
-def observation(
-    query: Query, i: int, *, expected: float = 3.0, observed: float = 3.2, half: float | None = 0.5, **fields: Any
-) -> AccuracyObservation:
-    """One of `i` intervals ago."""
-    at = NOW - (i + 1) * INTERVAL
-    return AccuracyObservation.objects.create(
-        cluster=query.cluster, query=query, version=1, estimated_at=at, starts_at=at, ends_at=at + INTERVAL,
-        expected_s=expected, observed_s=observed, half_s=half, windows=3,
-        **{"statistic": "worst", "evidence": "assumed", **fields},
     )  # fmt: skip
 
 
@@ -149,7 +136,8 @@ def test_interval_while_the_stream_processor_warms_up_is_disturbed(live: LiveQue
     found = accuracy_summary(AccuracyObservation.objects.all())
     assert found.disturbed == {"warming": 2, "away": 1} and found.judged.outcomes == len(found.rows) == 1
     assert found.judged.bias == pytest.approx((row.estimate_s - 3.1) / 3.1)
-    assert trust_of(live.query, "worst", rows[2].evidence)[0].outcomes == 1
+    own = IntervalCalibration.objects.get(query=live.query)
+    assert (own.own_runs, own.left_out) == (1, 3)
 
 
 def test_assumed_waits_make_the_evidence_assumed() -> None:
@@ -182,41 +170,41 @@ def test_interval_that_may_still_grow_is_not_observed(live: LiveQuery) -> None:
     assert accuracy_observe_all(begin + timedelta(seconds=40)) == 1
 
 
-def test_interval_is_widened_by_past_errors(live: LiveQuery) -> None:
-    """With errors four times the stated half width, the next interval is wide enough for nine in ten of them."""
-    rng = np.random.default_rng(2)
+def test_scored_run_keeps_the_interval_as_stated_and_as_shown(live: LiveQuery) -> None:
+    """With latencies four times as far off as stated, the next interval is wider, and its runs say from what."""
     own_batch(NOW)
     stated = estimated(live.query)
-    half = 0.4
-    for i, error in enumerate((1.6 * rng.standard_normal(100)).tolist()):
-        observation(live.query, i, expected=3.0 + error, observed=3.0, half=half)
-    trusted, whose = trust_of(live.query, "worst", "assumed")
-    assert whose == "query" and trusted.factor == pytest.approx(1.645 * 4, rel=0.25)
-    row = estimated(live.query)
-    said = row.result["trust"]
-    assert said["factor"] == trusted.factor and said["score"] == pytest.approx(1 / trusted.factor)
-    assert row.estimate_s == pytest.approx(stated.estimate_s)
-    assert row.high_s - row.estimate_s == pytest.approx(trusted.factor * (stated.high_s - stated.estimate_s))
-    assert row.low_s == pytest.approx(
-        max(0.0, row.estimate_s - trusted.factor * (stated.estimate_s - stated.low_s)), abs=1e-9
-    )
-    assert said["stated"] == pytest.approx([stated.low_s, stated.high_s])
-    assert said["half_s"] == pytest.approx((stated.high_s - stated.low_s) / 2)
-    accepted = [abs(row.error_s) <= trusted.half_s for row in AccuracyObservation.objects.all()]
-    assert 0.88 <= np.mean(accepted) <= 0.95
+    assert stated.result["calibration"]["scope"] == ""
+    assert stated.result["calibration"]["stated"] == [stated.low_s, stated.high_s]
+    make_runs(live.query, 60, spread=4.0 * SPREAD, evidence=evidence_of(stated.result))
+    calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
+    row = estimated(live.query, NOW - timedelta(minutes=5))
+    applied = row.result["calibration"]
+    assert applied["scope"] == "query" and applied["runs"] == 60 and applied["upper"] > 2.5
+    assert row.low_s == applied["stated"][0] < row.estimate_s < applied["stated"][1] < row.high_s
+    assert row.result["realised"]["worst"]["high_s"] == row.high_s <= row.result["under_s"]
+    AccuracyObservation.objects.all().delete()
+    window(live.query, datetime.fromtimestamp((NOW.timestamp() // 30 - 4) * 30, UTC) + timedelta(seconds=5), 3.1)
+    accuracy_observe_all(NOW)
+    found = AccuracyObservation.objects.get()
+    assert [found.stated_low_s, found.stated_high_s] == applied["stated"]
+    assert [found.low_s, found.high_s] == applied["run"] and found.upper_factor == applied["upper"]
+    assert (found.origin, found.windowed, found.covered) == ("live", True, True)
 
 
-def test_query_without_observations_takes_the_factor_of_its_cluster(live: LiveQuery) -> None:
-    other = live_query(live.query.cluster, "young").query
-    for i in range(40):
-        observation(live.query, i, expected=5.0, observed=3.0, half=0.5)
-    trusted, whose = trust_of(other, "worst", "assumed")
-    assert (whose, trusted.factor, trusted.half_s) == ("cluster", 4.0, None)
-    assert trust_of(other, "mean", "assumed")[0].factor == 1.0
-    assert trust_of(other, "worst", "measured")[0].factor == 1.0
+def test_every_judged_interval_is_calibrated_with(live: LiveQuery) -> None:
+    own_batch(NOW)
+    estimated(live.query, NOW - timedelta(minutes=30))
+    begin = datetime.fromtimestamp((NOW.timestamp() // 30 - 40) * 30, UTC)
+    for i in range(25):
+        window(live.query, begin + i * INTERVAL + timedelta(seconds=5), 20.0)
+    assert accuracy_observe_all(NOW) == 25
+    row = IntervalCalibration.objects.get(query=live.query)
+    assert (row.own_runs, row.coverage_before, row.scope) == (25, 0.0, "query") and row.upper > 1.0
+    assert IntervalCalibration.objects.filter(query=None).count() == 2
 
 
-def test_changed_waits_or_trust_request_an_estimate(live: LiveQuery) -> None:
+def test_changed_waits_or_calibration_request_an_estimate(live: LiveQuery) -> None:
     """Neither is part of a snapshot."""
     assert live_estimates_refresh() == 0  # never estimated: that is the start's business
     estimated(live.query)
@@ -232,17 +220,18 @@ def test_changed_waits_or_trust_request_an_estimate(live: LiveQuery) -> None:
         own_batch(NOW + timedelta(seconds=20 + k), 9 + k, duration_s=2.5)
     assert live_estimates_refresh() == 1
     run_jobs()
-    for i in range(30):
-        observation(live.query, i, expected=5.0, observed=3.0, half=0.5)
-    assert live_estimates_refresh() == 0  # trust can wait until the estimate is a minute old
+    make_runs(live.query, 30, spread=4.0 * SPREAD, evidence="assumed")
+    rows = AccuracyObservation.objects.all()
+    rows.update(evidence=evidence_of(query_estimate_latest(live.query).result))
+    calibrations_refresh({group_of(row) for row in rows}, now=NOW)
+    assert live_estimates_refresh() == 0  # factors can wait until the estimate is a minute old
     EstimateRun.objects.update(created_at=NOW - timedelta(seconds=61))
     assert live_estimates_refresh() == 1
     run_jobs()
-    assert live_estimates_refresh() == 0 and query_estimate_latest(live.query).result["trust"]["factor"] == 4.0
+    assert live_estimates_refresh() == 0 and query_estimate_latest(live.query).result["calibration"]["upper"] > 2.0
 
 
 def test_old_observations_are_purged(live: LiveQuery) -> None:
-    observation(live.query, 1)
-    observation(live.query, 3)
-    AccuracyObservation.objects.filter(starts_at__lt=NOW - 3 * INTERVAL).update(starts_at=NOW - KEEP - INTERVAL)
+    make_runs(live.query, 2)
+    AccuracyObservation.objects.filter(starts_at__lt=NOW - 1.5 * INTERVAL).update(starts_at=NOW - KEEP - INTERVAL)
     assert accuracy_purge(NOW) == 1 and AccuracyObservation.objects.count() == 1

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from apps.estimates.accuracy import INTERVAL
-from apps.estimates.models import AccuracyObservation
+from apps.estimates.calibration import INTERVAL, calibrations_refresh, group_of
+from apps.estimates.models import AccuracyObservation, IntervalCalibration
 from apps.estimates.services import estimate_request
 from apps.measurements.models import StatisticsWindow
 from apps.measurements.services import refine_all
@@ -49,10 +49,12 @@ def judged(live: LiveQuery, count: int = 30, *, off: float = 1.0, **fields: obje
         observed = 3.6 - (off if i % 2 else 0.0)
         AccuracyObservation.objects.create(
             cluster=live.query.cluster, query=live.query, version=1, estimated_at=at, starts_at=at,
-            ends_at=at + INTERVAL, expected_s=3.6, low_s=3.1, high_s=4.1, half_s=0.5, observed_s=observed, windows=3,
-            covered=abs(3.6 - observed) <= 0.5, parts={"flow_s": 0.1, "epoch_s": 1.0, "trigger_s": 2.0},
+            ends_at=at + INTERVAL, expected_s=3.6, low_s=3.1, high_s=4.1, stated_low_s=3.1, stated_high_s=4.1,
+            observed_s=observed, windows=3, covered=abs(3.6 - observed) <= 0.5,
+            parts={"processing_s": 0.1, "epoch_s": 1.0, "trigger_s": 2.0},
             kinds={"filter": [2e6, 1e6]}, **{"statistic": "worst", "evidence": "measured", **fields},
         )  # fmt: skip
+    calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.filter(query=live.query)}, now=NOW)
 
 
 def test_without_a_live_query_the_page_says_what_to_do_first(browser: Client) -> None:
@@ -72,9 +74,33 @@ def test_the_finding_is_a_sentence_with_numbers(browser: Client, live: LiveQuery
     assert "the 90% interval held in <b>50%</b> of 30 intervals" in html
     assert 'data-chart="latency-over-time"' in html and 'data-chart="error-over-time"' in html
     assert 'href="/c/this-host/accuracy/"' in html  # in the navigation
-    assert "2\u00a0× as wide" in html or "2&nbsp;× as wide" in html
+    assert "no query has 40 judged intervals" in html
+    assert (
+        "Intervals of errors: upper side as stated, lower side widened 2.2\u00a0×, by its own 30 scored runs." in html
+    )
+    assert "50% held as stated, 50% as shown." in html and 'data-chart="factors-over-time"' in html
     assert "+100" in html  # work of filters
     assert "GET" in html and "/api/v1/accuracy?cluster=this-host" in html
+
+
+def test_calibration_shows_groups_counts_and_what_was_left_out(browser: Client, live: LiveQuery) -> None:
+    judged(live, 50)
+    AccuracyObservation.objects.filter(pk=AccuracyObservation.objects.first().pk).update(disturbed="away", covered=None)
+    calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
+    html = body(browser.get(ROOT))
+    assert "Live queries" in html and "Worst case, with windows" in html
+    assert "49% → 49%" in html and "28% → 28%" in html
+    row = IntervalCalibration.objects.get(query=live.query, until=None)
+    assert (row.own_runs, row.left_out, row.trust) == (49, 1, "lost")
+    assert "errors: 20 of the last 40 held" in html
+    assert "Only 20 of the last 40 held, so a person decides on requests that touch it." in html
+
+
+def test_without_enough_runs_it_says_how_many_there_are(browser: Client, live: LiveQuery) -> None:
+    judged(live, 5)
+    html = body(browser.get(ROOT))
+    assert "Intervals of errors are as the model states them: 5 scored runs so far, and factors need 20." in html
+    assert "too few runs: as stated" in html and 'data-chart="factors-over-time"' not in html
 
 
 def test_filters_are_in_the_address(browser: Client, live: LiveQuery) -> None:
@@ -109,7 +135,10 @@ def test_rest_lists_and_sums_up(api: APIClient, live: LiveQuery) -> None:
     summary = api.get("/api/v1/accuracy/summary", {"query": "errors"}).json()
     assert summary["judged"]["coverage"] == 0.5 and summary["judged"]["outcomes"] == 30
     (query,) = summary["queries"]
-    assert query["query"] == "errors" and query["factor"] == pytest.approx(2.0) and query["trust"] == pytest.approx(0.5)
+    own = query["calibration"]
+    assert query["query"] == "errors" and own["lower"] == pytest.approx(2.18, abs=0.01) and own["upper"] == 1.0
+    assert (own["scope"], own["trust"], own["held"], own["judged"]) == ("query", "holding", 15, 30)
+    assert [row["group"] for row in summary["calibrations"]] == ["origin", "kind"]
     assert summary["kinds"] == [
         {"kind": "filter", "expected_cps": pytest.approx(2e6), "measured_cps": pytest.approx(1e6), "bias": 1.0}
     ]
@@ -136,7 +165,7 @@ def test_the_statistics_tab_says_what_is_known_and_when_it_is_enough(
     html = body(browser.get(tab))
     assert "3 of 3 operators are ready." in html and "agent-1" in html and "stream processor 2" in html
     assert "What its latency is made of" in html and "Batch, fixed" in html
-    assert "of the 20 measured intervals that a trust score needs" in html
+    assert "Its interval is as the model states it: too few scored runs yet to say more." in html
 
 
 def test_a_query_that_never_ran_live_has_no_such_panel(browser: Client, browser_of: Callable[..., Client]) -> None:

@@ -44,10 +44,10 @@ def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluste
 
 def test_attention_list_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
-    row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
+    row.state, row.result = "at_risk", {**row.result, "calibration": {"upper": 12.3}}
     row.save()
     html = page(browser, "/c/little/")
-    assert "so far off that its interval is 12.3 times as wide." in html
+    assert "so far off that the upper side of its interval is 12.3 times as wide." in html
     assert "b runs at 1.2" not in html
 
 

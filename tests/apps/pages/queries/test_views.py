@@ -119,10 +119,10 @@ def test_estimates_of_earlier_versions_still_open(browser: Client, cluster: Clus
 
 def test_query_page_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
-    row.state, row.result = "at_risk", {**row.result, "trust": {"factor": 12.3}}
+    row.state, row.result = "at_risk", {**row.result, "calibration": {"upper": 12.3}}
     row.save()
     html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
-    assert "because recent estimates were so far off that its interval is 12.3 times as wide." in html
+    assert "because recent estimates were so far off that the upper side of its interval is 12.3 times as wide." in html
 
 
 def test_stale_estimate_names_the_changes_since(browser: Client, cluster: Cluster) -> None:
