@@ -29,6 +29,7 @@ from apps.queries.selectors import queries_never_run, version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
+from engine.waits.summary import WaitTerm
 
 __all__ = ["QueryDetail", "VersionChange", "statistic_words", "version_difference"]
 
@@ -69,6 +70,26 @@ class RealisedLine:
     @property
     def interval(self) -> Quantity:
         return seconds_range(self.figures["low_s"], self.figures["high_s"])
+
+
+@dataclass(frozen=True)
+class WaitLine:
+    """One wait of a query's events beside its queues."""
+
+    term: WaitTerm
+
+    @property
+    def words(self) -> str:
+        text = self.term.words
+        return text[:1].upper() + text[1:]
+
+    @property
+    def worst(self) -> Quantity:
+        return seconds(self.term.worst_s)
+
+    @property
+    def mean(self) -> Quantity:
+        return seconds(self.term.mean_s)
 
 
 class QueryDetail:
@@ -205,6 +226,22 @@ class QueryDetail:
         figures: Mapping[str, Any] = self.result.get("realised") or {}
         lines = [RealisedLine(name, figures) for name, figures in figures.items() if name != own]
         return sorted(lines, key=lambda line: -line.figures["estimate_s"])
+
+    @cached_property
+    def waits(self) -> list[WaitLine]:
+        """Waits of its events beside its queues, along its ways."""
+        return [WaitLine(WaitTerm(**term)) for term in self.result.get("waits") or ()]
+
+    @property
+    def main_wait(self) -> WaitLine | None:
+        """The longest of the waits that make most of the estimate; None where queues do."""
+        row = self.estimate
+        if row is None or not self.waits:
+            return None
+        parts = [(line.term.part_s(row.statistic), line) for line in self.waits]
+        if 2.0 * sum(part for part, _ in parts) < row.estimate_s:
+            return None
+        return max(parts, key=lambda part: part[0])[1]
 
     # -- the strip
     @cached_property

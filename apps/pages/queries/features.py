@@ -13,6 +13,7 @@ from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_fields_update
 from apps.queries.models import ArrivalSeries, Operator, QueryVersion
 from apps.ui.numbers import MISSING, seconds, significant
+from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, WINDOW_END
 from engine.document.tables import AGGREGATE_FUNCTIONS, FILTER_FUNCTIONS, VALUE_TYPES
 from engine.words import counted, listed
 
@@ -60,6 +61,23 @@ FEATURES = (
     FeatureField("window.type", "Window", _WINDOWED, ("tumbling", "sliding")),
     FeatureField("window.size", "Window size", _WINDOWED, hint="Seconds, or events."),
     FeatureField("window.slide", "Slide", _WINDOWED, hint="Of a sliding window."),
+    FeatureField(
+        "window.emit", "Emits", _WINDOWED, (ON_CLOSE, ON_UPDATE), "When its results go out; on_close unless given."
+    ),
+    FeatureField(
+        "window.watermark_delay_s", "Watermark delay", _WINDOWED, hint="Seconds, of event time; empty: by the clock."
+    ),
+    FeatureField(
+        "window.allowed_lateness_s", "Allowed lateness", _WINDOWED, hint="Seconds that final results are held."
+    ),
+    FeatureField("window.measured_from", "Latency from", _WINDOWED, (EVENT, WINDOW_END), "Each event unless given."),
+    FeatureField(
+        "trigger.interval_s", "Trigger", "any", hint="Seconds between micro-batches; empty: it runs continuously."
+    ),
+    FeatureField("trigger.overhead_s", "Batch, fixed", "any", hint="Seconds of a micro-batch beyond its events' work."),
+    FeatureField(
+        "buffer_timeout_s", "Buffer timeout", "any", hint="Seconds that what it puts out may wait in a buffer."
+    ),
     FeatureField("tuple_values_in", "Values read", "any", hint="Of an event; empty: as its inputs have."),
     FeatureField("tuple_values_out", "Values put out", "any", hint="Of an event; empty: from its kind."),
 )

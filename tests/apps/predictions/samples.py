@@ -46,7 +46,7 @@ def never_run_body() -> dict[str, Any]:
                 "id": "mean",
                 "kind": "aggregate",
                 "aggregate": {"function": "mean", "argument_type": "int", "group_by_type": "string"},
-                "window": {"policy": "time", "type": "tumbling", "size": 4},
+                "window": {"policy": "time", "type": "tumbling", "size": 4, "emit": "on_update"},
                 "inputs": [{"from": "keep", "selectivity": 0.1}],
             },
         ]

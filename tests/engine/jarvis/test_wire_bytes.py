@@ -59,7 +59,7 @@ def test_overhead_counts_frames_windows_and_checkpoints():
 
 def test_default_overhead_goes_by_operators():
     sent = answer(overhead={"frame_bytes": 0})["sent"]
-    assert sent["overhead"] == Overhead().every_epoch(2) == 3130 + 2 * 332
+    assert sent["overhead"] == Overhead().every_epoch(2) == 3130 + 2 * 388
     assert answer(overhead={"frame_bytes": 0, "epoch_bytes": 9})["sent"]["overhead"] == 9
 
 
