@@ -44,7 +44,7 @@ def test_demo_shows_verdicts_of_every_kind_but_queue() -> None:
         "basket-affinity": Verdict.REJECT,
     }
     states = set(AdmissionRequest.objects.values_list("state", flat=True))
-    assert states == {AdmissionState.APPLIED, AdmissionState.PREVIEW, AdmissionState.QUEUED}
+    assert states == {AdmissionState.APPLIED, AdmissionState.PREVIEW}
     rejected = AdmissionRequest.objects.get(query__name="basket-affinity")
     assert len(rejected.result["choices"]) >= 2
     cluster = Cluster.objects.get(slug="eu-1")
