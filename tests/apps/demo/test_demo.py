@@ -52,7 +52,7 @@ def test_demo_shows_verdicts_of_every_kind_but_queue() -> None:
     assert run is not None
     assert not run_staleness(run).is_stale
     found = dict(run.queries.values_list("query__name", "state"))
-    assert [name for name, state in found.items() if state == ObjectiveState.BREACHED] == ["geo-fence-alerts"]
+    assert [name for name, state in found.items() if state == ObjectiveState.BREACHED] == ["geo-fence-alerts", "fraud-rules"]
     assert [name for name, state in found.items() if state == ObjectiveState.AT_RISK] == ["fraud-rules"]
     assert sum(state == ObjectiveState.HOLDS for state in found.values()) == 7
     assert cluster.nodes.count() == 12
