@@ -1,10 +1,24 @@
-"""Numbers with their nouns, and lists of names, as every message writes them."""
+"""Numbers with their nouns and units, and lists of names, as every message writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["counted", "duration_words", "listed", "mix_text", "step_words"]
+__all__ = [
+    "counted",
+    "duration_words",
+    "listed",
+    "load_words",
+    "mix_text",
+    "percent_words",
+    "seconds_words",
+    "statistic_words",
+    "step_words",
+]
+
+_UNBROKEN = "\u00a0"
+_MAX_EXTRA_DIGITS = 6
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -72,3 +86,56 @@ def step_words(step_s: float) -> str:
         if step_s >= unit_s and step_s % unit_s == 0.0:
             return f"{step_s / unit_s:g}\u00a0{unit}"
     return f"{step_s:.3g}\u00a0s"
+
+
+def seconds_words(*values: float) -> tuple[str, ...]:
+    """Seconds with two or three significant digits, or as many as it takes to tell different values apart.
+
+    Examples
+    --------
+    >>> [text.replace("\u00a0", " ") for text in seconds_words(8.213, 13.6, 10.0)]
+    ['8.2 s', '13.6 s', '10 s']
+    >>> [text.replace("\u00a0", " ") for text in seconds_words(10.004, 10.0)]
+    ['10.004 s', '10 s']
+    """
+    return tuple(f"{text}{_UNBROKEN}s" for text in _distinct_texts(values, _plain))
+
+
+def load_words(*values: float) -> tuple[str, ...]:
+    """Shares of capacity with two decimals, or as many as it takes to tell different values apart.
+
+    Examples
+    --------
+    >>> load_words(0.8, 1.1), load_words(0.9991, 1.0012), load_words(0.0, 1250.0)
+    (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
+    """
+    return _distinct_texts(values, lambda value, extra: f"{value:,.{2 + extra}f}")
+
+
+def percent_words(share: float) -> str:
+    """A share as a percentage without decimals."""
+    return f"{100 * share:.0f}%"
+
+
+def statistic_words(statistic: str) -> str:
+    """Words for an objective's statistic: worst case, mean, 99% quantile."""
+    if statistic == "worst":
+        return "worst case"
+    return "mean" if statistic == "mean" else f"{100 * float(statistic[1:]):.6g}% quantile"
+
+
+def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:
+    """`values` as `written` with as many extra digits as it takes for different ones to look different."""
+    for extra in range(_MAX_EXTRA_DIGITS):
+        texts = tuple(written(value, extra) for value in values)
+        if len(set(texts)) == len(set(values)):
+            break
+    return texts
+
+
+def _plain(value: float, extra: int) -> str:
+    digits = 1 if 1.0 <= abs(value) < 100.0 else 0
+    if 0.0 < abs(value) < 1.0:
+        digits = 1 - math.floor(math.log10(abs(value)))
+    text = f"{value:.{digits + extra}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")

@@ -241,7 +241,7 @@ RUNNING = (
             DemoOperator("hits", "filter", {"rules": (0.012, 93.8)}, "n04#1", 120, looks_at=("rule",), writes=()),
             DemoOperator("block", "sink", {"hits": (1.0, 1249.9)}, "n04", 120),
         ],
-        ("worst", 4.0),
+        ("worst", 4.2),
         5,
         events=900_000,
         spread=0.005,
@@ -353,7 +353,7 @@ SETTLEMENT = DemoQuery(
         DemoOperator("open-items", "filter", {"compare": (0.02, 92)}, size_bytes=120),
         DemoOperator("post", "sink", {"open-items": (1.0, 575)}, size_bytes=120),
     ],
-    ("worst", 10.0),
+    ("worst", 15.0),
     evidence="predicted",
 )
 

@@ -13,18 +13,14 @@ from engine.admission.moves import find_move, find_moves, find_new_placement
 from engine.admission.reasons import (
     Reason,
     estimate_words,
-    load_words,
     outcome_words,
-    percent_words,
     reasons_of,
-    seconds_words,
-    statistic_words,
     wait_words,
 )
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
-from engine.words import counted, listed
+from engine.words import counted, listed, load_words, percent_words, seconds_words, statistic_words
 
 __all__ = ["Alternative", "find_alternatives", "find_objective", "verdict_of"]
 

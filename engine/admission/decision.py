@@ -12,7 +12,7 @@ from engine.admission.changes import Change, read_changes
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
 from engine.admission.policy import AdmissionPolicy, read_policy
 from engine.admission.prediction import prediction_reasons, prediction_words, with_prediction
-from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of, statistic_words
+from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of
 from engine.admission.robustness import Robustness, robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
@@ -22,7 +22,7 @@ from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
 from engine.placement.colocation import ApartOperator
-from engine.words import listed
+from engine.words import listed, statistic_words
 
 __all__ = ["AdmissionDecision", "command", "decide"]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from engine.admission.evaluation import Evaluation, QueryOutcome
-from engine.admission.reasons import Reason, seconds_words, statistic_words
+from engine.admission.reasons import Reason
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement
-from engine.words import counted, listed
+from engine.words import counted, listed, seconds_words, statistic_words
 
 __all__ = ["prediction_reasons", "prediction_words", "with_prediction"]
 

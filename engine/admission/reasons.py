@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,62 +12,24 @@ from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED
-from engine.words import counted, listed, step_words
+from engine.words import counted, listed, load_words, percent_words, seconds_words, statistic_words, step_words
 
 __all__ = [
     "Reason",
     "estimate_words",
     "evidence_of",
     "in_order",
-    "load_words",
     "outcome_words",
-    "percent_words",
     "reasons_of",
-    "seconds_words",
-    "statistic_words",
     "tolerance_s",
     "wait_words",
 ]
-
-
-_UNBROKEN = "\u00a0"
-_MAX_EXTRA_DIGITS = 6
 
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
 _NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
 _NAMED_WAITS = 2
 _MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
-
-
-def seconds_words(*values: float) -> tuple[str, ...]:
-    """Seconds with two or three significant digits, or as many as it takes to tell different values apart.
-
-    Examples
-    --------
-    >>> [text.replace("\u00a0", " ") for text in seconds_words(8.213, 13.6, 10.0)]
-    ['8.2 s', '13.6 s', '10 s']
-    >>> [text.replace("\u00a0", " ") for text in seconds_words(10.004, 10.0)]
-    ['10.004 s', '10 s']
-    """
-    return tuple(f"{text}{_UNBROKEN}s" for text in _distinct_texts(values, _plain))
-
-
-def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:
-    """`values` as `written` with as many extra digits as it takes for different ones to look different."""
-    for extra in range(_MAX_EXTRA_DIGITS):
-        texts = tuple(written(value, extra) for value in values)
-        if len(set(texts)) == len(set(values)):
-            break
-    return texts
-
-
-def _plain(value: float, extra: int) -> str:
-    digits = 1 if 1.0 <= abs(value) < 100.0 else 0
-    if 0.0 < abs(value) < 1.0:
-        digits = 1 - math.floor(math.log10(abs(value)))
-    text = f"{value:.{digits + extra}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
 
 
 def outcome_words(outcome: QueryOutcome) -> str:
@@ -82,29 +43,6 @@ def estimate_words(outcome: QueryOutcome) -> str:
         return outcome_words(outcome)
     estimate, bound = seconds_words(outcome.estimate_s, outcome.bound_s)
     return f"{estimate}, against {bound}"
-
-
-def statistic_words(statistic: str) -> str:
-    """Words for an objective's statistic: worst case, mean, 99% quantile."""
-    if statistic == "worst":
-        return "worst case"
-    return "mean" if statistic == "mean" else f"{100 * float(statistic[1:]):.6g}% quantile"
-
-
-def load_words(*values: float) -> tuple[str, ...]:
-    """Shares of capacity with two decimals, or as many as it takes to tell different values apart.
-
-    Examples
-    --------
-    >>> load_words(0.8, 1.1), load_words(0.9991, 1.0012), load_words(0.0, 1250.0)
-    (('0.80', '1.10'), ('0.999', '1.001'), ('0.00', '1,250.00'))
-    """
-    return _distinct_texts(values, lambda value, extra: f"{value:,.{2 + extra}f}")
-
-
-def percent_words(share: float) -> str:
-    """A share as a percentage without decimals."""
-    return f"{100 * share:.0f}%"
 
 
 @dataclass(frozen=True)

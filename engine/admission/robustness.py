@@ -1,7 +1,8 @@
 """Robustness of a passing verdict: how far load and costs may rise, which node may be lost, what it rests on most.
 
-Everything is sought by the mean path (`engine.admission.screen`). What is said was confirmed by realised figures, but
-for the weakest assumption, which only ranks what to measure first.
+Rises are sought by the mean path (`engine.admission.screen`), and one is told only where realised figures confirm it.
+Losses of nodes are judged by Mace, those nearest to an objective by realised figures. The weakest assumption rests on
+the mean path alone: it ranks what to measure first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine.admission.changes import Change
 from engine.admission.evaluation import Evaluation, related_queries, restrict_to_queries
 from engine.admission.reasons import reasons_of
 from engine.admission.scenario import AdmissionScenario
+from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, largest, passes
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator
@@ -139,47 +141,106 @@ def robustness_of(search: AdmissionSearch) -> Robustness:
     operators of a lost node are placed anew where they wait least; Mace chooses, and the nearest to an objective are
     estimated in full (`engine.provisioning.survival`).
     """
-    base, question = search.base, search.question
-    assert base is not None
-    related = related_queries(base.deployment, question.running, base.touched)
-    lost, nodes = _lost_nodes(search, restrict_to_queries(base.deployment, related))
-    return Robustness(
-        load=_largest_rise(search, "load", lambda by: _with_load(base.deployment, related, by)),
-        costs=_largest_rise(search, "costs", lambda by: _with_costs(base.deployment, _own_operators(search), by)),
-        lost_nodes=lost,
-        nodes=nodes,
-        weakest=_weakest(search),
-    )
-
-
-def _largest_rise(search: AdmissionSearch, what: str, stressed: Callable[[float], Deployment]) -> float:
-    """The largest rise that is confirmed in full, within the budget; 0 where none is."""
-
-    def scenario(i: int) -> AdmissionScenario:
-        return _stressed(search, what, _RISES[i], stressed(1.0 + _RISES[i]))
-
-    def screened(i: int) -> bool:
-        return search.screen is None or search.screen.flow_s(scenario(i)) <= 1.0
-
-    at = largest(0, len(_RISES) - 1, screened)
-    for _ in range(search.budget):
-        if at is None or _passes_in_full(search, scenario(at)):
-            return 0.0 if at is None else _RISES[at]
-        at = (at - 1) // 2 if at else None
-    return 0.0
-
-
-def _stressed(search: AdmissionSearch, what: str, by: float, deployment: Deployment) -> AdmissionScenario:
     assert search.base is not None
-    mark: Change = {"kind": "stress", "what": what, "by": by}
-    return replace(search.base, deployment=deployment, changes=(*search.base.changes, mark))
+    assert search.screen is not None
+    return _Stress(search, search.base, search.screen).robustness()
 
 
-def _passes_in_full(search: AdmissionSearch, scenario: AdmissionScenario) -> bool:
-    def judged(evaluation: Evaluation) -> bool:
-        return passes(reasons_of(search.question, scenario, search.evaluator.before, evaluation))
+@dataclass(frozen=True, eq=False)
+class _Stress:
+    """A scenario that passes, made harder."""
 
-    return judged(search.evaluator.full(scenario, judged))
+    search: AdmissionSearch
+    base: AdmissionScenario
+    screen: Screen
+
+    def robustness(self) -> Robustness:
+        deployment = self.base.deployment
+        related = related_queries(deployment, self.search.question.running, self.base.touched)
+        lost, nodes = self._lost_nodes(restrict_to_queries(deployment, related))
+        return Robustness(
+            load=self._largest_rise("load", lambda by: _with_load(deployment, related, by)),
+            costs=self._largest_rise("costs", lambda by: _with_costs(deployment, self._own, by)),
+            lost_nodes=lost,
+            nodes=nodes,
+            weakest=self._weakest(),
+        )
+
+    @property
+    def _own(self) -> frozenset[str]:
+        return frozenset(operator.id for operator in self.search.question.candidate.operators)
+
+    def _stressed(self, what: str, by: float, deployment: Deployment) -> AdmissionScenario:
+        mark: Change = {"kind": "stress", "what": what, "by": by}
+        return replace(self.base, deployment=deployment, changes=(*self.base.changes, mark))
+
+    def _largest_rise(self, what: str, stressed: Callable[[float], Deployment]) -> float:
+        """The largest rise that is confirmed in full, within the budget; 0 where none is."""
+
+        def scenario(i: int) -> AdmissionScenario:
+            return self._stressed(what, _RISES[i], stressed(1.0 + _RISES[i]))
+
+        at = largest(0, len(_RISES) - 1, lambda i: self.screen.flow_s(scenario(i)) <= 1.0)
+        for _ in range(self.search.budget):
+            if at is None or self._passes_in_full(scenario(at)):
+                return 0.0 if at is None else _RISES[at]
+            at = (at - 1) // 2 if at else None
+        return 0.0
+
+    def _passes_in_full(self, scenario: AdmissionScenario) -> bool:
+        search = self.search
+
+        def judged(evaluation: Evaluation) -> bool:
+            return passes(reasons_of(search.question, scenario, search.evaluator.before, evaluation))
+
+        return judged(search.evaluator.full(scenario, judged))
+
+    def _lost_nodes(self, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
+        """Nodes of the queries concerned that may not be lost, and how many were looked at."""
+        question = self.search.question
+        used = {replica.node for operator in deployment.operators for replica in operator.replicas}
+        nodes = [node.id for node in deployment.nodes if node.id in used]
+        survival = lose_each(
+            deployment,
+            nodes=nodes,
+            mace_every=question.mace_every,
+            closed=question.policy.closed_nodes,
+            flows=_CONFIRMED_LOSSES,
+        )
+        lost = tuple(
+            LostNode(node, survival.breaks(node))
+            for node, outcome in survival.losses.items()
+            if outcome.refusal is not None or survival.breaks(node)
+        )
+        return lost, len(nodes)
+
+    def _weakest(self) -> WeakestAssumption | None:
+        """The operator of the candidate whose cost leaves the least room for how far it may be off."""
+        operators = {op.id: op for op in self.base.deployment.operators if op.id in self._own}
+        work = _work(self.base.deployment.coarsened(self.search.question.mace_every), operators)
+        ranked = sorted(operators, key=lambda name: -work[name])[:_OPERATORS]
+        rows = [(name, self._factor_kept(name)) for name in ranked if work[name] > 0.0]
+        if not rows:
+            return None
+
+        def room(row: tuple[str, float | None]) -> float:
+            kept = _FACTORS[-1] if row[1] is None else row[1]
+            return kept / _DOUBT[_origin(operators[row[0]])]
+
+        name, kept = min(rows, key=room)
+        return WeakestAssumption(name, _origin(operators[name]), kept)
+
+    def _factor_kept(self, name: str) -> float | None:
+        """Largest rise of one operator's cost that the mean path keeps; None if all of them."""
+
+        def kept(i: int) -> bool:
+            deployment = _with_costs(self.base.deployment, frozenset({name}), _FACTORS[i])
+            return self.screen.flow_s(self._stressed(name, _FACTORS[i], deployment)) <= 1.0
+
+        found = largest(0, len(_FACTORS) - 1, kept)
+        if found is None:
+            return 0.0
+        return None if found == len(_FACTORS) - 1 else _FACTORS[found] - 1.0
 
 
 def _with_load(deployment: Deployment, queries: tuple[str, ...], by: float) -> Deployment:
@@ -206,48 +267,6 @@ def _dearer(operator: Operator, by: float) -> Operator:
     return replace(operator, inputs=tuple(raised(entry) for entry in operator.inputs))
 
 
-def _own_operators(search: AdmissionSearch) -> frozenset[str]:
-    return frozenset(operator.id for operator in search.question.candidate.operators)
-
-
-def _lost_nodes(search: AdmissionSearch, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
-    """Nodes of the queries concerned that may not be lost, and how many were looked at."""
-    used = {replica.node for operator in deployment.operators for replica in operator.replicas}
-    nodes = [node.id for node in deployment.nodes if node.id in used]
-    survival = lose_each(
-        deployment,
-        nodes=nodes,
-        mace_every=search.question.mace_every,
-        closed=search.question.policy.closed_nodes,
-        flows=_CONFIRMED_LOSSES,
-    )
-    lost = tuple(
-        LostNode(node, survival.breaks(node))
-        for node, outcome in survival.losses.items()
-        if outcome.refusal is not None or survival.breaks(node)
-    )
-    return lost, len(nodes)
-
-
-def _weakest(search: AdmissionSearch) -> WeakestAssumption | None:
-    """The operator of the candidate whose cost leaves the least room for how far it may be off."""
-    base = search.base
-    assert base is not None
-    operators = {op.id: op for op in base.deployment.operators if op.id in _own_operators(search)}
-    work = _work(base.deployment.coarsened(search.question.mace_every), operators)
-    ranked = sorted(operators, key=lambda name: -work[name])[:_OPERATORS]
-    rows = [(name, _factor_kept(search, name)) for name in ranked if work[name] > 0.0]
-    if not rows:
-        return None
-
-    def room(row: tuple[str, float | None]) -> float:
-        kept = _FACTORS[-1] if row[1] is None else row[1]
-        return kept / _DOUBT[_origin(operators[row[0]])]
-
-    name, kept = min(rows, key=room)
-    return WeakestAssumption(name, _origin(operators[name]), kept)
-
-
 def _work(deployment: Deployment, names: Iterable[str]) -> dict[str, float]:
     """Cycles of some operators over the horizon."""
     chosen = list(names)
@@ -257,20 +276,3 @@ def _work(deployment: Deployment, names: Iterable[str]) -> dict[str, float]:
 
 def _origin(operator: Operator) -> str:
     return operator.evidence.kind if operator.evidence else "assumed"
-
-
-def _factor_kept(search: AdmissionSearch, name: str) -> float | None:
-    """Largest rise of one operator's cost that the mean path keeps; None if all of them."""
-    base, screen = search.base, search.screen
-    assert base is not None
-    if screen is None:
-        return 0.0
-
-    def kept(i: int) -> bool:
-        deployment = _with_costs(base.deployment, frozenset({name}), _FACTORS[i])
-        return screen.flow_s(_stressed(search, name, _FACTORS[i], deployment)) <= 1.0
-
-    found = largest(0, len(_FACTORS) - 1, kept)
-    if found is None:
-        return 0.0
-    return None if found == len(_FACTORS) - 1 else _FACTORS[found] - 1.0

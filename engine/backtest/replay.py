@@ -63,9 +63,8 @@ def segment_latencies(
         latencies = _nonlinear_latencies(deployment.coarsened(mace_every), factors, walks)
     else:
         latencies = {outlook.query: SegmentLatency(outlook.mean_s, outlook.upper_s) for outlook in seen.outlooks}
-    more_s = {query: added_s.get(query, 0.0) for query in latencies}
     return {
-        query: SegmentLatency(entry.estimate_s + more_s[query], entry.high_s + more_s[query])
+        query: SegmentLatency(entry.estimate_s + added_s.get(query, 0.0), entry.high_s + added_s.get(query, 0.0))
         for query, entry in latencies.items()
     }
 

@@ -1,7 +1,8 @@
 """Load of a node from its cores: one rule for every page, report and answer.
 
 Load is work per second as a share of what a core can do. Its mean is over the horizon, its peak the largest of Mace's
-subintervals. Work that arrives does not move from core to core, so a node is as busy as its busiest core.
+subintervals. Work that arrives does not move from core to core, so a node is as busy as its busiest core: its load is
+the mean of that one, its peak the highest of any core, its excess at each time the largest of its cores.
 """
 
 from __future__ import annotations
@@ -10,13 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
-__all__ = ["NODE_RULE", "CoreLoad", "combine_cores"]
-
-#: The rule in words, for pages that show figures of nodes.
-NODE_RULE = (
-    "Load of a node: the mean of its busiest core. Peak: the highest of any of its cores. "
-    "Excess: at each time the largest of its cores."
-)
+__all__ = ["CoreLoad", "combine_cores"]
 
 
 @dataclass(frozen=True, slots=True)

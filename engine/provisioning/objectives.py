@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.admission.reasons import seconds_words
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, objective_state
 from engine.estimation.flow import Flow, flow
@@ -14,7 +13,7 @@ from engine.estimation.reports import QueryReport
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, RealisedStatistic
 from engine.waits.estimate import with_waits
-from engine.words import listed, step_words
+from engine.words import listed, seconds_words, step_words
 
 __all__ = ["ObjectiveFigures", "RealisedObjective", "coarse_sentence", "realised_objectives"]
 

@@ -14,14 +14,13 @@ from engine.admission.candidate import read_candidate
 from engine.admission.decision import decide
 from engine.admission.evaluation import Evaluator
 from engine.admission.policy import AdmissionPolicy
-from engine.admission.reasons import load_words, seconds_words, statistic_words
 from engine.admission.scenario import CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import gallop, largest
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.placement.greedy import place
-from engine.words import listed
+from engine.words import listed, load_words, seconds_words, statistic_words
 from tests.engine.admission.stories import candidate, running
 
 

@@ -149,7 +149,7 @@ def test_method_parameters_are_limited_to_safe_ranges(browser: Client, live: Liv
     assert "It has to be 90 to 98%." in body(wrong)
     assert "It has to be 100 to 100,000." in body(wrong)
     preview = body(browser.post(path, {**METHOD, "method": "all-sp"}))
-    assert "It would send <b>1\N{NO-BREAK SPACE}kB/s</b> instead of 450\N{NO-BREAK SPACE}B/s" in preview
+    assert "It would send <b>1,000\N{NO-BREAK SPACE}B/s</b> instead of 450\N{NO-BREAK SPACE}B/s" in preview
     part = Assignment.objects.get(agent__name="edge-1")
     assert part.by_hand, "a preview changes nothing"
     browser.post(path, {**METHOD, "method": "all-sp", "margin": "92", "apply": "yes"})
