@@ -353,7 +353,7 @@ SETTLEMENT = DemoQuery(
         DemoOperator("open-items", "filter", {"compare": (0.02, 92)}, size_bytes=120),
         DemoOperator("post", "sink", {"open-items": (1.0, 575)}, size_bytes=120),
     ],
-    ("worst", 15.0),
+    ("worst", 10.0),
     evidence="predicted",
 )
 

@@ -38,47 +38,68 @@ class _Screened:
 
 
 @dataclass(frozen=True)
+class _Known:
+    """One query in a scenario that was estimated in full: what was screened, and what its upper end consists of.
+
+    That is the mean path, waits that no queue makes, and what randomness adds.
+    """
+
+    screened: _Screened
+    path_s: float
+    wait_s: float
+    random_s: float
+
+    @property
+    def upper_s(self) -> float:
+        return self.path_s + self.wait_s + self.random_s
+
+    def above(self, value: _Screened) -> float:
+        """What lies above the mean path with queues that shrink; whether they grow, the full estimate tells."""
+        queue_s = self.screened.queue_s
+        return self.wait_s + self.random_s * (min(1.0, value.queue_s / queue_s) if queue_s > 0.0 else 1.0)
+
+
+@dataclass(frozen=True)
 class _Scale:
     """From a screen's value to the upper end of the full estimate.
 
-    `known` holds (screened, full) of the mean path for the scenario the search starts from, and for what runs now;
-    `wait_s` of what the upper end lies above it in the former no queue makes, and `above_s` does so with queues of
-    `queue_s`. `learned` holds (expected, full) upper ends of scenarios that were estimated since.
+    `start` is the scenario the search starts from, `now` what runs (None for the candidate). `learned` holds
+    (expected, full) upper ends of scenarios that were estimated since.
     """
 
-    known: tuple[tuple[float, float], ...]
+    start: _Known
+    now: _Known | None
     width_s: float
-    above_s: float
-    queue_s: float
-    wait_s: float = 0.0
     learned: tuple[tuple[float, float], ...] = ()
 
     def upper(self, value: _Screened) -> float:
         """The upper end expected, in proportion to the nearest of what was learned if that is nearer than the start."""
         expected = self.expected(value)
         nearest = min(self.learned, key=lambda point: abs(point[0] - expected), default=None)
-        start = self._path(self.known[0][0]) + self.wait_s + self.above_s
-        if nearest is None or abs(nearest[0] - expected) > abs(start - expected):
+        if nearest is None or abs(nearest[0] - expected) > abs(self.start.upper_s - expected):
             return expected
         return expected * nearest[1] / nearest[0] if nearest[0] > 0.0 else nearest[1]
 
     def expected(self, value: _Screened) -> float:
-        """The upper end by what is known: with queues that shrink; whether they grow, the full estimate tells."""
-        share = min(1.0, value.queue_s / self.queue_s) if self.queue_s > 0.0 else 1.0
-        return self._path(value.path_s) + self.wait_s + self.above_s * share
+        """The upper end by what is known: between what runs and the start in proportion to the mean path."""
+        start_s = self.start.screened.path_s
+        if self.now is None:
+            return self._path(self.start, value) + self.start.above(value)
+        was_s = self.now.screened.path_s
+        if start_s - was_s <= self.width_s:
+            is_now = abs(value.path_s - was_s) < abs(value.path_s - start_s)
+            return self._path(self.now if is_now else self.start, value) + self.start.above(value)
+        share = min(1.0, max(0.0, (value.path_s - was_s) / (start_s - was_s)))
+        path_s = self.now.path_s + (self.start.path_s - self.now.path_s) * share
+        if not 0.0 < share < 1.0:
+            path_s = self._path(self.start if share else self.now, value)
+        return path_s + (1.0 - share) * self.now.above(value) + share * self.start.above(value)
 
-    def _path(self, value_s: float) -> float:
-        (screened_s, full_s), *others = self.known
-        if others:
-            was_s, was_full_s = others[0]
-            if screened_s - was_s > self.width_s and was_s <= value_s <= screened_s:
-                return was_full_s + (full_s - was_full_s) * (value_s - was_s) / (screened_s - was_s)
-            if abs(value_s - was_s) < abs(value_s - screened_s):
-                screened_s, full_s = was_s, was_full_s
+    def _path(self, known: _Known, value: _Screened) -> float:
         # Below the width of a subinterval a ratio says nothing; there the difference is kept.
-        if screened_s > self.width_s:
-            return value_s * full_s / screened_s
-        return value_s + full_s - screened_s
+        if known.screened.path_s > self.width_s:
+            return value.path_s * known.path_s / known.screened.path_s
+        return value.path_s + known.path_s - known.screened.path_s
 
 
 class Screen:
@@ -152,13 +173,14 @@ class Screen:
     def _scales(self, values: dict[str, _Screened], values_before: dict[str, _Screened]) -> dict[str, _Scale]:
         scales = {}
         for query, value in values.items():
-            now = self._after.outcomes[query]
-            known = [(value.path_s, _path_s(now))]
-            if query in values_before:
-                known.append((values_before[query].path_s, _path_s(self._before.outcomes[query])))
-            above_s = max(0.0, self._upper_s(now) - now.wait_s - _path_s(now))
-            scales[query] = _Scale(tuple(known), self._width_s, above_s, value.queue_s, now.wait_s)
+            was = values_before.get(query)
+            now = None if was is None else self._known(was, self._before.outcomes[query])
+            scales[query] = _Scale(self._known(value, self._after.outcomes[query]), now, self._width_s)
         return scales
+
+    def _known(self, value: _Screened, outcome: QueryOutcome) -> _Known:
+        random_s = max(0.0, self._upper_s(outcome) - outcome.wait_s - _path_s(outcome))
+        return _Known(value, _path_s(outcome), outcome.wait_s, random_s)
 
     def _overshoot(self, scenario: AdmissionScenario, values: dict[str, _Screened], scales: dict[str, _Scale]) -> float:
         worst = 0.0

@@ -70,6 +70,21 @@ def test_screens_are_exact_for_the_scenario_they_were_calibrated_on() -> None:
     assert screen.flow_s(less) < 1.0
 
 
+def test_screens_expect_a_neighbour_as_it_was_once_the_candidate_hardly_runs() -> None:
+    deployment = running(2.2)
+    asked = read_candidate(candidate(None, cost=40.0, spread=0.5), deployment)
+    question = CandidateQuestion(deployment, asked, AdmissionPolicy())
+    evaluator = Evaluator(question)
+    base = scenario_of(question)
+    after = evaluator.full(base)
+    was = evaluator.before.outcomes["p"].upper_s
+    assert after.outcomes["p"].upper_s > 5.0 * was, "the scenario it was calibrated on is overloaded"
+    screen = Screen(question, evaluator.before, base, after)
+    hardly = scenario_of(question, [{"kind": "scale_rate", "query": "c", "share": 0.0001}])
+    assert screen.mace_s(hardly) == pytest.approx(was / 2.2, rel=0.02)
+    assert screen.flow_s(hardly) == pytest.approx(was / 2.2, rel=0.02)
+
+
 def bursty_fleet(nodes: int, queries: int, operators: int, d: int, statistic: str = "worst") -> Deployment:
     rng = np.random.default_rng(3)
     sources, listed_operators = [], []
