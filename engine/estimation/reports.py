@@ -141,9 +141,13 @@ class QueryReport:
         if path is None or not self.waits:
             return replace(noise, not_modelled=(*noise.not_modelled, *self.waits.not_modelled))
         least_s = self.waits.least_worst_s(float(path.weights.sum()))
-        waiting = noise.delayed(lambda statistic: path.wait_s(self.waits, statistic, noise.latencies), 0.0)
+        waiting = self.waits.widen(
+            noise.delayed(lambda statistic: path.wait_s(self.waits, statistic, noise.latencies), 0.0)
+        )
         worst, queued = waiting.statistics["worst"], noise.statistics["worst"]
-        worst = replace(worst, low_s=min(worst.low_s, queued.low_s + least_s))
+        # What waits longest need not be what queues longest: of its queue only the usual is sure.
+        least_s = max(queued.low_s, least_s + noise.statistics["q0.5"].low_s)
+        worst = replace(worst, low_s=min(worst.low_s, least_s))
         return replace(
             waiting,
             statistics={**waiting.statistics, "worst": worst},

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.arrays import FloatArray
-from engine.document.elements import Batch, Input, Source
+from engine.document.deployment import Deployment
+from engine.document.elements import THESE, Batch, Input, Source
 from engine.noise.streams import SAMPLE, spread_chances, spread_draws
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "cost_noise",
     "dispersion",
     "dispersion_below_grid",
+    "input_costs",
     "largest_service",
+    "thinning_variance",
 ]
 
 #: Variance of the average of an Ornstein-Uhlenbeck process over one correlation time, as a share of its variance.
@@ -230,6 +233,22 @@ def cost_noise(entry: Input, operator: str = "") -> CostNoise:
     unsure = min(_MAX_UNSURE, math.sqrt((_kurtosis(cv2) - 1.0) / sampled)) if sampled and cv2 > 0.0 else 0.0
     from_batches = freedom > 0.0 and entry.cost_cv2 is None and entry.cost_dispersion is None
     return CostNoise(cv2, slow, length or 0.0, cost_error, output_error, freedom, unsure, assumed, from_batches)
+
+
+def input_costs(deployment: Deployment) -> list[CostNoise]:
+    """Randomness of the costs of all inputs, in listing order."""
+    noises = [cost_noise(entry, operator.id) for operator in deployment.operators for entry in operator.inputs]
+    return [noise.of_these() for noise in noises] if deployment.statistics_of == THESE else noises
+
+
+def thinning_variance(events: FloatArray, amounts: FloatArray) -> float:
+    """Variance of one source event's work by what is filtered out, of nested events: covariance min g (1 - max g)."""
+    kept = np.flatnonzero(events <= 1.0)
+    order = kept[np.argsort(events[kept])]
+    g, m = events[order], amounts[order]
+    rest = m * (1.0 - g)
+    above = np.concatenate([np.cumsum(rest[::-1])[::-1][1:], [0.0]])[: len(g)]
+    return float((m * g * (rest + 2.0 * above)).sum())
 
 
 def _chance_limit(cv2: float, freedom: float) -> float:

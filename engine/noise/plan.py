@@ -14,7 +14,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import THESE
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
-from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, cost_noise
+from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, input_costs, thinning_variance
 from engine.noise.netputs import drawn_work
 from engine.noise.network import Work, input_draws, network_of
 from engine.noise.path_kernel import run_walk, stage_shapes
@@ -65,7 +65,7 @@ class WalkPlan:
         rows = [by_query.reshape(self.d, -1).max(axis=1) for by_query in flowed.by_query.values()]
         self.latency = np.ascontiguousarray(np.array(rows).reshape(len(rows), self.d))
         self.sources = [arrival_noise(source, self.w) for source in deployment.sources]
-        self.costs = _costs(deployment)
+        self.costs = input_costs(deployment)
         self.inputs = ["<-".join((op.id, entry.source)) for op in deployment.operators for entry in op.inputs]
         loads = loads_of(deployment)
         self.speeds = _usual_capacities(deployment)
@@ -109,7 +109,7 @@ class WalkPlan:
         return _Entry(
             mean=float(gain[-1]),
             cost=float((events * amounts**2 * cv2).sum()),
-            thinning=_thinning(events, amounts),
+            thinning=thinning_variance(events, amounts),
             gain=gain[:-1],
         )
 
@@ -389,27 +389,11 @@ class _SampledSlices:
         return rho, keep, delta
 
 
-def _costs(deployment: Deployment) -> list[CostNoise]:
-    """Randomness of the costs of all inputs, in listing order."""
-    noises = [cost_noise(entry, operator.id) for operator in deployment.operators for entry in operator.inputs]
-    return [noise.of_these() for noise in noises] if deployment.statistics_of == THESE else noises
-
-
 def _usual_capacities(deployment: Deployment) -> FloatArray:
     """Capacity of every server, (n,); of a series, its mean where it is above 0."""
     rows = deployment.capacities
     running = (rows > 0.0).sum(axis=0)
     return np.asarray(rows.sum(axis=0) / np.maximum(running, 1))
-
-
-def _thinning(events: FloatArray, amounts: FloatArray) -> float:
-    """Variance of one source event's work by what is filtered out, of nested events: covariance min g (1 - max g)."""
-    kept = np.flatnonzero(events <= 1.0)
-    order = kept[np.argsort(events[kept])]
-    g, m = events[order], amounts[order]
-    rest = m * (1.0 - g)
-    above = np.concatenate([np.cumsum(rest[::-1])[::-1][1:], [0.0]])[: len(g)]
-    return float((m * g * (rest + 2.0 * above)).sum())
 
 
 @lru_cache(maxsize=4)

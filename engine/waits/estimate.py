@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from engine.document.elements import Operator
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.summary import RealisedQuery
 from engine.waits.clocks import common_period
-from engine.waits.holds import BatchedHold, BufferHold, BurstHold, CountHold, Travellers, WindowHold
+from engine.waits.holds import BatchedHold, BatchHold, BufferHold, BurstHold, CountHold, Travellers, WindowHold
 from engine.waits.horizon import Horizon
+from engine.waits.margins import BatchVariation, PhaseWaits, WaitMargins
 from engine.waits.summary import QueryWaits, WaitTerm
 from engine.waits.ways import Way, WayFinder
 from engine.waits.windows import closes, is_event_time
@@ -26,6 +28,7 @@ _SAMPLE = 8192  # events of a way, whose waits make its distribution
 _WORLDS = 16  # phases of triggers that are looked at
 _MAX_WORLDS = 64
 _MAX_CRITICAL = 20_000  # times, in each of these, at which an event has just missed something
+_ALIKE = 2.0  # standard deviations below the longest batch: what is shorter is not taken to become it
 _NEGLIGIBLE_S = 1e-3  # what leaves at once and takes no longer is as good as spread out
 
 
@@ -68,7 +71,7 @@ def with_waits(deployment: Deployment, realised: Mapping[str, RealisedQuery]) ->
     """
     waits = query_waits(deployment)
     return {
-        query: figures.delayed(waits[query].own_s, 0.0) if query in waits else figures
+        query: waits[query].widen(figures.delayed(waits[query].own_s, 0.0)) if query in waits else figures
         for query, figures in realised.items()
     }
 
@@ -81,6 +84,7 @@ class _SentWay:
     waits_s: FloatArray
     worst_s: FloatArray
     terms: dict[tuple[int, str], tuple[float, float]]  # longest and mean, by operator and kind
+    phases: PhaseWaits
 
 
 class _Estimator:
@@ -103,8 +107,27 @@ class _Estimator:
             weights=np.concatenate([np.full(len(w.waits_s), w.events / len(w.waits_s)) for w in ways])
             if terms
             else np.ones(1),
+            margins=self._margins(query) if terms else WaitMargins(),
             not_modelled=tuple(self._left_out(query, operators)),
         )
+
+    def _margins(self, query: int) -> WaitMargins:
+        ways = self._finder.of(query)
+        sent = [self._send(way, gains).phases for way, gains in ways.items()]
+        groups = {(h.interval_s, h.overhead_s, h.servers) for way in ways for h in way if isinstance(h, BatchHold)}
+        batches = [self._batch_variation(*group) for group in sorted(groups)]
+        largest = max(batches, key=lambda batch: math.hypot(batch.deviation_s, batch.error_s), default=None)
+        return WaitMargins(tuple(way for way in sent if way.events > 0.0), largest)
+
+    def _batch_variation(self, interval_s: float, overhead_s: float, servers: tuple[int, ...]) -> BatchVariation:
+        """Of the longest batches on some servers, by the server whose work varies most."""
+        schedule = self._horizon.schedule(servers, interval_s, overhead_s, 0.0)
+        lengths_s = schedule.ends - schedule.starts - overhead_s
+        longest_s = float(lengths_s.max())
+        found = [self._finder.variation.of_server(server, longest_s) for server in servers]
+        deviation_s, error_s = np.max(found, axis=0).tolist()
+        longest = float((lengths_s >= longest_s - _ALIKE * deviation_s).sum())
+        return BatchVariation(deviation_s, error_s, float(len(lengths_s)), longest)
 
     def _terms(self, ways: list[_SentWay]) -> Iterator[WaitTerm]:
         """Each hold's longest wait on any way, and its mean over the events that pass it."""
@@ -128,7 +151,8 @@ class _Estimator:
     def _sent_way(self, way: Way, gains: FloatArray) -> _SentWay:
         total = float(gains @ self._deployment.arrivals.sum(axis=1))
         if not way or not total > 0.0:
-            return _SentWay(total, np.zeros(1), np.zeros(self._deployment.subintervals), {})
+            unheld = PhaseWaits(total, np.zeros((1, 1)), np.zeros(1))
+            return _SentWay(total, np.zeros(1), np.zeros(self._deployment.subintervals), {}, unheld)
         sample, critical = self._sample(way, gains), self._critical(way)
         arrived_s = critical.since_s
         terms: dict[tuple[int, str], tuple[float, float]] = {}
@@ -146,10 +170,25 @@ class _Estimator:
         worst_s = self._by_subinterval(arrived_s, critical)
         least = {BurstHold.kind: _NEGLIGIBLE_S}
         terms = {key: term for key, term in terms.items() if term[0] > least.get(key[1], 0.0)}
-        return _SentWay(total, np.minimum(sample.waited_s, worst_s.max()), worst_s, terms)
+        phases = self._phases(way, gains, total, critical, arrived_s)
+        return _SentWay(total, np.minimum(sample.waited_s, worst_s.max()), worst_s, terms, phases)
 
-    def _sample(self, way: Way, gains: FloatArray) -> Travellers:
-        """Events spread over the arrivals of a way and over all phases."""
+    def _phases(
+        self, way: Way, gains: FloatArray, total: float, critical: Travellers, arrived_s: FloatArray
+    ) -> PhaseWaits:
+        """Waits phase by phase: of the same sample, spread over the arrivals in each, and of those that just miss."""
+        sample = self._sample(way, gains, by_phase=True)
+        for hold in way:
+            hold.pass_on(sample, self._horizon)
+        number = int(sample.world.max()) + 1
+        each = len(sample.world) // number
+        ordered = sample.waited_s[: each * number].reshape(each, number).T
+        worst_s, within = ordered.max(axis=1), arrived_s >= 0.0
+        np.maximum.at(worst_s, critical.world[within], critical.waited_s[within])
+        return PhaseWaits(total, ordered, worst_s)
+
+    def _sample(self, way: Way, gains: FloatArray, *, by_phase: bool = False) -> Travellers:
+        """Events spread over the arrivals of a way and over all phases; `by_phase` only over those of its worlds."""
         rng = np.random.default_rng(self._seed)
         even = (np.arange(_SAMPLE) + 0.5) / _SAMPLE
         times_s = self._arriving(gains, even)
@@ -157,7 +196,7 @@ class _Estimator:
         number, phases_s = self._worlds(way, cycle_s)
         world = np.arange(_SAMPLE) % number
         phase_s = phases_s[world]
-        if not any(isinstance(hold, BatchedHold) for hold in way) and cycle_s > 0.0:
+        if not by_phase and not any(isinstance(hold, BatchedHold) for hold in way) and cycle_s > 0.0:
             phase_s = rng.permutation(even) * cycle_s - times_s  # where in a cycle each falls is spread evenly
         return Travellers.arriving(times_s, phase_s, world, lambda: rng.permutation(even))
 

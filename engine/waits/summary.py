@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
-from engine.noise.summary import LatencySample
+from engine.noise.summary import LatencySample, RealisedQuery
+from engine.waits.margins import WaitMargin, WaitMargins
 
 __all__ = ["NO_WAITS", "QueryWaits", "WaitTerm", "independent_waits"]
 
@@ -69,6 +70,8 @@ class QueryWaits:
         Longest wait of the events that arrive in each subinterval.
     waits_s, weights : arrays, shape (n,)
         Distribution of the waits of all events.
+    margins : WaitMargins
+        How far realised waits may lie from that distribution.
     assumed, not_modelled : tuples of str
         Sentences about what the numbers rest on, and what they leave out.
     """
@@ -77,6 +80,7 @@ class QueryWaits:
     worst_s: FloatArray
     waits_s: FloatArray
     weights: FloatArray
+    margins: WaitMargins = field(default_factory=WaitMargins)
     assumed: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
 
@@ -138,8 +142,19 @@ class QueryWaits:
             return 0.0
         return event_quantile(self.waits_s, self.weights, _SURE ** (1.0 / events)) or 0.0
 
+    def margin(self, statistic: str) -> WaitMargin:
+        """Margin of a realised statistic."""
+        return self.margins.of_statistic(statistic, self._points)
+
+    def widen(self, realised: RealisedQuery) -> RealisedQuery:
+        """Realised figures that these waits are part of, with what is not known of the waits."""
+        margins = {name: self.margin(name) for name in realised.statistics}
+        statistics = {name: margins[name].widen(figures) for name, figures in realised.statistics.items()}
+        longest = margins["worst"]
+        return replace(realised, statistics=statistics, under_s=realised.under_s + longest.shift_s + longest.above_s)
+
     def and_then(self, more: QueryWaits) -> QueryWaits:
-        """These waits, and others that are independent of them."""
+        """These waits, and others that are independent of them, whose margins are counted elsewhere."""
         if not self or not more:
             return self or more
         sums = (self._points[:, None] + more._points[None, :]).ravel()
@@ -148,6 +163,7 @@ class QueryWaits:
             worst_s=self.worst_s + more.longest_s,
             waits_s=sums,
             weights=np.ones(len(sums)),
+            margins=self.margins,
             assumed=(*self.assumed, *more.assumed),
             not_modelled=(*self.not_modelled, *more.not_modelled),
         )

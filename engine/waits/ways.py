@@ -22,6 +22,7 @@ from engine.waits.holds import (
     WatermarkHold,
     WindowHold,
 )
+from engine.waits.variation import WorkVariation
 from engine.waits.windows import closes, sources_above, watermark_delays
 
 __all__ = ["Way", "WayFinder"]
@@ -38,6 +39,7 @@ class WayFinder:
         self._sources = len(deployment.sources)
         self._totals = deployment.arrivals.sum(axis=1)
         self.selectivity, self._cycles = linear_statistics(deployment, loads)
+        self.variation = WorkVariation(deployment, self.selectivity, self._cycles, self._speeds)
         self.above = sources_above(deployment)
         self._delays_s = watermark_delays(deployment)
         self._ways = self._find()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
@@ -14,6 +15,8 @@ from engine.waits.estimate import query_waits
 from engine.waits.summary import QueryWaits
 
 TUMBLING = {"policy": "time", "type": "tumbling", "size": 10.0}
+DATA = Path(__file__).parent / "data"
+_GOING_ON = 20  # subintervals after the horizon
 CHEAP = 1.0  # cycles of an event, of a million that a node has
 
 
@@ -44,11 +47,22 @@ def terms_of(waits: QueryWaits) -> list[tuple[str, str]]:
     return [(term.operator, term.kind) for term in waits.terms]
 
 
-def simulated(system: Deployment, phases_s: Sequence[float], *, drawn: bool = True, skip_s: float = 0.0) -> FloatArray:
-    """Latencies of the results whose stimulus is not in the first seconds, with each of these phases."""
-    found = []
+def case_of(name: str) -> dict[str, Any]:
+    """The deployment of a case in `data`, as a document."""
+    document: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())["deployment"]
+    return document
+
+
+def simulated(document: dict[str, Any], phases_s: Sequence[float], *, cost_cv: float = 1.0) -> Iterator[FloatArray]:
+    """Latencies of the results of the events in a document's horizon, one run for each of these phases.
+
+    The sources go on for a while at the rate they end with, until what waits at the end of the horizon has come out.
+    """
+    system = copy.deepcopy(document)
+    for source in system["sources"]:
+        source["arrivals"] += source["arrivals"][-1:] * _GOING_ON
+    deployment = Deployment.parse(system)
+    horizon_s = deployment.subinterval_s * (deployment.subintervals - _GOING_ON)
     for seed, phase_s in enumerate(phases_s):
-        settings = SimulationSettings(seed=seed, phase_s=phase_s, drawn_arrivals=drawn)
-        run = simulate(system, settings)
-        found.append(run.latency_s[run.records["stimulus"] >= skip_s])
-    return np.concatenate(found)
+        run = simulate(deployment, SimulationSettings(seed=seed, phase_s=phase_s, cost_cv=cost_cv))
+        yield run.latency_s[run.records["stimulus"] < horizon_s]
