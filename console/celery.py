@@ -15,7 +15,7 @@ app.autodiscover_tasks(["workers"])
 
 @heartbeat_sent.connect
 def note_life(**kwargs: Any) -> None:
-    """Record a worker's heartbeat, every two seconds; `/healthz` reads it."""
+    """Record a heartbeat for each queue the worker takes from, every two seconds; `/healthz` reads it."""
     from apps.core.health import worker_beat  # the apps are loaded only after this module
 
-    worker_beat()
+    worker_beat(app.amqp.queues.consume_from)

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
+from kombu import Queue
 
 from console.env import BASE_DIR, ENV
 from console.openapi import TAGS
@@ -127,7 +128,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_throttle": 1,
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
+    "queue_order_strategy": "priority",  # a worker of both queues takes what people wait for first
 }
+INTERACTIVE_QUEUE, BACKGROUND_QUEUE = "interactive", "background"
+CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in (INTERACTIVE_QUEUE, BACKGROUND_QUEUE)]
+CELERY_TASK_DEFAULT_QUEUE = CELERY_TASK_DEFAULT_ROUTING_KEY = BACKGROUND_QUEUE
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True

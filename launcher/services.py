@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launcher.children import end_family, spawn
@@ -19,7 +19,19 @@ from launcher.output import RotatingLog, Terminal
 from launcher.places import LOOPBACK, ROOT
 from launcher.servers import redis_answers, redis_command
 
-__all__ = ["Service", "ServiceRun", "agent", "beat", "healthz", "manage", "redis_server", "stream", "web", "worker"]
+__all__ = [
+    "Service",
+    "ServiceRun",
+    "agent",
+    "background",
+    "beat",
+    "healthz",
+    "manage",
+    "redis_server",
+    "stream",
+    "web",
+    "worker",
+]
 
 
 _RECENT_LINES = 15
@@ -149,15 +161,26 @@ def web(port: int, env: Mapping[str, str]) -> Service:
 
 
 def worker(env: Mapping[str, str]) -> Service:
-    """Background work. Asked twice: the first signal lets tasks finish, the second hands them back to the broker."""
+    """What people wait for."""
+    return _worker("worker", "interactive", "takes what people wait for", env)
+
+
+def background(env: Mapping[str, str]) -> Service:
+    """What runs by itself or takes long. It gives way to all other processes."""
+    service = _worker("background", "background", "takes the rest", env)
+    return replace(service, command=["nice", *service.command])
+
+
+def _worker(name: str, queue: str, about: str, env: Mapping[str, str]) -> Service:
+    """Asked twice to stop: the first signal lets tasks finish, the second hands them back to the broker."""
     command = [sys.executable, "-P", "-m", "celery", "-A", "console", "worker", "--loglevel", "INFO"]
     return Service(
-        name="worker",
-        command=[*command, "--without-gossip", "--without-mingle"],
+        name=name,
+        command=[*command, "--without-gossip", "--without-mingle", "-Q", queue, "-n", f"{name}@%h"],
         env=env,
         cwd=ROOT,
-        about="takes tasks",
-        ready_line=r"celery@\S+ ready",
+        about=about,
+        ready_line=rf"{name}@\S+ ready",
         quiet=_QUIET_WORKER,
         ready_timeout_s=180,  # the very first start compiles the engine
         stop_steps=((signal.SIGTERM, 3.0), (signal.SIGQUIT, 3.0)),

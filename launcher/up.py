@@ -209,8 +209,9 @@ class _StartUp:
         self._static()
         # runs beside the processes below: what it hands to the worker waits in Redis until then
         first_data = self._runner.launch(self._first_data())
-        for service in (services.web(self._port, self._env), services.worker(self._env), services.beat(self._env)):
-            self._service(service)
+        self._service(services.web(self._port, self._env))
+        for start in (services.worker, services.background, services.beat):
+            self._service(start(self._env))
         self._ready(self._said_by(first_data))
         if self._live:
             start_live(self._runner, self._console, url=self._url, env=self._env)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import redis
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.http import HttpRequest, JsonResponse
 
 __all__ = ["healthz", "redis_client", "worker_beat"]
 
-_BEAT_KEY = "sluice:worker:beat"
+_BEAT_KEY = "sluice:worker:beat:{queue}"
 _BEAT_LIFE_S = 15
 
 
@@ -23,11 +24,12 @@ def redis_client(timeout_s: float = 0.5) -> redis.Redis:
     )
 
 
-def worker_beat() -> None:
-    """Called by each Celery worker every few seconds; the key expires when all workers are gone."""
+def worker_beat(queues: Iterable[str]) -> None:
+    """Called by each Celery worker every few seconds; a queue's key expires when all workers that serve it are gone."""
     try:
         with redis_client() as client:
-            client.set(_BEAT_KEY, f"{time.time():.0f}", ex=_BEAT_LIFE_S)
+            for queue in queues:
+                client.set(_BEAT_KEY.format(queue=queue), f"{time.time():.0f}", ex=_BEAT_LIFE_S)
     except redis.RedisError:
         return  # the check then says that Redis is gone, which is the truth
 
@@ -39,7 +41,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
     (`ok` or `gone`) without changing the status, since a web process must not be restarted because they are.
     `/healthz?full=1` is for dashboards and the launcher: 503 if anything is not `ok`.
     """
-    parts = {"database": _database(), **_redis_and_worker()}
+    parts = {"database": _database(), **_redis_and_workers()}
     if parts["database"] == "ok":
         parts["migrations"] = _migrations()
     down = sorted(name for name, state in parts.items() if state != "ok")
@@ -72,10 +74,11 @@ def _migrations() -> str:
     return "ok" if _migrated else "missing"
 
 
-def _redis_and_worker() -> dict[str, str]:
+def _redis_and_workers() -> dict[str, str]:
+    workers = {"worker": settings.INTERACTIVE_QUEUE, "background": settings.BACKGROUND_QUEUE}
     try:
         with redis_client() as client:
-            beats = client.get(_BEAT_KEY)
+            beats = client.mget([_BEAT_KEY.format(queue=queue) for queue in workers.values()])
     except redis.RedisError:
-        return {"redis": "gone", "worker": "unknown"}
-    return {"redis": "ok", "worker": "ok" if beats else "gone"}
+        return {"redis": "gone"} | dict.fromkeys(workers, "unknown")
+    return {"redis": "ok"} | {name: "ok" if beat else "gone" for name, beat in zip(workers, beats, strict=True)}

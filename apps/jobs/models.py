@@ -45,6 +45,20 @@ class JobKind(models.TextChoices):
     FINE_TUNING = "workers.fine_tune_model", "Fine-tune a model"
 
 
+# What a person waits for in front of the screen, and takes seconds. Searches and replays may take minutes: they would
+# make others wait.
+_QUICK = frozenset(
+    {
+        JobKind.ADMISSION_PREVIEW,
+        JobKind.ESTIMATE,
+        JobKind.ESTIMATE_DOCUMENT,
+        JobKind.IMPORT,
+        JobKind.WHAT_IF,
+        JobKind.STAGE_PLAN,
+    }
+)
+
+
 class Job(models.Model):
     """A unit of background work: its request, progress and outcome."""
 
@@ -87,3 +101,9 @@ class Job(models.Model):
     @property
     def is_finished(self) -> bool:
         return self.state in FINISHED
+
+    @property
+    def queue(self) -> str:
+        """The queue its task waits in: what somebody asked for and takes seconds never waits for anything else."""
+        is_awaited = self.kind in _QUICK and self.requested_by_id is not None
+        return settings.INTERACTIVE_QUEUE if is_awaited else settings.BACKGROUND_QUEUE

@@ -84,7 +84,8 @@ def job_submit(
     """Write a job and send its task by name once the present transaction is committed.
 
     With `dedupe_key`, a job of the same key that still waits in the queue is returned instead of a second one: it will
-    see the newest state when it starts.
+    see the newest state when it starts. One that nobody asked for becomes the user's, and is sent again if that lets it
+    wait in a shorter queue.
 
     Raises
     ------
@@ -94,7 +95,7 @@ def job_submit(
     """
     waiting = _waiting(dedupe_key)
     if waiting is not None:
-        return waiting
+        return _adopted(waiting, user)
     _require_broker()
     try:
         with transaction.atomic():
@@ -111,7 +112,7 @@ def job_submit(
         waiting = _waiting(dedupe_key)
         if waiting is None:
             raise
-        return waiting
+        return _adopted(waiting, user)
     _announce(job)
     return job
 
@@ -249,6 +250,17 @@ def _waiting(dedupe_key: str | None) -> Job | None:
     return Job.objects.filter(dedupe_key=dedupe_key, state=JobState.QUEUED).first()
 
 
+def _adopted(job: Job, user: User | None) -> Job:
+    """A waiting job that `user` asks for, too."""
+    if user is None or not user.pk or job.requested_by_id is not None:
+        return job
+    queue = job.queue
+    job.requested_by = user
+    if Job.objects.filter(pk=job.pk, requested_by=None).update(requested_by=user) and job.queue != queue:
+        transaction.on_commit(lambda: _send(job), robust=True)
+    return job
+
+
 def _require_broker() -> None:
     try:
         with redis_client() as client:
@@ -261,7 +273,7 @@ def _require_broker() -> None:
 
 def _send(job: Job) -> None:
     try:
-        current_app.send_task(job.kind, args=[str(job.pk)], retry=False)
+        current_app.send_task(job.kind, args=[str(job.pk)], queue=job.queue, retry=False)
     except (BrokerError, redis.RedisError, OSError) as error:
         _log.warning("job %s could not be sent and waits for the next sweep: %s", job.pk, error)
 

@@ -101,14 +101,14 @@ def test_settings_of_production_pass_the_deployment_check(tmp_path: Path) -> Non
 
 def test_compose_has_every_process_with_a_health_check() -> None:
     services = _compose()
-    assert set(services) == {"postgres", "valkey", "migrate", "web", "worker", "beat", "stream"}
+    assert set(services) == {"postgres", "valkey", "migrate", "web", "worker", "background", "beat", "stream"}
     for name, service in services.items():
         assert name == "migrate" or service["healthcheck"]["test"], name
 
 
 def test_compose_knows_only_variables_that_exist_and_no_secret() -> None:
     known = {variable_of(field.name) for field in fields(Env)}
-    for name in ("web", "worker", "beat", "migrate"):
+    for name in ("web", "worker", "background", "beat", "migrate"):
         environment = _compose()[name]["environment"]
         assert set(environment) <= known
         assert environment["SLUICE_SECRET_KEY"].startswith("${SLUICE_SECRET_KEY:?")

@@ -47,9 +47,9 @@ class Installation:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout) if done.stdout.strip() else None
 
-    def worker(self) -> subprocess.Popen[bytes]:
+    def worker(self, *options: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "celery", "-A", "console", "worker", "--loglevel", "INFO", "-c", "1"]
-        command += ["--without-gossip", "--without-mingle"]
+        command += ["--without-gossip", "--without-mingle", *options]
         with (self.var_dir / "worker.log").open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=self.env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -143,6 +143,21 @@ def test_queued_jobs_run_after_a_broker_restart(installation: Installation) -> N
     installation.redis.start()
     installation.worker()
     wait_until(lambda: installation.row(job)[0] == "succeeded", _LONG_S, "the job's success")
+
+
+def test_what_somebody_waits_for_is_done_before_what_runs_by_itself(installation: Installation) -> None:
+    by_itself = installation.python(
+        LONG.replace("print(json.dumps(str(", "print(json.dumps([str(").replace(".pk)))", ".pk) for _ in range(8)]))")
+    )
+    installation.worker("-Q", "background", "-n", "background@%h")
+    wait_until(lambda: installation.row(by_itself[0])[0] == "running", _LONG_S, "the background worker's start")
+    asked = LONG.replace("range(30000)", "range(200)").replace("document=document", "document=document, user=user")
+    job = installation.python(
+        "from apps.accounts.models import User\nuser = User.objects.create(username='ada')" + asked
+    )
+    installation.worker("-Q", "interactive", "-n", "worker@%h")
+    wait_until(lambda: installation.row(job)[0] == "succeeded", _LONG_S, "the answer")
+    assert installation.row(by_itself[-1])[0] == "queued", "one of eight that take seconds each"
 
 
 MOVES = """

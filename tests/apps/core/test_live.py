@@ -137,11 +137,14 @@ def test_health_names_the_unreachable_parts(client: Client, settings: Any) -> No
         "database": "ok",
         "redis": "ok",
         "worker": "gone",
+        "background": "gone",
         "migrations": "ok",
-        "down": ["worker"],
+        "down": ["background", "worker"],
     }
     assert client.get("/healthz?full=1").status_code == 503
-    worker_beat()
+    worker_beat(["background"])
+    assert client.get("/healthz").json()["down"] == ["worker"], "a worker serves its own queue alone"
+    worker_beat(["interactive"])
     assert client.get("/healthz?full=1").json()["status"] == "ok"
 
     settings.REDIS_URL = GONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from django.conf import settings as django_settings
 from django.db import transaction
 from django.utils import timezone
 
+from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible, Unavailable
 from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import JobOutcome, JobReporter, run_job
@@ -39,10 +40,10 @@ def submit(**arguments: Any) -> Job:
     return job_submit(JobKind.ESTIMATE, "Estimate it", {"cluster": "c"}, **arguments)
 
 
-def sent() -> int:
+def sent(queue: str = "background") -> int:
     """Messages that wait at the broker."""
     with redis.Redis.from_url(django_settings.REDIS_URL) as client:
-        return int(client.llen("celery"))
+        return int(client.llen(queue))
 
 
 def silence(job: Job) -> None:
@@ -73,6 +74,24 @@ def test_task_is_sent_only_after_the_commit() -> None:
         submit()
         transaction.set_rollback(True)
     assert (sent(), Job.objects.count()) == (1, 1)
+
+
+def test_what_somebody_waits_for_has_a_queue_of_its_own(user_of: Callable[..., User]) -> None:
+    submit(user=user_of())
+    assert (sent("interactive"), sent()) == (1, 0)
+    submit()
+    job_submit(JobKind.BACKTEST, "Takes minutes", {}, user=user_of())
+    assert (sent("interactive"), sent()) == (1, 2)
+
+
+def test_waiting_job_is_sent_again_once_somebody_waits_for_it(user_of: Callable[..., User]) -> None:
+    job = submit(dedupe_key="one")
+    assert submit(dedupe_key="one") == job
+    assert (sent("interactive"), sent()) == (0, 1)
+    for _ in range(2):
+        asked = submit(dedupe_key="one", user=user_of())
+        assert asked == job and asked.requested_by == user_of()
+    assert (sent("interactive"), sent()) == (1, 1), "whichever comes second finds nothing to do"
 
 
 def test_without_a_broker_nothing_is_stored(settings: Any) -> None:
@@ -241,7 +260,7 @@ def test_progress_is_written_four_times_a_second_at_most(django_assert_max_num_q
 def test_lost_messages_are_sent_again() -> None:
     job = submit()
     with redis.Redis.from_url(django_settings.REDIS_URL) as client:
-        client.delete("celery")
+        client.delete("background")
     assert not jobs_lost().exists()
     Job.objects.update(sent_at=timezone.now() - timedelta(minutes=2))
     for lost in jobs_lost():
