@@ -28,16 +28,16 @@ class Terminal:
 
     def line(self, name: str, text: str) -> None:
         """A log line of a process, with its name before it."""
-        self._write(f"{self._paint(f'{name:<7}', self._colour(name))} {self._paint('│', '2')} {text}")
+        self._write(f"{self._paint(f'{name:<10}', self._colour(name))} {self._paint('│', '2')} {text}")
 
     def done(self, name: str, text: str, seconds: float | None = None) -> None:
         """A step of the start that went well."""
         took = "" if seconds is None else self._paint(f"  {seconds:.1f} s", "2")
-        self._write(f"  {self._paint('✓', '32')} {name:<9} {text}{took}")
+        self._write(f"  {self._paint('✓', '32')} {name:<10} {text}{took}")
 
     def begin(self, name: str, text: str) -> None:
         """A step of the start that takes a while."""
-        self._write(f"  {self._paint('…', '2')} {name:<9} {self._paint(text, '2')}")
+        self._write(f"  {self._paint('…', '2')} {name:<10} {self._paint(text, '2')}")
 
     def note(self, text: str = "") -> None:
         self._write(text)
