@@ -162,7 +162,7 @@ def test_a_one_off_command_that_fails_says_so(runner: ProcessRunner, journal: Pa
 def test_lines_are_prefixed_and_kept(runner: ProcessRunner, journal: Path, screen: io.StringIO, tmp_path: Path) -> None:
     talk = "print('GET / 200', flush=True); print('warning: Grüße', flush=True)"
     runner.finish(runner.launch(fake("web", journal, command=[sys.executable, "-c", talk], quiet="^GET")))
-    assert screen.getvalue() == "web     │ warning: Grüße\n"
+    assert screen.getvalue() == "web        │ warning: Grüße\n"
     kept = (tmp_path / "log" / "web.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in kept] == ["GET / 200", "warning: Grüße"]
 
