@@ -77,7 +77,8 @@ def _whole(report: QueryReport, estimate: Estimate, timing: StageTiming, servers
     late = report.delayed_by(live_waits(work, timing), margin_s)
     added_s = late.estimate_s - report.estimate_s
     live = live_latency(report.estimate_s, work, timing, statistic=report.statistic, added_s=added_s)
-    upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s))
+    uneven_s = estimate.coarse.subinterval_s  # a burst may begin inside a subinterval
+    upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s)) + uneven_s
     parts = live.to_dict() | {
         "interval_s": timing.interval_s,
         "mean_work_s": float(work.mean()),

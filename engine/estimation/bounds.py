@@ -7,22 +7,41 @@ path's bound grows with each visit. By stimulus time all work up to an event is 
 visits. Both hold for mean costs: where costs vary, no finite bound exists.
 
 A policy that lets later events go first (round robin, Klink) has no such bound, nor have servers that send to each
-other in a circle.
+other in a circle, nor loads that are not sums, of which no event's own work is known.
+
+Theorems 2 and 3 themselves hold under stimulus time for one source or one server, without delays, where loads are sums
+(docs/models/mace.md has the counterexamples), and for arrivals that are even within a subinterval.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.elements import STIMULUS_TIME
 from engine.estimation.mace import Mace, drain_times
+from engine.words import listed
 
-__all__ = ["visit_bounds"]
+__all__ = ["bounds_document", "visit_bounds"]
 
 _FIRST_COME = "fcfs"
+
+
+def bounds_document(mace: Mace, proven_s: float | None) -> dict[str, Any]:
+    """The field `bounds` of an estimate's result: whether the upper ends of the theorems hold, and what is proven."""
+    limits = mace.theorem_limits
+    proven = "no upper bound is proven"
+    if proven_s is not None:
+        proven = f"{proven_s:.4g} s is proven for mean costs, however events fall within a subinterval"
+    if mace.deployment.other_policies:
+        limits = ["nodes run another policy than stimulus time", *limits]
+    words = f"The upper ends of theorems 2 and 3 hold for mean costs and even arrivals; {proven}."
+    if limits:
+        words = f"Theorems 2 and 3 do not prove their upper ends here: {listed(limits)}; {proven}."
+    return {"theorems_hold": not limits, "proven_s": proven_s, "words": words}
 
 
 def visit_bounds(mace: Mace) -> FloatArray:
@@ -41,6 +60,8 @@ class _VisitBounds:
         self._unfinished_s = _unfinished_s(mace)
         self._late_s = np.zeros(len(self._unfinished_s))  # E of each server
         self.through_s = np.full(len(self._layout.rep_server), np.inf)
+        if not mace.has_plain_sums:
+            return
         layout, order = self._layout, self._deployment.graph.order
         replicas = [r for j in order for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
         for server in self._server_order():
@@ -104,13 +125,14 @@ class _VisitBounds:
 def _unfinished_s(mace: Mace) -> FloatArray:
     """Largest unfinished work of each server in seconds, shape (n,), and one event of every input.
 
-    All work of a subinterval may come at its beginning.
+    All work of a subinterval may come at its beginning, and that of the one before at its end.
     """
     deployment, width_s = mace.deployment, mace.deployment.subinterval_s
     n = len(mace.worst_s)
     found = np.zeros((deployment.subintervals + 1, n))
     found[:-1] = mace.load.T
-    found[1:-1] += mace.ce.T[:-1]
+    found[1:-1] += mace.load.T[:-1]
+    found[2:-1] += mace.ce.T[:-2]
     rows = deployment.capacities
     if len(rows) > 1:
         rows = np.vstack([rows[:1], rows])  # work is drained from its own subinterval on

@@ -12,7 +12,7 @@ import numpy as np
 from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, finite_max, nearest_rank
 from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_document
-from engine.estimation.bounds import visit_bounds
+from engine.estimation.bounds import bounds_document, visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.mace import Mace, mace
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
@@ -74,6 +74,7 @@ class Estimate:
             self._totals()
             | self._scheduling()
             | {
+                "bounds": bounds_document(self.mace, self._bound_s),
                 "basis": self.basis,
                 "resolution_s": self.resolution_s,
                 "alarm": {
@@ -132,8 +133,9 @@ class Estimate:
 
     @cached_property
     def _bound_s(self) -> float | None:
-        """Upper bound of every event, where nodes run other policies; None where none is proven."""
-        return finite_max(visit_bounds(self.mace) + self._waited_s)
+        """Upper bound of every event for mean costs; None where none is proven."""
+        longest_s = max((report.waits.bound_s for report in self.queries.values()), default=0.0)
+        return finite_max(visit_bounds(self.mace) + longest_s)
 
     @property
     def _waited_s(self) -> float:

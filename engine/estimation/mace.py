@@ -11,6 +11,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads, OperatorSeries, loads_of
+from engine.waits.windows import sources_above
 
 __all__ = ["Mace", "drain_times", "mace", "path_delays"]
 
@@ -180,6 +181,27 @@ class Mace:
         """Smallest and largest total delay of the query graph's paths through each server (P_min, P_max), (n,) each."""
         return path_delays(self.deployment)
 
+    @cached_property
+    def theorem_limits(self) -> list[str]:
+        """Reasons why the upper ends of theorems 2 and 3 do not hold; empty where they do.
+
+        Policies are another matter: under others than stimulus time the bound by visits stands in their place.
+        """
+        limits = []
+        sources, servers = _largest_meeting(self)
+        if sources > 1 and servers > 1:
+            limits.append(f"{sources} sources share {servers} servers")
+        if self.delays_s[1].max(initial=0.0) > 0.0:
+            limits.append("links have delays")
+        if not self.has_plain_sums:
+            limits.append("loads are not sums")
+        return limits
+
+    @property
+    def has_plain_sums(self) -> bool:
+        """Whether every event has a cost of its own, and loads are the sums of these."""
+        return not self.deployment.graph.models and self.deployment.combine.kind == "sum"
+
     @property
     def widening_s(self) -> float:
         """Distance of the upper ends above Mace: w + epsilon."""
@@ -187,7 +209,7 @@ class Mace:
 
     @cached_property
     def upper_s(self) -> FloatArray:
-        """Upper end of theorem 3, shape (d,); for nodes scheduled by stimulus time and for mean costs."""
+        """Upper end of theorem 3, shape (d,); for nodes scheduled by stimulus time, mean costs, no `theorem_limits`."""
         return self.total_s + self.widening_s
 
     @cached_property
@@ -204,6 +226,31 @@ class Mace:
         return (self.mace_s + shortest[:, None]).max(axis=0), (self.mace_s + longest[:, None]).max(
             axis=0
         ) + self.widening_s
+
+
+def _largest_meeting(found: Mace) -> tuple[int, int]:
+    """Numbers of the busy sources whose events meet, directly or over others, and of the servers they load together.
+
+    Of the largest such group, one of several sources and several servers before any other.
+    """
+    layout, above = found.deployment.layout, sources_above(found.deployment)
+    busy = np.flatnonzero(found.deployment.arrivals.any(axis=1)).tolist()
+    loaded = found.load.any(axis=1)
+    groups: list[tuple[set[int], set[int]]] = [({u}, set()) for u in busy]
+    places = [(int(s), int(j)) for s, j in zip(layout.rep_server, layout.rep_operator, strict=True)]
+    sent = np.flatnonzero((layout.hop_server >= 0) & (layout.hop_origin >= 0))
+    places += [(int(layout.hop_server[h]), int(layout.rep_operator[layout.hop_origin[h]])) for h in sent]
+    by_server: dict[int, set[int]] = {}
+    for server, operator in places:
+        if loaded[server]:
+            by_server.setdefault(server, set()).update(above[operator] & set(busy))
+    for server, sources in by_server.items():
+        meeting = [group for group in groups if group[0] & sources]
+        groups = [group for group in groups if not group[0] & sources]
+        if meeting:
+            groups.append((set().union(*(g[0] for g in meeting)), {server}.union(*(g[1] for g in meeting))))
+    sizes = [(len(sources), len(servers)) for sources, servers in groups]
+    return max(sizes, key=lambda size: (min(size) > 1, size), default=(0, 0))
 
 
 def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray | None = None) -> Mace:

@@ -339,7 +339,7 @@ class QueryReporter:
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
         ]
         own = {name: others[name] for name in names if name in others}
-        return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits.longest_s)) if own else None
+        return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits.bound_s)) if own else None
 
     def _uncovered(self, replicas: IntArray) -> tuple[dict[str, Any], ...]:
         """Inputs whose means may be off by an error that the interval leaves out, for lack of batches."""

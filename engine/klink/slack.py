@@ -100,8 +100,8 @@ def overdue_forecast(now_ms: float, forecast: SweepForecast, confidence: float) 
     """The forecast of a watermark that is not here at `now_ms`: as it was up to E[w], then from now on.
 
     The interval of what is overdue begins now. With m past delays beyond its own it ends with the k-th of them,
-    k = ceil(f (m + 1)): the next of m + 1 delays like these is within it with a probability of k / (m + 1) >= f,
-    whatever their distribution is. Where m is too small for that, it ends where a power law with the delays of
+    k = ceil(f (m + 1)): if the m + 1 are exchangeable (no trend, no stall that spans several), the next is within it
+    with a probability of k / (m + 1) >= f. Where m is too small for that, it ends where a power law with the delays of
     `mean_excess_of` says, and not before the latest known one; of streams without a history, where the normal
     distribution beyond t does.
 

@@ -91,10 +91,12 @@ def normal_forecast(
 
 
 def empirical_interval(delays: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Least and most delay that hold the next one with this confidence, whatever its distribution is.
+    """Least and most delay that hold the next one with this confidence, if it is exchangeable with those known.
 
-    `delays` are in ascending order. The next of n + 1 delays like each other lies between the first and the k-th of
-    the n that are known with a probability of (k - 1) / (n + 1). None where n is too small for the confidence.
+    `delays` are in ascending order. Of n + 1 delays of which each is as likely as any other to be the next (they need
+    not be normal, but without trend, and no stall spans several), the next lies between the first and the k-th of the
+    n that are known with a probability of (k - 1) / (n + 1) or more. That is the mean over all histories, not of the
+    one at hand. None where n is too small for the confidence.
 
     Examples
     --------

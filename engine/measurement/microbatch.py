@@ -105,10 +105,10 @@ def batch_upper_s(mace: Mace, widths_s: Mapping[int, float]) -> FloatArray:
     """Upper end of theorem 3 where the named servers take all events of an interval in any order, shape (d,).
 
     The others keep stimulus-time scheduling and their lambda; nothing is proven, and the bound infinite, where a node
-    runs another policy. An event waits at most the longest interval before it is taken, which is the w of the theorem.
-    With every server at the subinterval it is the paper's looser bound.
+    runs another policy or the theorem has its limits (`Mace.theorem_limits`). An event waits at most the longest
+    interval before it is taken, which is the w of the theorem. With every server at the subinterval it is the paper's looser bound.
     """
-    if mace.deployment.other_policies:
+    if mace.deployment.other_policies or mace.theorem_limits:
         return np.full(len(mace.total_s), np.inf)
     epsilon = np.full(len(mace.total_s), mace.epsilon_s)
     for server in widths_s:

@@ -137,7 +137,11 @@ QUESTION = FieldTable(
     Field("max_nodes", Number(least=1, most=MAX_NODES, whole=True), required=True, help="nodes at most"),
     Field("constraint_s", Number(above=0), required=True, help="latency constraint, s"),
     Field("statistic", String(), help="mean, or a quantile such as q0.99; mean"),
-    Field("is_bound", Flag(), help="Cantelli's upper bound of the quantile, whatever the distribution; false"),
+    Field(
+        "is_bound",
+        Flag(),
+        help="Cantelli's upper bound of the quantile, of any distribution with the model's mean and variance; false",
+    ),
     Field("headroom", Number(least=0, most=0.95), help="share of the plan's largest rate to keep free; 0"),
     Field("utilisation_ceiling", Number(above=0, most=1), help="of cores, threads, network and disk; 0.85"),
     Field("aim", Number(above=0, most=1), help="share of the constraint that the plan aims at; 0.93"),

@@ -14,7 +14,16 @@ from engine.document.elements import Operator
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.summary import RealisedQuery
 from engine.waits.clocks import common_period
-from engine.waits.holds import BatchedHold, BatchHold, BufferHold, BurstHold, CountHold, Travellers, WindowHold
+from engine.waits.holds import (
+    BatchedHold,
+    BatchHold,
+    BufferHold,
+    BurstHold,
+    CountHold,
+    Travellers,
+    WatermarkHold,
+    WindowHold,
+)
 from engine.waits.horizon import Horizon
 from engine.waits.margins import BatchVariation, PhaseWaits, WaitMargins
 from engine.waits.summary import QueryWaits, WaitTerm
@@ -30,6 +39,9 @@ _MAX_WORLDS = 64
 _MAX_CRITICAL = 20_000  # times, in each of these, at which an event has just missed something
 _ALIKE = 2.0  # standard deviations below the longest batch: what is shorter is not taken to become it
 _NEGLIGIBLE_S = 1e-3  # what leaves at once and takes no longer is as good as spread out
+
+#: Events, work or results decide when these let go, of which an estimate knows means alone.
+_UNBOUNDED = (BatchedHold, BurstHold, CountHold, WatermarkHold)
 
 
 def has_holds(deployment: Deployment) -> bool:
@@ -108,6 +120,7 @@ class _Estimator:
             if terms
             else np.ones(1),
             margins=self._margins(query) if terms else WaitMargins(),
+            is_bounded=not any(isinstance(hold, _UNBOUNDED) for way in self._finder.of(query) for hold in way),
             not_modelled=tuple(self._left_out(query, operators)),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -72,6 +73,8 @@ class QueryWaits:
         Distribution of the waits of all events.
     margins : WaitMargins
         How far realised waits may lie from that distribution.
+    is_bounded : bool
+        Whether no event can wait longer: what it waits for comes by the clock.
     assumed, not_modelled : tuples of str
         Sentences about what the numbers rest on, and what they leave out.
     """
@@ -81,6 +84,7 @@ class QueryWaits:
     waits_s: FloatArray
     weights: FloatArray
     margins: WaitMargins = field(default_factory=WaitMargins)
+    is_bounded: bool = True
     assumed: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
 
@@ -91,6 +95,11 @@ class QueryWaits:
     def longest_s(self) -> float:
         """Longest wait of any event."""
         return float(self.worst_s.max(initial=0.0))
+
+    @property
+    def bound_s(self) -> float:
+        """Seconds that no event waits longer than; infinite where nothing is proven."""
+        return self.longest_s if self.is_bounded else math.inf
 
     @cached_property
     def mean_s(self) -> float:
@@ -164,6 +173,7 @@ class QueryWaits:
             waits_s=sums,
             weights=np.ones(len(sums)),
             margins=self.margins,
+            is_bounded=self.is_bounded and more.is_bounded,
             assumed=(*self.assumed, *more.assumed),
             not_modelled=(*self.not_modelled, *more.not_modelled),
         )

@@ -72,12 +72,12 @@ def test_policy_of_a_node_overrides_that_of_the_deployment():
 
 
 def test_bound_of_a_query_is_that_of_its_own_servers():
-    """Of O1 that of N1: the excess and the work of a subinterval, and one event."""
+    """Of O1 that of N1: the excess and the work of two subintervals that come together, and one event."""
     result = estimate(Deployment.parse(queried() | {"scheduling": "fcfs"}), intervals=False).to_dict()
     first, other = (result["queries"][name]["scheduling"]["upper_s"] for name in "ab")
     server = result["servers"]["N1"]
-    before = [0.0, *server["ce"][:-1]]
-    unfinished = max(ce + load for ce, load in zip(before, server["load"], strict=True))
+    load, ce = server["load"], [0.0, 0.0, *server["ce"]]
+    unfinished = max(ce[p] + before + load[p] for p, before in enumerate([0.0, *load[:-1]]))
     assert first == pytest.approx(unfinished / 1.0 + server["lambda"])
     assert first < other == result["upper_wc"]
 

@@ -387,7 +387,7 @@ class Timeline:
         words = [text(frame.left, y - 6, "Memory limit", "t2 halo")]
         if frame is _WIDE:
             at = frame.width - frame.right + 8
-            words.append(text(at, bound + 4, f"at most {bytes_size(self.bound_bytes)}", "to"))
+            words.append(text(at, bound + 4, f"limit {bytes_size(self.bound_bytes)}", "to"))
             words.append(text(frame.left - 8, base, "0", anchor="end"))
         if not held:
             return [grid, limit, *words]

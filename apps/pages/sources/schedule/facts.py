@@ -174,7 +174,7 @@ class ScheduleFacts:
         width = f"{100 * share:.0f}"
         bar = format_html('<span class="mini sch-mini"><i class="{}" style="width:{}%"></i></span>', tone, width)
         return _ScheduleStat(
-            "Waiting records", bytes_size(held), f"of at most {bytes_size(self.bound_bytes)}", tone, bar
+            "Waiting records", bytes_size(held), f"memory limit {bytes_size(self.bound_bytes)}", tone, bar
         )
 
     def _starved(self) -> Stat:

@@ -123,6 +123,6 @@ def test_config_may_set_scheduling(browser: Client, core: Any) -> None:
 
 def test_agent_page_links_to_its_schedule(browser: Client, core: Any) -> None:
     html = body(browser.get(f"{SOURCES}agents/edge-1/"))
-    assert "Scheduling policy: <b>Klink</b>; 3.8\u00a0MiB of at most 7.6\u00a0MiB wait." in html
+    assert "Scheduling policy: <b>Klink</b>; 3.8\u00a0MiB wait, the memory limit is 7.6\u00a0MiB." in html
     assert f"{SOURCES}schedule/?agent=edge-1" in html
     assert "schedule/?agent=" not in body(browser.get(f"{SOURCES}agents/edge-2/"))

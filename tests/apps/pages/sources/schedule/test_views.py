@@ -81,7 +81,7 @@ def test_schedule_head_shows_policy_mode_memory_and_config(
         ">c-12<",
     ):
         assert words in stats
-    assert "of at most 7.6\u00a0MiB" in stats
+    assert "memory limit 7.6\u00a0MiB" in stats
     assert 'style="width:50%"' in stats, "half of the bound is used"
     assert "It refused c-13: cycle_ms is 900; allowed: 20 to 500." in html
 
@@ -98,7 +98,7 @@ def test_the_timeline_has_a_lane_for_each_query(browser: Client, core: tuple[Age
     assert len(re.findall(r"<circle class=\"mea\"", wide.split('id="lane-w1"')[0])) == 3, "windows of 30 s"
     assert "watermark 0.5\u00a0s after its end, as expected" in wide
     assert "next watermark expected" in wide
-    assert "at most 7.6\u00a0MiB" in wide
+    assert "limit 7.6\u00a0MiB" in wide
     assert "least slack: racks, <b>−0.5" in html
     assert cells(html, "racks")[1] == "Behind its window"
 
