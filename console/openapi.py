@@ -15,6 +15,7 @@ TAGS = [
         ("accounts", "Tokens of the signed-in person."),
         ("jobs", "Work that takes time: state, progress, result."),
         ("fleet", "Clusters, node pools, nodes and links."),
+        ("saved_views", "Filters, search and order of the console's lists under a name."),
         ("queries", "Continuous queries with their versions and statistics, arrivals, and clusters as documents."),
         ("estimates", "Latency estimates of clusters, queries and documents, and how accurate they were."),
         ("predictions", "Predicted costs of queries that never ran, and the models behind them."),

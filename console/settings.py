@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "apps.accounts",
     "apps.jobs",
     "apps.fleet",
+    "apps.saved_views",
     "apps.queries",
     "apps.telemetry",
     "apps.results",

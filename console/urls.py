@@ -14,6 +14,7 @@ urlpatterns = [
     path("api/v1/", include("apps.accounts.api")),
     path("api/v1/", include("apps.jobs.api")),
     path("api/v1/", include("apps.fleet.api")),
+    path("api/v1/", include("apps.saved_views.api")),
     path("api/v1/", include("apps.queries.api_urls")),
     path("api/v1/", include("apps.estimates.api_urls")),
     path("api/v1/", include("apps.predictions.api_urls")),

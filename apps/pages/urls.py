@@ -25,6 +25,7 @@ _ROOMS = (
     "apps.pages.predictions.urls",
     "apps.pages.backtests.urls",
     "apps.pages.jobs.urls",
+    "apps.pages.saved_views.urls",
     "apps.pages.people.urls",
     "apps.pages.help.urls",
 )

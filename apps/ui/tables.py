@@ -25,6 +25,7 @@ from apps.ui.marks import STATES, icon
 from apps.ui.times import time_tag
 
 __all__ = [
+    "ALL_ROWS",
     "Cell",
     "Choice",
     "Column",
@@ -38,11 +39,15 @@ __all__ = [
 ]
 
 
+ALL_ROWS = "all"  # of the parameter `view`: neither a saved view nor a default
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def address(request: HttpRequest, **changes: Any) -> str:
-    """The present address with some query parameters changed; None removes one. The page restarts at 1."""
+    """The present address with some query parameters changed; None removes one. The page restarts at 1.
+
+    Where nothing but the view stays that the parameters came from, all rows are meant, not the view again.
+    """
     query = request.GET.copy()
     for name in ("page", "export"):
         query.pop(name, None)
@@ -50,6 +55,8 @@ def address(request: HttpRequest, **changes: Any) -> str:
         query.pop(name, None)
         if value not in (None, ""):
             query[name] = value
+    if "view" in query and len(query) == 1:
+        query["view"] = ALL_ROWS
     encoded = query.urlencode()
     return f"{request.path}?{encoded}" if encoded else request.path
 
@@ -144,7 +151,7 @@ class Cell:
 
 @dataclass
 class Table:
-    """Rows after search, filters and sort, page by page."""
+    """Rows after search, filters and sort, page by page. `views` are the saved ones, where the list has them."""
 
     request: HttpRequest
     columns: Sequence[Column]
@@ -160,6 +167,7 @@ class Table:
     select: bool = False
     identify: Callable[[Any], Any] = field(default=lambda row: row.pk)
     empty: Mapping[str, str] = field(default_factory=dict)
+    views: Any = None
 
     @property
     def query(self) -> str:
@@ -171,6 +179,25 @@ class Table:
         typed = {filter_.param: self.request.GET.get(filter_.param, "") for filter_ in self.filters}
         allowed = {filter_.param: {choice.value for choice in filter_.choices} for filter_ in self.filters}
         return {param: value for param, value in typed.items() if value in allowed[param]}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Search, filters and order in force as parameters of the address, for a saved view."""
+        typed = self.request.GET.get("sort", "")
+        column = self.sort[0]
+        in_order = {"sort": typed} if typed and column is not None and column.key == typed.lstrip("-") else {}
+        return {**({"q": self.query} if self.query else {}), **self.chosen, **in_order}
+
+    @property
+    def kept_query(self) -> str:
+        """The same as the query of an address."""
+        return urlencode(self.kept)
+
+    @property
+    def lost(self) -> list[tuple[str, str]]:
+        """(parameter, value) of the saved view in force that this list does not have, or no longer."""
+        lost: list[tuple[str, str]] = self.views.lost(self.kept) if self.views is not None else []
+        return lost
 
     @property
     def is_searchable(self) -> bool:
@@ -276,7 +303,8 @@ class Table:
 
     @property
     def clear_url(self) -> str:
-        return self.request.path
+        """All rows, also where the list opens with a view."""
+        return f"{self.request.path}?view={ALL_ROWS}" if self.views is not None else self.request.path
 
     @property
     def previous_url(self) -> str:

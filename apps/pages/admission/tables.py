@@ -20,6 +20,8 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
 from apps.pages.overview.tables import objective_text, statistic_text
+from apps.pages.saved_views.bar import open_views
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
 from apps.ui.numbers import MISSING, Quantity, cps, factor, percent, ratio, seconds
 from apps.ui.pictures import before_after_bar, load_bar
@@ -107,6 +109,7 @@ def admissions_table(request: HttpRequest, cluster: Cluster, counts: AdmissionCo
         filterset=AdmissionFilter,
         search=["query__name", "requested_by__username", "reason"],
         search_label="Query, person or reason",
+        views=open_views(request, SavedList.ADMISSIONS),
         file_name=f"admissions-{cluster.slug}",
         empty=empty,
     )

@@ -17,11 +17,13 @@ from apps.fleet.models import Cluster
 from apps.pages.arrivals.forms import GENERATOR_KINDS
 from apps.pages.overview.findings import Stat
 from apps.pages.queries.features import FIELD_TYPES, fields_text
+from apps.pages.saved_views.bar import open_views
 from apps.queries.arrivals import series
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.filters import ArrivalFilter
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
+from apps.saved_views.choices import SavedList
 from apps.ui.charts import Chart, Series, elapsed_axis, time_axis
 from apps.ui.marks import evidence_mark
 from apps.ui.numbers import Quantity, count, factor, rate, scaled, seconds, significant
@@ -85,6 +87,7 @@ def arrivals_table(
         search=["source_id", "description"],
         search_label="Source or description",
         page_size=_PAGE,
+        views=open_views(request, SavedList.ARRIVALS),
         file_name=f"arrivals-{cluster.slug}",
         empty=empty,
     )

@@ -12,10 +12,12 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.backtests.facts import BacktestFacts, moment_of, outcome_mark, period_words, policy_words
 from apps.pages.context import url_of
+from apps.pages.saved_views.bar import open_views
 from apps.planning.backtests.selectors import backtests_visible
 from apps.planning.choices import ANSWER_STATES, RunState
 from apps.planning.filters import BacktestFilter
 from apps.planning.models import BacktestRun
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
 from apps.ui.times import time_tag
@@ -47,6 +49,7 @@ def backtests_table(request: HttpRequest, cluster: Cluster) -> Table:
         default_sort="-created",
         filters=[Filter("state", states, all_label="Any state")],
         filterset=BacktestFilter,
+        views=open_views(request, SavedList.BACKTESTS),
         file_name=f"backtests-{cluster.slug}",
         empty={
             "icon": "undo",

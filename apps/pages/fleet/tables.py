@@ -20,7 +20,9 @@ from apps.fleet.filters import NodeFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.pages.context import url_of
 from apps.pages.overview.findings import NodeLine, Stat
+from apps.pages.saved_views.bar import open_views
 from apps.queries.models import Placement
+from apps.saved_views.choices import SavedList
 from apps.ui.charts import Chart, Series, elapsed_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, Quantity, bytes_size, cps, percent, ratio, seconds
@@ -70,6 +72,7 @@ def nodes_table(
         filterset=NodeFilter,
         search=["name", "pool__name"],
         search_label="Node or pool",
+        views=open_views(request, SavedList.NODES),
         file_name=f"nodes-{cluster.slug}",
         select=True,
         identify=lambda node: node.name,
@@ -198,7 +201,8 @@ def pools_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[NodePool]
         "title": "No pools yet",
         "text": "A pool holds nodes of one type: the same capacity and cores.",
     }
-    return Table(request, columns, rows, "Pools", "name", file_name=f"pools-{cluster.slug}", empty=empty)
+    views = open_views(request, SavedList.POOLS)
+    return Table(request, columns, rows, "Pools", "name", file_name=f"pools-{cluster.slug}", empty=empty, views=views)
 
 
 def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) -> Table:
@@ -238,6 +242,7 @@ def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) ->
         default_sort="from",
         search=["source__name", "target__name"],
         search_label="Node at either end",
+        views=open_views(request, SavedList.LINKS),
         file_name=f"links-{cluster.slug}",
         empty={"icon": "link", "title": "No links", "text": "Sending between nodes without a link costs nothing."},
     )

@@ -13,8 +13,10 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.forecasts.facts import ForecastFacts, moment
 from apps.pages.overview.tables import state_and_name
+from apps.pages.saved_views.bar import open_views
 from apps.planning.forecasts.selectors import histories_visible
 from apps.planning.models import LoadHistory
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import evidence_mark
 from apps.ui.numbers import MISSING, percent, rate, seconds
 from apps.ui.tables import Column, Table
@@ -134,6 +136,7 @@ def histories_table(request: HttpRequest, cluster: Cluster, *, can_change: bool)
         default_sort="source",
         search=["source_id", "description"],
         search_label="Source or description",
+        views=open_views(request, SavedList.HISTORIES),
         file_name=f"load-histories-{cluster.slug}",
         empty=empty,
     )

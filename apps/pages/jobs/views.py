@@ -18,6 +18,8 @@ from apps.jobs.selectors import jobs_visible
 from apps.jobs.services import job_cancel
 from apps.pages.base import Page
 from apps.pages.context import url_of
+from apps.pages.saved_views.bar import open_views
+from apps.saved_views.choices import SavedList
 from apps.ui.feedback import refresh
 from apps.ui.marks import STATES, VERDICTS, state_mark
 from apps.ui.numbers import percent, seconds
@@ -109,6 +111,7 @@ def jobs_table(request: HttpRequest) -> Table:
         filterset=JobFilter,
         search=["title", "cluster__slug", "requested_by__username"],
         search_label="Title, cluster or person",
+        views=open_views(request, SavedList.JOBS),
         file_name="jobs",
         empty={
             "icon": "jobs",

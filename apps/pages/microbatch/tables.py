@@ -14,6 +14,8 @@ from apps.fleet.models import Cluster
 from apps.microbatch.models import MicroBatch, SparkQuery
 from apps.microbatch.selectors import fit_in_force, spark_queries_visible, spark_query_state
 from apps.pages.microbatch.intervals import BatchInterval
+from apps.pages.saved_views.bar import open_views
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, count, percent, scaled, seconds
 from apps.ui.tables import Column, Table
@@ -41,6 +43,7 @@ def spark_queries_table(request: HttpRequest, cluster: Cluster, *, can_change: b
         spark_queries_visible(cluster),
         caption="Spark queries",
         default_sort="query",
+        views=open_views(request, SavedList.SPARK_QUERIES),
         file_name=f"spark-queries-{cluster.slug}",
         empty=empty,
     )

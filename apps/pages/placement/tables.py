@@ -13,10 +13,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.pages.overview.tables import objective_text
+from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import PLACEMENT_STATES, MoveState
 from apps.planning.filters import PlacementFilter
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.selectors import placements_visible
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, state_icon, state_mark
 from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
@@ -108,6 +110,7 @@ def runs_table(request: HttpRequest, cluster: Any, *, page_size: int = 30) -> Ta
         filters=[Filter("state", states, all_label="Any state", all_count=sum(counts.values()))],
         filterset=PlacementFilter,
         page_size=page_size,
+        views=open_views(request, SavedList.PLACEMENTS),
         file_name=f"placements-{slug}",
         empty={"icon": "placement", "title": "No search yet", "text": "A search proposes moves; nothing moves by it."},
     )

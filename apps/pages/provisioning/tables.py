@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
+from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import Find, RunState
 from apps.planning.filters import WhatIfFilter
 from apps.planning.models import Scenario, WhatIf
@@ -21,6 +22,7 @@ from apps.planning.what_ifs.selectors import (
     scenarios_visible,
     what_ifs_visible,
 )
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, factor, money, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
@@ -271,6 +273,7 @@ def what_ifs_table(request: HttpRequest, cluster: Cluster) -> Table:
         default_sort="-created",
         filters=[Filter("find", finds, all_label="Any question")],
         filterset=WhatIfFilter,
+        views=open_views(request, SavedList.WHAT_IFS),
         file_name=f"what-ifs-{cluster.slug}",
         empty={
             "icon": "tune",

@@ -17,9 +17,11 @@ from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.overview.findings import headroom_of
 from apps.pages.overview.tables import objective_text, state_and_name
+from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_listed, queries_never_run
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
 from apps.ui.pictures import headroom_bar
@@ -106,6 +108,7 @@ def _count(lines: list[QueryLine], state: str) -> int:
 
 def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine], *, can_change: bool) -> Table:
     """Least headroom first; chips by state and by team."""
+    views = open_views(request, SavedList.QUERIES)
     empty = {
         "icon": "queries",
         "title": "No queries yet",
@@ -119,20 +122,22 @@ def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine]
         lines,
         caption="Queries",
         default_sort="headroom",
-        filters=[_states(lines), *_teams(lines)],
+        filters=[_states(lines, request.GET.get("state", "")), *_teams(lines)],
         search=lambda line: f"{line.query.name} {line.query.team} {line.query.description}",
         search_label="Name, team or description",
+        views=views,
         file_name=f"queries-{cluster.slug}",
         identify=lambda line: line.query.name,
         empty=empty,
     )
 
 
-def _states(lines: list[QueryLine]) -> Filter:
+def _states(lines: list[QueryLine], chosen: str) -> Filter:
+    """States of the rows, and the chosen one: that no query is breached any more is an answer, too."""
     choices = []
     for state in _ORDER:
         count = _count(lines, state)
-        if count:
+        if count or state == chosen:
             mark = STATES[state]
             choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
     return Filter(

@@ -10,10 +10,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.pages.base import ClusterPage
+from apps.pages.saved_views.bar import open_views
 from apps.reports.choices import ReportKind, ReportState, Trigger
 from apps.reports.filters import ReportFilter
 from apps.reports.models import Report, ReportDefinition
 from apps.reports.selectors import reports_listed
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -48,6 +50,7 @@ def reports_table(request: HttpRequest, page: ClusterPage) -> Table:
         filterset=ReportFilter,
         search=["definition__name", "finding"],
         page_size=25,
+        views=open_views(request, SavedList.REPORTS),
         file_name=f"reports-{page.slug}",
         empty={
             "icon": "log",

@@ -9,10 +9,12 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.pages.resource_plans.facts import size_words, subject_words
+from apps.pages.saved_views.bar import open_views
 from apps.planning.choices import ANSWER_STATES, PlanEngine, RunState
 from apps.planning.filters import ResourcePlanFilter
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.selectors import resource_plans_visible
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
@@ -60,6 +62,7 @@ def resource_plans_table(request: HttpRequest, cluster: Cluster) -> Table:
             Filter("state", states, all_label="Any state", as_menu=True),
         ],
         filterset=ResourcePlanFilter,
+        views=open_views(request, SavedList.RESOURCE_PLANS),
         file_name=f"resource-plans-{cluster.slug}",
         empty={
             "icon": "tune",

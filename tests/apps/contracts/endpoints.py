@@ -53,6 +53,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "token-list": Endpoint({"GET": READ, "POST": READ}, session_only=True),
     "token-detail": Endpoint({"GET": READ}, {"pk": "token"}, session_only=True),
     "token-revoke": Endpoint({"POST": READ}, {"pk": "token"}, session_only=True),
+    "saved-view-list": _list(OPERATE),
+    "saved-view-detail": _row("saved_view", "PATCH", "DELETE"),
     "job-list": _list(),
     "job-detail": _row("job"),
     "job-cancel": _action("job"),

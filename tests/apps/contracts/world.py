@@ -43,6 +43,7 @@ from apps.results.models import Alert
 from apps.results.services import alert_rule_create
 from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.rollout.services import rollout_start
+from apps.saved_views.services import saved_view_create
 from apps.telemetry.agents.services import enrolment_create
 from apps.telemetry.live.services import live_start
 from apps.telemetry.live.sources import source_upsert, table_upsert
@@ -71,6 +72,9 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     small_cluster.make_query(cluster, "draft", 0.1)
     link = link_create(source=cluster.nodes.get(name="n1"), target=cluster.nodes.get(name="n2"), bandwidth_bytes_s=1e8)
     token, _ = token_create(user=user, name="ci", scopes=["read"])
+    view = saved_view_create(
+        user=user, list_name="queries", name="Late", parameters={"state": "breached"}, is_team=True
+    )
     world: dict[str, Any] = {
         "guide": "user-guide.md",
         "file_format": "json",
@@ -82,6 +86,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
         "node_pk": cluster.nodes.get(name="n1").pk,
         "link": link.pk,
         "token": token.pk,
+        "saved_view": str(view.pk),
         "person": people["viewer"].pk,
         "series": cluster.arrivals.get(source_id="clicks").pk,
         "upload": upload_keep(ContentFile(_CSV, name="requests.csv")),

@@ -18,6 +18,9 @@ EXEMPT = {
     "cluster-new": "fleet/test_views.py",
     "cluster-edit": "fleet/test_views.py",
     "cluster-delete": "fleet/test_views.py, its name has to be typed",
+    "saved-view-new": "saved_views/test_views.py, for every role",
+    "saved-view": "saved_views/test_views.py, for every role",
+    "saved-view-delete": "saved_views/test_views.py, for every role",
     "backtest-delete": "backtests/test_views.py",
     "scenario-delete": "provisioning/test_views.py",
 }

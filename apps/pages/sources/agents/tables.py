@@ -15,9 +15,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
+from apps.pages.saved_views.bar import open_views
 from apps.pages.sources.agents.charts import factor_bars, factor_text
 from apps.pages.sources.agents.flows import AgentFlow, flows_of
 from apps.rollouts.configs.selectors import AgentConfigState, configs_by_agent
+from apps.saved_views.choices import SavedList
 from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import AgentHealth, agent_state, agents_listed
@@ -157,15 +159,17 @@ _CONFIG_CHIPS: dict[str, tuple[str, str, str, Callable[[AgentLine], bool]]] = {
 
 def agents_table(request: HttpRequest, cluster: Cluster, lines: list[AgentLine], *, can_change: bool) -> Table:
     """The busiest first; chips by state, configuration, kind and query."""
+    views = open_views(request, SavedList.AGENTS)
     return Table(
         request,
         _columns(cluster.slug, lines),
         lines,
         caption="Agents",
         default_sort="-rate",
-        filters=[_states(lines), *_configs(lines), *_kinds(lines), *_queries(lines)],
+        filters=[_states(lines, request.GET.get("state", "")), *_configs(lines), *_kinds(lines), *_queries(lines)],
         search=lambda line: f"{line.agent.name} {line.agent.host} {line.agent.version}",
         search_label="Name, host or version",
+        views=views,
         file_name=f"agents-{cluster.slug}",
         select=can_change and bool(lines),
         identify=lambda line: line.agent.name,
@@ -179,11 +183,12 @@ def agents_table(request: HttpRequest, cluster: Cluster, lines: list[AgentLine],
     )
 
 
-def _states(lines: list[AgentLine]) -> Filter:
+def _states(lines: list[AgentLine], chosen: str) -> Filter:
+    """States of the agents, and the chosen one: that none is silent is an answer, too."""
     choices = []
     for state, (drawing, tone) in STATE_MARKS.items():
         count = sum(line.state == state for line in lines)
-        if count:
+        if count or str(state) == chosen:
             choices.append(Choice(str(state), str(AgentState(state).label), count, drawing, tone or "muted"))
     keep = lambda rows, value: [row for row in rows if row.state == value]  # noqa: E731
     return Filter("state", choices, keep, "All", len(lines))

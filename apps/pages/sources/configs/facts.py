@@ -13,11 +13,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
+from apps.pages.saved_views.bar import open_views
 from apps.pages.sources.agents.forms import setting_words
 from apps.pages.sources.schedule.forms import schedule_setting_words
 from apps.rollouts.choices import ConfigOrigin, ConfigState
 from apps.rollouts.configs.selectors import ConfigView, PartView
 from apps.rollouts.models import RefinedConfig
+from apps.saved_views.choices import SavedList
 from apps.ui.marks import icon
 from apps.ui.numbers import MISSING, bytes_size, count, percent, ratio, seconds, significant
 from apps.ui.sentences import sentence
@@ -77,6 +79,7 @@ def configs_table(
         filters=_filters(rows),
         search=("words", "author__username"),
         search_label="Description",
+        views=open_views(request, SavedList.CONFIGS),
         file_name=f"configs-{cluster.slug}",
         empty={
             "icon": "tune",
