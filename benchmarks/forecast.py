@@ -21,7 +21,7 @@ from engine.arrays import FloatArray
 from engine.forecasts.forecast import LoadForecast, forecast
 from engine.forecasts.history import bucket_fault
 
-__all__ = ["main"]
+__all__ = ["counts_of_file", "main"]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,19 +38,20 @@ def main(arguments: Sequence[str]) -> int:
 
     print(machine())
     for file in asked.files:
-        counts = _counts(Path(file), asked.bucket_s)[-asked.weeks * 604_800 // asked.bucket_s :]
+        counts = counts_of_file(Path(file), asked.bucket_s)[-asked.weeks * 604_800 // asked.bucket_s :]
         started = time.perf_counter()
         load_forecast = forecast(counts, bucket_s=float(asked.bucket_s), horizon=asked.days * 86_400 // asked.bucket_s)
         _print(Path(file).name, counts, load_forecast, time.perf_counter() - started)
     return 0
 
 
-def _counts(path: Path, bucket_s: int) -> FloatArray:
+def counts_of_file(path: Path, bucket_s: int) -> FloatArray:
     """The file in buckets, read as uploads are."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     import django
 
     django.setup()
+    from apps.core.errors import Malformed
     from apps.planning.forecasts.histories import bucket_trace
     from apps.queries.arrivals.tables import inspect_table, read_trace
 
@@ -60,7 +61,10 @@ def _counts(path: Path, bucket_s: int) -> FloatArray:
         file, limit_bytes=limit, time_column=seen.time_column or "", count_column=seen.count_column, time_zone="UTC"
     )
     assert reading.trace is not None, f"{path} has no line that can be used"
-    return bucket_trace(reading.trace, bucket_s)[1]
+    try:
+        return bucket_trace(reading.trace, bucket_s)[1]
+    except Malformed as error:
+        raise SystemExit(f"{path.name}: {error.message}") from None
 
 
 def _print(name: str, counts: FloatArray, load_forecast: LoadForecast, took_s: float) -> None:

@@ -12,6 +12,7 @@ from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED
+from engine.waits.windows import sources_above
 from engine.words import counted, listed, load_words, percent_words, seconds_words, statistic_words, step_words
 
 __all__ = [
@@ -87,6 +88,7 @@ def reasons_of(
         *_placement(scenario),
         *_statistics(question, after),
         *_coarse_counts(question, scenario),
+        *_silent_sources(question, scenario),
         *_lost_trust(question, scenario),
         *_alarm(after),
     ]
@@ -368,6 +370,19 @@ def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> 
     yield Reason(
         "coarse_counts", "watch" if review else "info", "source", names[0], message, width_s, step_s, review=review
     )
+
+
+def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+    """Sources of the candidate without events, of which nothing follows for its latencies."""
+    after, name = scenario.deployment, question.candidate.query
+    above = sources_above(after)
+    read = set[int]().union(*(above[j] for j in after.operators_of(name)))
+    silent = [after.sources[u].id for u in sorted(read) if not after.arrivals[u].any()]
+    if silent:
+        message = f"{listed(silent)} {'has' if len(silent) == 1 else 'have'} no events in the horizon: "
+        message += f"nothing is known of how late {name} would be with some"
+        review = question.policy.review_assumed and len(silent) == len(read)
+        yield Reason("no_events", "watch" if review else "info", "source", silent[0], message, review=review)
 
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:

@@ -144,10 +144,17 @@ def _steps(parts: DeploymentParts) -> None:
             missing = "dispersion" if given == ["dispersion_step_s"] else "dispersion_step_s"
             message = f"{missing} is missing; {given[0]} needs it"
             parts.faults.append(Fault(f"sources[{i}].{missing}", message))
-        step_s = source.arrivals_step_s
-        if step_s is None or width_s is None:
+        if width_s is None:
             continue
-        multiple, horizon_s = round(step_s / width_s), len(source.arrivals) * width_s
+        horizon_s = len(source.arrivals) * width_s
+        at_s = source.dispersion_step_s
+        if at_s is not None and at_s > horizon_s * (1.0 + _STEP_TOLERANCE):
+            message = f"dispersion_step_s is {at_s:g}; allowed: a number above 0, up to the horizon ({horizon_s:g} s)"
+            parts.faults.append(Fault(f"sources[{i}].dispersion_step_s", message))
+        step_s = source.arrivals_step_s
+        if step_s is None:
+            continue
+        multiple = round(step_s / width_s)
         if (
             multiple < 1
             or abs(step_s / width_s - multiple) > _STEP_TOLERANCE * multiple

@@ -25,6 +25,7 @@ __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "Que
 REALISED, MEAN_PATH, BY_MACE = "realised", "mean_path", "mace"
 
 _QUANTILES = (0.5, 0.9, 0.99)
+_NO_EVENTS = "No event comes to its end in the horizon: nothing is known of its latencies."
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,8 @@ class QueryReport:
     def waiting(self, noise: RealisedQuery) -> RealisedQuery:
         """Realised latencies of queues with what events wait for beside servers."""
         path = self.path
+        if path is not None and not path.weights.any():
+            noise = replace(noise, not_modelled=(*noise.not_modelled, _NO_EVENTS))
         if path is None or not self.waits:
             return replace(noise, not_modelled=(*noise.not_modelled, *self.waits.not_modelled))
         least_s = self.waits.least_worst_s(float(path.weights.sum()))

@@ -106,7 +106,8 @@ def batch_upper_s(mace: Mace, widths_s: Mapping[int, float]) -> FloatArray:
 
     The others keep stimulus-time scheduling and their lambda; nothing is proven, and the bound infinite, where a node
     runs another policy or the theorem has its limits (`Mace.theorem_limits`). An event waits at most the longest
-    interval before it is taken, which is the w of the theorem. With every server at the subinterval it is the paper's looser bound.
+    interval before it is taken, which is the w of the theorem. With every server at the subinterval it is the paper's
+    looser bound.
     """
     if mace.deployment.other_policies or mace.theorem_limits:
         return np.full(len(mace.total_s), np.inf)

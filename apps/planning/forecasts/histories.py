@@ -64,7 +64,15 @@ def bucket_trace(trace: Trace, bucket_s: int) -> tuple[float, FloatArray]:
 
     Buckets at either end that the trace covers only in part are left out. A bucket half covered or more is scaled up to
     its whole; of single events nothing tells a gap from silence, so silence it is.
+
+    Raises
+    ------
+    Malformed
+        Counts that last longer than a bucket: nothing tells how their events are spread over several.
     """
+    step_s = float(np.median(trace.widths_s)) if isinstance(trace, EventCounts) else 0.0
+    if step_s > bucket_s * (1.0 + 1e-9):
+        raise malformed([Fault("file", f"its counts last {step_s:g} s each; allowed: up to the bucket ({bucket_s} s)")])
     first_s = math.floor(trace.start_s / bucket_s) * bucket_s
     buckets = max(1, math.ceil((trace.end_s - first_s) / bucket_s))
     grid = {"start_s": first_s, "slice_s": float(bucket_s), "slices": buckets}

@@ -24,6 +24,7 @@ __all__ = [
     "arrival_rows",
     "check_free",
     "check_length",
+    "check_step",
     "count_faults",
     "digest",
     "dispersion_faults",
@@ -186,6 +187,13 @@ def raise_faults(faults: Sequence[Fault]) -> None:
     """Raise Malformed if there are faults."""
     if faults:
         raise malformed(faults)
+
+
+def check_step(step_s: float, horizon_s: float, path: str) -> None:
+    """Refuse counts that last longer than the horizon: how many of their events come within it is not known."""
+    if step_s > horizon_s * (1.0 + 1e-9):
+        message = f"a count lasts {step_s:g} s; allowed: up to the horizon ({horizon_s:g} s)"
+        raise Malformed(f"{path}: {message}.", [(path, message)])
 
 
 def check_length(trace: Trace, start_s: float, cluster: Cluster, fill: str) -> None:

@@ -21,6 +21,7 @@ from apps.queries.arrivals.grid import EventCounts, resample
 from apps.queries.arrivals.series import (
     check_free,
     check_length,
+    check_step,
     count_faults,
     dispersion_faults,
     fill_faults,
@@ -234,6 +235,7 @@ def arrivals_create_from_counts(
     faults += fill_faults(fill) + dispersion_faults(dispersion, dispersion_step_s, cluster.horizon_s)
     faults += count_faults(values)
     raise_faults(faults)
+    check_step(step_s, cluster.horizon_s, "step_s")
     check_free(cluster, source_id, replace)
     trace = EventCounts(np.arange(len(values)) * step_s, np.full(len(values), step_s), values)
     check_length(trace, 0.0, cluster, fill)

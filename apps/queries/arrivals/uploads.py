@@ -178,7 +178,7 @@ def read_trace_window(
         "lines": reading.rows,
         "lines_left_out": reading.problems_total,
         "step_s": reading.step_s,
-        "notes": list(reading.notes),
+        "notes": [*reading.notes, *_horizon_notes(reading.step_s, cluster.horizon_s)],
     }
     if not isinstance(trace, EventStamps):
         return TraceWindow(values, start_s, reading, spec, step_s=reading.step_s)
@@ -189,6 +189,15 @@ def read_trace_window(
     if known_s > finer_s or not math.isfinite(scatter):  # times that are rounded come in clumps of their own
         return TraceWindow(values, start_s, reading, spec, step_s=known_s)
     return TraceWindow(values, start_s, reading, spec, known_s, min(scatter, MAX_DISPERSION), finer_s)
+
+
+def _horizon_notes(step_s: float | None, horizon_s: float) -> list[str]:
+    if step_s is None or step_s <= horizon_s * (1.0 + 1e-9):
+        return []
+    return [
+        f"A count lasts {step_s:g} s, longer than the horizon ({horizon_s:g} s): its events are spread evenly, and how "
+        "many of them come within a horizon is not known."
+    ]
 
 
 def read_upload_trace(

@@ -75,7 +75,9 @@ def test_cost_that_cannot_vary_so_is_refused(entry: dict[str, Any], words: str) 
         ({"dispersion": -1.0, "dispersion_step_s": 1.0}, "dispersion is -1"),
         ({"dispersion": float("inf"), "dispersion_step_s": 1.0}, "dispersion is"),
         ({"dispersion": 3.0}, "dispersion_step_s is missing"),
-        ({"dispersion_step_s": 3.0}, "dispersion is missing"),
+        ({"dispersion_step_s": 1.5}, "dispersion is missing"),
+        ({"dispersion": 2.0, "dispersion_step_s": 2.5}, "dispersion_step_s is 2.5; allowed: a number above 0, up to"),
+        ({"dispersion": float("nan"), "dispersion_step_s": 1.0}, "dispersion is nan"),
     ],
 )
 def test_arrivals_that_cannot_be_known_so_are_refused(source: dict[str, Any], words: str) -> None:
