@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
@@ -285,9 +283,7 @@ USE_I18N = False
 STATIC_URL = "/static/"
 STATIC_ROOT = ENV.var_dir / "static"
 STATIC_ROOT.mkdir(exist_ok=True)
-# plotly.min.js comes from the wheel; found without importing the package, which takes half a second
-_PLOTLY = Path(str(getattr(find_spec("plotly"), "origin", ""))).parent / "package_data"
-STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", _PLOTLY)]
+STATICFILES_DIRS = [BASE_DIR / "static"]
 # what is collected is compressed as well, to a third; where nothing is (in tests, say) files come from their folders
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

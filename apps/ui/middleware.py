@@ -8,16 +8,15 @@ from django.http import HttpRequest, HttpResponse
 
 __all__ = ["POLICY", "ContentSecurityPolicyMiddleware"]
 
-#: Inline styles are allowed: Plotly and the widths of bars need them. Plotly draws images through data: and blob:.
+#: Inline styles are allowed: the widths of bars need them.
 POLICY = "; ".join(
     [
         "default-src 'self'",
         "script-src 'self'",
         "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
+        "img-src 'self' data:",
         "font-src 'self' data:",
         "connect-src 'self'",
-        "worker-src 'self' blob:",
         "object-src 'none'",
         "base-uri 'none'",
         "form-action 'self'",

@@ -166,7 +166,7 @@ def test_an_agent_joins_and_a_query_goes_live(page: Page, api: Api, console: Ins
     for _ in range(3):
         compute(300.0)
     expect(page.get_by_role("heading", name="Newest results")).to_be_visible()
-    expect(page.locator("figure[data-chart=live-column] .main-svg").first).to_be_visible()
+    expect(page.locator("figure[data-chart=live-column] svg").first).to_be_visible()
 
     watch_a_link(page, compute)
     change_load_factors(page, api)

@@ -23,7 +23,7 @@ def test_nodes_show_load_and_excess_of_the_newest_estimate(browser: Client, clus
     node = body(browser.get("/c/little/fleet/nodes/b/"))
     assert "1 query uses it" in node
     assert 'data-chart="node-excess"' in node
-    assert "plotly/plotly.min.js" in node
+    assert "js/charts.js" in node
     assert browser.get("/c/little/fleet/nodes/zz/").status_code == 404
 
 
