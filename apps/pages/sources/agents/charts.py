@@ -10,10 +10,11 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
-from apps.ui.numbers import Quantity, bytes_size, percent, rate, ratio, scaled
-from apps.ui.svg.axes import PictureFrame, clock_axis, grid_line, shorten, step_data
+from apps.ui.numbers import Quantity, byte_rate, percent, rate, ratio, scaled
+from apps.ui.svg.axes import PictureFrame, grid_line, shorten, step_data
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, path, path_data, picture, rect, text
+from apps.ui.svg.time_axis import clock_axis
 from engine.rollouts.epochs import EpochRow
 from engine.words import counted
 
@@ -93,7 +94,7 @@ def _widths(count: int) -> tuple[float, float]:
 def _lead(flow: AgentQueryFlow | None) -> list[Shape]:
     if flow is None:
         return [text(0, 66, "nothing yet", "tb")]
-    return [text(0, 66, f"{rate(flow.in_eps)} in", "tb"), text(0, 81, bytes_size(flow.in_bytes_s, "/s"))]
+    return [text(0, 66, f"{rate(flow.in_eps)} in", "tb"), text(0, 81, byte_rate(flow.in_bytes_s))]
 
 
 def _link(x0: float, x1: float, eps: float, highest_eps: float) -> Shape:
@@ -140,7 +141,7 @@ def _tail(own: Sequence[PipelineStage], end: float, highest_eps: float) -> list[
 
 def _cluster(cluster: str, end: float, flow: AgentQueryFlow | None) -> list[Shape]:
     gets = (
-        f"Cluster {cluster} gets {rate(flow.sent_eps)}, {bytes_size(flow.sent_bytes_s, '/s')}"
+        f"Cluster {cluster} gets {rate(flow.sent_eps)}, {byte_rate(flow.sent_bytes_s)}"
         if flow is not None
         else f"Cluster {cluster} has got nothing yet"
     )
@@ -352,11 +353,11 @@ class Settling:
         scale = _scale(y, _top([*self.came, *self.sent]))
         title = f"Bytes a second, means over {scaled(self.window_s, 's')}" if self.window > 1 else "Bytes a second"
         ends = [
-            (scale(self.came[-1]), "talt", f"come {bytes_size(self.came[-1], '/s')}"),
-            (scale(self.sent[-1]), "ta", f"leave {bytes_size(self.sent[-1], '/s')}"),
+            (scale(self.came[-1]), "talt", f"come {byte_rate(self.came[-1])}"),
+            (scale(self.sent[-1]), "ta", f"leave {byte_rate(self.sent[-1])}"),
         ]
         return [
-            *self._panel(frame, y, title, scale.high, lambda value: bytes_size(value, "/s")),
+            *self._panel(frame, y, title, scale.high, lambda value: byte_rate(value)),
             path(self._steps(frame, self.came, scale), css="alt"),
             path(self._steps(frame, self.sent, scale), css="est"),
             *self._line_ends(frame, ends),

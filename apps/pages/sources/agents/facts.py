@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.overview.findings import Stat
 from apps.pages.sources.agents.charts import PipelineStage, Settling, pipeline_picture, settled_words
-from apps.pages.sources.agents.flows import AgentFlow, AgentQueryFlow, SplitComparison, flows_of
+from apps.pages.sources.agents.flows import RECENT, AgentFlow, AgentQueryFlow, SplitComparison, flows_of
 from apps.pages.sources.agents.forms import METHOD_WORDS
 from apps.pages.sources.agents.predictions import AgentPrediction, operator_cores
 from apps.pages.sources.agents.tables import NO_CONFIG, STATE_MARKS, AgentLine
@@ -29,7 +29,7 @@ from apps.telemetry.live.pipelines import pipeline_by_digest
 from apps.telemetry.models import Agent, Assignment
 from apps.telemetry.selectors import agent_state
 from apps.ui.marks import Mark, icon
-from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, rate, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, byte_rate, bytes_size, count, percent, rate, ratio, seconds
 from apps.ui.sentences import sentence
 from engine.dataflow import Pipeline
 from engine.jarvis.settings import AdaptationSettings
@@ -234,9 +234,10 @@ _EPOCHS_S = 180.0
 class AgentPageFacts:
     """One agent; every property is computed when a template asks for it."""
 
-    def __init__(self, cluster: Cluster, agent: Agent) -> None:
+    def __init__(self, cluster: Cluster, agent: Agent, picked: str = "") -> None:
         self.cluster = cluster
         self.agent = agent
+        self.picked = picked
         self.said: Mapping[str, Any] = agent.heartbeat or {}
 
     @cached_property
@@ -274,6 +275,13 @@ class AgentPageFacts:
         ]
 
     @cached_property
+    def chosen(self) -> PipelineAt | None:
+        """The pipeline that is shown whole: the query picked, else the first that is not steady, else the first."""
+        picked = [pipeline for pipeline in self.pipelines if pipeline.query == self.picked]
+        moving = [pipeline for pipeline in self.pipelines if pipeline.mark.tone not in {"ok", ""}]
+        return next(iter([*picked, *moving, *self.pipelines]), None)
+
+    @cached_property
     def epochs(self) -> Mapping[str, Sequence[EpochRow]]:
         """Its newest epochs by query, oldest first."""
         now_s = time.time() + (self.agent.clock_offset_s or 0.0)  # by the agent's clock
@@ -293,7 +301,7 @@ class AgentPageFacts:
 
     @cached_property
     def comparison(self) -> SplitComparison | None:
-        saved = saved_bytes(self.cluster, [self.agent.pk]).get(str(self.agent.pk))
+        saved = saved_bytes(self.cluster, [self.agent.pk], RECENT.total_seconds()).get(str(self.agent.pk))
         return SplitComparison(saved) if saved is not None and saved.records else None
 
     @cached_property
@@ -337,6 +345,8 @@ class AgentPageFacts:
             return SafeString("It is disabled: what it sends is refused, and it is told to do nothing.")
         if not self.assignments:
             return SafeString("It reports and has nothing to do: no live query is assigned to it.")
+        if not self.line.reports:
+            return format_html("{}; what it did before is not counted.", self.line.state_words)
         if self.flow is None:
             return SafeString("It has not sent statistics yet; they follow a few seconds after its first records.")
         text = "It takes {} and keeps <b>{}</b> of the bytes at the source, with {} of {} cores."
@@ -372,13 +382,13 @@ class AgentPageFacts:
     # -- the strip
     @property
     def stats(self) -> list[Stat]:
-        flow, live = self.flow, self.line.reports
+        line = self.line
         return [
-            Stat("Records", rate(flow.in_eps if flow else None), "come to the first operators"),
-            Stat("Bytes saved", percent(flow.saved if flow else None), "against sending everything"),
+            Stat("Records", rate(line.in_eps), "come to the first operators"),
+            Stat("Bytes saved", percent(line.saved), f"{byte_rate(line.sent_bytes_s)} sent, over the last minute"),
             self._budget(),
             self._spool(),
-            self._clock() if live else Stat("Clock", Quantity(MISSING), "not known while it is silent"),
+            self._clock() if line.reports else Stat("Clock", Quantity(MISSING), "not known while it is silent"),
         ]
 
     def _budget(self) -> Stat:

@@ -13,9 +13,10 @@ from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
 from apps.rollouts.learned.predictions import SavedBytes
 from apps.telemetry.models import LiveQuery
-from apps.ui.numbers import bytes_size, count, percent, seconds, significant
+from apps.ui.numbers import byte_rate, count, percent, seconds, significant
 
 __all__ = [
+    "RECENT",
     "AgentFlow",
     "AgentQueryFlow",
     "OperatorFlow",
@@ -83,6 +84,15 @@ class AgentQueryFlow:
         return sum(operator.drained_eps for operator in self.operators) + (
             self.operators[-1].out_eps if self.operators else 0.0
         )
+
+    @property
+    def saved(self) -> float | None:
+        """Share of its bytes that stay at the source, against sending everything."""
+        return 1 - self.sent_bytes_s / self.in_bytes_s if self.in_bytes_s else None
+
+    @property
+    def cpu_cores(self) -> float:
+        return sum(operator.cpu_cores for operator in self.operators)
 
     @property
     def sent_bytes_s(self) -> float:
@@ -194,9 +204,7 @@ class SplitBytes:
     @property
     def rate(self) -> str:
         return (
-            str(bytes_size(self.sent, "/s"))
-            if self.sent is not None
-            else "not known yet: the cost of an operator is missing"
+            str(byte_rate(self.sent)) if self.sent is not None else "not known yet: the cost of an operator is missing"
         )
 
 

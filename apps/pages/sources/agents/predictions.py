@@ -17,7 +17,7 @@ from apps.rollouts.models import Learned, Rollout
 from apps.telemetry.configs import fixed_settings, refined_of
 from apps.telemetry.ingest.epochs import epochs_since
 from apps.telemetry.models import Assignment
-from apps.ui.numbers import bytes_size, percent, ratio
+from apps.ui.numbers import byte_rate, percent, ratio
 from engine.jarvis.baselines import EpochPrediction, SourcePipeline
 from engine.jarvis.fairness import max_min
 from engine.jarvis.group_law import keys
@@ -394,7 +394,7 @@ class BulkPlan:
         now, then = sum(agent.sent_now for agent in predictions), sum(agent.sent_then for agent in predictions)
         over = sum(agent.overflow > 0.005 for agent in predictions)
         missing = len(self.rows) - len(predictions)
-        sentences = [f"Together they would send {bytes_size(then, '/s')} instead of {bytes_size(now, '/s')}."]
+        sentences = [f"Together they would send {byte_rate(then)} instead of {byte_rate(now)}."]
         if over:
             sentences.append(f"{counted(over, 'agent')} would overflow: what does not fit is sent on unprocessed.")
         if missing:
@@ -406,7 +406,7 @@ def _cells(prediction: AgentPrediction) -> dict[str, str]:
     if not prediction.parts:
         return {}
     return {
-        "sent": f"{bytes_size(prediction.sent_now, '/s')} → {bytes_size(prediction.sent_then, '/s')}",
+        "sent": f"{byte_rate(prediction.sent_now)} → {byte_rate(prediction.sent_then)}",
         "saved": f"{percent(prediction.saved_now)} → {percent(prediction.saved_then)}",
         "cpu": f"{ratio(prediction.cpu_now)} → {ratio(prediction.cpu_then)}",
         "overflow": str(percent(prediction.overflow)) if prediction.overflow > 0.005 else "none",

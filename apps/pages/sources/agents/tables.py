@@ -24,7 +24,7 @@ from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.models import Agent, Assignment, LiveQuery
 from apps.telemetry.selectors import AgentHealth, agent_state, agents_listed
 from apps.ui.marks import icon
-from apps.ui.numbers import MISSING, bytes_size, percent, rate, seconds
+from apps.ui.numbers import MISSING, byte_rate, percent, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import ago
 
@@ -141,9 +141,24 @@ def agent_lines(cluster: Cluster) -> list[AgentLine]:
         by_agent.setdefault(row.agent_id, []).append(row)
     configs = configs_by_agent(cluster)
     return [
-        AgentLine(agent, agent_state(agent), by_agent.get(pk, []), flows.get(str(pk)), configs.get(str(pk), NO_CONFIG))
+        AgentLine(
+            agent,
+            agent_state(agent),
+            by_agent.get(pk, []),
+            flow_of_assignments(flows.get(str(pk)), by_agent.get(pk, [])),
+            configs.get(str(pk), NO_CONFIG),
+        )
         for pk, agent in agents.items()
     ]
+
+
+def flow_of_assignments(flow: AgentFlow | None, assignments: Sequence[Assignment]) -> AgentFlow | None:
+    """Flow of an agent's present queries; None where nothing of them is known."""
+    if flow is None:
+        return None
+    present = {assignment.live.query_id for assignment in assignments}
+    queries = {query_id: part for query_id, part in flow.queries.items() if query_id in present}
+    return AgentFlow(queries) if queries else None
 
 
 _MAX_BARS = 6  # queries of one agent
@@ -234,7 +249,7 @@ def _columns(slug: str, lines: list[AgentLine]) -> list[Column]:
         Column("agent", "Agent", lambda line: _named(slug, line), sort=by_name, csv=by_name),
         Column("factors", _heading(lines), _bars, csv=_bars_text, full=True),
         _number("rate", "Rate", lambda line: line.in_eps, rate),
-        _number("sent", "Sent", lambda line: line.sent_bytes_s, lambda value: bytes_size(value, "/s")),
+        _number("sent", "Sent", lambda line: line.sent_bytes_s, lambda value: byte_rate(value)),
         _number("saved", "Bytes saved", lambda line: line.saved, percent),
         Column(
             "state",

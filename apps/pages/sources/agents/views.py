@@ -28,7 +28,7 @@ from apps.telemetry.configs import fixed_settings
 from apps.telemetry.live.services import assignment_set
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named
-from apps.ui.numbers import bytes_size, percent, rate, ratio, significant
+from apps.ui.numbers import byte_rate, percent, rate, ratio, significant
 from engine.words import counted
 
 __all__ = [
@@ -54,11 +54,16 @@ class AgentPage(ClusterPage):
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         return self.shown(self.agent(name))
 
+    @property
+    def picked(self) -> str:
+        """The query whose pipeline is asked for."""
+        return self.request.GET.get("query", "")
+
     def agent(self, name: str) -> Agent:
         return agent_named(self.cluster, name)
 
     def shown(self, agent: Agent, status: int = 200, **context: Any) -> HttpResponse:
-        view = AgentPageFacts(self.cluster, agent)
+        view = AgentPageFacts(self.cluster, agent, self.picked)
         shared = {"agent": agent, "view": view, "budget": AgentForm(agent=agent)}
         return self.page({**shared, **context}, status)
 
@@ -186,7 +191,7 @@ class FactorsPreview:
 
 def prediction_words(forecast: AgentPrediction) -> str:
     """Bytes, share saved and CPU, then and now."""
-    sent = f"It would send {bytes_size(forecast.sent_then, '/s')} instead of {bytes_size(forecast.sent_now, '/s')}"
+    sent = f"It would send {byte_rate(forecast.sent_then)} instead of {byte_rate(forecast.sent_now)}"
     saved = f"{percent(forecast.saved_then)} of bytes saved instead of {percent(forecast.saved_now)}"
     used = f"It would use {significant(forecast.cpu_then)} instead of {significant(forecast.cpu_now)} cores"
     return f"{sent}, {saved}. {used} of the {ratio(forecast.budget_cores)} that it may."

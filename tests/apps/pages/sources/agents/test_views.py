@@ -11,7 +11,9 @@ from django.test import Client
 
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
+from apps.pages.sources.agents.tables import agent_lines
 from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.ui.numbers import byte_rate, percent
 from tests.apps.pages.html import body
 from tests.apps.pages.sources.edges import METHOD, adapt, agents_at_work, measure, ran, report
 from tests.apps.results.rows import live_query
@@ -149,7 +151,7 @@ def test_method_parameters_are_limited_to_safe_ranges(browser: Client, live: Liv
     assert "It has to be 90 to 98%." in body(wrong)
     assert "It has to be 100 to 100,000." in body(wrong)
     preview = body(browser.post(path, {**METHOD, "method": "all-sp"}))
-    assert "It would send <b>1,000\N{NO-BREAK SPACE}B/s</b> instead of 450\N{NO-BREAK SPACE}B/s" in preview
+    assert "It would send <b>1\N{NO-BREAK SPACE}kB/s</b> instead of 450\N{NO-BREAK SPACE}B/s" in preview
     part = Assignment.objects.get(agent__name="edge-1")
     assert part.by_hand, "a preview changes nothing"
     browser.post(path, {**METHOD, "method": "all-sp", "margin": "92", "apply": "yes"})
@@ -217,3 +219,25 @@ def test_refused_bulk_change_shows_its_reason(browser: Client, live: LiveQuery) 
     assert "No rollout takes canaries now" in body(browser.get(f"{path}?what=canary&row=edge-1"))
     assert browser.get(f"{path}?what=nonsense&row=edge-1").status_code == 400
     assert browser.get(f"{path}?what=budget&row=nobody").status_code == 404
+
+
+def test_bytes_of_an_agent_are_those_of_the_list(browser: Client, live: LiveQuery) -> None:
+    adapt(live, "edge-1")
+    line = next(line for line in agent_lines(live.query.cluster) if line.agent.name == "edge-1")
+    assert line.sent_bytes_s and line.saved is not None
+    page, listed = body(browser.get(AGENT)), body(browser.get("/c/little/sources/"))
+    assert f"{byte_rate(line.sent_bytes_s)} sent, over the last minute" in page
+    assert byte_rate(line.sent_bytes_s).html in listed and percent(line.saved).html in listed
+    assert f'data-l="Bytes sent"><span>{byte_rate(line.sent_bytes_s).html}' in page, "its only query sends all of it"
+    Assignment.objects.filter(agent__name="edge-1").update(enabled=False)
+    line = next(line for line in agent_lines(live.query.cluster) if line.agent.name == "edge-1")
+    assert line.flow is None, "what a query that is not assigned any more sent is not counted"
+
+
+def test_query_of_an_agent_is_picked_by_the_address(browser: Client, live: LiveQuery) -> None:
+    """One pipeline is drawn, and the part that refreshes itself keeps the pick."""
+    html = body(browser.get(f"{AGENT}?query=probes"))
+    assert html.count('aria-label="Pipeline of ') == 1
+    assert f'hx-get="{AGENT}?query=probes"' in html and 'hx-push-url="true"' in html
+    assert 'aria-current="true">probes</a>' in html
+    assert 'aria-label="Pipeline of probes"' in body(browser.get(f"{AGENT}?query=no-such-query"))

@@ -231,7 +231,7 @@ def test_budget_preview_uses_the_settings_in_force(
     agent = Agent.objects.get(name="edge-1")
     rollout_start(config=made(live, user_of(), {"method": "all-sp"}), user=user_of(), force=True, canaries=[agent])
     html = body(browser.get(f"{SOURCES}agents/edge-1/budget/preview/?budget_cores=1"))
-    assert "450\N{NO-BREAK SPACE}B/s → <b>1,000\N{NO-BREAK SPACE}B/s</b>" in html, "whatever it may use, it drains"
+    assert "450\N{NO-BREAK SPACE}B/s → <b>1\N{NO-BREAK SPACE}kB/s</b>" in html, "whatever it may use, it drains"
 
 
 def test_uncertain_canary_shows_the_interval_of_the_change(
