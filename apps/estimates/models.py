@@ -156,6 +156,11 @@ class EstimateRun(models.Model):
     def __str__(self) -> str:
         return f"{self.cluster_id} at {self.created_at:%Y-%m-%d %H:%M:%S}"
 
+    @property
+    def horizon_s(self) -> float:
+        """Length of what was estimated, which is taken to begin with the run."""
+        return self.slices * self.slice_s
+
 
 class QueryEstimate(models.Model):
     """One query's latency in a run. `series` holds the curves of the chart (`apps.queries.arrivals.series`)."""

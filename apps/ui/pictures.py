@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,8 @@ from apps.ui.numbers import as_float, ratio, seconds
 from apps.ui.svg.axes import line_data
 from apps.ui.svg.scales import Scale
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, svg_text
+from apps.ui.svg.time_axis import span_words
+from engine.words import duration_words
 
 __all__ = ["EXCESS_STEPS_S", "before_after_bar", "headroom_bar", "heat_strip", "legend", "load_bar", "sparkline"]
 
@@ -96,8 +99,13 @@ def before_after_bar(
     return picture(_WIDTH, 19, f"{name}: {label}" if name else label, shapes, css="hb bar", stretched=True)
 
 
-def sparkline(values: Sequence[float], label: str, bound: Any = None, width: int = 72) -> SafeString:
-    """A line of at most `width` / 2 points with its last value marked; the objective is dashed."""
+def sparkline(
+    values: Sequence[float], label: str, bound: Any = None, width: int = 72, *, first: datetime | None, span_s: float
+) -> SafeString:
+    """A line of at most `width` / 2 points with its last value marked; the objective is dashed.
+
+    Below it stands the time it spans; its title has both ends, where it is known when it began.
+    """
     points = _thin([value for value in map(as_float, values) if value is not None], width // 2)
     if len(points) < 2:
         return SafeString("")
@@ -111,7 +119,10 @@ def sparkline(values: Sequence[float], label: str, bound: Any = None, width: int
     line: dict[str, Any] = {"fill": "none", "stroke": "c-estimate", "stroke_width": 1.5, "stroke_linejoin": "round"}
     shapes.append(path(line_data(places), **line))
     shapes.append(circle(*places[-1], 2.2, fill="c-estimate"))
-    return picture(width, 22, label, shapes, css="spark", stretched=True, style=f"width:{width}px")
+    drawn = picture(width, 22, label, shapes, css="spark", stretched=True, style=f"width:{width}px")
+    span = duration_words(span_s)
+    ends = span if first is None else span_words(first, span_s)
+    return format_html('<span class="sparked" title="{}">{}<small>{}</small></span>', ends, drawn, span)
 
 
 def _thin(values: list[float], limit: int) -> list[float]:

@@ -96,7 +96,11 @@ def arrivals_table(
 def _spark(row: ArrivalSeries) -> SafeString:
     _, _, largest = series.downsampled(series.unpack(row.data), _SPARK_POINTS)
     return sparkline(
-        largest.tolist(), f"{row.source_id}: rate over the horizon, highest {rate(row.peak_eps)}", width=96
+        largest.tolist(),
+        f"{row.source_id}: rate over the horizon, highest {rate(row.peak_eps)}",
+        width=96,
+        first=row.starts_at,
+        span_s=row.slices * row.slice_s,
     )
 
 

@@ -32,6 +32,7 @@ from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import ratio, seconds, significant
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
+from engine.words import server_words
 
 __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
 
@@ -238,7 +239,7 @@ def _cause(row: QueryEstimate) -> str:
     bottleneck: dict[str, Any] = (row.result or {}).get("bottleneck") or {}
     if not bottleneck:
         return ""
-    server = bottleneck.get("node") or bottleneck.get("server")
+    server = server_words(bottleneck["server"], begins=True)
     return f"{server} runs at {ratio(bottleneck.get('load_peak'))} of capacity at its peak."
 
 

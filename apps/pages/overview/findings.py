@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from django.db.models import QuerySet
@@ -104,10 +105,16 @@ class Findings:
         return self.cluster.nodes.exists()
 
     @cached_property
+    def last_runs(self) -> dict[int, datetime]:
+        """The last runs with their times, the newest first."""
+        runs = EstimateRun.objects.filter(cluster=self.cluster).values_list("pk", "created_at")
+        return dict(runs[:_HISTORY_RUNS])
+
+    @cached_property
     def history(self) -> dict[int, list[float]]:
         """Estimates of each query in the last runs, oldest first."""
-        runs = EstimateRun.objects.filter(cluster=self.cluster).values_list("pk", flat=True)[:_HISTORY_RUNS]
-        rows = QueryEstimate.objects.filter(run__in=list(runs)).order_by("run_id").values_list("query_id", "estimate_s")
+        runs = list(self.last_runs)
+        rows = QueryEstimate.objects.filter(run__in=runs).order_by("run_id").values_list("query_id", "estimate_s")
         estimates: dict[int, list[float]] = {}
         for query_id, estimate_s in rows:
             estimates.setdefault(query_id, []).append(estimate_s)
@@ -152,7 +159,7 @@ class Findings:
     def when(self) -> str:
         if self.run is None:
             return ""
-        stretch = seconds(self.run.slices * self.run.slice_s)
+        stretch = seconds(self.run.horizon_s)
         return f"Estimated {ago(self.run.created_at)} in {seconds(self.run.duration_s)}, over {stretch} of arrivals."
 
     # -- the strip

@@ -17,17 +17,13 @@ from apps.ui.marks import STATES, evidence_mark, icon
 from apps.ui.numbers import Quantity, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
+from engine.words import statistic_text
 
-__all__ = ["objective_text", "objectives_table", "state_and_name", "statistic_text"]
+__all__ = ["objective_text", "objectives_table", "state_and_name"]
 
 _PAGE = 12
 _TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
 _STATE_ORDER = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK, ObjectiveState.HOLDS, ObjectiveState.NONE)
-
-
-def statistic_text(statistic: str) -> str:
-    """worst, mean, p99 for q0.99."""
-    return f"p{100 * float(statistic[1:]):g}" if statistic.startswith("q") else statistic
 
 
 def objective_text(statistic: str, bound_s: float | None) -> SafeString:
@@ -109,7 +105,10 @@ def _interval(row: QueryEstimate) -> Any:
 
 def _spark(findings: Findings, row: QueryEstimate) -> SafeString:
     label = f"{row.query.name}, last estimates, now {_estimate(row)}"
-    return sparkline(findings.history.get(row.query_id, []), label, row.bound_s, 44)
+    values, times = findings.history.get(row.query_id, []), list(findings.last_runs.values())
+    first = times[len(values) - 1] if values else times[0]
+    span_s = (times[0] - first).total_seconds()
+    return sparkline(values, label, row.bound_s, 44, first=first, span_s=span_s)
 
 
 def _columns(findings: Findings) -> list[Column]:

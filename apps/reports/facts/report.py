@@ -90,7 +90,7 @@ def fleet_facts(cluster: Cluster, run: EstimateRun | None) -> dict[str, Any]:
         "currency": cluster.currency,
         "cost_per_hour": sum(row["price_per_hour"] for row in priced) if priced else None,
         "without_price": len(unpriced),
-        "stretch_s": run.slices * run.slice_s if run is not None else None,
+        "stretch_s": run.horizon_s if run is not None else None,
     }
 
 
@@ -199,7 +199,7 @@ def _head(report: Report, run: EstimateRun | None) -> dict[str, Any]:
             "id": run.pk,
             "created_at": run.created_at.isoformat(),
             "snapshot": run.snapshot,
-            "stretch_s": run.slices * run.slice_s,
+            "stretch_s": run.horizon_s,
         },
     }
 

@@ -60,7 +60,7 @@ def test_names_are_escaped() -> None:
         pictures.headroom_bar(1, 2, name='"><script>'),
         pictures.before_after_bar(1, 2, 3, name='"><script>'),
         pictures.heat_strip([0.0], '"><script>'),
-        pictures.sparkline([1, 2, 3], '"><script>'),
+        pictures.sparkline([1, 2, 3], '"><script>', first=None, span_s=60),
         marks.state_mark("holds", "<b>"),
     ):
         assert "<script>" not in picture
@@ -84,11 +84,12 @@ def test_heat_strip_steps_up_the_ramp_and_caps_from_four_seconds() -> None:
 def test_a_sparkline_keeps_its_peak() -> None:
     values = [1.0] * 500
     values[251] = 9.0
-    line = pictures.sparkline(values, "x", width=56)
+    line = pictures.sparkline(values, "x", width=56, first=None, span_s=1800)
     heights = [float(y) for y in re.findall(r"[ML]?[\d.]+ ([\d.]+)", line.split('d="')[1].split('"')[0])]
     assert min(heights) == 3.0
     assert len(heights) == 28
-    assert pictures.sparkline([1.0], "x") == ""
+    assert "<small>30\u00a0min</small>" in line
+    assert pictures.sparkline([1.0], "x", first=None, span_s=1800) == ""
 
 
 def test_load_bar_shows_mean_and_peak() -> None:
