@@ -13,6 +13,9 @@ __all__ = [
     "mix_text",
     "percent_words",
     "seconds_words",
+    "server_words",
+    "size_words",
+    "statistic_text",
     "statistic_words",
     "step_words",
 ]
@@ -113,15 +116,64 @@ def load_words(*values: float) -> tuple[str, ...]:
 
 
 def percent_words(share: float) -> str:
-    """A share as a percentage without decimals."""
-    return f"{100 * share:.0f}%"
+    """A share as a percentage without decimals; what is less than a whole is never written as one.
+
+    Examples
+    --------
+    >>> percent_words(0.943), percent_words(1.0), percent_words(0.9972)
+    ('94%', '100%', 'over 99%')
+    """
+    return "over 99%" if 0.995 <= share < 1.0 else f"{100 * share:.0f}%"
 
 
-def statistic_words(statistic: str) -> str:
-    """Words for an objective's statistic: worst case, mean, 99% quantile."""
-    if statistic == "worst":
-        return "worst case"
-    return "mean" if statistic == "mean" else f"{100 * float(statistic[1:]):.6g}% quantile"
+def size_words(size_bytes: float) -> str:
+    """Bytes in powers of two, as memory is counted.
+
+    Examples
+    --------
+    >>> [size_words(size).replace("\u00a0", " ") for size in (900.0, 64 * 2.0**20, 1.5 * 2.0**30)]
+    ['900 B', '64 MiB', '1.5 GiB']
+    """
+    power = min(max(int(math.log2(max(size_bytes, 1.0) / 0.9995)) // 10, 0), 4)
+    return f"{_plain(size_bytes / 1024.0**power, 0)}{_UNBROKEN}{('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def server_words(server: str, *, begins: bool = False) -> str:
+    """A server of a deployment as people call it: a node, one of its cores, or a link; `begins` a sentence or not.
+
+    Examples
+    --------
+    >>> server_words("n1"), server_words("n1#2"), server_words("n1->n2")
+    ('n1', 'core 2 of n1', 'the link from n1 to n2')
+    >>> server_words("n1", begins=True), server_words("n1#2", begins=True)
+    ('n1', 'Core 2 of n1')
+    """
+    node, _, core = server.rpartition("#")
+    if node and core.isdecimal():
+        return f"{'Core' if begins else 'core'} {core} of {node}"
+    origin, _, target = server.partition("->")
+    return f"{'The' if begins else 'the'} link from {origin} to {target}" if target else server
+
+
+def statistic_words(statistic: str, *, begins: bool = False) -> str:
+    """An objective's statistic; `begins` a sentence or not.
+
+    Examples
+    --------
+    >>> [statistic_words(name) for name in ("worst", "mean", "q0.5", "q0.99", "q0.999")]
+    ['worst case', 'mean', 'median', 'p99', 'p99.9']
+    >>> statistic_words("worst", begins=True), statistic_words("q0.99", begins=True)
+    ('Worst case', 'p99')
+    """
+    words = {"worst": "worst case", "q0.5": "median"}.get(statistic, statistic)
+    if words.startswith("q"):
+        return f"p{100 * float(words[1:]):.6g}"
+    return words.capitalize() if begins else words
+
+
+def statistic_text(statistic: str) -> str:
+    """An objective's statistic where there is little room: worst, mean, median, p99."""
+    return "worst" if statistic == "worst" else statistic_words(statistic)
 
 
 def _distinct_texts(values: Sequence[float], written: Callable[[float, int], str]) -> tuple[str, ...]:

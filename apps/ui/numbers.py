@@ -12,6 +12,7 @@ __all__ = [
     "MISSING",
     "Quantity",
     "as_float",
+    "byte_rate",
     "bytes_size",
     "count",
     "cps",
@@ -32,6 +33,7 @@ _SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "IN
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 _SMALL_PERCENT = 0.1
+_NEARLY_WHOLE = 99.5
 
 
 class Quantity(NamedTuple):
@@ -145,12 +147,14 @@ def seconds_range(low: Any, high: Any, *, apart_from: Any = None) -> Quantity:
 
 
 def percent(share: Any) -> Quantity:
-    """A share of 1 in percent, whole from 10 % on; what is above 0 and hardly there is "under 0.1%".
+    """A share of 1 in percent, whole from 10 % on.
+
+    What is above 0 and hardly there is "under 0.1%", what is nearly but not wholly 1 is "over 99%".
 
     Examples
     --------
-    >>> [str(percent(share)) for share in (0.00027, 0.0412, 0.938, 123.4, 0.0)]
-    ['under 0.1%', '4.1%', '94%', '12,340%', '0%']
+    >>> [str(percent(share)) for share in (0.00027, 0.0412, 0.938, 0.9972, 123.4, 0.0)]
+    ['under 0.1%', '4.1%', '94%', 'over 99%', '12,340%', '0%']
     """
     number = as_float(share)
     if number is None:
@@ -158,6 +162,8 @@ def percent(share: Any) -> Quantity:
     value = number * 100
     if 0 < value < _SMALL_PERCENT:
         return Quantity(f"under {_SMALL_PERCENT:g}", "%")
+    if _NEARLY_WHOLE <= value < 100:
+        return Quantity("over 99", "%")
     return Quantity(_fixed(value, 0) if abs(value) >= 10 else significant(value), "%")
 
 
@@ -195,18 +201,25 @@ def cps(cycles_per_second: Any) -> Quantity:
     return scaled(cycles_per_second, "cycles/s")
 
 
-def bytes_size(size_bytes: Any, per: str = "") -> Quantity:
-    """Bytes in powers of two, as memory is counted; with `per`, such as "/s", in powers of ten, as networks count.
+def byte_rate(bytes_per_second: Any) -> Quantity:
+    """Bytes per second in powers of ten, as networks count.
+
+    Examples
+    --------
+    >>> [str(byte_rate(rate)).replace("\u00a0", " ") for rate in (1.25e8, 1000, 999.7)]
+    ['125 MB/s', '1 kB/s', '1 kB/s']
+    """
+    return scaled(bytes_per_second, "B/s")
+
+
+def bytes_size(size_bytes: Any) -> Quantity:
+    """Bytes in powers of two, as memory is counted.
 
     Examples
     --------
     >>> [str(bytes_size(size)).replace("\u00a0", " ") for size in (900, 32 * 2**30, 1.5 * 2**20)]
     ['900 B', '32 GiB', '1.5 MiB']
-    >>> str(bytes_size(1.25e8, "/s")).replace("\u00a0", " ")
-    '125 MB/s'
     """
-    if per:
-        return scaled(size_bytes, f"B{per}")
     number = as_float(size_bytes)
     if number is None:
         return Quantity(MISSING)

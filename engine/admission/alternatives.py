@@ -20,7 +20,16 @@ from engine.admission.reasons import (
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
-from engine.words import counted, listed, load_words, percent_words, seconds_words, statistic_words
+from engine.words import (
+    counted,
+    listed,
+    load_words,
+    percent_words,
+    seconds_words,
+    server_words,
+    size_words,
+    statistic_words,
+)
 
 __all__ = ["Alternative", "find_alternatives", "find_objective", "verdict_of"]
 
@@ -150,20 +159,23 @@ def _move_words(
     running = question.running
     name, deployment = move["operator"], settled.scenario.deployment
     core = _core(deployment, Replica(move["node"], move["core"]))
-    title, state = f"Place {name} on {core}", None
+    title, state = f"Place {name} on {server_words(core)}", None
     if name in running.operator_index:
         operator = running.operators[running.operator_index[name]]
-        title, state = f"Move {name} from {_core(deployment, operator.replicas[0])} to {core}", operator.state_bytes
+        left = server_words(_core(deployment, operator.replicas[0]))
+        title, state = f"Move {name} from {left} to {server_words(core)}", operator.state_bytes
     peak = settled.evaluation.peaks[core]
-    moving = f" It moves {state / 1e6:.3g}\u00a0MB of state." if state else ""
-    load = f"{core} goes to {load_words(peak)[0]} of its capacity at peak."
+    moving = f" It moves {size_words(state)} of state." if state else ""
+    load = f"{server_words(core, begins=True)} goes to {load_words(peak)[0]} of its capacity at peak."
     return title, f"{load} {_estimate_sentence(question, settled)}{moving}"
 
 
 def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change]) -> tuple[str, str]:
     """Several moves at once."""
     deployment = settled.scenario.deployment
-    where = [f"{move['operator']} to {_core(deployment, Replica(move['node'], move['core']))}" for move in new]
+    where = [
+        f"{move['operator']} to {server_words(_core(deployment, Replica(move['node'], move['core'])))}" for move in new
+    ]
     state = sum(
         question.running.operators[question.running.operator_index[move["operator"]]].state_bytes or 0.0
         for move in new
@@ -171,7 +183,7 @@ def _moves_words(question: CandidateQuestion, settled: Settled, new: list[Change
     )
     sentences = [_estimate_sentence(question, settled)]
     if state:
-        sentences.append(f"They move {state / 1e6:.3g}\u00a0MB of state.")
+        sentences.append(f"They move {size_words(state)} of state.")
     return f"Move {listed(where)}", " ".join(sentences)
 
 

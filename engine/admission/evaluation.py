@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
+from engine.arrays import IntArray
 from engine.document.deployment import Constraints, Deployment, Source
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
+from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.reports import Bottleneck, QueryReport
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.noise.dispersion import MEASURED_FINELY
@@ -33,6 +35,7 @@ __all__ = [
     "node_effects",
     "related_queries",
     "restrict_to_queries",
+    "servers_of_query",
 ]
 
 Progress = Callable[[float, str], None]
@@ -124,12 +127,12 @@ class Evaluation:
     def node_peaks(self) -> dict[str, float]:
         """Largest load of the busiest core of every node."""
         deployment = self.mace.deployment
-        peaks: dict[str, float] = {}
+        cores: dict[str, list[CoreLoad]] = {node.id: [] for node in deployment.nodes}
         for server in deployment.servers:
             if server.node is not None:
-                name = deployment.nodes[server.node].id
-                peaks[name] = max(peaks.get(name, 0.0), self.peaks[server.name])
-        return peaks
+                load = CoreLoad(self.means[server.name], self.peaks[server.name])
+                cores[deployment.nodes[server.node].id].append(load)
+        return {node: combine_cores(loads).peak for node, loads in cores.items()}
 
 
 # What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
@@ -376,3 +379,12 @@ def node_effects(before: Evaluation, after: Evaluation) -> list[dict[str, Any]]:
     """Peak load of the busiest core of every node, before and after; a new node has no before."""
     was, now = before.node_peaks(), after.node_peaks()
     return [{"node": name, "before_peak": was.get(name), "after_peak": peak} for name, peak in now.items()]
+
+
+def servers_of_query(deployment: Deployment, query: str) -> IntArray:
+    """Servers that the operators of `query` are on, and the links into them."""
+    layout = deployment.layout
+    replicas = np.flatnonzero(np.isin(layout.rep_operator, deployment.operators_of(query)))
+    hops = np.flatnonzero(np.isin(np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start)), replicas))
+    links = layout.hop_server[hops]
+    return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))

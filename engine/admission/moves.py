@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.admission.changes import Change
+from engine.admission.evaluation import servers_of_query
 from engine.admission.reasons import reasons_of
 from engine.admission.scenario import AdmissionScenario
-from engine.admission.screen import servers_of_query
 from engine.admission.search import AdmissionSearch, Settled, moves_to_replace
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment

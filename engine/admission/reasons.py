@@ -6,14 +6,23 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries
+from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED
 from engine.waits.windows import sources_above
-from engine.words import counted, listed, load_words, percent_words, seconds_words, statistic_words, step_words
+from engine.words import (
+    counted,
+    listed,
+    load_words,
+    percent_words,
+    seconds_words,
+    server_words,
+    statistic_words,
+    step_words,
+)
 
 __all__ = [
     "Reason",
@@ -263,9 +272,9 @@ def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: 
     increase = _increase_words(was, now)
     if now.bottleneck is None:
         return f"{was.query} would miss its objective: {increase}{wait_words(now)}"
-    place, load = _bottleneck_words(after, now.bottleneck)
     if now.bottleneck.node in candidate_nodes:
-        return f"{was.query} would miss its objective: {increase}, because both queries use {place}"
+        return f"{was.query} would miss its objective: {increase}, because both queries use {now.bottleneck.node}"
+    place, load = _bottleneck_words(after, now.bottleneck)
     return (
         f"{was.query} would miss its objective: {increase}, because {place} would run at {load} of its capacity at peak"
     )
@@ -273,7 +282,7 @@ def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: 
 
 def _bottleneck_words(after: Evaluation, bottleneck: Bottleneck) -> tuple[str, str]:
     """Place and load at its peak."""
-    return bottleneck.node or bottleneck.server, load_words(after.peaks[bottleneck.server])[0]
+    return server_words(bottleneck.server), load_words(after.peaks[bottleneck.server])[0]
 
 
 def _overloads(
@@ -286,7 +295,7 @@ def _overloads(
     most = question.policy.max_mean_load
     late = {o.bottleneck.server for o in after.outcomes.values() if o.bottleneck and _newly_late(o, before)}
     for server in scenario.deployment.servers:
-        name = server.name
+        name, where = server.name, server_words(server.name, begins=True)
         mean, peak = after.means[name], after.peaks[name]
         mean_was, peak_was = before.means.get(name, 0.0), before.peaks.get(name, 0.0)
         kind, subject = "link", name
@@ -295,13 +304,13 @@ def _overloads(
         if mean > max(most, mean_was * (1.0 + _WORSE_SHARE)):
             was, now, bound = load_words(mean_was, mean, most)
             message = (
-                f"{name} would be overloaded: its mean load would go from {was} to {now} of its capacity, "
+                f"{where} would be overloaded: its mean load would go from {was} to {now} of its capacity, "
                 f"against {bound}"
             )
             yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
             was, now, _ = load_words(peak_was, peak, 1.0)
-            message = f"{name} would be over its capacity at peak: its load would go from {was} to {now}"
+            message = f"{where} would be over its capacity at peak: its load would go from {was} to {now}"
             severity = "bad" if name in late else "info"
             yield Reason("node_overloaded", severity, kind, subject, message, 1.0, peak, "share", name)
 
@@ -421,9 +430,20 @@ def _holding_reasons(question: CandidateQuestion, after: Evaluation) -> list[Rea
         return 1.0 - outcome.estimate_s / (outcome.bound_s or 1.0)
 
     tightest = min(judged, key=headroom)
-    room = headroom(tightest)
-    estimated = f"{estimate_words(tightest)} ({percent_words(room)} headroom)"
+    estimated = f"{estimate_words(tightest)} ({percent_words(headroom(tightest))} headroom)"
     message = f"All {len(judged)} objectives hold; the closest is {tightest.query} at {estimated}"
     if len(judged) == 1:
         message = f"The objective holds; the closest is {tightest.query} at {estimated}"
+    message += _scarcest_words(question, after)
     return [_query_reason("all_hold", "ok", tightest, message, question)]
+
+
+def _scarcest_words(question: CandidateQuestion, after: Evaluation) -> str:
+    """The busiest server of the candidate: time left of an objective says nothing of capacity left."""
+    own = servers_of_query(after.mace.deployment, question.candidate.query)
+    if not own.size:
+        return ""
+    name = max((after.mace.deployment.servers[i].name for i in own.tolist()), key=lambda server: after.peaks[server])
+    load = load_words(after.peaks[name])[0]
+    where = f"{server_words(name)}, the busiest that {question.candidate.query} uses,"
+    return f"; {where} is at {load} of its capacity at peak"

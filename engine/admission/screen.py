@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restrict_to_queries
+from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restrict_to_queries, servers_of_query
 from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
-from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.arrays import FloatArray, statistic_of
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace, mace
 
-__all__ = ["Screen", "servers_of_query"]
+__all__ = ["Screen"]
 
 
 _WINDOW_S, _MIN_WINDOW = 10.0, 20  # loads are smoothed over so many seconds, and at least so many subintervals
@@ -251,12 +251,3 @@ def _mace_values(coarse: Deployment, result: Mace, queries: list[str]) -> dict[s
             path_s = statistic_of(series, weights[query], statistic)
         values[query] = _Screened(path_s, float(queues[servers].sum()))
     return values
-
-
-def servers_of_query(deployment: Deployment, query: str) -> IntArray:
-    """Servers that the operators of `query` are on, and the links into them."""
-    layout = deployment.layout
-    replicas = np.flatnonzero(np.isin(layout.rep_operator, deployment.operators_of(query)))
-    hops = np.flatnonzero(np.isin(np.repeat(np.arange(len(layout.rep_server)), np.diff(layout.hop_start)), replicas))
-    links = layout.hop_server[hops]
-    return np.unique(np.concatenate([layout.rep_server[replicas], links[links >= 0]]))

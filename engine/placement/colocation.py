@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.placement.network_kernels import NetworkArrays, NetworkState, Room, move_item, network_value, take_back
-from engine.words import duration_words
+from engine.words import duration_words, server_words
 
 __all__ = ["TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
 
@@ -81,7 +81,7 @@ class ApartOperator:
         if self.why == "company":
             return f"{lead}: it exchanges as many events with operators where it is."
         at = duration_words(self.at_s or 0.0)
-        when = f"{self.server} would be at {self.peak:.2f} of its capacity {at} into the horizon"
+        when = f"{server_words(self.server)} would be at {self.peak:.2f} of its capacity {at} into the horizon"
         if self.why == "goal":
             return f"{lead}: the slowest query would get slower; {when}."
         return f"{lead}, because {when}."

@@ -17,6 +17,7 @@ from engine.placement.comparison import running_part
 from engine.placement.goal import Goal
 from engine.placement.items import Placement
 from engine.placement.network_kernels import worst_of
+from engine.words import server_words
 
 __all__ = [
     "DEFAULT_BANDWIDTH_BYTES_S",
@@ -218,19 +219,19 @@ def _effects(
         core, share = relief
         if core == fallen:
             yield (
-                f"takes {share:.2f} of {cores.names[core]}'s load away, "
+                f"takes {share:.2f} of the load of {server_words(cores.names[core])} away, "
                 f"whose longest delay falls from {before[core]:.3g} s to {cores.worst_s[core]:.3g} s"
             )
         else:
-            yield f"takes {share:.2f} of {cores.names[core]}'s load away"
+            yield f"takes {share:.2f} of the load of {server_words(cores.names[core])} away"
     if fallen is not None and (relief is None or relief[0] != fallen):
-        name = cores.names[fallen]
+        name = server_words(cores.names[fallen])
         yield f"the longest delay of {name} falls from {before[fallen]:.3g} s to {cores.worst_s[fallen]:.3g} s"
     joined = [core for core, share in delta.items() if share > 0.0]
     if joined:
         peaks = {core: float((cores.load[core] / cores.budget[core].mean()).max()) for core in joined}
         core = max(joined, key=lambda c: peaks[c])
-        yield f"{cores.names[core]} goes to {peaks[core]:.2f} of its capacity at peak"
+        yield f"{server_words(cores.names[core])} goes to {peaks[core]:.2f} of its capacity at peak"
 
 
 def move_rows(

@@ -19,7 +19,7 @@ from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, order_moves
 from engine.placement.search import PlacementSearch
-from engine.words import counted, duration_words
+from engine.words import counted, duration_words, server_words
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -353,8 +353,8 @@ def _still_words(search: PlacementSearch) -> str:
     slowest = int(result.worst_s.argmax())
     server, peak = result.deployment.servers[slowest].name, float(result.load_share[slowest].max())
     help_words = (
-        f"Work waits longest at {server}, which is at {peak:.2f} of its capacity at its peak: fewer events, a faster "
-        "or one more node would help."
+        f"Work waits longest at {server_words(server)}, which is at {peak:.2f} of its capacity at its peak: "
+        "fewer events, a faster or one more node would help."
     )
     if search.limits.max_moves is not None:
         help_words += f" So may more than {counted(search.limits.max_moves, 'move')}."

@@ -18,6 +18,7 @@ from engine.estimation.reports import QueryReport, QueryReporter
 from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.objectives import RealisedObjective, realised_objectives
 from engine.provisioning.pool.problem import Placement
+from engine.words import percent_words, server_words
 
 __all__ = ["Confirmation", "ObjectiveMiss", "confirm_objectives", "on_nodes"]
 
@@ -104,8 +105,8 @@ class ObjectiveMiss:
             return ""
         if where.excess_s > 0.0:
             when = f"s {where.from_p} to {where.to_p}" if where.to_p > where.from_p else f" {where.to_p}"
-            return f"; {where.server} falls behind in subinterval{when}"
-        return f"; {where.server} is loaded {100 * where.load_mean:.0f} % in the mean"
+            return f"; {server_words(where.server)} falls behind in subinterval{when}"
+        return f"; {server_words(where.server)} is loaded {percent_words(where.load_mean)} in the mean"
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from engine.estimation.estimate import Progress, estimate
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads
 from engine.estimation.mace import Mace, mace
+from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
@@ -260,20 +261,21 @@ def _place(replica: Any) -> dict[str, Any]:
 
 
 def _nodes(result: Mace) -> list[dict[str, Any]]:
-    """Loads of every node: means and peaks of its cores."""
+    """Loads of every node by its busiest core."""
     deployment = result.deployment
     shares = result.load_share
     held = result.deployment.layout.rep_server
     rows = []
     for i, node in enumerate(deployment.nodes):
         mine = [k for k, server in enumerate(deployment.servers) if server.node == i]
+        load = combine_cores(CoreLoad(float(shares[k].mean()), float(shares[k].max())) for k in mine)
         rows.append(
             {
                 "node": node.id,
                 "pool": node.pool,
                 "price_per_hour": node.price_per_hour,
-                "load_mean": float(shares[mine].mean()),
-                "load_peak": float(shares[mine].max()),
+                "load_mean": load.mean,
+                "load_peak": load.peak,
                 "mace_s": float(result.worst_s[mine].max()),
                 "operators": int(sum((held == k).sum() for k in mine)),
             }

@@ -37,7 +37,7 @@ _LABELS = {
     "latency": "delay",
     "cpu": "CPU time per record",
     "window": "mean window latency",
-    "window_p99": "99 % quantile of window latency",
+    "window_p99": "p99 of window latency",
     "queue": "time in queue",
 }
 _SCALES = {"overflow": (100, " %"), "cpu": (1e6, " µs"), **dict.fromkeys(IN_SECONDS, (1, " s"))}

@@ -29,7 +29,7 @@ from engine.waits.margins import BatchVariation, PhaseWaits, WaitMargins
 from engine.waits.summary import QueryWaits, WaitTerm
 from engine.waits.ways import Way, WayFinder
 from engine.waits.windows import closes, is_event_time
-from engine.words import listed
+from engine.words import listed, server_words
 
 __all__ = ["has_holds", "query_waits", "with_waits"]
 
@@ -332,7 +332,8 @@ class _Estimator:
             if others and longest_s > deployment.subinterval_s:
                 yield (
                     f"Results of {operator.id} come at once, up to {longest_s:.3g} s of work on "
-                    f"{deployment.servers[server].name}: other queries there are counted as if they came spread out."
+                    f"{server_words(deployment.servers[server].name)}: other queries there are counted as if they came "
+                    "spread out."
                 )
 
 

@@ -27,7 +27,6 @@ from apps.measurements.stream_processor import timing_now
 from apps.pages.admission import tables as rows
 from apps.pages.predictions.charts import interval_figure
 from apps.pages.predictions.facts import PredictionFacts
-from apps.pages.queries.facts import statistic_words
 from apps.predictions.selectors import prediction_newest
 from apps.queries.choices import QueryState
 from apps.queries.selectors import queries_never_run, version_never_ran
@@ -36,7 +35,7 @@ from apps.ui.marks import VERDICTS, Mark
 from apps.ui.numbers import Quantity, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import time_tag
-from engine.words import counted, duration_words
+from engine.words import counted, duration_words, statistic_words
 
 __all__ = ["AdmissionDetail", "AdmissionPowers", "LiveWaits", "live_waits"]
 

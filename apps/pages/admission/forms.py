@@ -10,10 +10,10 @@ from django import forms
 from apps.core.errors import Malformed
 from apps.core.limits import MAX_REASON, MAX_SLUG
 from apps.fleet.models import Cluster
-from apps.pages.queries.facts import statistic_words
 from apps.pages.queries.forms import DocumentForm
 from apps.predictions.choices import TargetMetric
 from apps.ui.forms import choice_field
+from engine.words import statistic_words
 
 __all__ = ["FAULT_FIELDS", "DescribedForm", "RegisteredForm", "placement_of"]
 
@@ -56,7 +56,7 @@ class _AskForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [(statistic, statistic_words(statistic).capitalize()) for statistic in _STATISTICS]
+        choices = [(statistic, statistic_words(statistic, begins=True)) for statistic in _STATISTICS]
         choice_field(self, "statistic").choices = [("", self.own_objective), *choices]
 
     def clean(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible, patience_ends_at
 from apps.fleet.models import Cluster
-from apps.pages.overview.tables import objective_text, statistic_text
+from apps.pages.overview.tables import objective_text
 from apps.pages.saved_views.bar import open_views
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, VERDICTS, state_mark, verdict_badge, verdict_icon
@@ -28,7 +28,7 @@ from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.words import counted
+from engine.words import counted, server_words, statistic_text
 
 __all__ = [
     "AlternativeRow",
@@ -417,7 +417,7 @@ def _apart_words(entry: Mapping[str, Any] | None) -> str:
         return f"may not join {other}"
     if entry["why"] == "company":
         return ""
-    return f"beside {other}, {entry['server']} would be at {ratio(entry['peak'])}"
+    return f"beside {other}, {server_words(entry['server'])} would be at {ratio(entry['peak'])}"
 
 
 def change_words(change: Mapping[str, Any]) -> str:
@@ -432,7 +432,7 @@ def change_words(change: Mapping[str, Any]) -> str:
         statistic, bound = statistic_text(change["statistic"]), seconds(change["bound_s"])
         return f"the objective of {change['query']} becomes {statistic} at most {bound}"
     if kind == "move":
-        return f"{change['operator']} goes to {change['node']}#{change.get('core', 0)}"
+        return f"{change['operator']} goes to {_core(change)}"
     if kind == "start_at":
         return f"it starts {seconds(change['seconds'])} after the preview"
     return kind.replace("_", " ")
@@ -444,7 +444,11 @@ def _latency(effect: Mapping[str, Any], key: str) -> Quantity:
 
 def _server(part: Mapping[str, Any]) -> str:
     share = f" ({percent(part['fraction'])})" if part["fraction"] < 1 else ""
-    return f"{part['node']}#{part['core']}{share}"
+    return f"{_core(part)}{share}"
+
+
+def _core(part: Mapping[str, Any]) -> str:
+    return server_words(f"{part['node']}#{part.get('core', 0)}")
 
 
 def _few(names: Sequence[str]) -> str:

@@ -32,13 +32,13 @@ from apps.pages.admission.facts import AdmissionDetail
 from apps.pages.admission.forms import FAULT_FIELDS, DescribedForm, RegisteredForm, placement_of
 from apps.pages.admission.tables import AdmissionCounts, QueuedRequest, admissions_table
 from apps.pages.base import ClusterPage, try_service
-from apps.pages.queries.facts import statistic_words
 from apps.predictions.services import prediction_of_new
 from apps.queries.choices import QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_never_ran
 from apps.ui.feedback import toast
 from apps.ui.numbers import seconds
+from engine.words import statistic_words
 
 __all__ = [
     "AdmissionApply",

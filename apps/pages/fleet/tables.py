@@ -23,12 +23,12 @@ from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
 from apps.queries.models import Placement
 from apps.saved_views.choices import SavedList
-from apps.ui.charts import Chart, Series, elapsed_axis
+from apps.ui.charts import Chart, Series, time_axis
 from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
-from apps.ui.numbers import MISSING, Quantity, bytes_size, cps, percent, ratio, seconds
+from apps.ui.numbers import MISSING, Quantity, byte_rate, bytes_size, cps, percent, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table, state_choices
-from engine.words import counted
+from engine.words import counted, server_words
 
 __all__ = ["NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
 
@@ -213,7 +213,7 @@ def links_table(request: HttpRequest, cluster: Cluster, rows: QuerySet[Link]) ->
     def bandwidth(link: Link) -> Any:
         if link.bandwidth_bytes_s is None:
             return format_html('<span class="muted">{}</span>', "no limit")
-        return bytes_size(link.bandwidth_bytes_s, "/s").html
+        return byte_rate(link.bandwidth_bytes_s).html
 
     columns = [
         Column("from", "Link", ends, sort="source__name", csv=lambda link: f"{link.source.name}->{link.target.name}"),
@@ -336,9 +336,12 @@ class NodeDetail:
         """A strip per core."""
         return [
             NodeLine(
-                server.server,
+                server_words(server.server, begins=True),
                 "",
-                heat_strip(server.excess, f"{server.server}: highest excess {seconds(server.excess_s)}"),
+                heat_strip(
+                    server.excess,
+                    f"{server_words(server.server, begins=True)}: highest excess {seconds(server.excess_s)}",
+                ),
                 seconds(server.excess_s),
                 "watch" if server.excess_s >= 4 else "",
                 ratio(server.mean_load),
@@ -351,12 +354,12 @@ class NodeDetail:
         """Excess of the node over the estimated horizon."""
         if self.load is None or self.run is None:
             return None
-        step_s = self.run.slices * self.run.slice_s / max(len(self.load.excess), 1)
+        step_s = self.run.horizon_s / max(len(self.load.excess), 1)
         return Chart(
             id="node-excess",
             finding=f"Work waiting on {self.node.name} over the horizon, at most {seconds(self.load.excess_s)}.",
             unit="s",
-            x=elapsed_axis(step_s),
+            x=time_axis(self.run.created_at, step_s, len(self.load.excess)),
             series=[Series("load", "Work waiting", y=self.load.excess)],
             height=220,
             steps=True,

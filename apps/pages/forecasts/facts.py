@@ -24,6 +24,7 @@ from apps.planning.forecasts.selectors import (
     forecast_regret,
     forecast_series,
     histories_visible,
+    pools_basis,
     shortages,
 )
 from apps.planning.models import Forecast, LoadHistory
@@ -31,7 +32,7 @@ from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.numbers import MISSING, Quantity, percent, rate, ratio, seconds
 from apps.ui.sentences import sentence
 from engine.forecasts.regret import LeastRegret
-from engine.words import counted
+from engine.words import counted, server_words
 
 __all__ = ["ForecastFacts", "history_chart", "load_chart", "moment", "query_chart"]
 
@@ -355,6 +356,10 @@ class ForecastFacts:
     no_regret = ""
 
     @property
+    def pools_basis(self) -> str:
+        return pools_basis(self.row) if self.row else ""
+
+    @property
     def present(self) -> int:
         return self.row.result["nodes"] if self.row else 0
 
@@ -384,11 +389,11 @@ class ForecastFacts:
 
 
 def bottleneck_text(shortage: Shortage) -> str:
-    """n09 runs at 1.1 of capacity at its peak; join-features takes 53% of it."""
+    """Core 2 of n09 runs at 1.1 of capacity at its peak; join-features takes 53% of it."""
     bottleneck = shortage.bottleneck
     if not bottleneck:
         return ""
-    where = bottleneck["node"] or bottleneck["server"]
+    where = server_words(bottleneck["server"], begins=True)
     load = ratio(bottleneck["load_peak"])
     if not bottleneck["operator"]:
         return f"{where} runs at {load} of capacity at its peak"

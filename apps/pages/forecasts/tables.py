@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.pages.forecasts.facts import ForecastFacts, moment
-from apps.pages.overview.tables import state_and_name
+from apps.pages.overview.tables import objective_text, state_and_name
 from apps.pages.saved_views.bar import open_views
 from apps.planning.forecasts.selectors import histories_visible
 from apps.planning.models import LoadHistory
@@ -52,7 +52,7 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
         return state_and_name(state, row["query"], url)
 
     def bound(row: dict[str, Any]) -> SafeString:
-        return format_html('{} <small class="muted">{}</small>', seconds(row["bound_s"]).html, row["statistic"])
+        return objective_text(row["statistic"], row["bound_s"])
 
     def chance(row: dict[str, Any]) -> Any:
         return (row["chance"] or {}).get("holds")

@@ -24,7 +24,7 @@ from apps.ui.numbers import MISSING, Quantity, percent, rate, seconds
 from apps.ui.sentences import sentence
 from engine.microbatch.model import DRIFT_BATCHES, BatchLatency, ObservedLatency, observed_latency
 from engine.microbatch.sizing import UTILISATION_CEILING
-from engine.words import counted
+from engine.words import counted, statistic_words
 
 __all__ = ["SHOWN", "SparkQueryFacts", "listener_code"]
 
@@ -145,7 +145,7 @@ class SparkQueryFacts:
     def stats(self) -> list[Stat]:
         return [
             self._latency("Latency, mean", "mean_s"),
-            self._latency(f"Latency, {self.quantile}", "statistic_s"),
+            self._latency(f"Latency, {statistic_words(self.quantile)}", "statistic_s"),
             self._utilisation,
             self._distance,
             Stat("Rate", rate(self.rate), f"Over {self._rated}"),
@@ -159,7 +159,7 @@ class SparkQueryFacts:
         measured = getattr(self.observed, part, None)
         predicted = getattr(self.predicted, part, None)
         note = f"{seconds(predicted, apart_from=measured)} predicted" if predicted is not None else "Not predicted yet"
-        is_constrained = self.query.constraint_s is not None and name.endswith(self.statistic)
+        is_constrained = self.query.constraint_s is not None and name.endswith(statistic_words(self.statistic))
         if is_constrained:
             note += f", constraint {seconds(self.query.constraint_s)}"
         is_late = is_constrained and measured is not None and measured > (self.query.constraint_s or 0.0)
@@ -206,7 +206,7 @@ class SparkQueryFacts:
 
     @property
     def _statistic_text(self) -> str:
-        return "Mean" if self.statistic == "mean" else self.statistic
+        return statistic_words(self.statistic, begins=True)
 
     # -- settings, state, parts
 

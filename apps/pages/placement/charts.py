@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from string import ascii_uppercase
 from typing import Any
 
@@ -44,11 +45,20 @@ class Block:
 
 @dataclass
 class Letters:
-    """Letters of queries in the order in which a picture meets them; with it, tint and edge."""
+    """Letters of queries, with tint and edge: those of `names` by their place in it, others after them.
 
-    order: dict[str, int] = field(default_factory=dict)
+    With the queries of a cluster in the order of their creation, a query has the same letter on every page.
+    """
+
+    names: Sequence[str] = ()
+    drawn: set[str] = field(default_factory=set)
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.names)}
 
     def index(self, query: str) -> int:
+        self.drawn.add(query)
         return self.order.setdefault(query, len(self.order))
 
     def letter(self, query: str) -> str:
@@ -61,8 +71,9 @@ class Letters:
 
     @property
     def key(self) -> SafeString:
-        """The key below the picture, in the order of the letters."""
-        rows = ((self.style(query), self.letter(query), query) for query in self.order)
+        """The key below the picture: what it draws, in the order of the letters."""
+        drawn = sorted(self.drawn, key=self.index)
+        rows = ((self.style(query), self.letter(query), query) for query in drawn)
         return format_html_join("", '<span><i class="bk {}">{}</i>{}</span>', rows)
 
 

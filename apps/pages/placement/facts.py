@@ -285,7 +285,7 @@ class PlacementRunFacts(SearchProgress):
 
     @cached_property
     def nodes(self) -> NodesChanged:
-        return NodesChanged(self.request, self.slug, self.proposal, per_page=self._size("nodes"))
+        return NodesChanged(self.request, self.run.cluster, self.proposal, per_page=self._size("nodes"))
 
     @cached_property
     def moves(self) -> Table:

@@ -22,7 +22,8 @@ from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of
 from apps.queries.models import Placement
 from apps.ui.numbers import MISSING, Quantity, ratio, seconds
 from apps.ui.pictures import heat_strip
-from apps.ui.sentences import sentence
+from apps.ui.sentences import sentence, server_tag
+from engine.words import server_words
 
 __all__ = ["CoreLine", "CoreMoment", "NodeChange", "NodePicture", "NodesChanged", "NodesNow", "server_name"]
 
@@ -35,7 +36,7 @@ _HOT_S = 4.0
 class CoreLine:
     """A core: its blocks and how full it is."""
 
-    name: str
+    name: SafeString
     bar: SafeString
     load: str
     is_bottleneck: bool = False
@@ -60,12 +61,17 @@ def server_name(node: str, core: int, cores: int) -> str:
     return f"{node}#{core}" if cores > 1 else node
 
 
+def query_names(cluster: Cluster) -> list[str]:
+    """Queries of a cluster in the order of their creation, which gives them their letters."""
+    return list(cluster.queries.order_by("pk").values_list("name", flat=True))
+
+
 class NodesNow:
     """Nodes and their operators now. Only the nodes of the page asked for are drawn."""
 
     def __init__(self, request: HttpRequest, cluster: Cluster) -> None:
         self.request, self.cluster = request, cluster
-        self.letters = Letters()
+        self.letters = Letters(query_names(cluster))
 
     @property
     def wanted(self) -> str:
@@ -149,8 +155,9 @@ class NodesNow:
             name = server_name(node.name, core, node.cores)
             row = by_server.get(name)
             held = blocks.get((node.pk, core), [])
-            bar = blocks_bar(name, held, self.letters, scale)
-            cores.append(CoreLine(name, bar, ratio(row.mean_load) if row else MISSING, name == self.bottleneck))
+            bar = blocks_bar(server_words(name, begins=True), held, self.letters, scale)
+            load = ratio(row.mean_load) if row else MISSING
+            cores.append(CoreLine(server_tag(name), bar, load, name == self.bottleneck))
         return NodePicture(
             node.name,
             url_of("pages:node", self.cluster.slug, node.name),
@@ -205,7 +212,7 @@ class NodesNow:
             operators=operators,
             queries=queries,
             nodes=len(self.all_nodes),
-            bottleneck=self.bottleneck,
+            bottleneck=server_words(self.bottleneck),
             excess_s=excess and excess[0],
             is_estimated=self.run is not None,
         )
@@ -238,9 +245,9 @@ class NodeChange:
 class NodesChanged:
     """The nodes of a proposal. Only those of the asked page are drawn."""
 
-    def __init__(self, request: HttpRequest, slug: str, proposal: Mapping[str, Any], *, per_page: int) -> None:
-        self.request, self.slug, self.proposal, self.per_page = request, slug, proposal, per_page
-        self.letters = Letters()
+    def __init__(self, request: HttpRequest, cluster: Cluster, proposal: Mapping[str, Any], *, per_page: int) -> None:
+        self.request, self.slug, self.proposal, self.per_page = request, cluster.slug, proposal, per_page
+        self.letters = Letters(query_names(cluster))
 
     @property
     def shows_all(self) -> bool:
@@ -321,9 +328,9 @@ class NodesChanged:
         scale: float,
     ) -> CoreLine:
         held = blocks.get((name, core), [])
-        bar = blocks_bar(f"{server_name(name, core, len(self.servers[name]))} {key}", held, self.letters, scale)
+        bar = blocks_bar(f"{server_words(row['server'], begins=True)} {key}", held, self.letters, scale)
         load = sum(block.load or 0.0 for block in held)
-        return CoreLine(row["server"], bar, ratio(load), row["server"] == self._bottleneck(key))
+        return CoreLine(server_tag(row["server"]), bar, ratio(load), row["server"] == self._bottleneck(key))
 
     def _bottleneck(self, key: str) -> str:
         return self._bottlenecks[key]

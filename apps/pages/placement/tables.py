@@ -24,7 +24,7 @@ from apps.ui.numbers import MISSING, Quantity, bytes_size, percent, seconds
 from apps.ui.pictures import before_after_bar
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.words import counted
+from engine.words import counted, server_words
 
 __all__ = [
     "finding_words",
@@ -257,16 +257,16 @@ def moves_table(request: HttpRequest, slug: str, run: PlacementRun, *, page_size
 
 
 def where_words(parts: Sequence[Mapping[str, Any]]) -> str:
-    """n04#1, or 60% n04#1, 40% n05#0."""
+    """Core 1 of n04, or 60% on core 1 of n04, 40% on core 0 of n05."""
     if not parts:
         return "nowhere"
     if len(parts) == 1 and parts[0].get("fraction", 1.0) >= 1:
         return _server(parts[0])
-    return ", ".join(f"{percent(part.get('fraction', 1.0))} {_server(part)}" for part in parts)
+    return ", ".join(f"{percent(part.get('fraction', 1.0))} on {_server(part)}" for part in parts)
 
 
 def _server(part: Mapping[str, Any]) -> str:
-    return f"{part['node']}#{part.get('core', 0)}"
+    return server_words(f"{part['node']}#{part.get('core', 0)}")
 
 
 def _operator(slug: str, move: PlacementMove) -> SafeString:

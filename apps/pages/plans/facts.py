@@ -11,14 +11,13 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
-from apps.pages.overview.tables import statistic_text
 from apps.planning.choices import RunState
 from apps.planning.models import PlanComparison
 from apps.queries.choices import QueryState
 from apps.ui.dag import DagEdge, DagNode, dag_picture
 from apps.ui.numbers import Quantity, count, cps, percent, seconds, seconds_range, significant
 from apps.ui.svg.shapes import path, picture
-from engine.words import counted
+from engine.words import counted, statistic_text
 
 __all__ = [
     "ComparisonFacts",

@@ -15,7 +15,7 @@ from apps.pages.predictions.candidates import CandidateChart, CandidatePoint, co
 from apps.predictions.choices import PredictionState, TargetMetric
 from apps.predictions.models import ObservedExecution, Prediction
 from apps.predictions.selectors import QueryBasis, executions_visible
-from apps.ui.numbers import MISSING, Quantity, factor, percent, seconds, significant
+from apps.ui.numbers import MISSING, Quantity, bytes_size, factor, percent, seconds, significant
 from apps.ui.sentences import sentence
 from engine.costream.first_placement import COST_FIELDS
 
@@ -196,7 +196,7 @@ class PredictionFacts:
                 "name": host["name"],
                 "is_used": host["name"] in used,
                 "cores": f"{significant(host['cpu_percent'] / 100)}",
-                "memory": str(Quantity(significant(host["ram_mb"] / 1000), "GB")),
+                "memory": str(bytes_size(host["ram_mb"] * 1e6)),
                 "bandwidth": str(Quantity(significant(host["bandwidth_mbit_s"]), "Mbit/s")),
                 "latency": str(seconds(host["latency_s"])),
             }

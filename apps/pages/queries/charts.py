@@ -16,11 +16,11 @@ from apps.estimates.models import QueryEstimate
 from apps.estimates.selectors import HistoryPoint
 from apps.pages.queries.facts import QueryDetail
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement
-from apps.ui.charts import Chart, ChartMark, Series, elapsed_axis, time_axis
+from apps.ui.charts import Chart, ChartMark, Series, time_axis
 from apps.ui.dag import DagEdge, DagNode, dag_picture
 from apps.ui.numbers import Quantity, rate, seconds, significant
 from apps.ui.svg.shapes import path, picture, rect, swatch
-from engine.words import counted
+from engine.words import counted, server_words
 
 __all__ = ["PlanPicture", "Step", "history_chart", "latency_chart"]
 
@@ -45,7 +45,7 @@ def latency_chart(row: QueryEstimate) -> Chart | None:
         id="latency",
         finding=finding,
         unit="s",
-        x=elapsed_axis(step_s),
+        x=time_axis(row.run.created_at, step_s, len(path)),
         series=series,
         objective_s=row.bound_s or None,
         marks=_build_up(row),
@@ -59,9 +59,9 @@ def _build_up(row: QueryEstimate) -> list[ChartMark]:
         return []
     width_s = row.run.subinterval_s
     begin_s, end_s = (bottleneck["from_p"] - 1) * width_s, bottleneck["to_p"] * width_s
-    room_s = _LABELS_APART * row.run.slices * row.run.slice_s
-    where = bottleneck.get("node") or bottleneck.get("server")
-    peak = ChartMark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.slices * row.run.slice_s, room_s))
+    room_s = _LABELS_APART * row.run.horizon_s
+    where = server_words(bottleneck["server"])
+    peak = ChartMark(end_s, f"excess of {where} peaks", side=_side(end_s, row.run.horizon_s, room_s))
     if end_s - begin_s >= room_s:
         return [ChartMark(begin_s, "excess builds up", side=_side(begin_s, end_s, room_s)), peak]
     if begin_s < room_s or peak.side == "left":
@@ -253,9 +253,10 @@ class PlanPicture:
         longest = max(self.hops, key=lambda hop: hop["wait_s"], default=None)
         if longest is None or not bottleneck.get("excess_s") or longest["server"] == bottleneck["server"]:
             return ""
+        where, elsewhere = server_words(bottleneck["server"]), server_words(longest["server"])
         return (
-            f"{bottleneck['server']} is the bottleneck, although queries spend less time there: it has "
-            f"{seconds(bottleneck['excess_s'])} of work waiting at its peak; a shorter wait on {longest['server']} "
+            f"{where} is the bottleneck, although queries spend less time there: it has "
+            f"{seconds(bottleneck['excess_s'])} of work waiting at its peak; a shorter wait on {elsewhere} "
             "would only move there."
         )
 

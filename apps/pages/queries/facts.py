@@ -19,7 +19,6 @@ from apps.fleet.choices import Evidence
 from apps.jobs.models import Job
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat, headroom_of
-from apps.pages.overview.tables import statistic_text
 from apps.pages.predictions.facts import HandOver, PredictionFacts
 from apps.predictions.selectors import prediction_newest, query_basis
 from apps.queries.bodies import version_body
@@ -30,19 +29,12 @@ from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_
 from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
 from engine.waits.summary import WaitTerm
+from engine.words import server_words, statistic_text, statistic_words
 
-__all__ = ["QueryDetail", "VersionChange", "statistic_words", "version_difference"]
+__all__ = ["QueryDetail", "VersionChange", "version_difference"]
 
 
 _TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
-_STATISTIC_WORDS = {"worst": "worst case", "mean": "mean"}
-
-
-def statistic_words(statistic: str) -> str:
-    """worst case, mean, 99th percentile for q0.99."""
-    if statistic.startswith("q"):
-        return f"{100 * float(statistic[1:]):g}th percentile"
-    return _STATISTIC_WORDS.get(statistic, statistic)
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ class RealisedLine:
 
     @property
     def words(self) -> str:
-        return "Median" if self.name == "q0.5" else statistic_words(self.name).capitalize()
+        return statistic_words(self.name, begins=True)
 
     @property
     def estimate(self) -> Quantity:
@@ -211,8 +203,8 @@ class QueryDetail:
 
     @property
     def server(self) -> str:
-        """The node or link that makes it late."""
-        return self.bottleneck.get("node") or self.bottleneck.get("server") or ""
+        """The core or link that makes it late."""
+        return server_words(self.bottleneck.get("server") or "")
 
     @property
     def widened(self) -> float:
@@ -252,7 +244,7 @@ class QueryDetail:
         query = self.query
         if not query.objective_bound_s:
             return Stat("Objective", Quantity("none"), "No objective set")
-        note = statistic_words(query.objective_statistic).capitalize()
+        note = statistic_words(query.objective_statistic, begins=True)
         if self.estimate and self.estimate.bound_s != query.objective_bound_s:
             note += ", changed since the estimate"
         return Stat("Objective", seconds(query.objective_bound_s), note)
@@ -295,9 +287,10 @@ class QueryDetail:
         bottleneck = self.bottleneck
         if not bottleneck:
             return Stat("Bottleneck", Quantity(MISSING), "None yet" if self.estimate is None else "Nothing waits")
-        where = str(bottleneck.get("node") or bottleneck.get("server"))
+        node, core_mark, core = str(bottleneck["server"]).partition("#")
+        where = Quantity(node, f"core {core}") if core_mark else Quantity(node.replace("->", " → "))
         note = f"peak load {ratio(bottleneck.get('load_peak'))}"
-        return Stat("Bottleneck", Quantity(where), f"{self.bottleneck_operator}, {note}".lstrip(", "))
+        return Stat("Bottleneck", where, f"{self.bottleneck_operator}, {note}".lstrip(", "))
 
     @property
     def objective_text(self) -> str:

@@ -18,13 +18,13 @@ from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.rest.parsers import strict_json
 from apps.fleet.choices import Evidence
 from apps.pages.base import done
-from apps.pages.queries.facts import statistic_words
 from apps.pages.queries.features import FEATURES, FeatureField, feature_document
 from apps.pages.queries.variation import cost_variation_words
 from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_of, statistics_update
 from apps.ui.forms import choice_field
+from engine.words import statistic_words
 
 __all__ = [
     "EXAMPLE",
@@ -128,7 +128,7 @@ class QueryForm(forms.Form):
             kwargs["initial"] = _known(query)
         super().__init__(*args, **kwargs)
         statistics = dict.fromkeys([*_STATISTICS, *([query.objective_statistic] if query else [])])
-        choices = [(statistic, statistic_words(statistic).capitalize()) for statistic in statistics if statistic]
+        choices = [(statistic, statistic_words(statistic, begins=True)) for statistic in statistics if statistic]
         choice_field(self, "statistic").choices = [*choices, (_NONE, "No objective")]
 
     def clean(self) -> dict[str, Any]:

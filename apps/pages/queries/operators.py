@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.estimates.models import NodeEstimate
+from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import node_estimates
 from apps.measurements.models import OperatorStatistic
 from apps.measurements.selectors import OperatorEvidence, evidence_of_operators
@@ -21,7 +21,7 @@ from apps.queries.models import Operator, Placement, Query
 from apps.ui.numbers import MISSING, count, percent, ratio, scaled, seconds, significant
 from apps.ui.pictures import heat_strip
 from apps.ui.times import clock_time
-from engine.words import counted, listed
+from engine.words import counted, listed, server_words
 
 __all__ = ["MeasuredOperators", "PlaceLine", "PlacementLines"]
 
@@ -105,14 +105,20 @@ class PlacementLines:
         return dict(self.detail.prediction.placement) if self.detail.prediction else {}
 
     @property
+    def run(self) -> EstimateRun | None:
+        return self.detail.estimate.run if self.detail.estimate else None
+
+    @property
     def strips(self) -> list[NodeLine]:
         """Excess over time of each core it uses, the most first."""
         ranked = sorted(self.servers.values(), key=lambda row: -row.excess_s)
         return [
             NodeLine(
-                row.server,
+                server_words(row.server, begins=True),
                 reverse("pages:node", args=[self.detail.cluster.slug, row.node_name]) if row.node_name else "",
-                heat_strip(row.excess, f"{row.server}: highest excess {seconds(row.excess_s)}"),
+                heat_strip(
+                    row.excess, f"{server_words(row.server, begins=True)}: highest excess {seconds(row.excess_s)}"
+                ),
                 seconds(row.excess_s),
                 "watch" if row.excess_s >= _HOT_S else "",
                 ratio(row.mean_load),
@@ -142,7 +148,7 @@ def _server(row: Placement) -> str:
 
 def _asked(row: Operator) -> str:
     def place_text(replica: dict[str, Any]) -> str:
-        place = f"{replica['node']} core {replica.get('core', 0)}"
+        place = server_words(f"{replica['node']}#{replica.get('core', 0)}")
         return place if replica.get("fraction", 1.0) >= 1 else f"{percent(replica['fraction'])} on {place}"
 
     return ", ".join(place_text(replica) for replica in row.requested) or "anywhere"

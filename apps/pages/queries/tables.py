@@ -25,6 +25,7 @@ from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, state_mark
 from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
 from apps.ui.pictures import headroom_bar
+from apps.ui.sentences import server_tag
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 
@@ -184,10 +185,11 @@ def _bottleneck(slug: str, line: QueryLine) -> Any:
     if not bottleneck:
         return MISSING
     load: SafeString = format_html('<span class="muted sm">{}</span>', ratio(bottleneck.get("load_peak")))
+    server = server_tag(bottleneck["server"])
     if not bottleneck.get("node"):
-        return format_html("{} {}", bottleneck.get("server"), load)
+        return format_html("{} {}", server, load)
     url = reverse("pages:node", args=[slug, bottleneck["node"]])
-    return format_html('<a class="name" href="{}">{}</a> {}', url, bottleneck["node"], load)
+    return format_html('<a class="name" href="{}">{}</a> {}', url, server, load)
 
 
 def _columns(slug: str) -> list[Column]:
@@ -242,7 +244,7 @@ def _columns(slug: str) -> list[Column]:
         ),
         Column(
             "bottleneck",
-            "Busiest node",
+            "Bottleneck",
             lambda line: _bottleneck(slug, line),
             csv=lambda line: line.bottleneck.get("server"),
         ),

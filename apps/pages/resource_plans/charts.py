@@ -13,7 +13,7 @@ from apps.ui.numbers import rate, scaled, seconds, significant
 from apps.ui.svg.axes import grid_line
 from apps.ui.svg.scales import Scale, nice_ticks, spread
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, text
-from engine.words import counted
+from engine.words import counted, statistic_words
 
 __all__ = ["CurveChart", "CurveLine", "OperatingPoint"]
 
@@ -86,7 +86,8 @@ class CurveChart:
 
     def __init__(self, answer: Mapping[str, Any], noun: str, points: Sequence[OperatingPoint]) -> None:
         self.noun, self.points = noun, points
-        self.rate, self.constraint_s, self.statistic = answer["rate"], answer["constraint_s"], answer["statistic"]
+        self.rate, self.constraint_s = answer["rate"], answer["constraint_s"]
+        self.statistic = statistic_words(answer["statistic"])
         plan = answer["plan"]
         own = plan[f"{noun}s"] if plan else None
         self.lines = [

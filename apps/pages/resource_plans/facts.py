@@ -25,7 +25,7 @@ from apps.planning.resource_plans.services import limit_of
 from apps.ui.numbers import Quantity, percent, rate, scaled, seconds, significant
 from apps.ui.pictures import load_bar
 from apps.ui.sentences import sentence
-from engine.words import counted
+from engine.words import counted, statistic_words
 
 __all__ = [
     "EndCard",
@@ -197,11 +197,12 @@ class ResourcePlanFacts:
 
     @property
     def statistic(self) -> str:
-        return str(self.question["statistic"])
+        """Statistic of the constraint in words: mean, p95."""
+        return statistic_words(self.question["statistic"])
 
     @property
     def metric(self) -> str:
-        """Name of the latency that the constraint is about: mean latency, q0.95 latency."""
+        """Name of the latency that the constraint is about: mean latency, p95 latency."""
         return f"{self.statistic} latency"
 
     @property

@@ -24,6 +24,7 @@ from apps.queries.selectors import query_by_name
 from apps.ui.forms import choice_field
 from apps.ui.numbers import as_float
 from engine.fields import BAD
+from engine.words import statistic_words
 
 __all__ = [
     "ProfileSourceForm",
@@ -37,7 +38,7 @@ __all__ = [
 #: 120,000 may be a hundred and twenty thousand, or 120 to three decimals: it is asked about, not guessed.
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
 _SALT = "inputs of a resource plan"
-_STATISTICS = [("mean", "mean"), ("q0.95", "q0.95"), ("q0.99", "q0.99")]
+_STATISTICS = [(statistic, statistic_words(statistic)) for statistic in ("mean", "q0.95", "q0.99")]
 
 
 class _InputField(forms.CharField):
@@ -102,7 +103,8 @@ class ResourcePlanForm(forms.Form):
             self.fields[spec.name] = self._field(spec)
             self.initial[spec.name] = self._value(spec) if spec.is_flag else self._text(spec)
         statistic = overrides.get("statistic") or inputs["statistic"].value
-        choices = _STATISTICS if statistic in dict(_STATISTICS) else [*_STATISTICS, (statistic, str(statistic))]
+        is_known = statistic in dict(_STATISTICS)
+        choices = _STATISTICS if is_known else [*_STATISTICS, (statistic, statistic_words(str(statistic)))]
         self.fields["statistic"] = forms.ChoiceField(label="Statistic", choices=choices, initial=statistic)
 
     @staticmethod

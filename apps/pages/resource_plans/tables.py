@@ -18,6 +18,7 @@ from apps.saved_views.choices import SavedList
 from apps.ui.marks import state_mark
 from apps.ui.numbers import MISSING, rate, seconds
 from apps.ui.tables import Choice, Column, Filter, Table, request_columns
+from engine.words import statistic_words
 
 __all__ = ["resource_plans_table"]
 
@@ -90,7 +91,7 @@ def _rate(row: ResourcePlan) -> SafeString:
 
 def _constraint(row: ResourcePlan) -> SafeString:
     bound = seconds(row.question["constraint_s"]).html
-    return format_html('{} <small class="muted">{}</small>', bound, row.question["statistic"])
+    return format_html('{} <small class="muted">{}</small>', bound, statistic_words(row.question["statistic"]))
 
 
 def _answer(row: ResourcePlan) -> SafeString:

@@ -19,6 +19,7 @@ from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 from engine.errors import OptionError
 from engine.forecasts.regret import LeastRegret, least_regret
+from engine.words import duration_words
 
 __all__ = [
     "Shortage",
@@ -28,6 +29,7 @@ __all__ = [
     "forecast_series",
     "forecasts_visible",
     "histories_visible",
+    "pools_basis",
     "shortages",
 ]
 
@@ -204,3 +206,13 @@ def _fix(row: Forecast, query: str) -> dict[str, Any] | None:
             added = None if present is None else pool["size"] - present
             return {"size": pool["size"], "added": added, "price_per_hour": pool["price_per_hour"], "holds": holds}
     return None
+
+
+def pools_basis(row: Forecast) -> str:
+    """Basis of a forecast's pool sizes, and that of the bench's, which is another question."""
+    horizon = duration_words(float(row.horizon * row.bucket_s))
+    return (
+        f"For the loads forecast over {horizon}, with random costs and all nodes up: the nodes that cost least to "
+        "regret. The bench's number is for the load of the estimate, with mean costs and, unless asked otherwise, any "
+        "one node lost: the fewest nodes that keep every objective."
+    )

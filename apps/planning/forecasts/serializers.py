@@ -12,6 +12,7 @@ from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer
 from apps.planning.choices import HistoryOrigin
+from apps.planning.forecasts.selectors import pools_basis
 from apps.planning.forecasts.services import DEFAULT_DAYS, HORIZON_DAYS
 from apps.planning.models import Forecast
 from engine.words import listed
@@ -110,11 +111,15 @@ class ForecastSerializer(serializers.ModelSerializer):
     result = serializers.JSONField()
     histories = serializers.JSONField()
     ends_at = serializers.DateTimeField()
+    pools_basis = serializers.SerializerMethodField(help_text="What pool sizes rest on, and how the bench's differ.")
 
     class Meta:
         model = Forecast
         fields = ["id", "cluster", "job", "snapshot", "histories", "bucket_s", "starts_at", "ends_at", "horizon"]
-        fields += ["seed", "result", "duration_s", "created_at"]
+        fields += ["seed", "result", "pools_basis", "duration_s", "created_at"]
+
+    def get_pools_basis(self, row: Forecast) -> str:
+        return pools_basis(row)
 
 
 class SizeCostSerializer(serializers.Serializer):

@@ -83,6 +83,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
         question, sweep = bench_sweep(asked["cluster"], options, patience_s=_PATIENCE_S)
         answer = {
             "snapshot": question.snapshot.digest,
+            "basis": question.basis,
             "now": sweep.now,
             "smallest": sweep.smallest.nodes if sweep.smallest else None,
             "sizes": sweep.sizes,

@@ -139,6 +139,7 @@ class SweepAnswerSerializer(serializers.Serializer):
     """Worst cases by number of nodes."""
 
     snapshot = serializers.CharField()
+    basis = serializers.CharField(help_text="What the numbers rest on, and how a forecast's pool sizes differ.")
     now = serializers.IntegerField(help_text="Number of nodes now.")
     smallest = serializers.IntegerField(allow_null=True, help_text="Fewest nodes that keep every objective.")
     sizes = _SizeSerializer(many=True)

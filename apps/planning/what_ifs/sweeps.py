@@ -16,6 +16,7 @@ from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
 from engine.errors import suggestion
+from engine.words import duration_words
 
 __all__ = [
     "BREAKS",
@@ -175,6 +176,17 @@ class BenchQuestion:
     @property
     def now(self) -> int:
         return len(self.deployment.nodes)
+
+    @property
+    def basis(self) -> str:
+        """Basis of its number of nodes, and that of the forecast's, which is another question."""
+        horizon = duration_words(self.deployment.subinterval_s * self.deployment.subintervals)
+        load = f"the load of the estimate's {horizon}" if self.inputs.is_now else f"the load asked for, over {horizon}"
+        lost = "with any one node lost" if self.inputs.lose_one else "with all nodes up"
+        return (
+            f"For {load}, with mean costs, {lost}: the fewest nodes that keep every objective. A forecast's number is "
+            "for the loads of the coming weeks, with random costs and all nodes up: what costs least to regret."
+        )
 
     @property
     def is_quick(self) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from apps.fleet.models import Link, Node
 from apps.queries.bodies import cost_noise_of
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
-from apps.ui.numbers import Quantity, bytes_size, cps, percent, seconds
+from apps.ui.numbers import Quantity, byte_rate, cps, percent, seconds
 from engine.document.elements import Replica
 
 __all__ = [
@@ -44,7 +43,7 @@ _WORDS = {
 
 _UNITS: Mapping[str, Callable[[Any], Quantity]] = {
     "capacity_cps": cps,
-    "bandwidth_bytes_s": partial(bytes_size, per="/s"),
+    "bandwidth_bytes_s": byte_rate,
     "delay_s": seconds,
     "rate_share": percent,
     "start_s": seconds,

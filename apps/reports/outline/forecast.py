@@ -12,9 +12,8 @@ from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, 
 from apps.reports.drawings.charts import Curve, Plot
 from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_time
-from apps.reports.outline.objectives import statistic_text
 from apps.ui.numbers import MISSING, money, percent, scaled, seconds, seconds_range, significant
-from engine.words import counted
+from engine.words import counted, statistic_text
 
 __all__ = ["forecast_blocks"]
 

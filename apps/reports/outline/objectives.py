@@ -14,9 +14,9 @@ from apps.reports.drawings.ink import Drawing
 from apps.reports.notation import local_day
 from apps.ui.numbers import MISSING, percent, seconds, seconds_range, significant
 from apps.ui.svg.scales import nice_ticks
-from engine.words import counted
+from engine.words import counted, statistic_text
 
-__all__ = ["latency_blocks", "objective_blocks", "objective_table", "statistic_text"]
+__all__ = ["latency_blocks", "objective_blocks", "objective_table"]
 
 
 _DRAWN = 24
@@ -56,11 +56,6 @@ def objective_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 
 def objective_table(facts: dict[str, Any]) -> ReportTable:
     return ReportTable("objectives", "Objectives", _COLUMNS, [_cells(row) for row in facts["objectives"]["rows"]])
-
-
-def statistic_text(statistic: str) -> str:
-    """worst, mean, p99 for q0.99."""
-    return f"p{100 * float(statistic[1:]):g}" if statistic.startswith("q") else statistic
 
 
 def _cells(row: dict[str, Any]) -> list[ReportCell]:

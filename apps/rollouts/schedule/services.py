@@ -129,7 +129,7 @@ def _agent(state: AgentSchedule, settings: ScheduleSettings, canaries: Sequence[
 def _judged(policy: RolloutPolicy) -> list[str]:
     late = f"more than {100 * policy.latency_rel:g} % and {policy.latency_abs_s:g} s"
     return [
-        f"window latency, mean and 99 % quantile, all queries of an agent together: {late}",
+        f"window latency, mean and p99, all queries of an agent together: {late}",
         f"time in queue: {late}",
         f"overflow: more than {policy.overflow_pp:g} percentage points",
         f"bytes sent per record: more than {100 * policy.bytes_rel:g} %",

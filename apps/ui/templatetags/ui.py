@@ -16,7 +16,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from apps.ui import marks, numbers, pictures, tables, times
 from apps.ui import marks as ui_marks
-from engine.words import counted, listed
+from apps.ui.svg.time_axis import span_words, strip_axis
+from engine.words import counted, listed, statistic_words
 
 register = template.Library()
 
@@ -36,6 +37,8 @@ register.simple_tag(pictures.before_after_bar, name="before_after_bar")
 register.simple_tag(pictures.sparkline, name="sparkline")
 register.simple_tag(pictures.heat_strip, name="heat_strip")
 register.simple_tag(pictures.load_bar, name="load_bar")
+register.simple_tag(strip_axis)
+register.simple_tag(span_words)
 
 # -- numbers: `{{ x|seconds }}` has the unit set smaller, `{{ x|seconds_text }}` is plain text
 for _name, _function in {
@@ -44,6 +47,7 @@ for _name, _function in {
     "rate": numbers.rate,
     "cps": numbers.cps,
     "bytes": numbers.bytes_size,
+    "byte_rate": numbers.byte_rate,
     "factor": numbers.factor,
     "scaled": numbers.scaled,
 }.items():
@@ -53,6 +57,7 @@ register.filter("number", numbers.significant)
 register.filter("count", numbers.count)
 register.filter("ratio", numbers.ratio)
 register.filter("money", numbers.money)
+register.filter("statistic", statistic_words)
 
 
 @register.filter(name="counted")

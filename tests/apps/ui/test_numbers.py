@@ -61,7 +61,7 @@ def test_seconds_choose_their_unit(value: float | None, text: str) -> None:
 def test_large_numbers_have_prefixes_and_shares_percent() -> None:
     assert str(numbers.rate(42_100)) == "42.1\u00a0k/s"
     assert str(numbers.cps(3e9)) == "3\u00a0Gcycles/s"
-    assert str(numbers.bytes_size(1.25e8, "/s")) == "125\u00a0MB/s"
+    assert str(numbers.byte_rate(1.25e8)) == "125\u00a0MB/s"
     assert str(numbers.scaled(999_700)) == "1\u00a0M"
     assert str(numbers.percent(0.184)) == "18%"
     assert str(numbers.percent(-0.13)) == "−13%"

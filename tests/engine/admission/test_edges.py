@@ -55,7 +55,7 @@ class TestUsefulAlternatives:
         document = running(bound_s=1.2).to_document() | {"nodes": [{"id": "n1", "capacity_cps": 100.0, "cores": 2}]}
         decision = decide(Deployment.parse(document), candidate())
         titles = {alternative.title for alternative in decision.alternatives if alternative.kind == "move"}
-        assert titles == {"Place c/op on n1#1", "Move p/op from n1#0 to n1#1"}
+        assert titles == {"Place c/op on core 1 of n1", "Move p/op from core 0 of n1 to core 1 of n1"}
 
 
 class TestClosedPlaces:

@@ -49,7 +49,7 @@ def test_numbers_are_written_with_as_few_digits_as_needed() -> None:
     assert len(set(seconds_words(10.0, 10.001))) == 2
     assert seconds_words(-0.5)[0].startswith("−")
     assert load_words(0.934, 1.2) == ("0.93", "1.20")
-    assert [statistic_words(name) for name in ("worst", "mean", "q0.999")] == ["worst case", "mean", "99.9% quantile"]
+    assert [statistic_words(name) for name in ("worst", "mean", "q0.999")] == ["worst case", "mean", "p99.9"]
     assert listed(["a"]) == "a"
     assert listed(["a", "b"]) == "a and b"
     assert listed(list("abcde")) == "a, b and 3 more"

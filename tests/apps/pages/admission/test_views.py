@@ -225,7 +225,7 @@ def test_document_is_registered_with_its_preview(admitter: Client, cluster: Clus
     form = {"name": "third", "file": file, "statistic": "q0.9", "bound_s": "3"}
     answer = admitter.post(f"{NEW}?way=document", form)
     small_cluster.run_jobs()
-    assert "with a 90th percentile of at most 3 s" in text(admitter.get(answer["Location"]))
+    assert "with a p90 of at most 3 s" in text(admitter.get(answer["Location"]))
     assert Query.objects.get(name="third").objective_bound_s == 3.0
 
 
@@ -317,6 +317,6 @@ def test_headline_is_split_and_changes_are_put_in_words() -> None:
         "q reads 72% of its events; its sources must hold back the rest",
         "the node new-1 is added, like a, with 2 cores of 2 Gcycles/s",
         "the objective of q becomes worst at most 5 s",
-        "q/work goes to b#1",
+        "q/work goes to core 1 of b",
         "it starts 20 s after the preview",
     ]

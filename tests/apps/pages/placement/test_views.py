@@ -113,7 +113,7 @@ def test_search_ends_with_a_proposal(browser: Client, cluster: Cluster) -> None:
     assert "All 3, most excess first" in text(browser.get(f"{address(run)}?which=all"))
     rows = list(csv.DictReader(io.StringIO(browser.get(f"{address(run)}?show=moves&export=csv").content.decode())))
     assert rows[0]["Operator"] in {"first/work", "second/work"}
-    assert (rows[0]["Order"], rows[0]["From"]) == ("1", "a#0")
+    assert (rows[0]["Order"], rows[0]["From"]) == ("1", "core 0 of a")
     assert text(browser.get(PAGE)).count("1 move: worst case") == 1
     assert "1 move: worst case" in text(browser.get(f"{PAGE}runs/?state=proposed"))
 

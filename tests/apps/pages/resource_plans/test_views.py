@@ -128,7 +128,7 @@ def test_spark_answer_says_size_settings_and_limit(browser: Client, cluster: Clu
     row = spark_plan(cluster)
     html = body(browser.get(f"{ROOT}{row.pk}/"))
     text = said(html)
-    assert "With 7 executors of 4 cores and a trigger every 1 s, the q0.95 latency is 1.9 s at 1 M/s, within" in text
+    assert "With 7 executors of 4 cores and a trigger every 1 s, the p95 latency is 1.9 s at 1 M/s, within" in text
     assert "--conf spark.executor.instances=7 \\" in html
     assert ".trigger(processingTime=&quot;1033 milliseconds&quot;)" in html
     assert "The cores are the limit." in text
@@ -156,7 +156,7 @@ def test_infeasible_answer_names_the_limit_and_fills_in_what_is_feasible(browser
     row = spark_plan(cluster, constraint_s=0.2)
     html = body(browser.get(f"{ROOT}{row.pk}/"))
     text = said(html)
-    assert "No plan of up to 64 executors keeps the q0.95 latency within 0.2 s at 1 M/s." in text
+    assert "No plan of up to 64 executors keeps the p95 latency within 0.2 s at 1 M/s." in text
     assert "The fixed time of a batch is the limit." in text
     assert "No rate, however low, can be kept within 0.2 s." in text
     url = unescape(re.findall(r'href="([^"]*constraint_s=[^"]*)"', html)[0])

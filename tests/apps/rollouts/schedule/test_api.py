@@ -99,7 +99,7 @@ def test_switch_is_previewed_and_made_once(fleet: Fleet, api: APIClient) -> None
         "changes": [["policy", "klink", "round-robin"]],
     }
     assert (preview["stages"], preview["settings"]["cycle_ms"]) == ([1, 1], 120.0)
-    assert preview["judged"][0].startswith("window latency, mean and 99 % quantile")
+    assert preview["judged"][0].startswith("window latency, mean and p99")
     assert preview["least_s"] == 2 * (5 + 10 + 100)  # settled, a window that is whole, ten windows of ten seconds
     assert not RefinedConfig.objects.exists()
     body = {"mode": "apply", "settings": IN_TURN, "canaries": ["a2"], "words": "in turn"}
