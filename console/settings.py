@@ -153,6 +153,7 @@ CELERY_BEAT_SCHEDULE = {
     "advance-rollouts": {"task": "workers.advance_rollouts", "schedule": 5.0, "options": {"expires": 5.0}},
     "renew-refined": {"task": "workers.renew_refined", "schedule": 60.0, "options": {"expires": 60.0}},
     "observe-accuracy": {"task": "workers.observe_accuracy", "schedule": 15.0, "options": {"expires": 15.0}},
+    "refresh-objectives": {"task": "workers.refresh_objectives", "schedule": 15.0, "options": {"expires": 15.0}},
     "observe-executions": {"task": "workers.observe_executions", "schedule": 60.0, "options": {"expires": 60.0}},
     "poll-spark-queries": {"task": "workers.poll_spark_queries", "schedule": 30.0, "options": {"expires": 30.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},

@@ -8,6 +8,7 @@ from apps.admission import previews
 from apps.admission.services import queue_review
 from apps.estimates import work as estimates_work
 from apps.estimates.accuracy import accuracy_observe_all
+from apps.estimates.objectives import objectives_refresh_all
 from apps.estimates.refresh import live_estimates_refresh, refresh_by_telemetry, telemetry_pace
 from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
@@ -26,6 +27,7 @@ __all__ = [
     "observe_executions",
     "preview_admission",
     "refine_measurements",
+    "refresh_objectives",
     "review_queue",
 ]
 
@@ -73,6 +75,12 @@ def observe_accuracy() -> int:
     count = accuracy_observe_all()
     live_estimates_refresh()
     return count
+
+
+@shared_task(name="workers.refresh_objectives")
+def refresh_objectives() -> int:
+    """Judge objectives by what was measured since; returns the number of states that changed."""
+    return objectives_refresh_all()
 
 
 @shared_task(name="workers.observe_executions")

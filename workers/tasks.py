@@ -21,6 +21,7 @@ from workers.queries import (
     observe_executions,
     preview_admission,
     refine_measurements,
+    refresh_objectives,
     review_queue,
 )
 from workers.reports import run_due_reports, run_report, send_deliveries
@@ -43,6 +44,7 @@ __all__ = [
     "purge",
     "refine_measurements",
     "refresh_estimates",
+    "refresh_objectives",
     "renew_forecasts",
     "renew_refined",
     "replay_schedule",

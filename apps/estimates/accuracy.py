@@ -14,8 +14,8 @@ from django.utils import timezone
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, SluiceError, fault_count
 from apps.core.events import announce
 from apps.estimates.calibration import INTERVAL, calibrations_refresh, evidence_of, group_of, is_windowed
-from apps.estimates.choices import RunOrigin
-from apps.estimates.models import AccuracyObservation, QueryEstimate
+from apps.estimates.choices import RunOrigin, UnscoredReason
+from apps.estimates.models import AccuracyObservation, QueryEstimate, UnscoredInterval
 from apps.measurements.stream_processor import stream_disturbances
 from apps.measurements.subintervals import work_by_operator
 from apps.queries.models import Query
@@ -53,17 +53,16 @@ def accuracy_observe_all(now: datetime | None = None) -> int:
 def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> list[AccuracyObservation]:
     """Join the intervals of a query that are over since the last observation with the estimates in force.
 
-    An interval without a measured window, or before the first estimate, has no observation.
+    An interval that cannot be scored has no observation; it is kept with the reason.
     """
     last = AccuracyObservation.objects.filter(query=query).order_by("-starts_at").first()
     begin = max(since, last.ends_at) if last else since
-    rows = [
-        row
-        for starts_at, windows in _by_interval(query, begin, now)
-        if (row := _observation(query, starts_at, windows)) is not None
-    ]
+    found = [_observation(query, starts_at, windows) for starts_at, windows in _by_interval(query, begin, now)]
+    rows = [row for row in found if isinstance(row, AccuracyObservation)]
+    unscored = [row for row in found if isinstance(row, UnscoredInterval)]
     # two workers at once: the one that comes second changes nothing
     AccuracyObservation.objects.bulk_create(rows, ignore_conflicts=True)
+    UnscoredInterval.objects.bulk_create(unscored, ignore_conflicts=True)
     if rows:
         announce(f"accuracy:{query.cluster.slug}")
     return rows
@@ -137,8 +136,10 @@ def _check_report(
 
 
 def accuracy_purge(now: datetime | None = None) -> int:
-    """Purge observations older than `KEEP`; returns how many."""
-    return AccuracyObservation.objects.filter(starts_at__lt=(now or timezone.now()) - KEEP).delete()[0]
+    """Purge observations and unscored intervals older than `KEEP`; returns how many."""
+    before = (now or timezone.now()) - KEEP
+    gone = [model.objects.filter(starts_at__lt=before).delete()[0] for model in (AccuracyObservation, UnscoredInterval)]
+    return sum(gone)
 
 
 def _by_interval(query: Query, begin: datetime, now: datetime) -> Iterable[tuple[datetime, list[ResultWindow]]]:
@@ -157,12 +158,21 @@ def _floor(moment: datetime) -> datetime:
     return datetime.fromtimestamp(moment.timestamp() // width * width, moment.tzinfo)
 
 
-def _observation(query: Query, starts_at: datetime, windows: list[ResultWindow]) -> AccuracyObservation | None:
-    """The observation of one interval; None where no window can be judged or no estimate was in force."""
-    kept = [window for window in windows if _is_usable(window)]
+def _observation(
+    query: Query, starts_at: datetime, windows: list[ResultWindow]
+) -> AccuracyObservation | UnscoredInterval:
+    """The observation of one interval, or the interval with the reason why it is not scored."""
+    usable = [window for window in windows if _is_usable(window)]
     estimate = _estimate_before(query, starts_at)
-    if not kept or estimate is None:
-        return None
+    kept = [window for window in usable if estimate is not None and _is_of_version(window, estimate)]
+    if estimate is None or not kept:
+        return UnscoredInterval(
+            cluster=query.cluster,
+            query=query,
+            starts_at=starts_at,
+            reason=_reason(windows, estimate, is_usable=bool(usable)),
+            windows=len(windows),
+        )
     disturbed = _disturbed(kept)
     return _scored(
         estimate,
@@ -215,6 +225,23 @@ def _scored(estimate: QueryEstimate, observed_s: float, *, disturbed: str = "", 
 def _is_usable(window: ResultWindow) -> bool:
     """Whether a window was complete in its first revision. A negative latency comes from clock skew."""
     return window.complete and window.revision == 0 and window.latency_s is not None and window.latency_s >= 0.0
+
+
+def _is_of_version(window: ResultWindow, estimate: QueryEstimate) -> bool:
+    """Whether the estimate was of the version that made the window; of old windows the version is not known."""
+    return window.version_number is None or window.version_number == estimate.version.number
+
+
+def _reason(windows: list[ResultWindow], estimate: QueryEstimate | None, *, is_usable: bool) -> UnscoredReason:
+    if estimate is None:
+        return UnscoredReason.NO_ESTIMATE
+    if is_usable:
+        return UnscoredReason.VERSION
+    if all(window.revision > 0 for window in windows):
+        return UnscoredReason.REVISED
+    if any(not window.complete for window in windows if window.revision == 0):
+        return UnscoredReason.INCOMPLETE
+    return UnscoredReason.CLOCKS
 
 
 def _disturbed(windows: list[ResultWindow]) -> str:

@@ -1,9 +1,10 @@
-"""REST: estimates of clusters, of queries and of documents, and their accuracy."""
+"""REST: estimates of clusters, of queries and of documents, their accuracy, and states of objectives."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Count, Q
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
@@ -19,24 +20,39 @@ from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.estimates.accuracy import accuracy_report
-from apps.estimates.choices import RunOrigin
-from apps.estimates.filters import AccuracyFilter, CalibrationFilter, EstimateRunFilter
-from apps.estimates.models import AccuracyObservation, DocumentEstimate, EstimateRun, IntervalCalibration
-from apps.estimates.selectors import query_estimate_latest, run_staleness
+from apps.estimates.choices import DecidedBy, RunOrigin
+from apps.estimates.filters import (
+    AccuracyFilter,
+    CalibrationFilter,
+    EstimateRunFilter,
+    ObjectiveStatusFilter,
+    UnscoredFilter,
+)
+from apps.estimates.models import (
+    AccuracyObservation,
+    DocumentEstimate,
+    EstimateRun,
+    IntervalCalibration,
+    ObjectiveStatus,
+    UnscoredInterval,
+)
+from apps.estimates.selectors import objective_statuses, query_estimate_latest, run_staleness
 from apps.estimates.serializers import (
     DocumentEstimateSerializer,
     EstimateCreateSerializer,
     EstimateRunDetailSerializer,
     EstimateRunSerializer,
+    ObjectiveStatusSerializer,
     QueryLatestSerializer,
 )
 from apps.estimates.services import document_estimate_request, estimate_request
-from apps.estimates.summary import accuracy_listed, accuracy_summary, calibrations_listed
+from apps.estimates.summary import accuracy_listed, accuracy_summary, calibrations_listed, unscored_listed
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import job_response
 from apps.jobs.models import Job
 from apps.jobs.serializers import JobSerializer
+from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name
 
@@ -45,7 +61,9 @@ __all__ = [
     "CalibrationViewSet",
     "DocumentEstimateViewSet",
     "EstimateViewSet",
+    "ObjectiveViewSet",
     "QueryEstimateView",
+    "UnscoredViewSet",
 ]
 
 
@@ -83,6 +101,41 @@ class DocumentEstimateViewSet(ApiMixin, mixins.RetrieveModelMixin, viewsets.Gene
     queryset = DocumentEstimate.objects.all()
     serializer_class = DocumentEstimateSerializer
     scopes = {"GET": Scope.READ}
+
+
+class ObjectiveSummarySerializer(serializers.Serializer):
+    """Objectives by state; `measured` are those that a measurement decided."""
+
+    breached = serializers.IntegerField()
+    at_risk = serializers.IntegerField()
+    holds = serializers.IntegerField()
+    none = serializers.IntegerField()
+    measured = serializers.IntegerField()
+
+
+class ObjectiveViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """States of the objectives of running queries, by measurement and estimate: least headroom first."""
+
+    queryset = ObjectiveStatus.objects.none()
+    serializer_class = ObjectiveStatusSerializer
+    filterset_class = ObjectiveStatusFilter
+    ordering = "headroom_share"
+    list_actions = ("list", "summary")
+    scopes = {"GET": Scope.READ}
+
+    def get_queryset(self) -> Any:
+        return objective_statuses()
+
+    @extend_schema(responses=ObjectiveSummarySerializer, filters=True)
+    @action(detail=False, methods=["get"], pagination_class=None)
+    def summary(self, request: Request) -> Response:
+        """How many objectives are in each state, and how many of them were decided by a measurement."""
+        rows = self.filter_queryset(self.get_queryset()).order_by()
+        counts = rows.aggregate(
+            measured=Count("pk", filter=Q(decided_by=DecidedBy.MEASUREMENT)),
+            **{state.value: Count("pk", filter=Q(state=state)) for state in ObjectiveState},
+        )
+        return Response(ObjectiveSummarySerializer(counts).data)
 
 
 class QueryEstimateView(APIView):
@@ -188,6 +241,8 @@ class AccuracySummarySerializer(serializers.Serializer):
         child=serializers.IntegerField(),
         help_text="Intervals left out because the stream processor was warming, away or catching_up.",
     )
+    without_interval = serializers.IntegerField(help_text="Observations that count for bias and error, not coverage.")
+    windows_left_out = serializers.IntegerField(help_text="Windows of scored intervals that do not count.")
     queries = serializers.SerializerMethodField()
     kinds = serializers.SerializerMethodField(help_text="Work by kind of operator, cycles per second.")
     calibrations = CalibrationSerializer(many=True, help_text="In force, of kinds and origins.")
@@ -231,6 +286,45 @@ class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
         """Coverage, bias and calibrations: together, by query, by kind of operator."""
         summary = accuracy_summary(self.filter_queryset(self.get_queryset()))
         return Response(AccuracySummarySerializer(summary).data)
+
+
+class UnscoredSerializer(serializers.ModelSerializer):
+    """An interval with results that was not scored."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    query = serializers.CharField(source="query.name")
+
+    class Meta:
+        model = UnscoredInterval
+        fields = ["id", "cluster", "query", "query_id", "starts_at", "reason", "windows"]
+
+
+class UnscoredSummarySerializer(serializers.Serializer):
+    """Intervals that were not scored, by reason."""
+
+    reasons = serializers.DictField(child=serializers.IntegerField(), help_text="{reason: intervals}.")
+
+
+class UnscoredViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
+    """Intervals in which results of a live query came that no estimate was held against, newest first."""
+
+    queryset = UnscoredInterval.objects.none()
+    serializer_class = UnscoredSerializer
+    filterset_class = UnscoredFilter
+    ordering = "-starts_at"
+    list_actions = ("list", "summary")
+    scopes = {"GET": Scope.READ}
+
+    def get_queryset(self) -> Any:
+        return unscored_listed()
+
+    @extend_schema(responses=UnscoredSummarySerializer, filters=True)
+    @action(detail=False, methods=["get"], pagination_class=None)
+    def summary(self, request: Request) -> Response:
+        """How many intervals were not scored for each reason."""
+        rows = self.filter_queryset(self.get_queryset()).order_by()
+        reasons = dict(rows.values_list("reason").annotate(number=Count("pk")))
+        return Response(UnscoredSummarySerializer({"reasons": reasons}).data)
 
 
 class CalibrationViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):

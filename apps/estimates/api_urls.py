@@ -10,13 +10,17 @@ from apps.estimates.api import (
     CalibrationViewSet,
     DocumentEstimateViewSet,
     EstimateViewSet,
+    ObjectiveViewSet,
     QueryEstimateView,
+    UnscoredViewSet,
 )
 
 router = Router()
 router.register("estimates/documents", DocumentEstimateViewSet, basename="document-estimate")
+router.register("accuracy/unscored", UnscoredViewSet, basename="unscored")
 router.register("accuracy", AccuracyViewSet, basename="accuracy")
 router.register("calibrations", CalibrationViewSet, basename="calibration")
+router.register("objectives", ObjectiveViewSet, basename="objective")
 router.register("estimates", EstimateViewSet, basename="estimate")
 
 urlpatterns = [

@@ -1,19 +1,27 @@
-"""State of an estimate against its objective; origins of scored runs, scopes of factors, states of trust."""
+"""Evidence that decides a state; origins of scored runs, scopes of factors, states of trust."""
 
 from django.db import models
 
+from engine.measurement.objectives import ESTIMATE, MEASUREMENT
 from engine.measurement.trust import FALLING, HOLDING, LOST
 
-__all__ = ["CalibrationScope", "ObjectiveState", "RunOrigin", "TrustState"]
+__all__ = ["CalibrationScope", "DecidedBy", "MeasurementLack", "RunOrigin", "TrustState", "UnscoredReason"]
 
 
-class ObjectiveState(models.TextChoices):
-    """The state rule of the console."""
+class DecidedBy(models.TextChoices):
+    """Evidence that decides the state of an objective."""
 
-    HOLDS = "holds", "Holds"  #: the estimate's whole interval is within the objective
-    AT_RISK = "at_risk", "At risk"  #: only the upper end of the interval is over
-    BREACHED = "breached", "Breached"  #: the estimate itself is over
-    NONE = "none", "No objective"  #: nothing to hold against
+    MEASUREMENT = MEASUREMENT, "Measurement"
+    ESTIMATE = ESTIMATE, "Estimate"
+
+
+class MeasurementLack(models.TextChoices):
+    """Why a measurement does not count."""
+
+    NONE = "none", "Nothing was measured"
+    DISTURBED = "disturbed", "Measured only while the stream processor was not at work"
+    FEW = "few", "Too few results"
+    STALE = "stale", "The newest result is too old"
 
 
 class RunOrigin(models.TextChoices):
@@ -39,3 +47,13 @@ class TrustState(models.TextChoices):
     HOLDING = HOLDING, "Holding"
     FALLING = FALLING, "Falling"  #: they are widened faster
     LOST = LOST, "Lost"  #: a person decides what rests on them
+
+
+class UnscoredReason(models.TextChoices):
+    """Why an interval of a live query with results was not scored."""
+
+    NO_ESTIMATE = "no_estimate", "No estimate was in force"
+    VERSION = "version", "The estimate was of another version"
+    INCOMPLETE = "incomplete", "Every window closed without an agent"
+    REVISED = "revised", "Only revisions of earlier windows came"
+    CLOCKS = "clocks", "No latency: clocks contradict each other"

@@ -1,4 +1,4 @@
-"""Estimates of a cluster, its queries and documents, and observations of their accuracy."""
+"""Estimates of a cluster, its queries and documents, observations of their accuracy, and states of objectives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
-from apps.estimates.choices import CalibrationScope, ObjectiveState, RunOrigin, TrustState
+from apps.estimates.choices import (
+    CalibrationScope,
+    DecidedBy,
+    MeasurementLack,
+    RunOrigin,
+    TrustState,
+    UnscoredReason,
+)
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.measurements.models import StreamWork
+from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query, QueryVersion
 
 __all__ = [
@@ -22,7 +30,9 @@ __all__ = [
     "EstimateRun",
     "IntervalCalibration",
     "NodeEstimate",
+    "ObjectiveStatus",
     "QueryEstimate",
+    "UnscoredInterval",
 ]
 
 
@@ -80,6 +90,24 @@ class AccuracyObservation(models.Model):
     def error_s(self) -> float:
         """Expected less observed: above 0 the estimate was too high."""
         return self.expected_s - self.observed_s
+
+
+class UnscoredInterval(models.Model):
+    """An interval in which results of a live query came, but its estimate was not held against them."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="+")
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="unscored_intervals")
+    starts_at = models.DateTimeField(db_index=True)
+    reason = models.CharField(max_length=11, choices=UnscoredReason.choices)
+    windows = models.PositiveIntegerField(help_text="Windows whose results came in it.")
+
+    class Meta:
+        ordering = ["-starts_at", "query__name"]
+        constraints = [models.UniqueConstraint(fields=["query", "starts_at"], name="one_unscored_per_interval")]
+        indexes = [models.Index(fields=["cluster", "-starts_at"], name="unscored_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.query_id} at {self.starts_at:%Y-%m-%d %H:%M:%S}: {self.reason}"
 
 
 class IntervalCalibration(models.Model):
@@ -183,6 +211,62 @@ class QueryEstimate(models.Model):
     class Meta:
         ordering = ["headroom_share", "query__name"]
         constraints = [models.UniqueConstraint(fields=["run", "query"], name="one_estimate_per_query_and_run")]
+
+    @property
+    def standing(self) -> ObjectiveStatus | None:
+        """Status of the query that was judged with this estimate; None of one that a newer took the place of."""
+        return getattr(self, "status", None)
+
+    @property
+    def judged_state(self) -> str:
+        """State by measurement and estimate; of an estimate of the past its own."""
+        return str(self.standing.state if self.standing else self.state)
+
+    @property
+    def judged_s(self) -> float:
+        """The latency that headroom is counted from: the larger of measurement and estimate."""
+        standing = self.standing
+        return self.estimate_s if standing is None or standing.value_s is None else standing.value_s
+
+    @property
+    def measured_s(self) -> float | None:
+        """What was measured lately; None where that does not count."""
+        standing = self.standing
+        return standing.measured_s if standing is not None and not standing.lacking else None
+
+
+class ObjectiveStatus(models.Model):
+    """State of a running query's objective, by what was measured lately and by its newest estimate.
+
+    It is stored so that lists can filter and sort by it; `objectives_refresh` alone writes it.
+    """
+
+    query = models.OneToOneField(Query, on_delete=models.CASCADE, related_name="objective_status")
+    estimate = models.OneToOneField(QueryEstimate, null=True, on_delete=models.SET_NULL, related_name="status")
+    state = models.CharField(max_length=10, choices=ObjectiveState.choices)
+    since = models.DateTimeField(help_text="When the state became what it is.")
+    decided_by = models.CharField(max_length=11, choices=DecidedBy.choices)
+    statistic = models.CharField(max_length=8)
+    bound_s = models.FloatField(null=True)
+    value_s = models.FloatField(null=True, help_text="The larger of measurement and estimate.")
+    headroom_share = models.FloatField(null=True, help_text="(bound - value) / bound; null without an objective.")
+    measured_s = models.FloatField(null=True, help_text="The objective's statistic over the recent past.")
+    measured_at = models.DateTimeField(null=True, help_text="When the newest result came.")
+    results = models.PositiveIntegerField(default=0, help_text="Results behind the measurement.")
+    results_needed = models.PositiveIntegerField(default=0)
+    span_s = models.FloatField(default=0.0, help_text="How far back they reach.")
+    left_out = models.PositiveIntegerField(default=0, help_text="While the stream processor was not at work.")
+    lacking = models.CharField(max_length=10, blank=True, choices=MeasurementLack.choices)
+    causes = models.JSONField(default=list, help_text="What makes it late, the cause to name first.")
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["headroom_share", "query__name"]
+        verbose_name_plural = "objective statuses"
+        indexes = [models.Index(fields=["state"], name="objective_by_state")]
+
+    def __str__(self) -> str:
+        return f"{self.query_id}: {self.state}"
 
 
 class NodeEstimate(models.Model):

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.core.cache import cache
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 
-from apps.estimates.models import EstimateRun, NodeEstimate, QueryEstimate
+from apps.estimates.models import EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
 from apps.fleet.models import Cluster
 from apps.jobs.models import FINISHED, Job, JobKind
+from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 from engine.estimation.node_load import CoreLoad, combine_cores
@@ -22,6 +24,7 @@ __all__ = [
     "Staleness",
     "estimate_under_way",
     "node_estimates",
+    "objective_statuses",
     "objectives_by_headroom",
     "query_estimate_latest",
     "query_history",
@@ -84,6 +87,7 @@ class HistoryPoint:
     run_id: int
     estimate_s: float
     worst_s: float
+    low_s: float | None
     high_s: float | None
     bound_s: float | None
     state: str
@@ -115,12 +119,22 @@ def run_staleness(run: EstimateRun) -> Staleness:
 
 
 def objectives_by_headroom(run: EstimateRun) -> QuerySet[QueryEstimate]:
-    """Every query of a run: least headroom first, queries without an objective last."""
+    """Every query of a run with its status: least headroom first, queries without an objective last.
+
+    Headroom is counted from the larger of measurement and estimate; of a run of the past from the estimate.
+    """
+    headroom = Coalesce("status__headroom_share", "headroom_share")
     return (
-        run.queries.select_related("query", "version")
+        run.queries.select_related("query", "version", "status")
         .defer("series")
-        .order_by(F("headroom_share").asc(nulls_last=True), "query__name")
+        .order_by(headroom.asc(nulls_last=True), "query__name")
     )
+
+
+def objective_statuses() -> QuerySet[ObjectiveStatus]:
+    """Statuses of running queries with query, cluster and estimate."""
+    rows = ObjectiveStatus.objects.filter(query__state=QueryState.RUNNING)
+    return rows.select_related("query__cluster", "estimate").defer("estimate__series", "estimate__result")
 
 
 def node_estimates(run: EstimateRun) -> QuerySet[NodeEstimate]:
@@ -133,11 +147,11 @@ def query_estimate_latest(query: Query) -> QueryEstimate | None:
     run = run_latest(query.cluster)
     if run is None:
         return None
-    return run.queries.select_related("run", "run__cluster", "query", "version").filter(query=query).first()
+    return run.queries.select_related("run", "run__cluster", "query", "version", "status").filter(query=query).first()
 
 
 def query_history(query: Query, *, limit: int = 200) -> list[HistoryPoint]:
     """A query's estimates over the past runs, oldest first."""
     rows = QueryEstimate.objects.filter(query=query).order_by("-run__created_at", "-run_id")
-    fields = ("run__created_at", "run_id", "estimate_s", "worst_s", "high_s", "bound_s", "state")
+    fields = ("run__created_at", "run_id", "estimate_s", "worst_s", "low_s", "high_s", "bound_s", "state")
     return [HistoryPoint(*row) for row in reversed(list(rows.values_list(*fields)[:limit]))]

@@ -9,16 +9,19 @@ from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type
+from apps.estimates.choices import MeasurementLack
 from apps.estimates.curves import curves_unpack
-from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
+from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import node_estimates, objectives_by_headroom
 from apps.estimates.services import document_estimate_result
+from apps.estimates.words import cause_sentence, evidence_words
 
 __all__ = [
     "DocumentEstimateSerializer",
     "EstimateCreateSerializer",
     "EstimateRunDetailSerializer",
     "EstimateRunSerializer",
+    "ObjectiveStatusSerializer",
     "QueryEstimateSerializer",
     "QueryLatestSerializer",
 ]
@@ -43,8 +46,48 @@ class EstimateCreateSerializer(StrictSerializer):
         return attrs
 
 
+class CauseSerializer(serializers.Serializer):
+    """A cause of lateness."""
+
+    kind = serializers.CharField(
+        help_text="stream_away, stream_behind, agent_silent, frames_waiting, agent_starved, source_silent, "
+        "watermark_held; of an estimate node_busy or main_wait; unexplained."
+    )
+    subject = serializers.CharField(default="", help_text="The agent, source or node.")
+    seconds = serializers.FloatField(default=None, allow_null=True, help_text="That it explains.")
+    words = serializers.SerializerMethodField()
+
+    def get_words(self, cause: dict[str, Any]) -> str:
+        return cause_sentence(cause)
+
+
+class ObjectiveStatusSerializer(serializers.ModelSerializer):
+    """State of a running query's objective, by what was measured lately and by its newest estimate."""
+
+    cluster = serializers.CharField(source="query.cluster.slug")
+    query = serializers.CharField(source="query.name")
+    query_id = serializers.IntegerField()
+    estimate_s = serializers.FloatField(source="estimate.estimate_s", default=None, allow_null=True)
+    low_s = serializers.FloatField(source="estimate.low_s", default=None, allow_null=True)
+    high_s = serializers.FloatField(source="estimate.high_s", default=None, allow_null=True)
+    lacking = serializers.ChoiceField(
+        MeasurementLack.choices, help_text="Why the measurement does not count; empty: it does."
+    )
+    evidence = serializers.SerializerMethodField(help_text="What the state rests on, in words.")
+    causes = CauseSerializer(many=True, help_text="What makes it late, the cause to name first.")
+
+    class Meta:
+        model = ObjectiveStatus
+        fields = ["id", "cluster", "query", "query_id", "state", "since", "decided_by", "evidence", "statistic"]
+        fields += ["bound_s", "value_s", "headroom_share", "measured_s", "measured_at", "results", "results_needed"]
+        fields += ["span_s", "left_out", "lacking", "estimate_s", "low_s", "high_s", "causes", "updated_at"]
+
+    def get_evidence(self, status: ObjectiveStatus) -> str:
+        return evidence_words(status)
+
+
 class QueryEstimateSerializer(serializers.ModelSerializer):
-    """One query's latency in a run."""
+    """One query's latency in a run. `state` is that of the estimate by itself."""
 
     query = serializers.CharField(source="query.name")
     query_id = serializers.IntegerField()
@@ -118,10 +161,22 @@ class QueryLatestSerializer(QueryEstimateSerializer):
     created_at = serializers.DateTimeField(source="run.created_at")
     stale = serializers.SerializerMethodField()
     changes = serializers.SerializerMethodField(help_text="What has moved since, in words.")
+    status = ObjectiveStatusSerializer(
+        source="standing", allow_null=True, help_text="State of its objective, measurement first."
+    )
     series = serializers.SerializerMethodField(help_text="time_s, and flow_s: the mean path; null unless asked for.")
 
     class Meta(QueryEstimateSerializer.Meta):
-        fields = [*QueryEstimateSerializer.Meta.fields, "run", "snapshot", "created_at", "stale", "changes", "series"]
+        fields = [
+            *QueryEstimateSerializer.Meta.fields,
+            "run",
+            "snapshot",
+            "created_at",
+            "stale",
+            "changes",
+            "status",
+            "series",
+        ]
 
     def get_stale(self, row: QueryEstimate) -> bool:
         return bool(self.context["staleness"].is_stale)

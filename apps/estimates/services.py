@@ -16,6 +16,7 @@ from apps.estimates.curves import STRIP_PARTS, curves_pack, thinned
 from apps.estimates.intervals import with_calibration
 from apps.estimates.live_parts import with_live_parts
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
+from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
@@ -188,6 +189,7 @@ def estimate_store(
         )
         run.queries.bulk_create(query_rows(run, answer))
         run.nodes.bulk_create(node_rows(run, answer))
+        objectives_refresh(cluster)
         series_purge(cluster=cluster)
         announce(f"cluster:{cluster.slug}")
     return run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from apps.estimates.models import AccuracyObservation, IntervalCalibration
+from apps.estimates.models import AccuracyObservation, IntervalCalibration, UnscoredInterval
 from apps.measurements.models import StreamWork
 from apps.queries.models import Query
 from engine.measurement.trust import EstimateTrust, JudgedPrediction, PredictionOutcome, judge_predictions
@@ -21,6 +21,7 @@ __all__ = [
     "accuracy_listed",
     "accuracy_summary",
     "calibrations_listed",
+    "unscored_listed",
 ]
 
 MAX_ROWS = 5000  # observations a summary is made of: 40 hours of one query
@@ -59,13 +60,17 @@ class KindAccuracy:
 class AccuracySummary:
     """Figures of observations; `rows` are those they were made of, newest first, `more` were left out as older.
 
-    `disturbed` says how many were left out because of what the stream processor did instead of its work.
+    `disturbed` says how many were left out because of what the stream processor did instead of its work,
+    `without_interval` how many count for bias and error but not for coverage, `windows_left_out` how many windows of
+    scored intervals do not count.
     `calibrations` are those in force of the groups that the observations belong to, the narrowest of each query apart.
     """
 
     rows: Sequence[AccuracyObservation]
     more: int
     disturbed: Mapping[StreamWork, int]
+    without_interval: int
+    windows_left_out: int
     judged: JudgedPrediction
     queries: Sequence[QueryAccuracy]
     kinds: Sequence[KindAccuracy]
@@ -75,6 +80,11 @@ class AccuracySummary:
 def accuracy_listed() -> QuerySet[AccuracyObservation]:
     """Observations, newest first, with cluster and query."""
     return AccuracyObservation.objects.select_related("cluster", "query")
+
+
+def unscored_listed() -> QuerySet[UnscoredInterval]:
+    """Intervals that were not scored, newest first, with cluster and query."""
+    return UnscoredInterval.objects.select_related("cluster", "query")
 
 
 def calibrations_listed() -> QuerySet[IntervalCalibration]:
@@ -101,6 +111,8 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
         rows=kept,
         more=more,
         disturbed=Counter(StreamWork(row.disturbed) for row in newest if row.disturbed),
+        without_interval=sum(row.covered is None for row in kept),
+        windows_left_out=sum(row.left_out for row in kept),
         judged=judge_predictions(_outcomes(kept)),
         queries=sorted(queries, key=lambda query: query.query.name),
         kinds=_by_kind(kept),

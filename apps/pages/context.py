@@ -18,11 +18,10 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import ObjectiveState
-from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster, Node
 from apps.jobs.models import FINISHED, Job, JobState
-from apps.queries.choices import QueryState
+from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
 from apps.telemetry.models import Agent
 from engine.words import counted
@@ -44,11 +43,10 @@ def url_of(name: str, *args: Any) -> str:
 
 
 def clusters_with_counts() -> QuerySet[Cluster]:
-    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, `breached_count`."""
-    runs = EstimateRun.objects.filter(cluster=OuterRef(OuterRef("pk"))).order_by("-created_at", "-id")
-    breached = QueryEstimate.objects.filter(
-        run=Subquery(runs.values("pk")[:1]), state=ObjectiveState.BREACHED, query__state=QueryState.RUNNING
-    )
+    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, and by state of their
+    objectives `breached_count` and `risky_count`.
+    """
+    judged = ObjectiveStatus.objects.filter(query__cluster=OuterRef("pk"), query__state=QueryState.RUNNING)
     counts = {
         "node_count": Node.objects.filter(cluster=OuterRef("pk")),
         "query_count": Query.objects.filter(cluster=OuterRef("pk")),
@@ -57,7 +55,8 @@ def clusters_with_counts() -> QuerySet[Cluster]:
             cluster=OuterRef("pk"), state__in=[AdmissionState.AWAITING, AdmissionState.QUEUED]
         ),
         "agent_count": Agent.objects.filter(cluster=OuterRef("pk")),
-        "breached_count": breached,
+        "breached_count": judged.filter(state=ObjectiveState.BREACHED),
+        "risky_count": judged.filter(state=ObjectiveState.AT_RISK),
     }
     return Cluster.objects.annotate(**{name: _count(rows) for name, rows in counts.items()})
 

@@ -1,8 +1,8 @@
-"""States of queries, kinds of operators, statistics of objectives."""
+"""States of queries and of their objectives, kinds of operators, origins of arrivals."""
 
 from django.db import models
 
-__all__ = ["ArrivalOrigin", "OperatorKind", "QueryState"]
+__all__ = ["ArrivalOrigin", "ObjectiveState", "OperatorKind", "QueryState"]
 
 
 class QueryState(models.TextChoices):
@@ -12,6 +12,18 @@ class QueryState(models.TextChoices):
     RUNNING = "running", "Running"  #: admitted; part of every estimate of its cluster
     QUEUED = "queued", "Queued"  #: waits for capacity
     STOPPED = "stopped", "Stopped"  #: ran once; no longer part of the cluster's load
+
+
+class ObjectiveState(models.TextChoices):
+    """State of an objective: of an estimate by itself, or of a query by measurement and estimate."""
+
+    HOLDS = "holds", "Holds"  #: what is measured and the estimate's whole interval are within the objective
+    AT_RISK = (
+        "at_risk",
+        "At risk",
+    )  #: only the interval is over, or an estimate that what is measured does not confirm
+    BREACHED = "breached", "Breached"  #: the measurement is over or, where none counts, the estimate itself
+    NONE = "none", "No objective"  #: nothing to hold against
 
 
 class OperatorKind(models.TextChoices):

@@ -30,10 +30,10 @@ __all__ = [
 
 
 def queries_listed() -> QuerySet[Query]:
-    """Queries with their cluster, running version, `latest_number` and `operator_count` of the newest version."""
+    """Queries with cluster, running version, status, `latest_number` and `operator_count` of the newest version."""
     newest = QueryVersion.objects.filter(query=OuterRef("pk")).order_by("-number")
     operators = newest.annotate(n=Count("operators")).values("n")[:1]
-    return Query.objects.select_related("cluster", "running_version").annotate(
+    return Query.objects.select_related("cluster", "running_version", "objective_status").annotate(
         latest_number=Max("versions__number"), operator_count=Subquery(operators)
     )
 

@@ -11,7 +11,7 @@ from apps.core.rest.api import StrictSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.queries.bodies import version_body
-from apps.queries.choices import ArrivalOrigin, QueryState
+from apps.queries.choices import ArrivalOrigin, ObjectiveState, QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import version_current
 from engine.errors import Fault
@@ -49,6 +49,14 @@ class QuerySerializer(InClusterSerializer):
     objective = ObjectiveField(required=False, allow_null=True)
     priority = serializers.IntegerField(required=False)
     state = serializers.ChoiceField(QueryState.choices, read_only=True)
+    objective_state = serializers.ChoiceField(
+        ObjectiveState.choices,
+        source="objective_status.state",
+        default=None,
+        allow_null=True,
+        read_only=True,
+        help_text="By measurement and estimate, while it runs; see `objectives`.",
+    )
     rate_share = serializers.FloatField(
         read_only=True,
         help_text="Share of its sources' events it is planned with. Agents of a live query take every record.",

@@ -26,6 +26,7 @@ __all__ = [
     "agents_scheduling",
     "assignments_adapting",
     "enrolments_listed",
+    "idle_collectors",
     "live_by_key",
     "lives_listed",
     "parts_running",
@@ -141,10 +142,14 @@ def _notes(agent: Agent) -> Iterator[str]:
         yield from (f"{_name(row)}: {fault}" for fault in row.get("faults", ()))
         if refused := row.get("refused"):
             yield f"{_name(row)}: refuses {refused['config'] or 'a configuration'}: {'; '.join(refused['reasons'])}"
+    yield from (f"{source}: {state}" for source, state in idle_collectors(agent))
     for row in says.get("collectors", ()):
-        if row.get("state") in _IDLE:
-            yield f"{row['source']}: {row['state']}"
         yield from (f"{row['source']}: {fault}" for fault in row.get("faults", ()))
+
+
+def idle_collectors(agent: Agent) -> list[tuple[str, str]]:
+    """Collectors of an agent of which nothing comes, as it reported last: (source, state)."""
+    return [(row["source"], row["state"]) for row in agent.heartbeat.get("collectors", ()) if row.get("state") in _IDLE]
 
 
 def agents_listed() -> QuerySet[Agent]:

@@ -189,6 +189,10 @@ _KEYS: dict[str, tuple[Shape, ...]] = {
     "forecast": (_line("c-estimate", "2 4", start=1),),
     "band": (rect(0, 0, 22, 10, rx=2, fill="c-band"),),
     "measured": (circle(11, 5, 3.5, fill="surface", stroke="c-measured", stroke_width=1.25),),
+    "measured-line": (
+        _line("c-measured", width=1.5),
+        circle(11, 5, 3, fill="surface", stroke="c-measured", stroke_width=1.25),
+    ),
     "objective": (path("M11 0v10", stroke="c-objective", stroke_width=1.5),),
     "objective-line": (_line("c-objective", width=1.5),),
     "before": (rect(0, 3, 22, 4, fill="c-fill", opacity=0.65),),

@@ -42,6 +42,7 @@ __all__ = [
     "Server",
     "Source",
     "Window",
+    "bound_state",
     "coarsen_node",
     "coarsen_operator",
     "objective_state",
@@ -388,13 +389,16 @@ def scheduling_document(policies: Mapping[str, str], upper_s: float | None) -> d
 
 
 def objective_state(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:
-    """State of an estimate against its objective: breached, at risk (only the upper end is over) or holding."""
+    """State of an estimate against its objective with its headroom: see `bound_state`."""
     if objective is None:
         return {"state": "none", "headroom_s": None, "headroom_share": None}
     bound = objective.bound_s
-    state = "holds"
-    if estimate_s > bound:
-        state = "breached"
-    elif high_s is not None and high_s > bound:
-        state = "at_risk"
+    state = bound_state(bound, estimate_s, high_s)
     return {"state": state, "headroom_s": bound - estimate_s, "headroom_share": (bound - estimate_s) / bound}
+
+
+def bound_state(bound_s: float, estimate_s: float, high_s: float | None) -> str:
+    """State of an estimate against a bound: breached, at_risk (only the upper end is over) or holds."""
+    if estimate_s > bound_s:
+        return "breached"
+    return "at_risk" if high_s is not None and high_s > bound_s else "holds"

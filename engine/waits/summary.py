@@ -14,7 +14,7 @@ from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
 from engine.noise.summary import LatencySample, RealisedQuery
 from engine.waits.margins import WaitMargin, WaitMargins
 
-__all__ = ["NO_WAITS", "QueryWaits", "WaitTerm", "independent_waits"]
+__all__ = ["NO_WAITS", "QueryWaits", "WaitTerm", "independent_waits", "main_wait"]
 
 _POINTS = 512  # quantiles that stand for a distribution where two are added
 _SURE = 0.05
@@ -57,6 +57,20 @@ class WaitTerm:
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         return {"operator": self.operator, "kind": self.kind, "worst_s": self.worst_s, "mean_s": self.mean_s}
+
+
+def main_wait(terms: Sequence[WaitTerm], estimate_s: float, statistic: str) -> WaitTerm | None:
+    """The longest of the waits that make up at least half of an estimate; None where queues make up more.
+
+    Examples
+    --------
+    >>> window = WaitTerm("agg", "window", 10.0, 5.0)
+    >>> main_wait([window], 12.0, "worst") == window, main_wait([window], 12.0, "mean")
+    (True, None)
+    """
+    if not terms or 2.0 * sum(term.part_s(statistic) for term in terms) < estimate_s:
+        return None
+    return max(terms, key=lambda term: term.part_s(statistic))
 
 
 @dataclass(frozen=True, eq=False)

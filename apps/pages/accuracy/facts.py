@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 
-from django.db.models import QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from apps.estimates.calibration import INTERVAL
-from apps.estimates.choices import TrustState
+from apps.estimates.choices import TrustState, UnscoredReason
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
 from apps.estimates.summary import (
     AccuracySummary,
     accuracy_listed,
     accuracy_summary,
     calibrations_listed,
+    unscored_listed,
 )
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
@@ -32,6 +34,9 @@ from apps.pages.accuracy.calibration import (
 from apps.pages.accuracy.charts import CoveragePart, coverage_parts, error_chart, latency_chart
 from apps.pages.accuracy.latency import LatencyPart, latency_parts
 from apps.pages.overview.findings import Stat
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
+from apps.results.models import ResultWindow
 from apps.telemetry.configs import live_served
 from apps.ui.charts import Chart
 from apps.ui.numbers import MISSING, Quantity, count, percent, ratio
@@ -65,6 +70,21 @@ def bias_text(bias: float | None) -> str:
     if abs(bias) < 0.005:
         return "right on average"
     return f"{percent(bias)} too high" if bias > 0 else f"{percent(-bias)} too low"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A reason why something is left out: how many of what, and what that means."""
+
+    reason: str
+    unit: str
+    number: int
+    note: str
+
+    @property
+    def words(self) -> str:
+        """3 intervals."""
+        return counted(self.number, self.unit, "queries" if self.unit == "query" else "")
 
 
 class AccuracyFacts:
@@ -114,6 +134,55 @@ class AccuracyFacts:
             for work, number in self.summary.disturbed.items()
         ]
         return f"{'; '.join(parts)}." if parts else ""
+
+    @cached_property
+    def left_out(self) -> list[LeftOut]:
+        """What counts for nothing or not in full, beside what counts, the most first."""
+        rows = unscored_listed().filter(cluster=self.cluster, starts_at__gte=timezone.now() - SPANS[self.span][1])
+        if self.query:
+            rows = rows.filter(query__name=self.query)
+        by_reason = rows.order_by().values_list("reason").annotate(number=Count("pk"))
+        found = [
+            *(
+                LeftOut(f"The stream processor was {work.label}", "interval", number, "not scored")
+                for work, number in self.summary.disturbed.items()
+            ),
+            *(LeftOut(UnscoredReason(reason).label, "interval", number, "not scored") for reason, number in by_reason),
+            LeftOut(
+                "The estimate had no interval",
+                "interval",
+                self.summary.without_interval,
+                "counts for bias and error, not for coverage",
+            ),
+            LeftOut(
+                "Incomplete, revised, of another version, or of clocks that contradict each other",
+                "window",
+                self.summary.windows_left_out,
+                "left out of a scored interval",
+            ),
+            LeftOut("Runs, but nothing measures it", "query", self._unmeasured_count, "neither live nor reported"),
+            LeftOut("Live, but without a result in this time", "query", self._silent_count, "nothing to score"),
+        ]
+        return sorted((row for row in found if row.number), key=lambda row: -row.number)
+
+    @cached_property
+    def _running(self) -> QuerySet[Query]:
+        rows = Query.objects.filter(cluster=self.cluster, state=QueryState.RUNNING)
+        return rows.filter(name=self.query) if self.query else rows
+
+    @property
+    def _unmeasured_count(self) -> int:
+        """Running queries that are neither live nor were reported in this time."""
+        live = live_served().filter(query__cluster=self.cluster).values("query")
+        return self._running.exclude(pk__in=live).exclude(pk__in=self.rows.order_by().values("query")).count()
+
+    @property
+    def _silent_count(self) -> int:
+        """Live queries of which no result came in this time."""
+        since = timezone.now() - SPANS[self.span][1]
+        live = self._running.filter(pk__in=live_served().values("query"))
+        result = ResultWindow.objects.filter(query=OuterRef("pk"), emitted_at__gte=since)
+        return live.filter(~Exists(result)).count()
 
     # -- the finding
 

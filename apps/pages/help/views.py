@@ -20,6 +20,8 @@ from apps.admission.models import AdmissionRequest
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, Page
 from apps.pages.context import url_of
+from apps.queries.choices import QueryState
+from apps.queries.models import Query
 from apps.queries.selectors import queries_never_run
 from apps.ui.marks import EVIDENCE, STATES, VERDICTS
 
@@ -34,9 +36,10 @@ _VERDICTS = {
     "reject": "An objective would be missed, and no allowed change prevents it.",
 }
 _STATES = {
-    "holds": "The whole interval of the estimate is within the objective.",
-    "at_risk": "The estimate is within the objective, the upper end of its interval above.",
-    "breached": "The estimate itself is above the objective.",
+    "holds": "What is measured and the whole interval of the estimate are within the objective.",
+    "at_risk": "The upper end of the estimate's interval is above the objective, or the estimate is, but what is "
+    "measured is not.",
+    "breached": "What was measured lately is above the objective or, where nothing measures it, the estimate is.",
     "none": "The query has no objective.",
 }
 _EVIDENCE = {
@@ -61,7 +64,11 @@ _WORDS = (
     ("Mace", "Maximum cumulative excess: the most work that waits on any core. It bounds the latency of events."),
     ("Flow", "The same by stimulus time: the latency of the events that arrived in a subinterval."),
     ("Objective", "The allowed latency of a query: worst, mean, or a quantile such as p99, and a bound in seconds."),
-    ("Headroom", "Objective minus estimate. Its share of the objective is comparable between queries."),
+    (
+        "Headroom",
+        "Objective minus the larger of measurement and estimate. Its share of the objective is comparable between "
+        "queries.",
+    ),
     ("Interval", "The range of the estimate at the 90% level, from the batches of its statistics."),
     ("Watermark", "A promise that no earlier record follows. One that passes the end of a window sweeps it."),
     ("Slack", "The time a query can wait without its next window being late. Least slack runs first."),
@@ -181,18 +188,24 @@ def _hit(kind: str, mark: Any, name: str, note: str, url: str) -> SearchHit:
 
 def _query_hits(cluster: Cluster, text: str) -> list[SearchHit]:
     matches = Q(name__icontains=text) | Q(team__icontains=text) | Q(description__icontains=text)
-    rows = cluster.queries.filter(matches).order_by("name")[:_HITS_LIMIT]
+    rows = cluster.queries.filter(matches).select_related("objective_status").order_by("name")[:_HITS_LIMIT]
     new = queries_never_run(cluster)
     return [
         _hit(
             "Query",
-            STATES[row.state],
+            STATES[_query_state(row)],
             row.name,
             ", ".join([row.team] * bool(row.team) + ["never ran"] * (row.pk in new)),
             url_of("pages:query", cluster.slug, row.name),
         )
         for row in rows
     ]
+
+
+def _query_state(query: Query) -> str:
+    """State of its objective while it runs, else the query's own; "running" where it has neither."""
+    standing = getattr(query, "objective_status", None)
+    return str(standing.state if standing is not None and query.state == QueryState.RUNNING else query.state)
 
 
 def _node_hits(cluster: Cluster, text: str) -> list[SearchHit]:

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import ObjectiveState, TrustState
+from apps.estimates.choices import TrustState
 from apps.estimates.models import QueryEstimate
+from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.microbatch.selectors import spark_queries_drifting
@@ -21,7 +22,7 @@ from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of
 from apps.planning.forecasts.selectors import forecasts_visible, shortages
 from apps.planning.plans.selectors import plans_recommended
-from apps.queries.choices import QueryState
+from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import OperatorInput, Query
 from apps.results.choices import Severity
 from apps.results.models import Alert
@@ -29,10 +30,9 @@ from apps.results.selectors import alerts_firing
 from apps.telemetry.choices import AgentState
 from apps.telemetry.models import Agent, LiveQuery
 from apps.telemetry.selectors import agent_state
-from apps.ui.numbers import ratio, seconds, significant
+from apps.ui.numbers import seconds, significant
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
-from engine.words import server_words
 
 __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
 
@@ -193,13 +193,12 @@ def _query_url(cluster: Cluster, name: str) -> str:
 def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     gap, _ = headroom_of(row)
     title = f"{row.query.name} is {seconds(abs(gap or 0))} over"
-    return AttentionItem("bad", "bad", title, _cause(row), _query_url(cluster, row.query.name), "Open query")
+    return AttentionItem("bad", "bad", title, _evidence(row), _query_url(cluster, row.query.name), "Open query")
 
 
 def _at_risk(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     title = f"{row.query.name} may be over its objective"
-    upper = f"The upper estimate is {seconds(row.high_s, apart_from=row.bound_s)} of {seconds(row.bound_s)}."
-    text = f"{upper} {_widened(row) or _cause(row)}".rstrip()
+    text = f"{_evidence(row, cause=not _widened(row))} {_widened(row)}".rstrip()
     return AttentionItem("watch", "watch", title, text, _query_url(cluster, row.query.name), "Open query")
 
 
@@ -234,13 +233,14 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
     return [AttentionItem("watch", "watch", title, text, url, "Open accuracy")]
 
 
-def _cause(row: QueryEstimate) -> str:
-    """Sentence on the server that makes the query late, from the engine's answer."""
-    bottleneck: dict[str, Any] = (row.result or {}).get("bottleneck") or {}
-    if not bottleneck:
+def _evidence(row: QueryEstimate, *, cause: bool = True) -> str:
+    """What decided the state, and what makes it late."""
+    standing = row.standing
+    if standing is None:
         return ""
-    server = server_words(bottleneck["server"], begins=True)
-    return f"{server} runs at {ratio(bottleneck.get('load_peak'))} of capacity at its peak."
+    words = evidence_words(standing)
+    first = [cause_sentence(standing.causes[0])] if cause and standing.causes else []
+    return " ".join([f"{words[:1].upper()}{words[1:]}.", *first])
 
 
 def _waiting(cluster: Cluster) -> list[AttentionItem]:

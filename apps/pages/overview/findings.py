@@ -12,12 +12,11 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import ServerLoad, node_estimates, objectives_by_headroom, run_latest, servers_by_node
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
-from apps.queries.choices import QueryState
+from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_never_run
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds
@@ -56,10 +55,10 @@ class NodeLine:
 
 
 def headroom_of(row: QueryEstimate) -> tuple[float | None, float | None]:
-    """Objective minus estimate: in seconds, and as a share of the objective."""
+    """Objective minus the larger of measurement and estimate: in seconds, and as a share of the objective."""
     if not row.bound_s:
         return None, None
-    gap = row.bound_s - row.estimate_s
+    gap = row.bound_s - row.judged_s
     return gap, gap / row.bound_s
 
 
@@ -121,7 +120,8 @@ class Findings:
         return estimates
 
     def with_state(self, state: str) -> list[QueryEstimate]:
-        return [row for row in self.rows if row.state == state]
+        """Estimates of queries whose state, by measurement and estimate, is `state`."""
+        return [row for row in self.rows if row.judged_state == state]
 
     @cached_property
     def judged(self) -> list[QueryEstimate]:
@@ -130,8 +130,13 @@ class Findings:
 
     @property
     def held(self) -> int:
-        """Objectives that hold with their whole interval; one at risk is not among them."""
+        """Objectives that hold by measurement and with their whole interval; one at risk is not among them."""
         return len(self.with_state(ObjectiveState.HOLDS))
+
+    @cached_property
+    def has_measured(self) -> bool:
+        """Whether something that counts was measured lately of any of them."""
+        return any(row.measured_s is not None for row in self.rows)
 
     # -- the sentence
     @property
@@ -180,7 +185,7 @@ class Findings:
         over = (share or 0) < 0
         size = percent(abs(share or 0))
         note = f"{row.query.name}, {size} over" if over else f"{row.query.name}, {size} of its objective"
-        tone = "bad" if over else "watch" if row.state == ObjectiveState.AT_RISK else ""
+        tone = "bad" if over else "watch" if row.judged_state == ObjectiveState.AT_RISK else ""
         return Stat("Smallest headroom", seconds(gap), note, tone)
 
     def _excess(self) -> Stat:
@@ -229,7 +234,8 @@ class Findings:
 
     @property
     def key(self) -> list[tuple[str, str]]:
-        return [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective")]
+        key = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective")]
+        return [*key, ("measured", "Measured")] if self.has_measured else key
 
     @property
     def rest_path(self) -> str:

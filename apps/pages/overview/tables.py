@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,17 +10,18 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import QueryEstimate
+from apps.estimates.words import lacking_words, measured_words
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of
+from apps.queries.choices import ObjectiveState
 from apps.ui.marks import STATES, evidence_mark, icon
-from apps.ui.numbers import Quantity, percent, seconds, seconds_range
+from apps.ui.numbers import MISSING, Quantity, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from engine.words import statistic_text
 
-__all__ = ["objective_text", "objectives_table", "state_and_name"]
+__all__ = ["measured_columns", "objective_text", "objectives_table", "state_and_name"]
 
 _PAGE = 12
 _TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
@@ -78,7 +80,7 @@ def _states(findings: Findings) -> Filter:
 
 
 def _keep_state(rows: list[QueryEstimate], value: str) -> list[QueryEstimate]:
-    return [row for row in rows if row.state == value]
+    return [row for row in rows if row.judged_state == value]
 
 
 def _share(row: QueryEstimate) -> float | None:
@@ -86,7 +88,7 @@ def _share(row: QueryEstimate) -> float | None:
 
 
 def _tone(row: QueryEstimate) -> str:
-    return _TONES.get(row.state, "")
+    return _TONES.get(row.judged_state, "")
 
 
 def _estimate(row: QueryEstimate) -> Quantity:
@@ -94,13 +96,37 @@ def _estimate(row: QueryEstimate) -> Quantity:
 
 
 def _bar(row: QueryEstimate) -> SafeString:
-    return headroom_bar(row.estimate_s, row.bound_s, row.low_s, row.high_s, name=row.query.name)
+    return headroom_bar(
+        row.estimate_s, row.bound_s, row.low_s, row.high_s, measured_s=row.measured_s, name=row.query.name
+    )
 
 
 def _interval(row: QueryEstimate) -> Any:
     if row.high_s is None:
         return format_html('<span class="muted">{}</span>', "none yet")
     return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
+
+
+def measured_columns(has_measured: bool, estimate_of: Callable[[Any], QueryEstimate | None]) -> list[Column]:
+    """The column of what was measured lately, where anything was; `estimate_of` is a row's estimate."""
+
+    def measured(row: Any) -> float | None:
+        estimate = estimate_of(row)
+        return estimate.measured_s if estimate is not None else None
+
+    def text(row: Any) -> SafeString:
+        estimate = estimate_of(row)
+        standing = estimate.standing if estimate is not None else None
+        if standing is None or estimate is None:
+            return format_html("{}", MISSING)
+        title = measured_words(standing) or lacking_words(standing)
+        value = seconds(estimate.measured_s, apart_from=standing.bound_s).html
+        tone = "bad" if estimate.measured_s and standing.bound_s and estimate.measured_s > standing.bound_s else ""
+        return format_html('<span class="{}" title="{}">{}</span>', tone, title, value)
+
+    if not has_measured:
+        return []
+    return [Column("measured", "Measured", text, sort=measured, csv=measured, num=True, high_first=True)]
 
 
 def _spark(findings: Findings, row: QueryEstimate) -> SafeString:
@@ -118,7 +144,7 @@ def _columns(findings: Findings) -> list[Column]:
             "query",
             "Query",
             lambda row: state_and_name(
-                row.state,
+                row.judged_state,
                 row.query.name,
                 url_of("pages:query", slug, row.query.name),
                 evidence="unmeasured" if row.query_id in findings.never_run else "",
@@ -134,7 +160,7 @@ def _columns(findings: Findings) -> list[Column]:
             csv=lambda row: row.bound_s,
             num=True,
         ),
-        Column("bar", "Against objective", _bar, csv=lambda row: row.state, full=True),
+        Column("bar", "Against objective", _bar, csv=lambda row: row.judged_state, full=True),
         Column(
             "headroom",
             "Headroom",
@@ -153,6 +179,7 @@ def _columns(findings: Findings) -> list[Column]:
             num=True,
             high_first=True,
         ),
+        *measured_columns(findings.has_measured, lambda row: row),
         Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
         Column("spark", "Last runs", partial(_spark, findings), csv=lambda row: None, hide=True),
     ]

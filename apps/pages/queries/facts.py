@@ -12,24 +12,27 @@ from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible
-from apps.estimates.choices import ObjectiveState
-from apps.estimates.models import QueryEstimate
+from apps.estimates.causes import is_busy
+from apps.estimates.choices import DecidedBy, MeasurementLack
+from apps.estimates.models import ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import Staleness, estimate_under_way, query_estimate_latest, run_staleness
+from apps.estimates.words import cause_sentence, evidence_words, lacking_words
 from apps.fleet.choices import Evidence
 from apps.jobs.models import Job
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat, headroom_of
 from apps.pages.predictions.facts import HandOver, PredictionFacts
+from apps.pages.queries.timeline import QueryTimeline
 from apps.predictions.selectors import prediction_newest, query_basis
 from apps.queries.bodies import version_body
-from apps.queries.choices import QueryState
+from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query, QueryVersion
 from apps.queries.selectors import queries_never_run, version_current
 from apps.ui.numbers import MISSING, Quantity, percent, ratio, seconds, seconds_range, significant
 from apps.ui.sentences import sentence
 from engine.document.elements import scheduling_words
-from engine.waits.summary import WaitTerm
-from engine.words import server_words, statistic_text, statistic_words
+from engine.waits.summary import WaitTerm, main_wait
+from engine.words import counted, duration_words, server_words, statistic_text, statistic_words
 
 __all__ = ["QueryDetail", "VersionChange", "version_difference"]
 
@@ -154,7 +157,55 @@ class QueryDetail:
         """State of its badge: against the objective while it runs, else the query's own."""
         if self.query.state != QueryState.RUNNING:
             return str(self.query.state)
-        return str(self.estimate.state) if self.estimate else "no_estimate"
+        if self.standing is not None:
+            return str(self.standing.state)
+        return self.estimate.judged_state if self.estimate else "no_estimate"
+
+    @cached_property
+    def standing(self) -> ObjectiveStatus | None:
+        """Its status by measurement and estimate, while it runs."""
+        if self.query.state != QueryState.RUNNING:
+            return None
+        return ObjectiveStatus.objects.select_related("estimate").filter(query=self.query).first()
+
+    @property
+    def evidence_words(self) -> str:
+        """What its state rests on."""
+        return evidence_words(self.standing) if self.standing else ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether a measurement that counts decided its state."""
+        return self.standing is not None and self.standing.decided_by == DecidedBy.MEASUREMENT
+
+    @property
+    def measured(self) -> Quantity:
+        """What was measured lately; missing where that does not count."""
+        standing = self.standing
+        if standing is None or standing.lacking:
+            return Quantity(MISSING)
+        return seconds(standing.measured_s, apart_from=standing.bound_s)
+
+    @property
+    def measured_span(self) -> str:
+        """How far back the measurement reaches."""
+        return duration_words(self.standing.span_s) if self.standing else ""
+
+    @property
+    def cause(self) -> str:
+        """Sentence on the first cause of its lateness."""
+        standing = self.standing
+        return cause_sentence(standing.causes[0]) if standing is not None and standing.causes else ""
+
+    @property
+    def other_causes(self) -> list[str]:
+        """Sentences on what else is reported along its chain."""
+        return [cause_sentence(cause) for cause in self.standing.causes[1:]] if self.standing else []
+
+    @property
+    def is_server_busy(self) -> bool:
+        """Whether its busiest server is busy enough to make it late."""
+        return bool(self.bottleneck) and is_busy(self.bottleneck)
 
     @cached_property
     def staleness(self) -> Staleness:
@@ -180,6 +231,11 @@ class QueryDetail:
             return Quantity(MISSING)
         return seconds(self.estimate.estimate_s, apart_from=self.estimate.bound_s)
 
+    @cached_property
+    def timeline(self) -> QueryTimeline:
+        """What was measured and what was estimated, by time."""
+        return QueryTimeline(self.query, self.query.objective_statistic or "worst", self.query.objective_bound_s)
+
     # -- the sentence
     @cached_property
     def sentence(self) -> SafeString:
@@ -192,8 +248,17 @@ class QueryDetail:
     @property
     def over_s(self) -> float:
         """Seconds over its objective."""
+        standing = self.standing
+        if standing is not None and standing.bound_s and standing.value_s is not None:
+            return abs(standing.bound_s - standing.value_s)
         gap, _ = headroom_of(self.estimate) if self.estimate else (None, None)
         return abs(gap or 0.0)
+
+    @property
+    def is_estimate_over(self) -> bool:
+        """Whether the estimate is beyond the objective by itself."""
+        row = self.estimate
+        return row is not None and bool(row.bound_s) and row.estimate_s > row.bound_s
 
     @property
     def high(self) -> Quantity:
@@ -228,17 +293,15 @@ class QueryDetail:
     def main_wait(self) -> WaitLine | None:
         """The longest of the waits that make most of the estimate; None where queues do."""
         row = self.estimate
-        if row is None or not self.waits:
-            return None
-        parts = [(line.term.part_s(row.statistic), line) for line in self.waits]
-        if 2.0 * sum(part for part, _ in parts) < row.estimate_s:
-            return None
-        return max(parts, key=lambda part: part[0])[1]
+        term = main_wait([line.term for line in self.waits], row.estimate_s, row.statistic) if row else None
+        return WaitLine(term) if term else None
 
     # -- the strip
     @cached_property
     def stats(self) -> list[Stat]:
-        return [self._objective(), self._estimate(), self._mace(), self._headroom(), self._bottleneck()]
+        standing = self.standing
+        measured = [] if standing is None or standing.lacking == MeasurementLack.NONE else [self._measured()]
+        return [self._objective(), *measured, self._estimate(), self._mace(), self._headroom(), self._bottleneck()]
 
     def _objective(self) -> Stat:
         query = self.query
@@ -248,6 +311,15 @@ class QueryDetail:
         if self.estimate and self.estimate.bound_s != query.objective_bound_s:
             note += ", changed since the estimate"
         return Stat("Objective", seconds(query.objective_bound_s), note)
+
+    def _measured(self) -> Stat:
+        standing = self.standing
+        if standing is None or standing.lacking:
+            note = lacking_words(standing) if standing else ""
+            return Stat("Measured", Quantity(MISSING), f"{note[:1].upper()}{note[1:]}")
+        over = bool(standing.bound_s and standing.measured_s and standing.measured_s > standing.bound_s)
+        note = f"Over the last {self.measured_span}, {counted(standing.results, 'result')}"
+        return Stat("Measured", self.measured, note, "bad" if over else "")
 
     def _estimate(self) -> Stat:
         row = self.estimate
@@ -280,7 +352,7 @@ class QueryDetail:
         if self.estimate is None or not self.estimate.bound_s:
             return Stat("Headroom", Quantity(MISSING), "No estimate yet" if self.estimate is None else "No objective")
         gap, share = headroom_of(self.estimate)
-        tone = _TONES.get(self.estimate.state, "")
+        tone = _TONES.get(self.state, "")
         return Stat("Headroom", seconds(gap), f"{percent(share)} of the objective", tone)
 
     def _bottleneck(self) -> Stat:

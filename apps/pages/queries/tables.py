@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.estimates.models import EstimateRun, QueryEstimate
+from apps.estimates.models import EstimateRun, ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import objectives_by_headroom
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.overview.findings import headroom_of
-from apps.pages.overview.tables import objective_text, state_and_name
+from apps.pages.overview.tables import measured_columns, objective_text, state_and_name
 from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
@@ -38,7 +38,7 @@ _TONES = {"breached": "bad", "at_risk": "watch"}
 
 @dataclass(frozen=True)
 class QueryLine:
-    """A query and, where it runs and was estimated, its newest estimate."""
+    """A query and, where it runs, its newest estimate and its status."""
 
     query: Query
     estimate: QueryEstimate | None
@@ -56,7 +56,9 @@ class QueryLine:
         """State against the objective while it runs, else the query's own."""
         if self.query.state != QueryState.RUNNING:
             return str(self.query.state)
-        return str(self.estimate.state) if self.estimate else "no_estimate"
+        if self.standing is not None:
+            return str(self.standing.state)
+        return self.estimate.judged_state if self.estimate else "no_estimate"
 
     @property
     def estimate_s(self) -> float | None:
@@ -64,7 +66,14 @@ class QueryLine:
 
     @property
     def headroom_share(self) -> float | None:
+        if self.standing is not None:
+            return self.standing.headroom_share
         return headroom_of(self.estimate)[1] if self.estimate else None
+
+    @property
+    def standing(self) -> ObjectiveStatus | None:
+        """Its status by measurement and estimate, while it runs."""
+        return getattr(self.query, "objective_status", None) if self.query.state == QueryState.RUNNING else None
 
     @property
     def bottleneck(self) -> dict[str, Any]:
@@ -119,7 +128,7 @@ def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine]
         empty |= {"url": reverse("pages:query-new", args=[cluster.slug]), "action": "New query", "action_icon": "plus"}
     return Table(
         request,
-        _columns(cluster.slug),
+        _columns(cluster.slug, any(line.estimate and line.estimate.measured_s is not None for line in lines)),
         lines,
         caption="Queries",
         default_sort="headroom",
@@ -165,7 +174,9 @@ def _bar(line: QueryLine) -> Any:
     row = line.estimate
     if row is None or not row.bound_s:
         return ""
-    return headroom_bar(row.estimate_s, row.bound_s, row.low_s, row.high_s, name=line.query.name)
+    return headroom_bar(
+        row.estimate_s, row.bound_s, row.low_s, row.high_s, measured_s=row.measured_s, name=line.query.name
+    )
 
 
 def _estimate(line: QueryLine) -> Any:
@@ -192,7 +203,7 @@ def _bottleneck(slug: str, line: QueryLine) -> Any:
     return format_html('<a class="name" href="{}">{}</a> {}', url, server, load)
 
 
-def _columns(slug: str) -> list[Column]:
+def _columns(slug: str, has_measured: bool) -> list[Column]:
     return [
         Column(
             "query",
@@ -234,6 +245,7 @@ def _columns(slug: str) -> list[Column]:
             num=True,
             high_first=True,
         ),
+        *measured_columns(has_measured, lambda line: line.estimate),
         Column(
             "interval",
             "Interval, 90%",

@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 
-_KEY = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective")]
+_KEY = [("bar", "Estimate"), ("band", "Interval, 90%"), ("objective", "Objective"), ("measured", "Measured")]
 
 
 class QueriesPage(ClusterPage):
@@ -138,7 +138,8 @@ class PlanTab(QueryTab):
     def get(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
         detail = self.detail(name)
         chart = latency_chart(detail.estimate) if detail.estimate else None
-        return self.show(detail, plan=PlanPicture(detail), chart=chart, **_statistics(detail))
+        timeline = detail.timeline if detail.is_running else None
+        return self.show(detail, plan=PlanPicture(detail), chart=chart, timeline=timeline, **_statistics(detail))
 
 
 class StatisticsTab(QueryTab):

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun
 from apps.fleet.choices import NodeState
+from apps.queries.choices import ObjectiveState
 from apps.reports.choices import ReportKind
-from apps.ui.numbers import percent, ratio, seconds
+from apps.ui.numbers import percent, seconds
 from engine.words import counted, listed
 
 __all__ = ["report_finding", "risk_facts"]
@@ -44,15 +44,14 @@ def _risk(level: str, subject: str, text: str) -> dict[str, str]:
 def _objective_risks(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     for row in rows:
         estimate, bound = seconds(row["estimate_s"], apart_from=row["bound_s"]), seconds(row["bound_s"])
-        cause = []
-        if row["bottleneck"]:
-            cause = [f"{row['bottleneck']} runs at {ratio(row['bottleneck_load'])} of capacity at its peak."]
+        cause = [row["cause"]] if row["cause"] else []
+        evidence = f"{row['evidence'][:1].upper()}{row['evidence'][1:]}."
         if row["state"] == ObjectiveState.BREACHED:
-            text = f"The estimate is {estimate}, the objective {bound}."
+            text = f"The estimate is {estimate}, the objective {bound}." if row["measured_s"] is None else evidence
             yield _risk("high", row["query"], " ".join([text, *cause]))
         elif row["state"] == ObjectiveState.AT_RISK:
             high = seconds(row["high_s"], apart_from=row["bound_s"])
-            text = f"The interval reaches {high}, the objective is {bound}."
+            text = f"The interval reaches {high}, the objective is {bound}." if row["measured_s"] is None else evidence
             yield _risk("medium", row["query"], " ".join([text, *cause]))
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q
 
-from apps.estimates.choices import ObjectiveState
 from apps.estimates.curves import curves_unpack, thinned
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import objectives_by_headroom
+from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
+from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.models import Report
 
@@ -63,6 +64,7 @@ def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
     result = row.result or {}
     bottleneck = result.get("bottleneck") or {}
     first_broken = (period or {}).get("first_broken")
+    standing = row.standing
     return {
         "query": row.query.name,
         "team": row.query.team,
@@ -75,10 +77,13 @@ def _row(row: QueryEstimate, period: dict[str, Any] | None) -> dict[str, Any]:
         "worst_s": row.worst_s,
         "mean_s": result.get("mean_s"),
         "quantiles": result.get("quantiles") or {},
-        "headroom_s": None if row.bound_s is None else row.bound_s - row.estimate_s,
-        "headroom_share": row.headroom_share,
+        "headroom_s": None if row.bound_s is None else row.bound_s - row.judged_s,
+        "headroom_share": None if not row.bound_s else (row.bound_s - row.judged_s) / row.bound_s,
+        "measured_s": row.measured_s,
+        "evidence": evidence_words(standing) if standing is not None else "",
+        "cause": cause_sentence(standing.causes[0]) if standing is not None and standing.causes else "",
         "resolution_s": result.get("resolution_s"),
-        "state": row.state,
+        "state": row.judged_state,
         "bottleneck": bottleneck.get("node") or bottleneck.get("server") or "",
         "bottleneck_load": bottleneck.get("load_peak"),
         "scheduling": result.get("scheduling"),

@@ -12,12 +12,12 @@ from django.db.models.fields.json import KT
 from django.utils import timezone
 
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import ServerLoad, node_estimates, run_latest, servers_by_node
 from apps.estimates.services import estimate_store
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Node, NodePool
+from apps.queries.choices import ObjectiveState
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
 from apps.reports.choices import ReportKind, ReportState
 from apps.reports.facts.findings import report_finding, risk_facts

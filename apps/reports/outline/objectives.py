@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from apps.estimates.choices import ObjectiveState
+from apps.queries.choices import ObjectiveState
 from apps.reports.blocks import Block, ReportCell, ReportColumn, ReportHeading, ReportPicture, ReportTable, ReportText
 from apps.reports.drawings.charts import Curve, Plot, headroom_bars
 from apps.reports.drawings.ink import Drawing
@@ -24,6 +24,7 @@ _COLUMNS = (
     ReportColumn("Query", "query", width=2.3),
     ReportColumn("Team", "team", width=1.3),
     ReportColumn("Objective", "objective_s", num=True, width=1.3),
+    ReportColumn("Measured", "measured_s", num=True, width=1.0),
     ReportColumn("Estimate", "estimate_s", num=True, width=1.0),
     ReportColumn("Interval, 90%", "interval_high_s", num=True, width=1.6),
     ReportColumn("Headroom", "headroom_share", num=True, width=1.0),
@@ -68,6 +69,7 @@ def _cells(row: dict[str, Any]) -> list[ReportCell]:
         ReportCell(row["query"], row["query"], state=row["state"], strong=True),
         ReportCell(row["team"] or MISSING, row["team"]),
         ReportCell(objective, bound),
+        ReportCell(str(seconds(row.get("measured_s"), apart_from=bound)), row.get("measured_s")),
         ReportCell(str(seconds(row["estimate_s"], apart_from=bound)), row["estimate_s"]),
         ReportCell("none yet" if row["high_s"] is None else str(interval), row["high_s"]),
         ReportCell(

@@ -13,7 +13,7 @@ from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
 from apps.admission.services import admission_preview
 from apps.core.deliveries import Channel
-from apps.estimates.models import DocumentEstimate, EstimateRun
+from apps.estimates.models import DocumentEstimate, EstimateRun, ObjectiveStatus
 from apps.estimates.services import document_estimate_request, estimate_request
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
@@ -106,6 +106,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["import"] = import_request(cluster=cluster, document=document, user=user).pk
     do_jobs()
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
+    world["objective"] = ObjectiveStatus.objects.earliest("pk").pk
     world["forecast"] = Forecast.objects.get().pk
     world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
     return world
@@ -163,6 +164,7 @@ def _live(cluster: Cluster, user: User) -> dict[str, Any]:
         "window_operator": "window",
         "window": 0,
         "observation": 1,
+        "unscored": 1,
         "calibration": 1,
         "live": live.pk,
         "agent": enrolled.agent.name,

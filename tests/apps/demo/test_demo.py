@@ -10,12 +10,12 @@ from django.core.management import call_command
 
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
-from apps.estimates.choices import ObjectiveState
 from apps.estimates.models import EstimateRun
 from apps.estimates.selectors import run_latest, run_staleness
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.planning.placements.selectors import placement_standing
+from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 
 # committed as the command commits it: in a transaction around the test, heartbeats of jobs would wait for its lock

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from apps.estimates.models import QueryEstimate
+from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create
 from apps.jobs.models import Job
@@ -44,8 +45,10 @@ def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluste
 
 def test_attention_list_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
-    row.state, row.result = "at_risk", {**row.result, "calibration": {"upper": 12.3}}
+    row.result = {**row.result, "calibration": {"upper": 12.3}}
+    row.estimate_s, row.high_s = 0.9 * row.bound_s, 2.0 * row.bound_s
     row.save()
+    objectives_refresh(cluster)
     html = page(browser, "/c/little/")
     assert "so far off that the upper side of its interval is 12.3 times as wide." in html
     assert "b runs at 1.2" not in html

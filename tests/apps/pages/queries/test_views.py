@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.estimates.models import QueryEstimate
+from apps.estimates.objectives import objectives_refresh
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_dispersion_update
 from apps.queries.choices import ArrivalOrigin, QueryState
@@ -119,8 +120,10 @@ def test_estimates_of_earlier_versions_still_open(browser: Client, cluster: Clus
 
 def test_query_page_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
-    row.state, row.result = "at_risk", {**row.result, "calibration": {"upper": 12.3}}
+    row.result = {**row.result, "calibration": {"upper": 12.3}}
+    row.estimate_s, row.high_s = 0.9 * row.bound_s, 2.0 * row.bound_s
     row.save()
+    objectives_refresh(cluster)
     html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
     assert "because recent estimates were so far off that the upper side of its interval is 12.3 times as wide." in html
 

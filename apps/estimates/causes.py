@@ -1,0 +1,165 @@
+"""Causes of late queries, read from the reports of the stream processor and of the agents, or from an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
+from apps.telemetry.choices import AgentKind
+from apps.telemetry.ingest.epochs import RecordedEpochs, recorded_epochs
+from apps.telemetry.models import Agent, Assignment, LiveQuery
+from apps.telemetry.selectors import SILENT_S, idle_collectors, stream_state
+from engine.measurement.causes import (
+    MAIN_WAIT,
+    AgentReport,
+    BusyServer,
+    LatenessCause,
+    StreamReport,
+    busy_server_cause,
+    lateness_causes,
+)
+from engine.waits.summary import WaitTerm, main_wait
+
+__all__ = ["ChainReports", "estimate_causes", "is_busy", "measured_causes"]
+
+_EPOCHS_S = 60.0  # the newest epochs of an agent, whose delays are looked at
+_OVERFLOWING = frozenset({"overflowing", "congested"})
+
+
+class ChainReports:
+    """What the stages of a cluster's live queries report now, read once."""
+
+    def __init__(self, cluster: Cluster, now: datetime) -> None:
+        self.cluster = cluster
+        self.now = now
+
+    @cached_property
+    def said(self) -> Mapping[str, Any]:
+        """Report of the stream processor."""
+        return stream_state()
+
+    @cached_property
+    def stream(self) -> StreamReport:
+        lag = self.said.get("lag")
+        return StreamReport(
+            state=str(self.said.get("state", "unknown")),
+            behind_s=_number(self.said.get("behind_s")),
+            frames=int(sum(lag.values())) if isinstance(lag, Mapping) else 0,
+            trigger_s=_number(self.said.get("trigger_s")),
+            batch_s=_number(self.said.get("batch_s")),
+        )
+
+    @cached_property
+    def lives(self) -> dict[int, LiveQuery]:
+        rows = LiveQuery.objects.filter(query__cluster=self.cluster).select_related("query__cluster")
+        return {live.query_id: live for live in rows}
+
+    @cached_property
+    def _agents(self) -> dict[Any, Agent]:
+        return {agent.pk: agent for agent in Agent.objects.filter(cluster=self.cluster, enabled=True)}
+
+    @cached_property
+    def _parts(self) -> dict[int, list[Any]]:
+        """Agents by live query."""
+        rows = Assignment.objects.filter(
+            enabled=True, agent__in=self._agents, live__in=[live.pk for live in self.lives.values()]
+        )
+        parts: dict[int, list[Any]] = {}
+        for live_id, agent_id in rows.values_list("live_id", "agent_id"):
+            parts.setdefault(live_id, []).append(agent_id)
+        return parts
+
+    @cached_property
+    def _epochs(self) -> RecordedEpochs:
+        return recorded_epochs(self._agents.values(), self.now, _EPOCHS_S)
+
+    def agents_of(self, live: LiveQuery) -> list[AgentReport]:
+        """Agents that take part in a live query, and the relays above them."""
+        ids = dict.fromkeys(self._parts.get(live.pk, ()))
+        for agent_id in list(ids):
+            parent_id = self._agents[agent_id].parent_id
+            while parent_id in self._agents and parent_id not in ids:
+                ids[parent_id] = None
+                parent_id = self._agents[parent_id].parent_id
+        return [self._report(self._agents[agent_id], live) for agent_id in ids]
+
+    def _report(self, agent: Agent, live: LiveQuery) -> AgentReport:
+        says = agent.heartbeat
+        spool = says.get("spool") or {}
+        row = next((row for row in says.get("queries", ()) if row.get("query") == live.key), {})
+        silent_s = None if agent.last_seen is None else (self.now - agent.last_seen).total_seconds()
+        sources = {source.source_id for source in live.sources}
+        epochs = self._epochs.get(str(agent.pk), {}).get(live.key, ())
+        delays = [epoch.delay_s for epoch in epochs if epoch.delay_s is not None]
+        return AgentReport(
+            name=agent.name,
+            is_relay=agent.kind == AgentKind.RELAY,
+            silent_s=silent_s if silent_s is not None and silent_s > SILENT_S else None,
+            delay_s=max(delays, default=None),
+            frames=int(spool.get("frames", 0)),
+            spool=str(spool.get("state", "ok")),
+            used_cores=float(says.get("cpu_cores", 0.0)),
+            budget_cores=agent.budget_cores,
+            overflowing=row.get("state") in _OVERFLOWING,
+            idle=tuple((source, state) for source, state in idle_collectors(agent) if source in sources),
+        )
+
+    def watermark(self, live: LiveQuery) -> tuple[float | None, list[str]]:
+        """How far a query's watermark is behind, and the agents that hold it there."""
+        said = (self.said.get("queries") or {}).get(live.key) or {}
+        at_us = _number(said.get("watermark_us"))
+        names = {str(agent.pk): agent.name for agent in self._agents.values()}
+        waiting = [names.get(str(agent_id), str(agent_id)[:8]) for agent_id in said.get("waiting_for") or ()]
+        return (None if at_us is None else self.now.timestamp() - at_us / 1e6), waiting
+
+
+def measured_causes(
+    chain: ChainReports, query: Query, latency_s: float, result: Mapping[str, Any]
+) -> list[LatenessCause]:
+    """Causes of a latency that was measured: of a live query by what its stages report.
+
+    Of one that another engine runs nothing is reported but its latency; the estimate's busiest server is left.
+    """
+    live = chain.lives.get(query.pk)
+    if live is None:
+        return lateness_causes(latency_s, StreamReport("unknown"), [], server=_server(result.get("bottleneck")))
+    behind_s, waiting_for = chain.watermark(live)
+    return lateness_causes(
+        latency_s,
+        chain.stream,
+        chain.agents_of(live),
+        watermark_behind_s=behind_s,
+        waiting_for=waiting_for,
+        server=_server(result.get("bottleneck")),
+    )
+
+
+def estimate_causes(result: Mapping[str, Any], estimate_s: float, statistic: str) -> list[LatenessCause]:
+    """Causes of an estimate: the wait that makes most of it, else its busiest server; empty where neither does."""
+    term = main_wait([WaitTerm(**term) for term in result.get("waits") or ()], estimate_s, statistic)
+    if term is not None:
+        return [LatenessCause(MAIN_WAIT, term.words, seconds=term.part_s(statistic))]
+    server = _server(result.get("bottleneck"))
+    cause = busy_server_cause(server) if server is not None else None
+    return [cause] if cause is not None else []
+
+
+def is_busy(bottleneck: Mapping[str, Any]) -> bool:
+    """Whether the busiest server of an estimate is busy enough to make anything late."""
+    server = _server(bottleneck)
+    return server is not None and busy_server_cause(server) is not None
+
+
+def _server(bottleneck: Mapping[str, Any] | None) -> BusyServer | None:
+    if not bottleneck:
+        return None
+    name = str(bottleneck.get("node") or bottleneck.get("server"))
+    return BusyServer(name, float(bottleneck.get("load_peak") or 0.0), float(bottleneck.get("excess_s") or 0.0))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
