@@ -25,6 +25,7 @@ _CAP_FROM_S = 4.0
 _WIDTH = 150.0
 #: The objective always stands at three quarters of the width, so that rows compare by eye.
 _OBJECTIVE_X = 0.75 * _WIDTH
+_DOT = 3.75  # half of a dot, which is drawn whole at the end of a bar
 
 
 def _x(value_s: float, bound_s: float) -> float:
@@ -55,7 +56,7 @@ def headroom_bar(
     if measured is not None:
         # a line without length is a dot that stays round when the picture is stretched
         dot: dict[str, Any] = {"stroke_linecap": "round", "fixed": True}
-        at = path_data("M", _x(measured, bound), 9, "h", 0.01)
+        at = path_data("M", min(_x(measured, bound), _WIDTH - _DOT), 9, "h", 0.01)
         shapes.append(path(at, stroke="c-measured", stroke_width=7.5, **dot))
         shapes.append(path(at, stroke="surface", stroke_width=4.8, **dot))
     label = _headroom_label(name, estimate, bound, low, high, measured)

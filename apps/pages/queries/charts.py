@@ -166,7 +166,7 @@ class PlanPicture:
         sentences = [f"Operators of {self.detail.query.name}, from its sources to its results."]
         if self.hops:
             sentences.append(f"The worst path takes {seconds(self.detail.result.get('worst_s'))}.")
-        if self.detail.bottleneck_operator:
+        if self.detail.is_server_busy and self.detail.bottleneck_operator:
             sentences.append(f"{self.detail.bottleneck_operator} is the bottleneck.")
         return " ".join(sentences)
 
@@ -201,7 +201,7 @@ class PlanPicture:
             load=self._load(row, facts),
             wait_s=self.waits_s.get(row.name),
             on_path=row.name in self.waits_s,
-            bottleneck=row.name == self.detail.bottleneck_operator,
+            bottleneck=self.detail.is_server_busy and row.name == self.detail.bottleneck_operator,
         )
 
     def _place(self, row: Operator) -> str:

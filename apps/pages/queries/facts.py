@@ -362,7 +362,8 @@ class QueryDetail:
         node, core_mark, core = str(bottleneck["server"]).partition("#")
         where = Quantity(node, f"core {core}") if core_mark else Quantity(node.replace("->", " → "))
         note = f"peak load {ratio(bottleneck.get('load_peak'))}"
-        return Stat("Bottleneck", where, f"{self.bottleneck_operator}, {note}".lstrip(", "))
+        name = "Bottleneck" if self.is_server_busy else "Busiest node"
+        return Stat(name, where, f"{self.bottleneck_operator}, {note}".lstrip(", "))
 
     @property
     def objective_text(self) -> str:

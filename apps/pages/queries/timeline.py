@@ -217,7 +217,8 @@ class QueryTimeline:
                 continue
             places = [(x(point.at_s), y(point.value_s)) for point in stretch]
             yield path(line_data(places), fill="none", stroke="c-measured", stroke_width=1.5, stroke_linejoin="round")
-            yield circle(*places[-1], 3, css="mea")
+            if stretch is self.stretches[-1]:
+                yield circle(*places[-1], 3, css="mea")
 
     def _objective(self, frame: PictureFrame, y: Scale) -> Iterator[Shape]:
         if not self.bound_s:

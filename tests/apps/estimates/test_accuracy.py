@@ -9,7 +9,13 @@ import pytest
 
 from apps.estimates.accuracy import KEEP, accuracy_observe_all, accuracy_purge
 from apps.estimates.calibration import INTERVAL, calibrations_refresh, evidence_of, group_of
-from apps.estimates.models import AccuracyObservation, EstimateRun, IntervalCalibration, QueryEstimate
+from apps.estimates.models import (
+    AccuracyObservation,
+    EstimateRun,
+    IntervalCalibration,
+    QueryEstimate,
+    UnscoredInterval,
+)
 from apps.estimates.refresh import live_estimates_refresh
 from apps.estimates.selectors import query_estimate_latest
 from apps.estimates.services import estimate_request
@@ -235,3 +241,31 @@ def test_old_observations_are_purged(live: LiveQuery) -> None:
     make_runs(live.query, 2)
     AccuracyObservation.objects.filter(starts_at__lt=NOW - 1.5 * INTERVAL).update(starts_at=NOW - KEEP - INTERVAL)
     assert accuracy_purge(NOW) == 1 and AccuracyObservation.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"complete": False}, "incomplete"),
+        ({"revision": 1}, "revised"),
+        ({"latency_s": -1.0}, "clocks"),
+        ({"version_number": 7}, "version"),
+    ],
+)
+def test_interval_that_cannot_be_scored_is_kept_with_its_reason(
+    live: LiveQuery, fields: dict[str, Any], reason: str
+) -> None:
+    estimated(live.query, NOW - timedelta(minutes=5))
+    window(live.query, NOW - timedelta(minutes=3), **fields)
+    for _ in range(2):  # looked at again, it is counted once
+        assert accuracy_observe_all(NOW) == 0
+        row = UnscoredInterval.objects.get()
+        assert (row.reason, row.windows) == (reason, 1)
+
+
+def test_interval_before_the_first_estimate_is_counted_as_not_scored(live: LiveQuery) -> None:
+    estimated(live.query)
+    window(live.query, NOW - timedelta(minutes=3))
+    accuracy_observe_all(NOW)
+    assert UnscoredInterval.objects.get().reason == "no_estimate"
+    assert accuracy_purge(NOW + KEEP) == 1
