@@ -129,7 +129,7 @@ class ObjectiveViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     @extend_schema(responses=ObjectiveSummarySerializer, filters=True)
     @action(detail=False, methods=["get"], pagination_class=None)
     def summary(self, request: Request) -> Response:
-        """How many objectives are in each state, and how many of them were decided by a measurement."""
+        """Count objectives by state, and those that a measurement decided."""
         rows = self.filter_queryset(self.get_queryset()).order_by()
         counts = rows.aggregate(
             measured=Count("pk", filter=Q(decided_by=DecidedBy.MEASUREMENT)),
@@ -321,7 +321,7 @@ class UnscoredViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @extend_schema(responses=UnscoredSummarySerializer, filters=True)
     @action(detail=False, methods=["get"], pagination_class=None)
     def summary(self, request: Request) -> Response:
-        """How many intervals were not scored for each reason."""
+        """Count intervals that were not scored, by reason."""
         rows = self.filter_queryset(self.get_queryset()).order_by()
         reasons = dict(rows.values_list("reason").annotate(number=Count("pk")))
         return Response(UnscoredSummarySerializer({"reasons": reasons}).data)

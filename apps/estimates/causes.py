@@ -31,7 +31,7 @@ _OVERFLOWING = frozenset({"overflowing", "congested"})
 
 
 class ChainReports:
-    """What the stages of a cluster's live queries report now, read once."""
+    """Present reports of the stages of a cluster's live queries, read once."""
 
     def __init__(self, cluster: Cluster, now: datetime) -> None:
         self.cluster = cluster
@@ -109,7 +109,7 @@ class ChainReports:
         )
 
     def watermark(self, live: LiveQuery) -> tuple[float | None, list[str]]:
-        """How far a query's watermark is behind, and the agents that hold it there."""
+        """Lag of a query's watermark in seconds, and the agents that hold it there."""
         said = (self.said.get("queries") or {}).get(live.key) or {}
         at_us = _number(said.get("watermark_us"))
         names = {str(agent.pk): agent.name for agent in self._agents.values()}

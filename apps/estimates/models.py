@@ -230,7 +230,7 @@ class QueryEstimate(models.Model):
 
     @property
     def measured_s(self) -> float | None:
-        """What was measured lately; None where that does not count."""
+        """The latency measured lately; None where that does not count."""
         standing = self.standing
         return standing.measured_s if standing is not None and not standing.lacking else None
 

@@ -51,7 +51,7 @@ _BY_SECONDS = frozenset({STREAM_BEHIND, AGENT_SILENT, FRAMES_WAITING})
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """What the stream processor reports: its state, the age of its oldest waiting frame, frames, trigger, batch."""
+    """Report of the stream processor: its state, the age of its oldest waiting frame, frames, trigger, batch."""
 
     state: str
     behind_s: float | None = None
@@ -62,7 +62,7 @@ class StreamReport:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """What an agent or relay reports that takes part in a query.
+    """Report of an agent or relay that takes part in a query.
 
     `silent_s` is the age of its last report where that is too old, `delay_s` how long its frames took to be
     acknowledged lately, `spool` the state of its spool, `idle` its collectors that collect nothing: (source, state).

@@ -137,7 +137,7 @@ class AccuracyFacts:
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
-        """What counts for nothing or not in full, beside what counts, the most first."""
+        """Reasons for which something counts for nothing or not in full, the most frequent first."""
         rows = unscored_listed().filter(cluster=self.cluster, starts_at__gte=timezone.now() - SPANS[self.span][1])
         if self.query:
             rows = rows.filter(query__name=self.query)

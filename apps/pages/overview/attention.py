@@ -234,7 +234,7 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
 
 
 def _evidence(row: QueryEstimate, *, cause: bool = True) -> str:
-    """What decided the state, and what makes it late."""
+    """Sentences on the evidence of a state, and on the cause of lateness."""
     standing = row.standing
     if standing is None:
         return ""

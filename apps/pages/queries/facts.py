@@ -170,7 +170,7 @@ class QueryDetail:
 
     @property
     def evidence_words(self) -> str:
-        """What its state rests on."""
+        """Evidence that its state rests on."""
         return evidence_words(self.standing) if self.standing else ""
 
     @property
@@ -180,7 +180,7 @@ class QueryDetail:
 
     @property
     def measured(self) -> Quantity:
-        """What was measured lately; missing where that does not count."""
+        """The latency measured lately; missing where that does not count."""
         standing = self.standing
         if standing is None or standing.lacking:
             return Quantity(MISSING)
@@ -188,7 +188,7 @@ class QueryDetail:
 
     @property
     def measured_span(self) -> str:
-        """How far back the measurement reaches."""
+        """Stretch of time that was measured."""
         return duration_words(self.standing.span_s) if self.standing else ""
 
     @property
@@ -233,7 +233,7 @@ class QueryDetail:
 
     @cached_property
     def timeline(self) -> QueryTimeline:
-        """What was measured and what was estimated, by time."""
+        """Measurement and estimates by time."""
         return QueryTimeline(self.query, self.query.objective_statistic or "worst", self.query.objective_bound_s)
 
     # -- the sentence

@@ -105,7 +105,7 @@ class QueryTimeline:
     # -- words
     @property
     def finding(self) -> str:
-        """What the picture shows, in a sentence."""
+        """Sentence on the newest values, for those who do not see the picture."""
         bound = f"; the objective is {seconds(self.bound_s)}" if self.bound_s else ""
         parts = []
         if self.points:
