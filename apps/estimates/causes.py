@@ -90,7 +90,8 @@ class ChainReports:
     def _report(self, agent: Agent, live: LiveQuery) -> AgentReport:
         says = agent.heartbeat
         spool = says.get("spool") or {}
-        row = next((row for row in says.get("queries", ()) if row.get("query") == live.key), {})
+        rows: list[dict[str, Any]] = says.get("queries", [])
+        row = next((row for row in rows if row.get("query") == live.key), {})
         silent_s = None if agent.last_seen is None else (self.now - agent.last_seen).total_seconds()
         sources = {source.source_id for source in live.sources}
         epochs = self._epochs.get(str(agent.pk), {}).get(live.key, ())

@@ -258,7 +258,7 @@ class QueryDetail:
     def is_estimate_over(self) -> bool:
         """Whether the estimate is beyond the objective by itself."""
         row = self.estimate
-        return row is not None and bool(row.bound_s) and row.estimate_s > row.bound_s
+        return row is not None and row.bound_s is not None and row.estimate_s > row.bound_s
 
     @property
     def high(self) -> Quantity:
