@@ -158,8 +158,9 @@ def is_busy(bottleneck: Mapping[str, Any]) -> bool:
 def _server(bottleneck: Mapping[str, Any] | None) -> BusyServer | None:
     if not bottleneck:
         return None
-    name = str(bottleneck.get("node") or bottleneck.get("server"))
-    return BusyServer(name, float(bottleneck.get("load_peak") or 0.0), float(bottleneck.get("excess_s") or 0.0))
+    return BusyServer(
+        str(bottleneck["server"]), float(bottleneck.get("load_peak") or 0.0), float(bottleneck.get("excess_s") or 0.0)
+    )
 
 
 def _number(value: Any) -> float | None:

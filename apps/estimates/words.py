@@ -11,7 +11,7 @@ from apps.estimates.choices import MeasurementLack
 from apps.estimates.models import ObjectiveStatus
 from apps.ui.numbers import count, ratio, seconds, seconds_range, significant
 from engine.measurement import causes
-from engine.words import counted, duration_words
+from engine.words import counted, duration_words, server_words
 
 __all__ = ["cause_sentence", "cause_title", "evidence_words", "lacking_words", "measured_words"]
 
@@ -78,7 +78,7 @@ def cause_title(cause: Mapping[str, Any]) -> str:
         causes.AGENT_STARVED: f"{subject} has used up its CPU budget",
         causes.SOURCE_SILENT: f"Source {subject} is silent",
         causes.WATERMARK_HELD: f"The watermark waits for {subject}",
-        causes.NODE_BUSY: f"{subject} is busy",
+        causes.NODE_BUSY: f"{server_words(subject, begins=True)} is busy",
         causes.MAIN_WAIT: f"Events wait for {subject}",
         causes.UNEXPLAINED: "No report explains it",
     }[cause["kind"]]
@@ -103,7 +103,7 @@ def cause_sentence(cause: Mapping[str, Any]) -> str:
     if kind == causes.WATERMARK_HELD:
         return f"{subject} holds the watermark back: it is {seconds(cause['seconds'])} behind."
     if kind == causes.NODE_BUSY:
-        return f"{subject} runs at {ratio(cause.get('amount'))} of capacity at its peak."
+        return f"{server_words(subject, begins=True)} runs at {ratio(cause.get('amount'))} of capacity at its peak."
     if kind == causes.MAIN_WAIT:
         return f"Events wait for {subject}, up to {seconds(cause['seconds'])}."
     if kind == causes.UNEXPLAINED:
