@@ -39,6 +39,7 @@ BENCHMARKS = {
     "planner-figures": ("benchmarks.planner_figures",),
     "planner-plans": ("benchmarks.planner_plans",),
     "plans": ("benchmarks.plans",),
+    "questions": ("benchmarks.questions",),
     "telemetry": ("benchmarks.telemetry",),
     "what-if": ("benchmarks.what_if",),
 }

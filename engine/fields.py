@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.arrays import frozen_array
 from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
+from engine.words import counted
 
 __all__ = [
     "BAD",
@@ -230,10 +231,12 @@ class ListOf(FieldKind):
             faults.append(Fault(path, f"{key_name(key)} is {value_words(value)}; allowed: a list"))
             return BAD
         if len(value) < self.least or (self.most is not None and len(value) > self.most):
-            bounds = [f"at least {self.least}"] * bool(self.least or self.most is None)
-            bounds += [f"at most {self.most}"] if self.most is not None else []
-            allowed = f"exactly {self.least}" if self.least == self.most else " and ".join(bounds)
-            faults.append(Fault(path, f"{key_name(key)} has {len(value)} items; allowed: {allowed}"))
+            allowed = f"at least {self.least:,}"
+            if self.most is not None:
+                allowed = f"{self.least:,} to {self.most:,}" if self.least else f"at most {self.most:,}"
+            if self.least == self.most:
+                allowed = f"exactly {self.least:,}"
+            faults.append(Fault(path, f"{key_name(key)} has {counted(len(value), 'item')}; allowed: {allowed}"))
             return BAD
         read = self.item.read
         return [read(item, path, i, faults) for i, item in enumerate(value)]

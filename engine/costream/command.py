@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.costream.candidates import find_candidates
 from engine.costream.choice import choose
-from engine.costream.documents import Nested, check_length, placement_of, problem_of
+from engine.costream.documents import Nested, placement_of, problem_of
 from engine.costream.prediction import Ensemble, PlacementPredictions, shipped_ensemble
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
@@ -30,7 +30,7 @@ _PREDICT_PROBLEM = FieldTable(
     _HOSTS,
     Field(
         "placements",
-        ListOf(Nested()),
+        ListOf(Nested(), least=1, most=_MAX_PLACEMENTS),
         required=True,
         help="per placement the index of each operator's host",
     ),
@@ -62,8 +62,6 @@ def predict_command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]
         raise DocumentError(faults, "prediction problem")
     problem = problem_of(fields, "", faults)
     given = [] if fields["placements"] is BAD else fields["placements"]
-    if fields["placements"] is not BAD:
-        check_length(given, _MAX_PLACEMENTS, "placements", "placements", faults)
     counts = problem.operator_count, problem.host_count
     rows = [placement_of(row, *counts, join_path("placements", i), faults) for i, row in enumerate(given)]
     ensemble = _ensemble(options, faults)

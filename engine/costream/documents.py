@@ -35,7 +35,6 @@ from engine.words import counted
 __all__ = [
     "CostProblem",
     "Nested",
-    "check_length",
     "graph_of",
     "hosts_of",
     "placement_of",
@@ -57,16 +56,6 @@ class Nested(Anything):
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
         return value
-
-
-def check_length(
-    items: Sequence[Any], most: int, where: str, name: str, faults: list[Fault], *, least: int = 1
-) -> bool:
-    """Whether there are `least` to `most` items; else adds the fault that says how many there are."""
-    if least <= len(items) <= most:
-        return True
-    faults.append(Fault(where, f"{name} has {counted(len(items), 'item')}; allowed: {least} to {most:,}"))
-    return False
 
 
 _POSITIVE = Number(above=0, most=_MAX_VALUE)
@@ -220,7 +209,7 @@ def _read(reader: Reader, document: Any, where: str, what: str) -> Any:
 
 _QUERY = FieldTable(
     "a query",
-    Field("ops", ListOf(Nested()), required=True, help="operators"),
+    Field("ops", ListOf(Nested(), least=2, most=MAX_OPERATORS), required=True, help="operators"),
     Field("succ", ListOf(Number(least=-1, whole=True)), help="index of each operator's reader, -1 for none"),
     Field("edges", ListOf(ListOf(Number(least=0, whole=True), least=2, most=2)), help="streams [from, to]"),
 )
@@ -233,8 +222,6 @@ def graph_of(document: Any, where: str, faults: list[Fault]) -> QueryGraph | Non
     if fields is BAD or fields["ops"] is BAD:
         return None
     path = join_path(where, "ops")
-    if not check_length(fields["ops"], MAX_OPERATORS, path, "ops", faults, least=2):
-        return None
     operators = [_operator(op, join_path(path, i), faults) for i, op in enumerate(fields["ops"])]
     edges = _edges(fields, where, faults)
     if edges is not None:
@@ -367,9 +354,7 @@ def _check_streams(kinds: Sequence[str], edges: Sequence[tuple[int, int]], where
 def hosts_of(document: Any, where: str, faults: list[Fault]) -> tuple[HostNode, ...] | None:
     """`read_hosts` of a document within another: adds its faults; None if there are any."""
     before = len(faults)
-    fields = ListOf(_HOST).read(document, "", where, faults)
-    if fields is not BAD:
-        check_length(fields, _MAX_HOSTS, where, "hosts", faults)
+    fields = ListOf(_HOST, least=1, most=_MAX_HOSTS).read(document, "", where, faults)
     return None if len(faults) > before else tuple(_host(host) for host in fields)
 
 

@@ -105,26 +105,29 @@ def test_agent_and_relay_exchange_the_messages_of_the_model_only(pair: Pair) -> 
     assert said - FRAME_SAYS == set(to_relay[2])
     answered = {name for answer in pair.heard.answers for name in answer}
     assert answered - ANSWER_SAYS == {FORWARDED}
+    cost_s = pair.downstream_cost_s  # before the answers: another may come at any moment
     told = [message for answer in pair.heard.answers for message in answer.get(FORWARDED, ())]
     assert {name for message in told for name in message} == {"query", "plan", *to_agent[2]}
     assert {(message["query"], message["plan"]) for message in told} == {(QUERY, PIPELINE.digest)}
-    assert pair.downstream_cost_s in {message[f"{COST}{names[-1]}"] for message in told}
-    (stream,) = {stream for mark in pair.heard.marks for stream in mark.get(DELAY, ())}
-    assert stream == PIPELINE.source.id
-    assert {mark[DELAY][stream]["period_s"] for mark in pair.heard.marks if DELAY in mark} == {1.0}
+    assert cost_s in {message[f"{COST}{names[-1]}"] for message in told}
+    delays = [mark[DELAY] for mark in pair.heard.marks if DELAY in mark]
+    assert {stream for delay in delays for stream in delay} == {PIPELINE.source.id}
+    assert {delay[PIPELINE.source.id]["period_s"] for delay in delays} == {1.0}
 
 
 def test_relay_schedules_by_the_agents_delays(pair: Pair) -> None:
-    def told() -> Any:
-        (query,) = pair.site.relay.report()["relay"]["merging"]["queries"] or [{"delays": {}}]
-        return query["delays"].get(CHILD, {}).get(PIPELINE.source.id, {}).get("mean_s")
+    def merging() -> dict[str, Any]:
+        queries = pair.site.relay.report()["relay"]["merging"]["queries"]
+        return dict(queries[0]) if queries else {}
 
-    wait_until(lambda: told() is not None, what="moments, of three windows at least")
-    (query,) = pair.site.relay.report()["relay"]["merging"]["queries"]
-    delay = query["delays"][CHILD][PIPELINE.source.id]
-    assert delay["epochs"] >= 3 and delay["variance_s2"] >= 0.0
-    assert query["slack_s"] is not None and query["row_cost_s"] > 0
-    wait_until(lambda: pair.site.relay.report()["relay"]["merging"]["queries"][0]["windows"] > 0, what="a window")
+    def delay() -> dict[str, Any]:
+        return dict(merging().get("delays", {}).get(CHILD, {}).get(PIPELINE.source.id, {}))
+
+    wait_until(lambda: delay().get("mean_s") is not None, what="moments, of three windows at least")
+    assert delay()["epochs"] >= 3 and delay()["variance_s2"] >= 0.0
+    wait_until(lambda: merging().get("slack_s") is not None, what="a slack")
+    wait_until(lambda: merging().get("row_cost_s", 0) > 0, what="a cost of rows")
+    wait_until(lambda: merging().get("windows", 0) > 0, what="a window")
     assert pair.sender.ignored == 0 and pair.site.relay.report()["faults"] == []
 
 
