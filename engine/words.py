@@ -59,15 +59,15 @@ def mix_text(counts: Mapping[str, int]) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
+    """``0.25 s``, ``45 s``, ``22 min``, ``3 h 20 min`` or ``2 days 4 h``.
 
     Examples
     --------
-    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 45.0, 1320.0, 12000.0, 187200.0)]
-    ['0 s', '45 s', '22 min', '3 h 20 min', '2 days 4 h']
+    >>> [duration_words(s).replace("\\u00a0", " ") for s in (0.0, 0.25, 45.0, 1320.0, 12000.0, 187200.0)]
+    ['0 s', '0.25 s', '45 s', '22 min', '3 h 20 min', '2 days 4 h']
     """
     if seconds < 60.0:
-        return f"{seconds:.0f}\u00a0s"
+        return seconds_words(seconds)[0]
     minutes = round(seconds / 60.0)
     if minutes < 60:
         return f"{minutes}\u00a0min"

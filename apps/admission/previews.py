@@ -158,13 +158,7 @@ def _refused_in_queue(request: AdmissionRequest) -> None:
 
 def _policy(cluster: Cluster, question: RequestQuestion) -> AdmissionPolicy:
     """The cluster's rules; nodes that were being drained when the snapshot was taken take nothing new."""
-    return AdmissionPolicy(
-        review_at_risk=cluster.review_at_risk,
-        review_assumed=cluster.review_assumed,
-        review_coarse=cluster.review_coarse,
-        review_untrusted=cluster.review_untrusted,
-        closed_nodes=question.closed_nodes,
-    )
+    return AdmissionPolicy(**cluster.review_rules, thin_below=cluster.thin_below, closed_nodes=question.closed_nodes)
 
 
 def preview_admission(report: JobReporter) -> JobOutcome:

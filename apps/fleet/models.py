@@ -9,7 +9,7 @@ from django.utils import timezone
 from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
 from apps.fleet.choices import Evidence, NodeState
 
-__all__ = ["SLUG", "Cluster", "Link", "Node", "NodePool"]
+__all__ = ["REVIEW_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
 
 MAX_CORES = 1024  # each is a server of the models
 SLUG = RegexValidator(
@@ -17,6 +17,10 @@ SLUG = RegexValidator(
     "Use 1 to 64 of a-z, 0-9, dot, dash and underscore; begin and end with a letter or digit.",
 )
 CURRENCY = RegexValidator(r"^[A-Z]{3}\Z", "Use the three capital letters of ISO 4217, such as EUR or USD.")
+
+
+#: Fields of a cluster that say what a person decides on.
+REVIEW_RULES = ("review_at_risk", "review_assumed", "review_coarse", "review_untrusted")
 
 
 class Cluster(models.Model):
@@ -48,6 +52,11 @@ class Cluster(models.Model):
     review_untrusted = models.BooleanField(
         default=True, help_text="A person decides when intervals of a query that is affected hold too seldom lately."
     )
+    thin_below = models.FloatField(
+        default=0.1,
+        validators=[MinValueValidator(0), MaxValueValidator(1)],
+        help_text="A verdict that keeps with less than this share of more load or cost is called thin; 0: none is.",
+    )
     preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
     currency = models.CharField(
         max_length=3, default="EUR", validators=[CURRENCY], help_text="Of the prices of its pools, such as EUR or USD."
@@ -60,6 +69,11 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.slug
+
+    @property
+    def review_rules(self) -> dict[str, bool]:
+        """Rules on what is for a person, by the names of `engine.admission`'s policy."""
+        return {name: getattr(self, name) for name in REVIEW_RULES}
 
     @property
     def slice_s(self) -> float:

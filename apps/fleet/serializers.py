@@ -66,6 +66,9 @@ class ClusterSerializer(StrictSerializer):
     review_assumed = serializers.BooleanField(required=False)
     review_coarse = serializers.BooleanField(required=False)
     review_untrusted = serializers.BooleanField(required=False)
+    thin_below = NumberField(
+        required=False, help_text="A verdict that keeps with less than this share of more load or cost is called thin."
+    )
     currency = serializers.CharField(required=False)
     preview_valid_s = serializers.IntegerField(required=False, min_value=1, max_value=86_400)
     slice_s = serializers.FloatField(read_only=True)

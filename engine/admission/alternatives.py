@@ -22,6 +22,7 @@ from engine.admission.search import AdmissionSearch, Settled, find_node_capacity
 from engine.document.deployment import Deployment, Replica
 from engine.words import (
     counted,
+    duration_words,
     listed,
     load_words,
     percent_words,
@@ -212,16 +213,7 @@ def _rate_words(
 def _start_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
-    return f"Start it {duration(new[0]['seconds'])} later", _estimate_sentence(question, settled)
-
-
-def duration(value_s: float) -> str:
-    """Seconds, minutes or hours in words."""
-    if value_s < 120.0:
-        return seconds_words(value_s)[0]
-    if value_s < 7200.0:
-        return f"{value_s / 60.0:.3g}\u00a0min"
-    return f"{value_s / 3600.0:.3g}\u00a0h"
+    return f"Start it {duration_words(new[0]['seconds'])} later", _estimate_sentence(question, settled)
 
 
 def _node_words(

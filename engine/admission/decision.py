@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.admission.alternatives import Alternative, duration, find_alternatives, verdict_of
+from engine.admission.alternatives import Alternative, find_alternatives, verdict_of
 from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, read_changes
 from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
@@ -22,7 +22,7 @@ from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
 from engine.placement.colocation import ApartOperator
-from engine.words import listed, statistic_words
+from engine.words import duration_words, listed, statistic_words
 
 __all__ = ["AdmissionDecision", "command", "decide"]
 
@@ -261,9 +261,9 @@ def _placement(question: CandidateQuestion, base: AdmissionScenario) -> dict[str
 
 def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
     may_wait_s = question.candidate.may_wait_s
-    allowed = f"it may wait {duration(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
+    allowed = f"it may wait {duration_words(may_wait_s)}" if may_wait_s > 0 else "it was not said that it may wait"
     name = question.candidate.query
-    message = f"{name} would pass if it started {duration(later_s)} later, but {allowed}"
+    message = f"{name} would pass if it started {duration_words(later_s)} later, but {allowed}"
     return Reason("cannot_wait", "info", "query", name, message, may_wait_s, later_s)
 
 
@@ -274,7 +274,7 @@ def _headline(
     name = question.candidate.query
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
-        wait = duration((start.scenario.start_p - 1) * question.running.subinterval_s)
+        wait = duration_words((start.scenario.start_p - 1) * question.running.subinterval_s)
         result = f"its {statistic_words(later.statistic)} would be {estimate_words(later)}"
         return f"{name} would pass if it starts {wait} later: {result}"
     if verdict == "reject":

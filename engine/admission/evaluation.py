@@ -170,6 +170,12 @@ class Evaluator:
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
         return self._evaluate(scenario.deployment, related, self.before.outcomes, goes_on)
 
+    def stressed(self, running: Deployment, scenario: AdmissionScenario) -> Evaluation:
+        """Evaluation of what runs, under a stress, for comparison with a scenario under the same."""
+        related = related_queries(scenario.deployment, self.question.running, scenario.touched)
+        queries = [query for query in running.queries if query in related]
+        return self._evaluate(running, queries, self.before.outcomes)
+
     def _evaluate(
         self,
         deployment: Deployment,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,8 @@ class Robustness:
     ----------
     load : float
         Share by which all arrivals of the queries concerned may rise with the verdict as it is, confirmed in full; one
-        of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed.
+        of 0.01 to 1, which is as far as was tried. 0: no rise was confirmed. What the same rise does to the others
+        without the candidate does not count.
     costs : float
         The same for the costs of the candidate's operators.
     lost_nodes : tuple of LostNode
@@ -124,7 +126,7 @@ class Robustness:
 
 def _up_to(share: float, what: str) -> str:
     least = "at least " if share >= _RISES[-1] else "up to "
-    return f"{what} {least}{100 * share:.2g}\u00a0% higher" if share else f"no higher {what}"
+    return f"{what} {least}{100 * share:.3g}\u00a0% higher" if share else f"no higher {what}"
 
 
 def robustness_of(search: AdmissionSearch) -> Robustness:
@@ -158,8 +160,11 @@ class _Stress:
         deployment = self.base.deployment
         related = related_queries(deployment, self.search.question.running, self.base.touched)
         lost, nodes = self._lost_nodes(restrict_to_queries(deployment, related))
+        running = self.search.question.running
         return Robustness(
-            load=self._largest_rise("load", lambda by: _with_load(deployment, related, by)),
+            load=self._largest_rise(
+                "load", lambda by: _with_load(deployment, related, by), lambda by: _with_load(running, related, by)
+            ),
             costs=self._largest_rise("costs", lambda by: _with_costs(deployment, self._own, by)),
             lost_nodes=lost,
             nodes=nodes,
@@ -174,26 +179,46 @@ class _Stress:
         mark: Change = {"kind": "stress", "what": what, "by": by}
         return replace(self.base, deployment=deployment, changes=(*self.base.changes, mark))
 
-    def _largest_rise(self, what: str, stressed: Callable[[float], Deployment]) -> float:
-        """The largest rise that is confirmed in full, within the budget; 0 where none is."""
+    def _largest_rise(
+        self,
+        what: str,
+        stressed: Callable[[float], Deployment],
+        running: Callable[[float], Deployment] | None = None,
+    ) -> float:
+        """The largest rise that is confirmed in full, within the budget; 0 where none is.
+
+        `running` puts what runs under the same stress: what it does to a neighbour by itself is not the candidate's
+        doing, and so takes nothing from the verdict.
+        """
 
         def scenario(i: int) -> AdmissionScenario:
             return self._stressed(what, _RISES[i], stressed(1.0 + _RISES[i]))
 
-        at = largest(0, len(_RISES) - 1, lambda i: self.screen.flow_s(scenario(i)) <= 1.0)
+        def alone(i: int) -> Deployment | None:
+            return running(1.0 + _RISES[i]) if running else None
+
+        at = largest(0, len(_RISES) - 1, lambda i: self.screen.flow_s(scenario(i), alone(i)) <= 1.0)
         for _ in range(self.search.budget):
-            if at is None or self._passes_in_full(scenario(at)):
+            if at is None or self._passes_in_full(scenario(at), alone(at)):
                 return 0.0 if at is None else _RISES[at]
             at = (at - 1) // 2 if at else None
         return 0.0
 
-    def _passes_in_full(self, scenario: AdmissionScenario) -> bool:
+    def _passes_in_full(self, scenario: AdmissionScenario, alone: Deployment | None) -> bool:
         search = self.search
 
-        def judged(evaluation: Evaluation) -> bool:
-            return passes(reasons_of(search.question, scenario, search.evaluator.before, evaluation))
+        def judged(evaluation: Evaluation, before: Evaluation) -> bool:
+            return passes(reasons_of(search.question, scenario, before, evaluation))
 
-        return judged(search.evaluator.full(scenario, judged))
+        @cache
+        def before() -> Evaluation:
+            return search.evaluator.stressed(alone, scenario) if alone is not None else search.evaluator.before
+
+        def holds(evaluation: Evaluation) -> bool:
+            # What passes beside neighbours at rest passes beside stressed ones: these are seldom needed.
+            return judged(evaluation, search.evaluator.before) or (alone is not None and judged(evaluation, before()))
+
+        return holds(search.evaluator.full(scenario, holds))
 
     def _lost_nodes(self, deployment: Deployment) -> tuple[tuple[LostNode, ...], int]:
         """Nodes of the queries concerned that may not be lost, and how many were looked at."""

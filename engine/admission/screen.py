@@ -8,7 +8,7 @@ point to scale by.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -131,11 +131,20 @@ class Screen:
             self._overload(result),
         )
 
-    def flow_s(self, scenario: AdmissionScenario) -> float:
-        """As `mace_s`, by Flow at Mace's width."""
+    def flow_s(self, scenario: AdmissionScenario, stressed: Deployment | None = None) -> float:
+        """As `mace_s`, by Flow at Mace's width; with `stressed`, against what runs under the same stress."""
         result = mace(scenario.deployment.coarsened(self._every))
         values = self._values_of(scenario, result)
-        return max(self._overshoot(scenario, values, self._flow_scale), self._overload(result))
+        if stressed is None:
+            return max(self._overshoot(scenario, values, self._flow_scale), self._overload(result))
+        was = mace(stressed.coarsened(self._every))
+        neighbours = self._flow_values(stressed, [query for query in values if query in self._before.outcomes], was)
+        scales = self._flow_scale
+        limits = {query: scales[query].upper(value) for query, value in neighbours.items() if query in scales}
+        return max(
+            self._overshoot(scenario, values, scales, limits),
+            self._overload(result, _mean_loads(was)),
+        )
 
     def learn(self, scenario: AdmissionScenario, estimated: Evaluation) -> None:
         """Learn from the full estimate of a scenario, for later screens by Flow."""
@@ -182,23 +191,32 @@ class Screen:
         random_s = max(0.0, self._upper_s(outcome) - outcome.wait_s - _path_s(outcome))
         return _Known(value, _path_s(outcome), outcome.wait_s, random_s)
 
-    def _overshoot(self, scenario: AdmissionScenario, values: dict[str, _Screened], scales: dict[str, _Scale]) -> float:
+    def _overshoot(
+        self,
+        scenario: AdmissionScenario,
+        values: dict[str, _Screened],
+        scales: dict[str, _Scale],
+        stressed_s: Mapping[str, float] | None = None,
+    ) -> float:
+        """Largest upper end over its limit; `stressed_s` are upper ends that queries have without the candidate."""
         worst = 0.0
         for query, value in values.items():
             objective = scenario.deployment.objective_of(query)
             if objective is not None:
                 limit_s = self.limit_s(query, objective.bound_s)
+                if stressed_s and stressed_s.get(query, 0.0) > objective.bound_s:
+                    limit_s = max(limit_s, stressed_s[query] + tolerance_s(self._before.outcomes[query]))
                 scale = scales.get(query)
                 worst = max(worst, (scale.upper(value) if scale else value.path_s) / limit_s)
         return worst
 
-    def _overload(self, result: Mace) -> float:
-        """Largest mean load over what the policy allows, of servers that get more than they have now."""
-        means = result.load_share.mean(axis=1)
+    def _overload(self, result: Mace, before: Mapping[str, float] | None = None) -> float:
+        """Largest mean load over what the policy allows, of servers that get more than they have now, or `before`."""
+        was = self._before.means if before is None else before
         worst = 0.0
-        for i, server in enumerate(result.deployment.servers):
-            if means[i] > self._before.means.get(server.name, 0.0) * 1.01:
-                worst = max(worst, float(means[i]) / self._question.policy.max_mean_load)
+        for server, mean in _mean_loads(result).items():
+            if mean > was.get(server, 0.0) * 1.01:
+                worst = max(worst, mean / self._question.policy.max_mean_load)
         return worst
 
     def _flow_values(self, deployment: Deployment, touched: Collection[str], result: Mace) -> dict[str, _Screened]:
@@ -214,6 +232,12 @@ class Screen:
                 servers = servers_of_query(result.deployment, query)
                 values[query] = _Screened(path_s, float(queues[servers].sum()))
         return values
+
+
+def _mean_loads(result: Mace) -> dict[str, float]:
+    """Mean load of every server, as a share of its capacity."""
+    means = result.load_share.mean(axis=1)
+    return {server.name: float(means[i]) for i, server in enumerate(result.deployment.servers)}
 
 
 def _path_s(outcome: QueryOutcome) -> float:

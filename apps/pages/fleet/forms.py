@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.models import REVIEW_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
 from apps.ui.forms import MemoryField, row_field
@@ -48,10 +48,8 @@ class ClusterForm(RowForm):
             "horizon_s",
             "currency",
             "preview_valid_s",
-            "review_at_risk",
-            "review_assumed",
-            "review_coarse",
-            "review_untrusted",
+            *REVIEW_RULES,
+            "thin_below",
         ]
         labels = {
             "slug": "Address part",
@@ -63,6 +61,7 @@ class ClusterForm(RowForm):
             "review_assumed": "Review requests with assumed statistics",
             "review_coarse": "Review requests on coarse counts",
             "review_untrusted": "Review requests beside estimates without trust",
+            "thin_below": "Thin below",
         }
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",

@@ -180,12 +180,7 @@ def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
     names = rows.node_names
     return {
         "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
-        "policy": part_content(
-            review_at_risk=cluster.review_at_risk,
-            review_assumed=cluster.review_assumed,
-            review_coarse=cluster.review_coarse,
-            review_untrusted=cluster.review_untrusted,
-        ),
+        "policy": part_content(**cluster.review_rules),
         **{f"node:{node.name}": node_content(node) for node in rows.nodes},
         **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},
         **{f"query:{running.query.name}": query_content(running.query, running.shorts) for running in rows.running},

@@ -79,6 +79,18 @@ def test_what_fits_is_admitted_and_applied(cluster: Any, admitter: Any) -> None:
         admission_apply(request=request, user=admitter)
 
 
+def test_cluster_says_below_what_a_verdict_is_thin(cluster: Any, admitter: Any) -> None:
+    make_query(cluster, "third", 0.4)
+    roomy = previewed(cluster, admitter, "third").result
+    assert (roomy["verdict"], roomy["thin"]) == ("admit", False)
+    margin = min(roomy["robustness"]["load"], roomy["robustness"]["costs"])
+    assert 0.1 <= margin < 1.0
+    cluster_update(cluster=cluster, thin_below=1.0)
+    thin = previewed(cluster, admitter, "third").result
+    assert (thin["verdict"], thin["thin"]) == ("admit", True)
+    assert "; thin, for it holds only up to" in thin["headline"]
+
+
 def test_query_that_does_not_fit_is_rejected_with_alternatives(cluster: Any, admitter: Any) -> None:
     make_query(cluster, "third", 0.9)
     request = previewed(cluster, admitter, "third")

@@ -9,7 +9,8 @@ import pytest
 
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy
-from tests.engine.admission.stories import ARRIVALS, MEASURED, candidate, operator, running
+from engine.admission.robustness import Robustness
+from tests.engine.admission.stories import ARRIVALS, MEASURED, candidate, codes, operator, running
 
 
 def louder(by: float) -> list[dict[str, Any]]:
@@ -50,6 +51,23 @@ def test_verdict_with_hardly_any_room_is_admitted_as_thin() -> None:
     relaxed = decide(running(30.0), candidate(30.0), policy=AdmissionPolicy(thin_below=0.0))
     assert not relaxed.thin
     assert "thin" not in relaxed.headline
+
+
+def test_neighbour_that_is_late_anyway_takes_nothing_from_a_verdict() -> None:
+    """p is late by itself, and more load makes it later: the candidate, a hundredth of its work, is not to blame."""
+    decision = decide(running(1.0), candidate(30.0, 0.01))
+    assert "neighbour_already_over" in codes(decision)
+    robustness = decision.robustness
+    assert robustness is not None
+    assert robustness.load >= 0.2
+    louder_p = running(1.0, sources=louder(1.0 + robustness.load))
+    assert decide(louder_p, candidate(30.0, 0.01)).verdict == "admit"
+
+
+def test_doubled_load_is_told_in_plain_digits() -> None:
+    sentence = Robustness(1.0, 0.075, (), 1, None).sentences[0]
+    assert "load at least 100\u00a0% higher" in sentence
+    assert "costs of its operators up to 7.5\u00a0% higher" in sentence
 
 
 def test_what_does_not_pass_has_no_robustness() -> None:
