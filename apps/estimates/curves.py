@@ -6,40 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from apps.queries.arrivals import series
+from engine.arrays import FloatArray, step_maxima
 
-__all__ = ["CURVE_POINTS", "STRIP_PARTS", "curves_pack", "curves_unpack", "thinned"]
+__all__ = ["CURVE_POINTS", "STRIP_PARTS", "curves_pack", "curves_unpack"]
 
 CURVE_POINTS = 1500  # more than a chart has pixels
 STRIP_PARTS = 96
-
-FloatArray = npt.NDArray[np.float64]
-
-
-def thinned(values: npt.ArrayLike, limit: int) -> FloatArray:
-    """`values` in at most `most` parts of equal length (the last may be shorter), the maximum of each.
-
-    The maximum is kept because a chart of latency that hides a peak would be wrong about the one thing it is for.
-
-    Examples
-    --------
-    >>> thinned([1, 5, 2, 0, 7], 3).tolist()
-    [5.0, 2.0, 7.0]
-    """
-    array = np.asarray(values, dtype=np.float64)
-    if len(array) <= limit:
-        return array
-    width = math.ceil(len(array) / limit)
-    return np.maximum.reduceat(array, np.arange(0, len(array), width))
 
 
 def curves_pack(curves: Mapping[str, Sequence[float] | FloatArray], subinterval_s: float) -> bytes:
     """Pack `flow`, the mean path per subinterval, with its time axis."""
     path = np.asarray(curves["flow"], dtype=np.float64)
     width = max(1, math.ceil(len(path) / CURVE_POINTS))
-    rows = [np.arange(0, len(path), width) * subinterval_s, thinned(path, CURVE_POINTS)]
+    rows = [np.arange(0, len(path), width) * subinterval_s, step_maxima(path, CURVE_POINTS)]
     return series.pack(np.concatenate([[float(len(rows))], *rows]))
 
 

@@ -12,7 +12,7 @@ from apps.accounts.models import User
 from apps.core.errors import Impossible, from_engine
 from apps.core.events import announce
 from apps.core.models import pack_json, unpack_json
-from apps.estimates.curves import STRIP_PARTS, curves_pack, thinned
+from apps.estimates.curves import STRIP_PARTS, curves_pack
 from apps.estimates.intervals import with_calibration
 from apps.estimates.live_parts import with_live_parts
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
@@ -23,6 +23,7 @@ from apps.jobs.services import job_submit
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import Snapshot
+from engine.arrays import step_maxima
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.words import counted
@@ -85,7 +86,7 @@ def node_rows(run: EstimateRun, answer: dict[str, Any]) -> list[NodeEstimate]:
             mean_load=result["load_mean"],
             peak_load=result["load_peak"],
             excess_s=result["mace_wc"],
-            excess=[round(value, 6) for value in thinned(result["mace"], STRIP_PARTS).tolist()],
+            excess=[round(value, 6) for value in step_maxima(result["mace"], STRIP_PARTS).tolist()],
         )
         for name, result in answer["servers"].items()
     ]

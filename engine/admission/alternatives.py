@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.admission.changes import Change, join_changes
 from engine.admission.evaluation import Evaluation, list_effects
-from engine.admission.moves import find_move, find_moves, find_new_placement
+from engine.admission.moves import find_distant_placement, find_move, find_moves
 from engine.admission.reasons import (
     Reason,
     estimate_words,
@@ -47,10 +47,12 @@ class Alternative:
     verdict: str
     estimate_s: float
     effects: list[dict[str, Any]]
+    evaluation: Evaluation
 
     def to_dict(self) -> dict[str, Any]:
-        """The alternative as JSON."""
-        return {**self.__dict__, "changes": [dict(change) for change in self.changes]}
+        """The alternative as JSON; its evaluation is told by its effects and the decision's curves."""
+        plain = {name: value for name, value in self.__dict__.items() if name != "evaluation"}
+        return {**plain, "changes": [dict(change) for change in self.changes]}
 
 
 def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
@@ -63,24 +65,46 @@ def verdict_of(reasons: tuple[Reason, ...], scenario: AdmissionScenario) -> str:
 
 
 def find_alternatives(
-    search: AdmissionSearch, start: Settled | None, progress: Callable[[float, str], None]
+    search: AdmissionSearch,
+    reasons: tuple[Reason, ...],
+    progress: Callable[[float, str], None],
+    *,
+    start: Settled | None = None,
+    unpinned: Settled | None = None,
 ) -> Iterator[Alternative]:
-    """Every kind of alternative that passes, in a fixed order. `start` is the later start that was found already."""
-    kinds: tuple[tuple[str, Callable[[AdmissionSearch], Settled | None]], ...] = (
-        ("move", lambda s: find_move(s, neighbours=False)),
-        ("move", _with_neighbours),
-        ("place_again", find_new_placement),
-        ("scale_rate", find_rate_share),
-        ("start_at", lambda s: start),
-        ("add_node", find_node_capacity),
-        ("objective", find_objective),
-    )
+    """Every kind of alternative that passes, in a fixed order; none with the changes of another.
+
+    Parameters
+    ----------
+    search : AdmissionSearch
+    reasons : tuple of Reason
+        Those of the scenario it starts from. Where only a person's word is missing, places are sought that need none.
+    progress : callable
+        Told the share done and the step.
+    start, unpinned : Settled, optional
+        The later start, and the candidate on the nodes it would get had it asked for none, both found already.
+    """
+    kinds: list[tuple[str, Callable[[AdmissionSearch], Settled | None]]] = []
+    if not passes(reasons):
+        kinds = [
+            ("move", lambda s: find_move(s, neighbours=False)),
+            ("move", _with_neighbours),
+            ("place_again", lambda s: unpinned if unpinned and passes(unpinned.reasons) else None),
+            ("scale_rate", find_rate_share),
+            ("start_at", lambda s: start),
+            ("add_node", find_node_capacity),
+            ("objective", find_objective),
+        ]
+    if any(reason.review for reason in reasons):
+        kinds.append(("place_apart", find_distant_placement))
     seen: dict[str, int] = {}
+    offered: list[tuple[Change, ...]] = []
     for number, (kind, find) in enumerate(kinds):
         share = 0.4 + 0.6 * number / len(kinds)
         reporting = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
         settled = find(reporting)
-        if settled:
+        if settled and settled.scenario.changes not in offered:
+            offered.append(settled.scenario.changes)
             seen[kind] = seen.get(kind, 0) + 1
             yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled)
 
@@ -128,6 +152,7 @@ def _alternative(search: AdmissionSearch, kind: str, name: str, settled: Settled
         verdict=verdict_of(settled.reasons, settled.scenario),
         estimate_s=own.estimate_s,
         effects=list_effects(question, settled.scenario, before, settled.evaluation),
+        evaluation=settled.evaluation,
     )
 
 
@@ -137,6 +162,7 @@ def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluat
     writers: dict[str, Callable[..., tuple[str, str]]] = {
         "move": _move_words,
         "place_again": _place_words,
+        "place_apart": _apart_words,
         "scale_rate": _rate_words,
         "start_at": _start_words,
         "add_node": _node_words,
@@ -198,6 +224,14 @@ def _place_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
     title = f"Place {counted(len(new), 'operator')} elsewhere than asked for"
+    return title, _estimate_sentence(question, settled)
+
+
+def _apart_words(
+    question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
+) -> tuple[str, str]:
+    nodes = settled.scenario.nodes_of(question.candidate.query)
+    title = f"Place it on {listed(nodes)}, away from what is for a person to judge"
     return title, _estimate_sentence(question, settled)
 
 

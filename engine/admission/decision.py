@@ -9,10 +9,19 @@ from typing import Any
 from engine.admission.alternatives import Alternative, find_alternatives, verdict_of
 from engine.admission.candidate import Candidate, read_candidate
 from engine.admission.changes import Change, read_changes
-from engine.admission.evaluation import Evaluation, Evaluator, list_effects, list_effects_without, node_effects
+from engine.admission.curves import DecisionCurves, decision_curves
+from engine.admission.evaluation import (
+    Evaluation,
+    Evaluator,
+    QueryOutcome,
+    list_effects,
+    list_effects_without,
+    node_effects,
+)
+from engine.admission.moves import judge_unpinned
 from engine.admission.policy import AdmissionPolicy, read_policy
 from engine.admission.prediction import prediction_reasons, prediction_words, with_prediction
-from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of
+from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of, to_measure
 from engine.admission.robustness import Robustness, robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
@@ -34,7 +43,8 @@ class AdmissionDecision:
     """Decision about a request for admission; `to_dict` is its form for pages and REST.
 
     `verdict` is admit, admit_with_changes, queue, review or reject. `placement` is empty where nothing fits;
-    `apart` says why operators of the candidate are on other nodes than those they exchange events with.
+    `apart` says why operators of the candidate are on other nodes than those they exchange events with, `measure` which
+    of them to measure before a person has to decide.
     `robustness` tells what a verdict that passes would stand, and `thin` that this is less than the policy wants.
     `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted.
     """
@@ -47,12 +57,14 @@ class AdmissionDecision:
     effects: list[dict[str, Any]]
     placement: dict[str, list[dict[str, Any]]]
     apart: tuple[ApartOperator, ...]
+    measure: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
     changes: tuple[Change, ...]
     start_p: int | None
     start_s: float | None
     evidence: dict[str, int]
     nodes: list[dict[str, Any]]
+    curves: DecisionCurves
     policy: AdmissionPolicy
     never_ran: bool
     robustness: Robustness | None = None
@@ -66,6 +78,8 @@ class AdmissionDecision:
             "choices": [alternative.to_dict() for alternative in self.alternatives],
             "changes": [dict(change) for change in self.changes],
             "apart": [entry.to_dict() for entry in self.apart],
+            "measure": list(self.measure),
+            "curves": self.curves.to_dict(),
             "policy": self.policy.to_dict(),
             "robustness": self.robustness.to_dict() if self.robustness else None,
         }
@@ -155,14 +169,12 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     assert after is not None
     before = search.evaluator.before
     verdict = verdict_of(reasons, base)
-    alternatives_wanted = not passes(reasons)
-    start = (
-        find_start(search)
-        if alternatives_wanted
-        and question.prediction is None
-        and (question.policy.choices or question.candidate.may_wait_s > 0)
-        else None
-    )
+    is_free = not passes(reasons) and question.prediction is None
+    is_asked = question.policy.choices or question.candidate.may_wait_s > 0
+    start = find_start(search) if is_free and is_asked else None
+    unpinned = judge_unpinned(search) if is_free else None
+    if unpinned is not None:
+        reasons = in_order((*reasons, _pinned(question, verdict, unpinned)))
     start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
     if verdict == "reject" and start:
         later_s = (start.scenario.start_p - 1) * question.running.subinterval_s
@@ -170,14 +182,17 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
             verdict, start_p, start_s = "queue", start.scenario.start_p, later_s
         else:
             reasons += (_cannot_wait(question, later_s),)
-    with_alternatives = alternatives_wanted and question.policy.choices
-    alternatives = tuple(find_alternatives(search, start, tell)) if with_alternatives else ()
+    alternatives: tuple[Alternative, ...] = ()
+    if question.policy.choices:
+        alternatives = tuple(find_alternatives(search, reasons, tell, start=start, unpinned=unpinned))
     robustness = None
     if question.policy.robustness and question.prediction is None and passes(reasons):
         tell(0.8, "How much more it would stand")
         robustness = robustness_of(search)
     thin = robustness is not None and verdict in _GREEN and robustness.margin < question.policy.thin_below
     headline = _headline(question, verdict, reasons, after, start)
+    if unpinned is not None and passes(unpinned.reasons):
+        headline += "; without the nodes asked for it would pass"
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict=verdict,
@@ -188,17 +203,25 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         effects=list_effects(question, base, before, after),
         placement=_placement(question, base),
         apart=base.apart,
+        measure=to_measure(question, after),
         alternatives=alternatives,
         changes=search.changes,
         start_p=start_p if start_p > 1 else None,
         start_s=start_s if start_p > 1 else None,
         evidence=evidence_of(question.candidate.operators),
         nodes=node_effects(before, after),
+        curves=_curves(before, after, alternatives),
         policy=question.policy,
         never_ran=question.never_ran,
         robustness=robustness,
         thin=thin,
     )
+
+
+def _curves(before: Evaluation, after: Evaluation | None, alternatives: Sequence[Alternative]) -> DecisionCurves:
+    """Curves of the decision; a query that is predicted has none."""
+    predicted = [o.query for o in after.outcomes.values() if o.is_predicted] if after is not None else []
+    return decision_curves(before, after, {found.id: found.evaluation for found in alternatives}, predicted)
 
 
 _GREEN = ("admit", "admit_with_changes")
@@ -225,7 +248,7 @@ def _decide_unplaced(
     reason = Reason("no_place", "bad", "query", name, f"{name} cannot be placed: {first}", unit="")
     search = _search(question, applied, evaluator, None, None, tell)
     before = evaluator.before
-    alternatives = tuple(find_alternatives(search, None, tell)) if question.policy.choices else ()
+    alternatives = tuple(find_alternatives(search, (reason,), tell)) if question.policy.choices else ()
     tell(1.0, "Done")
     return AdmissionDecision(
         verdict="reject",
@@ -236,12 +259,14 @@ def _decide_unplaced(
         effects=list_effects_without(question, before),
         placement={},
         apart=(),
+        measure=(),
         alternatives=alternatives,
         changes=applied,
         start_p=None,
         start_s=None,
         evidence=evidence_of(question.candidate.operators),
         nodes=node_effects(before, before),
+        curves=_curves(before, None, alternatives),
         policy=question.policy,
         never_ran=question.never_ran,
     )
@@ -257,6 +282,25 @@ def _placement(question: CandidateQuestion, base: AdmissionScenario) -> dict[str
         name: [{"node": part.node, "core": part.core, "fraction": part.fraction} for part in replicas]
         for name, replicas in placement.items()
     }
+
+
+def _pinned(question: CandidateQuestion, verdict: str, unpinned: Settled) -> Reason:
+    """The verdict that the candidate would get on nodes of Sluice's choice, in place of those asked for."""
+    name = question.candidate.query
+    free = verdict_of(unpinned.reasons, unpinned.scenario)
+    own = unpinned.evaluation.outcomes[name]
+    nodes = listed(unpinned.scenario.nodes_of(name))
+    if passes(unpinned.reasons):
+        message = f"Without the nodes asked for {name} would pass on {nodes}: {_own_words(own)}"
+    elif free == verdict:
+        message = f"The nodes asked for do not decide: on {nodes} the verdict on {name} would be {free} as well"
+    else:
+        message = f"Without the nodes asked for the verdict on {name} would be {free}, on {nodes}"
+    return Reason("pinned", "info", "query", name, message, own.bound_s, own.estimate_s)
+
+
+def _own_words(own: QueryOutcome) -> str:
+    return f"its {statistic_words(own.statistic)} would be {estimate_words(own)}"
 
 
 def _cannot_wait(question: CandidateQuestion, later_s: float) -> Reason:
@@ -275,8 +319,7 @@ def _headline(
     if verdict == "queue" and start:
         later = start.evaluation.outcomes[name]
         wait = duration_words((start.scenario.start_p - 1) * question.running.subinterval_s)
-        result = f"its {statistic_words(later.statistic)} would be {estimate_words(later)}"
-        return f"{name} would pass if it starts {wait} later: {result}"
+        return f"{name} would pass if it starts {wait} later: {_own_words(later)}"
     if verdict == "reject":
         # The harm to others comes first, then its own objective, then servers.
         rank = {"neighbour_breached": 0, "predicted_failure": 1, "objective_breached": 1}
@@ -287,7 +330,7 @@ def _headline(
             return first.message
         if len(others) == 1:
             return f"{first.message}; {others[0]} would miss its own too"
-        return f"{first.message}; {listed(others)} would miss theirs too"
+        return f"{first.message}; {listed(others, len(others))} would miss theirs too"
     if verdict == "review":
         return next(reason.message for reason in reasons if reason.review)
     return _passing_headline(name, verdict == "admit_with_changes", after)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
-from engine.arrays import IntArray
+from engine.arrays import FloatArray, IntArray, step_maxima
 from engine.document.deployment import Constraints, Deployment, Source
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
@@ -25,6 +25,7 @@ from engine.noise.dispersion import MEASURED_FINELY
 from engine.waits.summary import WaitTerm
 
 __all__ = [
+    "CURVE_POINTS",
     "Evaluation",
     "Evaluator",
     "QueryOutcome",
@@ -38,7 +39,7 @@ __all__ = [
     "servers_of_query",
 ]
 
-Progress = Callable[[float, str], None]
+CURVE_POINTS = 120  # steps at most in which paths are kept
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,12 @@ class QueryOutcome:
 class Evaluation:
     """Outcomes of all queries of a deployment, and the load of its servers.
 
+    `paths` are the mean paths of the queries in at most `CURVE_POINTS` steps of the horizon, the largest of each.
     `mace` is that of the whole deployment at Mace's width.
     """
 
     outcomes: Mapping[str, QueryOutcome]
+    paths: Mapping[str, FloatArray]
     mace: Mace
     alarm: Alarm
 
@@ -153,7 +156,7 @@ class Evaluator:
         """Evaluation of what runs now."""
         running = self.question.running
         key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())))
-        evaluation = _before.pop(key, None) or self._evaluate(running, running.queries, {})
+        evaluation = _before.pop(key, None) or self._evaluate(running, running.queries)
         _before[key] = evaluation  # the newest last
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
@@ -168,26 +171,29 @@ class Evaluator:
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
-        return self._evaluate(scenario.deployment, related, self.before.outcomes, goes_on)
+        return self._evaluate(scenario.deployment, related, self.before, goes_on)
 
     def stressed(self, running: Deployment, scenario: AdmissionScenario) -> Evaluation:
         """Evaluation of what runs, under a stress, for comparison with a scenario under the same."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
         queries = [query for query in running.queries if query in related]
-        return self._evaluate(running, queries, self.before.outcomes)
+        return self._evaluate(running, queries, self.before)
 
     def _evaluate(
         self,
         deployment: Deployment,
         queries: Collection[str],
-        known: Mapping[str, QueryOutcome],
+        before: Evaluation | None = None,
         goes_on: Callable[[Evaluation], bool] | None = None,
     ) -> Evaluation:
+        """Evaluation of some queries; of the others it is that of `before`."""
         every = self.question.mace_every
+        known, paths = (before.outcomes, before.paths) if before else ({}, {})
         estimated = estimate(restrict_to_queries(deployment, queries), mace_every=every, intervals=False)
         coarse = {source.id for source in deployment.sources if _is_coarse(source, deployment.subinterval_s * every)}
         outcomes = _outcomes(deployment, estimated, known, coarse)
-        evaluation = Evaluation(outcomes, mace(deployment.coarsened(every)), estimated.alarm)
+        paths = {**paths, **{q: step_maxima(r.series["flow"], CURVE_POINTS) for q, r in estimated.queries.items()}}
+        evaluation = Evaluation(outcomes, paths, mace(deployment.coarsened(every)), estimated.alarm)
         if goes_on is not None and not goes_on(evaluation):
             return evaluation
         realised = _outcomes(deployment, estimated.realised(), known, coarse)
@@ -325,12 +331,13 @@ def list_effects(
 ) -> list[dict[str, Any]]:
     """One entry per running query, in their order, and one for the candidate."""
     own = set(scenario.nodes_of(question.candidate.query))
+    width_s = question.mace_width_s
     effects = [
-        _effect(before.outcomes[q], after.outcomes[q], [node for node in scenario.nodes_of(q) if node in own])
+        _effect(before.outcomes[q], after.outcomes[q], [node for node in scenario.nodes_of(q) if node in own], width_s)
         for q in question.running.queries
     ]
     candidate = after.outcomes[question.candidate.query]
-    return [*effects, _effect(None, candidate, list(scenario.nodes_of(question.candidate.query)))]
+    return [*effects, _effect(None, candidate, list(scenario.nodes_of(question.candidate.query)), width_s)]
 
 
 def list_effects_without(question: CandidateQuestion, before: Evaluation) -> list[dict[str, Any]]:
@@ -351,15 +358,16 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "resolution_s": None,
         "shares": [],
         "bottleneck": None,
+        "when_s": None,
         "is_candidate": True,
         "is_predicted": False,
         "widening": None,
     }
     running = [before.outcomes[query] for query in question.running.queries]
-    return [*(_effect(outcome, outcome, []) for outcome in running), nothing]
+    return [*(_effect(outcome, outcome, [], question.mace_width_s) for outcome in running), nothing]
 
 
-def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> dict[str, Any]:
+def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str], width_s: float) -> dict[str, Any]:
     return {
         "query": now.query,
         "statistic": now.statistic,
@@ -375,6 +383,7 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str]) -> d
         "resolution_s": now.resolution_s,
         "shares": shares,
         "bottleneck": now.bottleneck.server if now.bottleneck else None,
+        "when_s": (now.bottleneck.at_p - 1) * width_s if now.bottleneck else None,
         "is_candidate": was is None,
         "is_predicted": now.is_predicted,
         "widening": asdict(now.widening) if now.widening else None,

@@ -1,4 +1,4 @@
-"""Search: one operator elsewhere; or the candidate placed again, where it had asked for certain nodes.
+"""Search: one operator elsewhere; or the candidate placed again, without the nodes asked for or away from doubts.
 
 Operators on the bottlenecks of the late queries are tried on every other core: first by the peak excess of the cores
 they would leave and join, then the best few by Flow, then in full. Where no single move is enough, the placement search
@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.admission.changes import Change
-from engine.admission.evaluation import servers_of_query
-from engine.admission.reasons import reasons_of
-from engine.admission.scenario import AdmissionScenario
+from engine.admission.evaluation import related_queries, servers_of_query
+from engine.admission.reasons import doubted_queries, reasons_of
+from engine.admission.scenario import AdmissionScenario, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, moves_to_replace
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
+from engine.errors import InfeasibleError
 from engine.estimation.loads import loads_of
 from engine.placement.goal import Goal, goal_of
 from engine.placement.items import SearchSettings
@@ -27,7 +28,7 @@ from engine.placement.migration import changes_of
 from engine.placement.problem import loaded_peaks
 from engine.placement.search import PlacementSearch
 
-__all__ = ["find_move", "find_moves", "find_new_placement"]
+__all__ = ["find_distant_placement", "find_move", "find_moves", "judge_unpinned"]
 
 MAX_MOVES = 3
 _ROUNDS = 4  # of the search for a few moves; never a budget of time, so that the answer is always the same
@@ -87,12 +88,46 @@ def _goal(search: AdmissionSearch, deployment: Deployment) -> Goal:
     return replace(goal, weight=weight)
 
 
-def find_new_placement(search: AdmissionSearch) -> Settled | None:
-    """The candidate on the nodes it would get had it asked for none."""
+def judge_unpinned(search: AdmissionSearch) -> Settled | None:
+    """The candidate on the nodes it would get had it asked for none; None where it asked for none, or for those."""
     moves = moves_to_replace(search)
-    if len(moves) < 2 or not search.flow_passes(moves):
+    return search.judge(moves) if moves else None
+
+
+def find_distant_placement(search: AdmissionSearch) -> Settled | None:
+    """The candidate on nodes tied to no running query because of which a person has to decide.
+
+    Those are queries without trust, and such whose arrivals are known as coarse counts alone, with all that share
+    servers or streams with them. None where it is not tied to any, or is not admitted there either.
+    """
+    if search.base is None or search.after is None:
         return None
-    return search.settle(moves)
+    search.tell("Searching a place away from what is for a person to judge")
+    question = search.question
+    doubted = doubted_queries(question, search.base)
+    tied = related_queries(question.running, question.running, doubted) if doubted else ()
+    used = {replica.node for op in question.running.operators if op.query in tied for replica in op.replicas}
+    own = [operator.id for operator in question.candidate.operators]
+    if not used:
+        return None
+    closed = tuple(dict.fromkeys((*question.policy.closed_nodes, *used)))
+    free = replace(
+        question,
+        policy=replace(question.policy, closed_nodes=closed),
+        candidate=replace(
+            question.candidate, operators=tuple(replace(op, replicas=()) for op in question.candidate.operators)
+        ),
+    )
+    changes = [change for change in search.changes if change["kind"] != "move" or change["operator"] not in own]
+    try:
+        places = scenario_of(free, changes).replicas_of(question.candidate.query)
+    except InfeasibleError:
+        return None
+    settled = search.settle(
+        [{"kind": "move", "operator": name, "node": places[name][0].node, "core": places[name][0].core} for name in own]
+    )
+    needs_person = settled is None or any(reason.review for reason in settled.reasons)
+    return None if needs_person else settled
 
 
 @dataclass(frozen=True, eq=False)

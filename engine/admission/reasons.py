@@ -11,7 +11,7 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
 from engine.estimation.reports import Bottleneck
 from engine.measurement.calibration import LEVEL
-from engine.measurement.trust import LOST, UNJUDGED
+from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
 from engine.waits.windows import sources_above
 from engine.words import (
     counted,
@@ -26,11 +26,13 @@ from engine.words import (
 
 __all__ = [
     "Reason",
+    "doubted_queries",
     "estimate_words",
     "evidence_of",
     "in_order",
     "outcome_words",
     "reasons_of",
+    "to_measure",
     "tolerance_s",
     "wait_words",
 ]
@@ -124,6 +126,35 @@ def evidence_of(operators: tuple[Operator, ...]) -> dict[str, int]:
     return counts
 
 
+def to_measure(question: CandidateQuestion, after: Evaluation) -> tuple[str, ...]:
+    """Operators of the candidate to measure first: those whose statistics a person has to decide on."""
+    operators = question.candidate.operators
+    new = {op.id for op in operators if op.never_ran}
+    if question.policy.review_assumed:
+        new |= {*_assumed(operators), *_varying(question, after), *(name for _, name in _few_events(question))}
+    return tuple(op.id for op in operators if op.id in new)
+
+
+def _assumed(operators: Iterable[Operator]) -> list[str]:
+    return [op.id for op in operators if op.evidence is None or op.evidence.kind == "assumed"]
+
+
+def _varying(question: CandidateQuestion, after: Evaluation) -> list[str]:
+    """Operators of the candidate with measured costs whose variation is assumed."""
+    own = {op.id for op in question.candidate.operators} - set(_assumed(question.candidate.operators))
+    inputs = after.outcomes[question.candidate.query].assumed_costs
+    return [name for name in (entry.split("<-")[0] for entry in inputs) if name in own]
+
+
+def _few_events(question: CandidateQuestion) -> list[tuple[float, str]]:
+    """(events, operator) of the candidate's measured operators with fewer events than the policy asks for."""
+    return [
+        (op.evidence.events, op.id)
+        for op in question.candidate.operators
+        if op.evidence and op.evidence.kind == "measured" and op.evidence.events < question.policy.min_events
+    ]
+
+
 def _objectives(
     question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
 ) -> Iterator[Reason]:
@@ -182,7 +213,6 @@ def _query_reason(
 ) -> Reason:
     """A reason about a query's objective, with the place and time of its bottleneck."""
     bottleneck = outcome.bottleneck
-    width_s = question.running.subinterval_s * question.mace_every
     value = outcome.upper_s if code.endswith("at_risk") else outcome.estimate_s
     return Reason(
         code,
@@ -194,7 +224,7 @@ def _query_reason(
         value=value,
         where=bottleneck.server if bottleneck else None,
         when_p=bottleneck.at_p if bottleneck else None,
-        when_s=(bottleneck.at_p - 1) * width_s if bottleneck else None,
+        when_s=(bottleneck.at_p - 1) * question.mace_width_s if bottleneck else None,
         review=review,
     )
 
@@ -333,7 +363,7 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
     """Reasons about the statistics behind the candidate's estimate."""
     operators, policy = question.candidate.operators, question.policy
     severity = "watch" if policy.review_assumed else "info"
-    assumed = [op.id for op in operators if op.evidence is None or op.evidence.kind == "assumed"]
+    assumed = _assumed(operators)
     if assumed:
         of = counted(len(operators), "operator")
         message = f"The statistics of {len(assumed)} of {of} are assumed, not measured: {listed(assumed)}"
@@ -341,7 +371,7 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
             "assumed_statistics", severity, "statistic", question.candidate.query, message, 0.0,
             float(len(assumed)), "operators", review=policy.review_assumed,
         )  # fmt: skip
-    own = {op.id for op in operators} - set(assumed)
+    own = set(_varying(question, after))
     varying = [name for name in after.outcomes[question.candidate.query].assumed_costs if name.split("<-")[0] in own]
     if varying and policy.review_assumed:
         message = f"How single costs vary is assumed, not measured: {listed(varying)}"
@@ -349,11 +379,7 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
             "assumed_costs", "watch", "statistic", question.candidate.query, message, 0.0, float(len(varying)),
             "inputs", review=True,
         )  # fmt: skip
-    few = [
-        (op.evidence.events, op.id)
-        for op in operators
-        if op.evidence and op.evidence.kind == "measured" and op.evidence.events < policy.min_events
-    ]
+    few = _few_events(question)
     if few:
         fewest, name = min(few)
         message = f"The statistics of {name} rest on {fewest:.0f} events; {policy.min_events:.0f} are asked for"
@@ -365,10 +391,29 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
         )  # fmt: skip
 
 
+def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
+    """Running queries tied to the candidate because of which a person has to decide: coarse counts, or lost trust."""
+    policy = question.policy
+    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
+    return tuple(
+        query
+        for query in related
+        if query != question.candidate.query
+        and (
+            (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
+            or (policy.review_untrusted and _trust_of(question, query).state == LOST)
+        )
+    )
+
+
+def _trust_of(question: CandidateQuestion, query: str) -> EstimateTrust:
+    return question.calibrations[query].trust if query in question.calibrations else UNJUDGED
+
+
 def _coarse_counts(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
     """Arrivals of queries that the candidate can affect, whose bursts nobody has counted."""
     after, review = scenario.deployment, question.policy.review_coarse
-    width_s = question.running.subinterval_s * question.mace_every
+    width_s = question.mace_width_s
     related = related_queries(after, question.running, {*scenario.touched, question.candidate.query})
     coarse = coarse_sources(after, related, width_s)
     if not coarse:
@@ -399,7 +444,7 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     review = question.policy.review_untrusted
     for query in related:
-        trust = question.calibrations[query].trust if query in question.calibrations else UNJUDGED
+        trust = _trust_of(question, query)
         coverage = trust.coverage
         if trust.state == LOST and coverage is not None:
             share, right = percent_words(coverage), percent_words(LEVEL)

@@ -198,11 +198,16 @@ class _Stress:
             return running(1.0 + _RISES[i]) if running else None
 
         at = largest(0, len(_RISES) - 1, lambda i: self.screen.flow_s(scenario(i), alone(i)) <= 1.0)
+        kept, refuted = -1, len(_RISES)
         for _ in range(self.search.budget):
-            if at is None or self._passes_in_full(scenario(at), alone(at)):
-                return 0.0 if at is None else _RISES[at]
-            at = (at - 1) // 2 if at else None
-        return 0.0
+            if at is None or refuted - kept <= 1:
+                break
+            if self._passes_in_full(scenario(at), alone(at)):
+                kept = at
+            else:
+                refuted = at
+            at = (kept + refuted) // 2 if refuted < len(_RISES) else None
+        return _RISES[kept] if kept >= 0 else 0.0
 
     def _passes_in_full(self, scenario: AdmissionScenario, alone: Deployment | None) -> bool:
         search = self.search

@@ -45,6 +45,11 @@ class CandidateQuestion:
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
 
     @property
+    def mace_width_s(self) -> float:
+        """Width of Mace's subintervals."""
+        return self.running.subinterval_s * self.mace_every
+
+    @property
     def never_ran(self) -> bool:
         """Whether the candidate has a cost that nobody has measured or assumed."""
         return any(operator.never_ran for operator in self.candidate.operators)

@@ -54,7 +54,7 @@ class _Known:
         return self.path_s + self.wait_s + self.random_s
 
     def above(self, value: _Screened) -> float:
-        """What lies above the mean path with queues that shrink; whether they grow, the full estimate tells."""
+        """Seconds above the mean path with queues that shrink; whether they grow, the full estimate tells."""
         queue_s = self.screened.queue_s
         return self.wait_s + self.random_s * (min(1.0, value.queue_s / queue_s) if queue_s > 0.0 else 1.0)
 
@@ -110,7 +110,7 @@ class Screen:
     ) -> None:
         self._question, self._before, self._after = question, before, after
         self._every = question.mace_every
-        self._width_s = question.running.subinterval_s * self._every
+        self._width_s = question.mace_width_s
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
         coarse, running = (whole.coarsened(self._every) for whole in (base.deployment, question.running))
         neighbours = [query for query in self._judged if query in before.outcomes]

@@ -43,7 +43,7 @@ _GRID = 32  # starts that are compared; between two of them the first is found b
 
 @dataclass(frozen=True, eq=False)
 class Settled:
-    """A scenario that was estimated in full and passes."""
+    """A scenario that was estimated in full, and what speaks for and against it."""
 
     scenario: AdmissionScenario
     evaluation: Evaluation
@@ -98,6 +98,11 @@ class AdmissionSearch:
 
     def settle(self, more: Sequence[Change]) -> Settled | None:
         """Estimate in full, once mean costs alone pass; None unless it passes."""
+        judged = self.judge(more)
+        return judged if judged is not None and passes(judged.reasons) else None
+
+    def judge(self, more: Sequence[Change]) -> Settled | None:
+        """Estimate in full, or by mean costs alone where these fail; None if it cannot be placed."""
         self.tell("Estimating in full")
         scenario = self.scenario(more)
         if scenario is None:
@@ -110,7 +115,7 @@ class AdmissionSearch:
         reasons = reasons_for(evaluation)
         if self.screen is not None:
             self.screen.learn(scenario, evaluation)
-        return Settled(scenario, evaluation, reasons) if passes(reasons) else None
+        return Settled(scenario, evaluation, reasons)
 
     def first_settled(self, candidates: Iterable[Sequence[Change]]) -> Settled | None:
         """The first that passes in full, within the budget.

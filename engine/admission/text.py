@@ -29,8 +29,9 @@ def decision_text(decision: Mapping[str, Any]) -> str:
     parts = [
         _head(decision),
         _part("Reasons", _reasons(decision)),
+        _part("Measure first", [f"  {name}" for name in decision.get("measure") or ()]),
         _part("Queries", _queries(decision.get("effects") or ())),
-        _part("Placement", _placement(decision.get("placement") or {})),
+        _part("Placement", _placement(decision)),
         _part("Alternatives", _alternatives(decision.get("choices") or ())),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -98,9 +99,12 @@ def _objective(row: Mapping[str, Any]) -> str:
     return f"{row.get('statistic', '')} {_seconds(row['bound_s'])}".strip()
 
 
-def _placement(placement: Mapping[str, Any]) -> list[str]:
+def _placement(decision: Mapping[str, Any]) -> list[str]:
+    """Where operators go, and why some are apart from those they exchange events with."""
+    placement = decision.get("placement") or {}
     rows = [[operator, ", ".join(_replicas(replicas))] for operator, replicas in placement.items()]
-    return column_lines(rows) if rows else []
+    apart = [f"  {_plain(entry, 'sentence')}" for entry in decision.get("apart") or () if entry["why"] != "company"]
+    return [*(column_lines(rows) if rows else []), *apart]
 
 
 def _replicas(replicas: Sequence[Mapping[str, Any]]) -> Iterator[str]:

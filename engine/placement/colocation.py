@@ -69,8 +69,8 @@ class ApartOperator:
     at_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+        """As JSON, with `sentence`."""
+        return asdict(self) | {"sentence": self.sentence}
 
     @property
     def sentence(self) -> str:

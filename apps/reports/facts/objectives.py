@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Max, Min, Q
 
-from apps.estimates.curves import curves_unpack, thinned
+from apps.estimates.curves import curves_unpack
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.selectors import objectives_by_headroom
 from apps.estimates.words import cause_sentence, evidence_words
@@ -16,6 +16,7 @@ from apps.fleet.models import Cluster
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
 from apps.reports.models import Report
+from engine.arrays import step_maxima
 
 __all__ = ["latency_facts", "objective_facts"]
 
@@ -136,5 +137,5 @@ def _thin(curves: dict[str, list[float]]) -> dict[str, list[float]]:
     times = curves["time_s"]
     width = -(-len(times) // _POINTS)
     thin = {"time_s": times[::width]}
-    thin["flow_s"] = [round(value, 6) for value in thinned(curves["flow_s"], _POINTS).tolist()]
+    thin["flow_s"] = [round(value, 6) for value in step_maxima(curves["flow_s"], _POINTS).tolist()]
     return thin

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from django.db import connection
 
-from apps.estimates.curves import curves_pack, curves_unpack, thinned
+from apps.estimates.curves import curves_pack, curves_unpack
 from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.refresh import estimate_refresh, estimate_refresh_all, refresh_paused
 from apps.estimates.selectors import (
@@ -26,6 +26,7 @@ from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
 from apps.queries.arrivals import series
 from apps.queries.lifecycle import query_stop
+from engine.arrays import step_maxima
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +85,7 @@ def test_long_curve_is_thinned_by_maximum() -> None:
     assert len(curves["time_s"]) == len(curves["flow_s"]) == 1440
     assert max(curves["flow_s"]) == 9.0
     assert curves["time_s"][1] == 5.0
-    assert thinned([3.0, 1.0], 5).tolist() == [3.0, 1.0]
+    assert step_maxima([3.0, 1.0], 5).tolist() == [3.0, 1.0]
 
 
 def test_curve_of_an_earlier_version_opens_without_its_band() -> None:

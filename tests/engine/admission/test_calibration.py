@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 
 from engine.admission.decision import AdmissionDecision, decide
@@ -20,12 +23,17 @@ def decided(
     policy: AdmissionPolicy | None = None,
     query: str = "p",
     nodes: str = "n1",
+    changes: Sequence[Mapping[str, Any]] = (),
 ) -> AdmissionDecision:
     """The candidate makes the worst case of p 1.85 s against `bound_s`."""
     trust = EstimateTrust(24, 40, state)
     known = {query: QueryCalibration(IntervalFactors(lower, upper, 64, True), "query", trust)}
     return decide(
-        running(bound_s), candidate(node=nodes), policy=policy or AdmissionPolicy(choices=False), calibrations=known
+        running(bound_s),
+        candidate(node=nodes),
+        policy=policy or AdmissionPolicy(choices=False),
+        changes=changes,
+        calibrations=known,
     )
 
 
@@ -70,6 +78,17 @@ def test_lost_trust_in_a_neighbour_is_for_a_person_and_says_why() -> None:
     )
     reason = next(reason for reason in decision.reasons if reason.code == "trust_lost")
     assert (reason.value, reason.bound, reason.unit) == (0.6, 0.9, "share")
+
+
+def test_place_away_from_lost_trust_is_an_alternative_that_needs_no_person() -> None:
+    decision = decided(state=LOST, policy=AdmissionPolicy())
+    assert decision.verdict == "review"
+    (alternative,) = decision.alternatives
+    assert (alternative.id, alternative.verdict) == ("place_apart-1", "admit_with_changes")
+    assert alternative.title == "Place it on n2, away from what is for a person to judge"
+    taken = decided(state=LOST, policy=AdmissionPolicy(), changes=alternative.changes)
+    assert taken.verdict == "admit_with_changes" and "trust_lost" not in codes(taken)
+    assert effect(taken, "c")["after_s"] == alternative.estimate_s
 
 
 def test_policy_may_leave_lost_trust_to_itself() -> None:

@@ -44,7 +44,8 @@ class TestVerdicts:
         decision = decide(running(1.6), candidate())
         assert decision.verdict == "reject"
         expected = "p would miss its objective: its worst case would go from 1 s to 1.8 s, against 1.6 s"
-        assert decision.headline.replace("\u00a0", " ") == f"{expected}, because both queries use n1"
+        without = "without the nodes asked for it would pass"
+        assert decision.headline.replace("\u00a0", " ") == f"{expected}, because both queries use n1; {without}"
         reason = next(reason for reason in decision.reasons if reason.code == "neighbour_breached")
         assert (reason.bound, reason.unit, reason.where, reason.kind, reason.id) == (1.6, "s", "n1", "query", "p")
         assert reason.value == pytest.approx(1.85)
@@ -122,6 +123,7 @@ class TestVerdicts:
         assert (lenient.verdict, strict.verdict) == ("admit", "review")
         assert "assumed_statistics" in codes(lenient, "info")
         assert "assumed_statistics" in codes(strict, "watch")
+        assert (lenient.measure, strict.measure) == ((), ("c/op",))
         assert lenient.evidence == {"assumed": 1, "predicted": 0, "measured": 0}
 
     def test_measured_statistics_of_too_few_events_are_reviewed(self) -> None:
@@ -151,6 +153,7 @@ class TestReasons:
         decision = decide(counted, candidate(9.0))
         assert decision.verdict == "review" and "coarse_counts" in codes(decision, "watch")
         assert "counts per 4" in next(reason.message for reason in decision.reasons if reason.code == "coarse_counts")
+        assert alternatives(decision) == {}  # the candidate reads such counts itself: no place cures that
         trusting = decide(counted, candidate(9.0), policy=AdmissionPolicy(review_coarse=False))
         assert trusting.verdict == "admit" and "coarse_counts" in codes(trusting, "info")
         known = replace(counted.sources[0], dispersion=1.5, dispersion_step_s=0.5)
@@ -295,6 +298,25 @@ class TestAlternatives:
         alternative = alternatives(decision)["place_again-1"]
         assert {change["node"] for change in alternative.changes} == {"n2", "n3"}
         assert again(decision, "place_again-1", deployment, document).verdict == "admit_with_changes"
+
+    def test_verdict_due_to_a_pin_says_what_it_would_be_without(self) -> None:
+        decision = decide(running(1.6), candidate())
+        reason = next(reason for reason in decision.reasons if reason.code == "pinned")
+        assert reason.message.startswith("Without the nodes asked for c would pass on n2: its worst case would be")
+        free = decide(running(1.6), candidate(node=None))
+        assert (free.verdict, effect(free, "c")["after_s"]) == ("admit", reason.value)
+        assert "pinned" not in codes(free)
+
+    def test_pin_that_does_not_decide_is_not_blamed(self) -> None:
+        decision = decide(running(1.6), candidate(0.5, cost=5.0))
+        assert decision.verdict == "reject"
+        reason = next(reason for reason in decision.reasons if reason.code == "pinned")
+        assert reason.message == "The nodes asked for do not decide: on n2 the verdict on c would be reject as well"
+        assert "without the nodes asked for" not in decision.headline
+
+    def test_no_two_alternatives_make_the_same_changes(self) -> None:
+        offered = [alternative.changes for alternative in decide(running(1.6), candidate()).alternatives]
+        assert all(changes not in offered[:i] for i, changes in enumerate(offered))
 
     def test_alternatives_build_on_changes_already_made(self) -> None:
         changes = [{"kind": "scale_rate", "query": "c", "share": 0.95}]

@@ -91,7 +91,7 @@ class TestHeadlines:
         decision = decide(running(bound_s=1.2), candidate(bound_s=1.2))
         assert codes(decision, "bad")[:2] == ["objective_breached", "neighbour_breached"]
         assert decision.headline.startswith("p would miss its objective")
-        assert decision.headline.endswith("; c would miss its own too")
+        assert decision.headline.endswith("; c would miss its own too; without the nodes asked for it would pass")
 
     def test_peak_just_above_capacity_is_written_with_enough_digits(self) -> None:
         decision = decide(running(), candidate(cost=2.51, node="n2"))
