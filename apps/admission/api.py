@@ -21,6 +21,7 @@ from apps.admission.serializers import (
     AdmissionDetailSerializer,
     AdmissionSerializer,
     AlternativeSerializer,
+    CurvesSerializer,
     OptionalReasonSerializer,
     ReasonSerializer,
 )
@@ -89,6 +90,15 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
                 request=self.get_object(), alternative=alternative, user=signed_in_user(request)
             )
         return _job_answer(request, admission, job)
+
+    @extend_schema(responses=CurvesSerializer)
+    @action(detail=True, methods=["get"])
+    def curves(self, request: Request, pk: str) -> Response:
+        """Latencies and loads over the horizon: before, after, and with each alternative."""
+        admission = self.get_object()
+        known = admission.curves or {"step_s": None, "before": None, "after": None, "choices": {}}
+        answer = {**known, "starts_at": admission.previewed_at, "after": known["after"] or None}
+        return Response(CurvesSerializer(answer).data)
 
     @extend_schema(request=None, responses=AdmissionDetailSerializer)
     @action(detail=True, methods=["post"])

@@ -54,7 +54,10 @@ class AdmissionRequest(models.Model):
     verdict = models.CharField(max_length=20, choices=Verdict.choices, blank=True)
     snapshot = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     snapshot_parts = models.JSONField(default=dict, help_text="{part: digest}, to tell what changed since.")
-    result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer, whole.")
+    result = models.JSONField(null=True, blank=True, help_text="engine.admission's answer without its curves.")
+    curves = models.JSONField(
+        null=True, blank=True, help_text="Latencies and loads over the horizon, before, after and of alternatives."
+    )
     prediction = models.ForeignKey(
         Prediction,
         null=True,

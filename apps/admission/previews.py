@@ -88,6 +88,7 @@ def admission_store(
         return request  # withdrawn meanwhile: the answer comes too late
     now = timezone.now()
     answer = decision.to_dict()
+    request.curves = answer.pop("curves")
     request.result, request.verdict = answer, answer["verdict"]
     if prediction is not None:
         request.prediction = prediction_store(

@@ -46,7 +46,7 @@ def admissions_visible() -> QuerySet[AdmissionRequest]:
     """Every request with what lists show of it, newest first."""
     return AdmissionRequest.objects.select_related(
         "cluster", "query", "version", "job", "requested_by", "decided_by"
-    ).defer("snapshot_parts")
+    ).defer("snapshot_parts", "curves")
 
 
 def admissions_open(cluster: Cluster) -> QuerySet[AdmissionRequest]:

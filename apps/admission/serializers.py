@@ -21,6 +21,7 @@ __all__ = [
     "AdmissionDetailSerializer",
     "AdmissionSerializer",
     "AlternativeSerializer",
+    "CurvesSerializer",
     "OptionalReasonSerializer",
     "ReasonSerializer",
 ]
@@ -145,6 +146,38 @@ class AdmissionSerializer(serializers.ModelSerializer):
 
     def get_never_ran(self, request: AdmissionRequest) -> bool | None:
         return admission_never_ran(request)
+
+
+class OutcomeCurvesSerializer(serializers.Serializer):
+    """Curves of one outcome: one value a step."""
+
+    queries = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField()),
+        help_text="Seconds on the mean path of each query, the largest of each step.",
+    )
+    nodes = serializers.DictField(
+        child=serializers.ListField(child=serializers.FloatField()),
+        help_text="Load of each node's busiest core as a share of its capacity, the largest of each step.",
+    )
+
+
+class CurvesSerializer(serializers.Serializer):
+    """Curves of a decision over its horizon: of what changes most. What an outcome does not name is as before.
+
+    Without a verdict there are none yet: null, and no choices.
+    """
+
+    starts_at = serializers.DateTimeField(allow_null=True, help_text="Moment of the first value.")
+    step_s = serializers.FloatField(
+        allow_null=True, help_text="Seconds between two values, of which there are 120 at most."
+    )
+    before = OutcomeCurvesSerializer(allow_null=True, help_text="What runs now.")
+    after = OutcomeCurvesSerializer(
+        allow_null=True, help_text="What would run; null where the query can be placed nowhere."
+    )
+    choices = serializers.DictField(
+        child=OutcomeCurvesSerializer(), help_text="The outcome of every alternative, by its id."
+    )
 
 
 class AdmissionDetailSerializer(AdmissionSerializer):

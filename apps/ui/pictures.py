@@ -197,6 +197,8 @@ _KEYS: dict[str, tuple[Shape, ...]] = {
     "objective": (path("M11 0v10", stroke="c-objective", stroke_width=1.5),),
     "objective-line": (_line("c-objective", width=1.5),),
     "before": (rect(0, 3, 22, 4, fill="c-fill", opacity=0.65),),
+    "before-line": (_line("c-fill", width=2.5),),
+    "over-line": (_line("bad", width=3),),
     "after": (rect(0, 3, 22, 4, fill="c-estimate"),),
     "load": (rect(0, 1, 22, 8, fill="c-fill"),),
     "alt": (_line("c-alt", "7 4"),),

@@ -1,4 +1,4 @@
-// Admission pages: countdowns, the chosen alternative in words and kept when the part around it is fetched again.
+// Admission pages: countdowns, and dialogs that stay open when the part around them is fetched again.
 (() => {
   const all = selector => [...document.querySelectorAll(selector)];
 
@@ -13,23 +13,7 @@
     if (mark.textContent !== text) mark.textContent = text;
   });
 
-  let chosen = "";
-  const say = () => {
-    const box = document.querySelector('input[name="alternative"]:checked');
-    const place = document.querySelector("[data-chosen]");
-    if (box && place) place.textContent = `Chosen: ${box.dataset.title}`;
-  };
-  document.addEventListener("change", event => {
-    if (!event.target.matches('input[name="alternative"]')) return;
-    chosen = event.target.value;
-    say();
-  });
-  document.addEventListener("htmx:afterSwap", () => {
-    const same = all('input[name="alternative"]').find(box => box.value === chosen);
-    if (same) same.checked = true;
-    say();
-    count();
-  });
+  document.addEventListener("htmx:afterSwap", count);
 
   // an open dialog stays as it is: what it asks for is checked again when it is sent
   document.addEventListener("htmx:oobBeforeSwap", event => {

@@ -104,9 +104,10 @@ def test_from_an_empty_console_to_two_queries(page: Page, trace: Path) -> None:
     expect(page.get_by_role("button", name="Apply", exact=True)).to_have_attribute("aria-disabled", "true")
     expect(page.locator("#why")).to_contain_text("Apply is off while the verdict is reject")
     expect(page.locator(".choice")).not_to_have_count(0)
-    page.locator(".choice").filter(has_text="of its rate").locator("input").check()
-    expect(page.locator("[data-chosen]")).to_contain_text("of its rate")
-    page.get_by_role("button", name="Preview this alternative").click()
+    page.get_by_role("link", name=re.compile("Admit it with .* of its rate")).click()
+    expect(verdict(page)).to_contain_text("Admit with changes: Admit it with")
+    expect(page).to_have_url(re.compile(r"\?alternative=scale_rate-1$"))
+    page.get_by_role("button", name="Preview this alternative").first.click()
     expect(verdict(page)).to_have_text(re.compile("Admit with changes: Every objective holds"))
     apply(page, SECOND[0])
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from apps.accounts.choices import Scope
@@ -25,6 +27,7 @@ from apps.admission.selectors import (
 from apps.fleet.models import Cluster
 from apps.measurements.stream_processor import timing_now
 from apps.pages.admission import tables as rows
+from apps.pages.admission.charts import OutcomePicture, time_at
 from apps.pages.predictions.charts import interval_figure
 from apps.pages.predictions.facts import PredictionFacts
 from apps.predictions.selectors import prediction_newest
@@ -146,6 +149,9 @@ class AdmissionPowers:
         return f"{self.verb} is off: your role ({role}) may not decide. {role_hint(Scope.ADMIT)}"
 
 
+#: In the address: what was asked, where another outcome would be shown.
+AS_ASKED = "as-asked"
+
 _WEAKEST_FIRST = ("assumed", "predicted", "measured")
 _MAX_ANCESTORS = 30
 
@@ -153,11 +159,12 @@ _MAX_ANCESTORS = 30
 class AdmissionDetail(AdmissionPowers):
     """Facts of the page; every property is computed when the template reads it."""
 
-    def __init__(self, request: AdmissionRequest, user: User, cluster: Cluster) -> None:
+    def __init__(self, request: AdmissionRequest, user: User, cluster: Cluster, outcome: str = "") -> None:
         self.request = request
         self.user = user
         self.cluster = cluster
         self.decision: Mapping[str, Any] = request.result or {}
+        self._outcome = outcome  # as the address asks for it
 
     @property
     def topic(self) -> str:
@@ -166,6 +173,82 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def cluster_topic(self) -> str:
         return f"cluster:{self.cluster.slug}"
+
+    # -- the outcome that is shown
+
+    @cached_property
+    def choice(self) -> Mapping[str, Any] | None:
+        """The alternative that is looked at in place of what was asked."""
+        return self._choices.get(self._outcome)
+
+    @cached_property
+    def _choices(self) -> dict[str, Mapping[str, Any]]:
+        return {choice["id"]: choice for choice in self.decision.get("choices") or []}
+
+    @cached_property
+    def outcome(self) -> str:
+        """Id of the alternative in the pictures; empty for what was asked. What is queued is shown as it starts."""
+        if self.choice is not None:
+            return self._outcome
+        if self.request.verdict != Verdict.QUEUE or self._outcome == AS_ASKED:
+            return ""
+        return next((name for name, choice in self._choices.items() if choice["kind"] == "start_at"), "")
+
+    @cached_property
+    def shown(self) -> Mapping[str, Any]:
+        """The decision, with the effects and changes of the outcome that is shown."""
+        if not self.outcome:
+            return self.decision
+        choice = self._choices[self.outcome]
+        return {**self.decision, "effects": choice["effects"], "changes": choice["changes"]}
+
+    @cached_property
+    def outcomes(self) -> list[rows.OutcomeLink]:
+        """Links to the outcomes of this decision; none where there is only one."""
+        if not self._choices:
+            return []
+        links = [(AS_ASKED, "At once" if self.request.verdict == Verdict.QUEUE else "As asked")]
+        links += [(name, rows.alternative_label(choice)) for name, choice in self._choices.items()]
+        return [
+            rows.OutcomeLink(name, label, f"?alternative={name}", name == (self.outcome or AS_ASKED))
+            for name, label in links
+        ]
+
+    @property
+    def address(self) -> str:
+        """The page with the outcome it shows."""
+        page = reverse("pages:admission", args=[self.cluster.slug, self.request.pk])
+        return f"{page}?alternative={self._outcome}" if self.choice is not None or self._outcome == AS_ASKED else page
+
+    @cached_property
+    def picture(self) -> OutcomePicture | None:
+        """Latencies and loads over the horizon; None for decisions that were kept without."""
+        curves, starts_at = self.request.curves, self.request.previewed_at
+        if not curves or starts_at is None:
+            return None
+        effects = [row.effect for row in self.effects]
+        return OutcomePicture(curves, self.outcome, effects, starts_at, ZoneInfo(self.cluster.time_zone))
+
+    @property
+    def affected(self) -> list[SafeString]:
+        """Queries that miss an objective, or may: by how much, on which server, and when; a sentence each."""
+        return [self._affected(row) for row in self.effects if row.is_harmed]
+
+    def _affected(self, row: rows.EffectRow) -> SafeString:
+        when_s = row.effect.get("when_s")
+        is_known = when_s is not None and self.request.previewed_at is not None
+        return sentence(
+            "pages/admission/sentences/affected.html",
+            row=row,
+            statistic=statistic_words(row.effect["statistic"]),
+            at=time_at(self.request.previewed_at, when_s, self.cluster) if is_known else "",
+            into=duration_words(when_s) if is_known else "",
+        )
+
+    @property
+    def moved_but_hold(self) -> list[str]:
+        """Neighbours whose latency changes and whose objective holds, or that have none."""
+        return [row.name for row in self.effects if row.is_changed and not row.is_candidate and not row.is_harmed]
 
     # -- of a query that never ran
 
@@ -242,11 +325,13 @@ class AdmissionDetail(AdmissionPowers):
 
     @property
     def mark(self) -> Mark:
-        return VERDICTS[self.request.verdict]
+        return VERDICTS[self.choice["verdict"] if self.choice else self.request.verdict]
 
     @property
     def headline(self) -> tuple[str, str]:
-        """(consequence, reason)."""
+        """(consequence, reason); of an alternative what it does and what follows."""
+        if self.choice is not None:
+            return str(self.choice["title"]), str(self.choice["detail"])
         return rows.split_sentence(str(self.decision.get("headline", "")))
 
     @property
@@ -275,17 +360,17 @@ class AdmissionDetail(AdmissionPowers):
     @cached_property
     def live_waits(self) -> LiveWaits | None:
         """Waits that the latencies of live queries leave out."""
-        return live_waits(self.cluster, self.decision)
+        return live_waits(self.cluster, self.shown)
 
     # -- its parts
 
     @cached_property
     def alternatives(self) -> list[rows.AlternativeRow]:
-        return rows.alternative_rows(self.decision)
+        return rows.alternative_rows(self.decision, {link.id: link for link in self.outcomes})
 
     @cached_property
     def effects(self) -> list[rows.EffectRow]:
-        return rows.effect_rows(self.cluster.slug, self.decision, frozenset(self.unmeasured))
+        return rows.effect_rows(self.cluster.slug, self.shown, frozenset(self.unmeasured))
 
     @property
     def effects_shown(self) -> list[rows.EffectRow]:
@@ -305,7 +390,7 @@ class AdmissionDetail(AdmissionPowers):
         if not neighbours:
             return "Nothing else runs on the cluster"
         others = counted(len(neighbours), "other query", "other queries")
-        if self.request.verdict == Verdict.QUEUE:
+        if self.request.verdict == Verdict.QUEUE and not self.outcome:
             return f"If it started at once, {changed} of {others} would change"
         return f"1 of {others} changes" if changed == 1 else f"{changed} of {others} change"
 
@@ -332,7 +417,9 @@ class AdmissionDetail(AdmissionPowers):
     @cached_property
     def places(self) -> list[rows.PlaceRow]:
         predicted = self.request.prediction.placement if self.request.prediction else {}
-        return rows.place_rows(self.request.query.name, self.decision, self.request.placement, predicted)
+        start = self.request.previewed_at
+        clock = partial(time_at, start, cluster=self.cluster) if start else None
+        return rows.place_rows(self.request.query.name, self.decision, self.request.placement, predicted, clock)
 
     @property
     def robustness(self) -> list[str]:
@@ -340,17 +427,39 @@ class AdmissionDetail(AdmissionPowers):
         return list((self.decision.get("robustness") or {}).get("sentences", ()))
 
     @property
-    def breaks(self) -> str:
-        """Where and when the first objective that would break does so; empty where none does or it is not known."""
-        for reason in self.decision.get("reasons") or ():
-            if reason["severity"] == "bad" and reason.get("when_s") is not None and reason.get("where"):
-                at = duration_words(reason["when_s"])
-                return f"The work that is late waits on {reason['where']}, most of it {at} into the horizon."
-        return ""
+    def measure(self) -> list[str]:
+        """Operators to measure before a person has to decide, by their names within the query."""
+        return [name.rpartition("/")[2] for name in self.decision.get("measure") or ()]
 
     @property
     def changes(self) -> list[str]:
-        return [rows.change_words(change) for change in self.decision.get("changes") or self.request.changes]
+        return [rows.change_words(change) for change in self.shown.get("changes") or self.request.changes]
+
+    @property
+    def act_words(self) -> SafeString:
+        """Sentences on what applying does: operators placed and moved, nodes added, when it starts."""
+        changes = self.decision.get("changes") or []
+        moved = [change["operator"] for change in changes if change["kind"] == "move"]
+        neighbours = [name for name in moved if name.partition("/")[0] != self.request.query.name]
+        start_s = max((change["seconds"] for change in changes if change["kind"] == "start_at"), default=0.0)
+        start_s = start_s or float(self.decision.get("start_s") or 0.0)
+        return sentence(
+            "pages/admission/sentences/act.html",
+            ask=self.request,
+            cluster=self.cluster,
+            placed=sum(row.query == self.request.query.name for row in self.places),
+            nodes=self.node_count,
+            moved=neighbours,
+            added=[change["id"] for change in changes if change["kind"] == "add_node"],
+            start=time_at(self.request.previewed_at, start_s, self.cluster) if start_s else "",
+        )
+
+    @property
+    def untouched(self) -> list[str]:
+        """Neighbours on the same nodes that stay as they are."""
+        return [
+            row.name for row in self.effects if not row.is_candidate and row.effect["shares"] and not row.is_changed
+        ]
 
     @property
     def node_count(self) -> int:
@@ -359,9 +468,7 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def harmed(self) -> list[rows.EffectRow]:
         """Neighbours that would be over or at risk, and were not."""
-        return [
-            row for row in self.effects if row.tone and not row.is_candidate and row.effect["before_state"] != row.state
-        ]
+        return [row for row in self.effects if row.is_harmed and not row.is_candidate]
 
     @property
     def chain(self) -> list[AdmissionRequest]:

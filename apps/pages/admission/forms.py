@@ -53,11 +53,17 @@ class _AskForm(forms.Form):
     )
 
     own_objective = "As the query has it"
+    _OPTIONS = ("statistic", "bound_s", "may_wait_min", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         choices = [(statistic, statistic_words(statistic, begins=True)) for statistic in _STATISTICS]
         choice_field(self, "statistic").choices = [("", self.own_objective), *choices]
+
+    @property
+    def has_options(self) -> bool:
+        """Whether something is asked for beyond the query, or wrong there: it is shown then."""
+        return any(self.errors.get(name) or self[name].value() for name in self._OPTIONS)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,14 +28,16 @@ from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.words import counted, server_words, statistic_text
+from engine.words import counted, duration_words, server_words, statistic_text
 
 __all__ = [
     "AlternativeRow",
     "EffectRow",
     "NodeRow",
+    "OutcomeLink",
     "PlaceRow",
     "ReasonRow",
+    "alternative_label",
     "alternative_rows",
     "change_words",
     "effect_rows",
@@ -172,6 +174,7 @@ def _columns(slug: str) -> list[Column]:
 
 
 _SEVERITY = {"bad": ("bad", "bad"), "watch": ("watch", "watch"), "ok": ("ok", "ok"), "info": ("info", "muted")}
+_WORSE_SHARE = 0.01  # of its objective: by less a query that misses it may get worse
 _CHANGED_S = 0.005  # a smaller change would be written as 0 s
 
 
@@ -184,20 +187,49 @@ def split_sentence(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
+class OutcomeLink:
+    """A link to one outcome of a decision."""
+
+    id: str
+    label: str
+    url: str
+    is_current: bool
+
+
+def alternative_label(choice: Mapping[str, Any]) -> str:
+    """An alternative in a few words, where its title has no room."""
+    changes = [change for change in choice["changes"] if change["kind"] == choice["kind"]]
+    last = changes[-1] if changes else {}
+    if choice["kind"] == "move" and len(choice["changes"]) > 1:
+        return f"Move {len(choice['changes'])} operators"
+    if choice["kind"] == "move":
+        return f"Move {last['operator'].rpartition('/')[2]} to {last['node']}"
+    if choice["kind"] == "scale_rate":
+        return f"{percent(last['share'])} of its rate"
+    if choice["kind"] == "start_at":
+        return f"Start {duration_words(last['seconds'])} later"
+    if choice["kind"] == "add_node":
+        return f"Add {counted(len(changes), 'node')}"
+    if choice["kind"] == "objective":
+        return f"Ask for {seconds(last['bound_s'])}"
+    return {"place_again": "Other nodes than asked for", "place_apart": "Away from doubts"}[choice["kind"]]
+
+
+@dataclass(frozen=True)
 class AlternativeRow:
     """A choice that would pass."""
 
-    id: str
     title: str
     detail: str
     verdict: str
     statistic: str
     estimate: Quantity
     bound: Quantity
+    link: OutcomeLink
 
 
-def alternative_rows(decision: Mapping[str, Any]) -> list[AlternativeRow]:
-    """In the engine's order."""
+def alternative_rows(decision: Mapping[str, Any], links: Mapping[str, OutcomeLink]) -> list[AlternativeRow]:
+    """In the engine's order, with the `links` to their outcomes."""
     rows = []
     for choice in decision.get("choices") or []:
         own: dict[str, Any] = next((effect for effect in choice["effects"] if effect["is_candidate"]), {})
@@ -205,7 +237,9 @@ def alternative_rows(decision: Mapping[str, Any]) -> list[AlternativeRow]:
         words = statistic_text(own.get("statistic", "worst"))
         bound = seconds(own.get("bound_s"))
         rows.append(
-            AlternativeRow(choice["id"], choice["title"], choice["detail"], choice["verdict"], words, estimate, bound)
+            AlternativeRow(
+                choice["title"], choice["detail"], choice["verdict"], words, estimate, bound, links[choice["id"]]
+            )
         )
     return rows
 
@@ -250,6 +284,15 @@ class EffectRow:
         return objective_text(self.effect["statistic"], self.effect["bound_s"])
 
     @property
+    def where(self) -> str:
+        """The server that its work waits on; empty where there is none."""
+        return server_words(self.effect["bottleneck"] or "")
+
+    @property
+    def bound(self) -> SafeString:
+        return seconds(self.effect["bound_s"]).html
+
+    @property
     def shares(self) -> str:
         """Nodes it has in common with the candidate; for the candidate those it goes to."""
         return _few(self.effect["shares"])
@@ -271,6 +314,23 @@ class EffectRow:
     @property
     def is_changed(self) -> bool:
         return abs(self.effect["change_s"] or 0.0) >= _CHANGED_S
+
+    @property
+    def is_harmed(self) -> bool:
+        """Whether it misses its objective, or may, because of the decision."""
+        now, was = self.state, self.effect["before_state"]
+        worse = (
+            self.is_candidate
+            or now != was
+            or (self.effect["change_s"] or 0.0) > _WORSE_SHARE * (self.effect["bound_s"] or 0.0)
+        )
+        return bool(self.tone) and worse
+
+    @property
+    def interval(self) -> str:
+        """7.4 to 10.9 s; empty where there is none."""
+        low, high = self.effect["low_s"], self.effect["high_s"]
+        return "" if low is None or high is None else f"{seconds(low).text} to {seconds(high)}"
 
     @property
     def change(self) -> SafeString | str:
@@ -387,14 +447,22 @@ class PlaceRow:
 
 
 def place_rows(
-    query: str, decision: Mapping[str, Any], asked: Mapping[str, str], predicted: Mapping[str, str] | None = None
+    query: str,
+    decision: Mapping[str, Any],
+    asked: Mapping[str, str],
+    predicted: Mapping[str, str] | None = None,
+    clock: Callable[[float], str] | None = None,
 ) -> list[PlaceRow]:
     """The query's operators in their order, then operators of others that would be moved.
 
-    `predicted` is the node of each operator in a predicted first placement.
+    `predicted` is the node of each operator in a predicted first placement, `clock` the time of day of seconds into the
+    horizon.
     """
     rows = []
-    apart = {entry["operator"]: entry for entry in decision.get("apart") or ()}
+    apart = {
+        entry["operator"]: {**entry, "at": clock(entry["at_s"]) if clock and entry["at_s"] is not None else ""}
+        for entry in decision.get("apart") or ()
+    }
     for identity, replicas in (decision.get("placement") or {}).items():
         owner, _, name = identity.partition("/")
         where = ", ".join(_server(part) for part in replicas)
@@ -410,14 +478,13 @@ def place_rows(
 
 def _apart_words(entry: Mapping[str, Any] | None) -> str:
     """Why an operator is on another node than one it exchanges events with."""
-    if entry is None:
+    if entry is None or entry["why"] == "company":
         return ""
     other = entry["other"].rpartition("/")[2]
     if entry["server"] is None:
-        return f"may not join {other}"
-    if entry["why"] == "company":
-        return ""
-    return f"beside {other}, {server_words(entry['server'])} would be at {ratio(entry['peak'])}"
+        return f"apart: it may not join {other}"
+    at = f" at {entry['at']}" if entry["at"] else ""
+    return f"apart, because beside {other} {server_words(entry['server'])} would be at {ratio(entry['peak'])}{at}"
 
 
 def change_words(change: Mapping[str, Any]) -> str:

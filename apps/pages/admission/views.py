@@ -70,6 +70,13 @@ class AdmissionsPage(ClusterPage):
         return self.page({"table": table, "sentence": counts.sentence, "queue": queue})
 
 
+_PICTURE_KEY = [
+    ("before-line", "Before"),
+    ("estimate", "After, mean path"),
+    ("over-line", "Over its objective"),
+    ("band", "Realised, 90%"),
+    ("objective-line", "Objective or capacity"),
+]
 _KEY = [("before", "Before"), ("after", "After"), ("band", "Interval, 90%"), ("objective", "Objective")]
 
 
@@ -83,18 +90,22 @@ class RequestPage(ClusterPage):
         rows = admissions_visible().select_related(
             "version__query", "prediction__cluster", "prediction__query", "prediction__model"
         )
-        rows = rows.defer("snapshot_parts", "prediction__trace", "prediction__model__weights").filter(
-            cluster=self.cluster
+        rows = (
+            rows.defer(None)
+            .defer("snapshot_parts", "prediction__trace", "prediction__model__weights")
+            .filter(cluster=self.cluster)
         )
         return self.find(rows, "admission request", pk=pk)
 
     def shown(self, admission: AdmissionRequest, refusal: SluiceError | None = None) -> HttpResponse:
         """The request's page; with `refusal`, why what was just asked could not be done."""
-        detail = AdmissionDetail(admission, signed_in_user(self.request), self.cluster)
+        outcome = self.request.GET.get("alternative", "")
+        detail = AdmissionDetail(admission, signed_in_user(self.request), self.cluster, outcome)
         status = refusal.status if refusal else 200
         # what a stale preview is refused for is said by the page anyway
         notice = refusal.message if refusal and not (detail.standing.is_stale or detail.standing.is_expired) else ""
-        return self.page({"detail": detail, "notice": notice, "key": _KEY}, status)
+        context = {"detail": detail, "notice": notice, "key": _KEY, "picture_key": _PICTURE_KEY}
+        return self.page(context, status)
 
 
 class AdmissionPage(RequestPage):

@@ -106,6 +106,27 @@ def test_rejected_request_needs_an_alternative_or_an_override(admitter: Any, clu
     assert (forced.status_code, forced.json()["overridden"]) == (200, True)
 
 
+def test_curves_come_with_the_verdict(admitter: Any, cluster: Any) -> None:
+    address = ask(admitter, placement={"work": "a"}).json()["result_api_url"]
+    before = admitter.get(f"{address}/curves").json()
+    assert before == {"starts_at": None, "step_s": None, "before": None, "after": None, "choices": {}}
+    run_jobs()
+    request = admitter.get(address).json()
+    assert request["verdict"] == "reject"
+    assert "curves" not in request["decision"]
+    curves = admitter.get(f"{address}/curves").json()
+    assert curves["starts_at"] == request["previewed_at"]
+    effects = {row["query"]: row for row in request["decision"]["effects"]}
+    assert set(curves["after"]["queries"]) == {"first", "third"}
+    for name, path in curves["after"]["queries"].items():
+        assert max(path) == pytest.approx(effects[name]["flow_s"], rel=1e-3)
+        assert 0 < len(path) <= 120 and len(path) * curves["step_s"] >= cluster.horizon_s
+    assert "first" in curves["before"]["queries"] and "third" not in curves["before"]["queries"]
+    assert set(curves["choices"]) == {choice["id"] for choice in request["decision"]["choices"]}
+    peak = next(node["after_peak"] for node in request["decision"]["nodes"] if node["node"] == "a")
+    assert max(curves["after"]["nodes"]["a"]) == pytest.approx(peak, abs=1e-3)
+
+
 def test_same_question_twice_returns_one_request(admitter: Any, cluster: Any) -> None:
     first, second = ask(admitter), ask(admitter)
     assert first.json()["result_api_url"] == second.json()["result_api_url"]

@@ -120,6 +120,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "admission-list": _list(OPERATE),
     "admission-detail": _row("admission"),
     "admission-apply": _action("admission", ADMIT),
+    "admission-curves": _row("admission"),
     "admission-approve": _action("admission", ADMIT),
     "admission-decline": _action("admission", ADMIT),
     "admission-override": _action("admission", ADMIT),

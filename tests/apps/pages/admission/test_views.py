@@ -23,6 +23,7 @@ from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create
 from apps.queries.models import Query
+from apps.ui.numbers import seconds
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 
@@ -76,7 +77,7 @@ def test_query_that_fits_is_previewed_and_applied(admitter: Client, cluster: Clu
     assert "Reason: for the test" in shown
     assert "1 of 2 other queries changes" in shown
     assert 'data-open="act-dialog"' in page.content.decode()
-    assert "third starts with 1 operator on 1 node of Little." in shown
+    assert "third starts at once with 1 operator on 1 node of Little. No neighbour moves." in shown
     assert admitter.post(address(request, "apply/"))["Location"] == address(request)
     shown = text(admitter.get(address(request)))
     assert "third v1 is applied and runs." in shown
@@ -113,6 +114,86 @@ def test_rejection_shows_its_reason_and_alternatives(admitter: Client, cluster: 
     assert "&#x27;wish-1&#x27; is not offered" in wrong.content.decode()
 
 
+def test_rejection_names_who_suffers_by_how_much_where_and_when(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.5, bound_s=None)
+    request = ask(admitter, "third", **{"node-work": "a"})
+    row = next(effect for effect in request.result["effects"] if effect["query"] == "first")
+    assert (request.verdict, row["before_state"], row["after_state"]) == (Verdict.REJECT, "holds", "breached")
+    page = admitter.get(address(request))
+    at = request.previewed_at + timedelta(seconds=row["when_s"])
+    shown = re.sub(r" ?(s|ms)\b", r" \1", text(page))
+    who = r"first: worst case \S+ m?s → \S+ s, objective 2 s, on a"
+    assert re.search(rf"{who}, most of it at {at:%H:%M}, \d+ .{{1,9}} into the horizon", shown), shown
+    assert "second" not in body(page).split('class="affected"')[1].split("</ul>")[0]
+
+
+def test_picture_is_of_the_outcome_that_the_address_names(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    request = ask(admitter, "third")
+    asked = body(admitter.get(address(request)))
+    choice = next(choice for choice in request.result["choices"] if choice["kind"] == "scale_rate")
+    own = next(effect for effect in choice["effects"] if effect["is_candidate"])
+    page = admitter.get(f"{address(request)}?alternative={choice['id']}")
+    shown, html = text(page), body(page)
+    assert f"Admit with changes: {choice['title']}" in shown
+    assert "The verdict on what was asked is reject" in shown
+    assert 'data-open="act-dialog"' not in html and "Apply is off" not in shown
+    assert f'name="alternative" value="{choice["id"]}"' in html
+    assert f'hx-get="{address(request)}?alternative={choice["id"]}"' in html  # live updates keep it
+    link = f'href="?alternative={choice["id"]}"'
+    assert link in asked and 'hx-push-url="true"' in asked
+
+    def drawn(html: str) -> str:
+        return html.split('id="picture"')[1].split("</section>")[0]
+
+    assert drawn(html) != drawn(asked)
+    assert 'class="over"' in drawn(asked) and 'class="over"' not in drawn(html)
+    assert f"third: {seconds(own['after_s'], apart_from=2.0)}, objective 2" in drawn(html)
+    unknown = text(admitter.get(f"{address(request)}?alternative=wish-9"))
+    assert "Reject: " in unknown
+
+
+def test_decision_kept_without_curves_is_shown_without_a_picture(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    request = ask(admitter, "third")
+    AdmissionRequest.objects.update(curves=None)
+    html = body(admitter.get(address(request)))
+    assert 'id="picture"' not in html
+    assert "Alternatives that would pass" in html
+
+
+def test_pinned_rejection_says_what_it_would_be_without_the_pin(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.5)
+    request = ask(admitter, "third", **{"node-work": "a"})
+    shown = text(admitter.get(address(request)))
+    assert request.verdict == Verdict.REJECT
+    assert "Without the nodes asked for third would pass on b" in shown
+
+
+def test_query_is_previewed_with_one_click(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.3)
+    page = body(admitter.get("/c/little/queries/third/"))
+    form = page.split(f'action="{NEW}"')[1].split("</form>")[0]
+    assert 'name="query" value="third"' in form and "Preview admission" in form
+    assert ask(admitter, "third").verdict == Verdict.ADMIT
+    options = body(admitter.get(f"{NEW}?query=third"))
+    assert '<details class="data options">' in options
+    assert '<details class="data options" open>' in body(admitter.post(NEW, {"query": "third", "bound_s": "-1"}))
+
+
+def test_apply_counts_what_it_does_and_names_whom_it_touches(admitter: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "third", 0.9)
+    request = ask(admitter, "third")
+    choice = next(choice for choice in request.result["choices"] if choice["kind"] == "add_node")
+    admitter.post(address(request, "preview/"), {"alternative": choice["id"]})
+    small_cluster.run_jobs()
+    follower = AdmissionRequest.objects.get(parent=request)
+    dialog = body(admitter.get(address(follower))).split('id="act-dialog"')[1].split("</dialog>")[0]
+    said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", dialog))
+    assert "third starts at once with 1 operator on 1 node of Little. No neighbour moves." in said
+    assert "1 node is added: new-1." in said
+
+
 def test_review_is_approved_or_declined_with_a_reason(browser_of: Browsers, cluster: Cluster) -> None:
     cluster.review_assumed = True
     cluster.save()
@@ -146,7 +227,11 @@ def test_a_later_start_is_queued(admitter: Client, cluster: Cluster) -> None:
     assert (request.verdict, request.may_wait_s) == (Verdict.QUEUE, 42.0)
     shown = text(admitter.get(address(request)))
     assert "Queue: later would pass if it starts" in shown
-    assert "If it started at once" in shown
+    assert "If it started at once" not in shown  # the picture is of the later start
+    at_once = text(admitter.get(f"{address(request)}?alternative=as-asked"))
+    assert "If it started at once" in at_once
+    assert "Queue: later would pass if it starts" in at_once
+    assert "later starts at" in shown and "Until then it waits" in shown
     admitter.post(address(request, "apply/"))
     shown = text(admitter.get(address(request)))
     assert "Place 1 of 1 in the queue. Expected start" in shown
@@ -177,8 +262,9 @@ def test_viewer_reads_admissions_but_changes_nothing(browser_of: Browsers, admit
     html = page.content.decode()
     main = html.split('<main class="main"')[1].split("</main>")[0]
     assert "<form" not in main
-    assert 'type="radio"' not in main
     assert "Alternatives that would pass" in main
+    picked = viewer.get(f"{address(request)}?alternative={request.result['choices'][0]['id']}").content.decode()
+    assert "<form" not in picked.split('<main class="main"')[1].split("</main>")[0]
     assert "Preview an admission" not in text(viewer.get("/c/little/admission/"))
     assert viewer.get(NEW).status_code == 403
     for action in ("preview/", "apply/", "withdraw/", "review/", "approve/", "decline/", "override/"):
