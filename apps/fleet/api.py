@@ -14,6 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.core.rest.api import Router
+from apps.core.rest.bulk import BulkAnswerSerializer, bulk_response
+from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet import bulk, services
 from apps.fleet.filters import ClusterFilter, LinkFilter, NodeFilter, PoolFilter
@@ -23,6 +25,7 @@ from apps.fleet.serializers import (
     ClusterSerializer,
     ImportSerializer,
     LinkSerializer,
+    NodeBulkSerializer,
     NodeSerializer,
     PlanSerializer,
     PoolSerializer,
@@ -40,6 +43,14 @@ _CSV = extend_schema(
 _TABLE = extend_schema(
     request={"application/json": TableSerializer, "multipart/form-data": TableSerializer}, responses=ImportSerializer
 )
+
+
+_NODE_CHANGES: dict[str, Callable[..., object]] = {
+    "drain": services.node_drain,
+    "activate": services.node_activate,
+    "offline": services.node_take_offline,
+    "delete": services.node_delete,
+}
 
 
 class ClusterViewSet(ServiceViewSet):
@@ -125,6 +136,15 @@ class NodeViewSet(ServiceViewSet):
     def offline(self, request: Request, pk: str | None = None) -> Response:
         """Leave the cluster's capacity. 409 while operators are placed on it."""
         return Response(self._shown(services.node_take_offline(node=self.get_object())))
+
+    @extend_schema(request=NodeBulkSerializer, responses=BulkAnswerSerializer, filters=False)
+    @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
+    def bulk(self, request: Request) -> Response:
+        """Drain, activate, take offline or delete many nodes: each whole or not at all, answered one by one."""
+        values = read_body(NodeBulkSerializer, request)
+        change = _NODE_CHANGES[values["action"]]
+        rows = Node.objects.select_related("pool", "cluster").in_bulk(values["ids"])
+        return bulk_response(values["ids"], rows, lambda node: change(node=node))
 
     @_TABLE
     @action(detail=False, methods=["post"], url_path="import")

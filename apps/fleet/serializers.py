@@ -8,6 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.bulk import BulkSerializer
 from apps.fleet.choices import Evidence, NodeState
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import MAX_PLANNED_NODES
@@ -18,6 +19,7 @@ __all__ = [
     "ImportSerializer",
     "InClusterSerializer",
     "LinkSerializer",
+    "NodeBulkSerializer",
     "NodeSerializer",
     "NumberField",
     "PlanSerializer",
@@ -141,6 +143,12 @@ class NodeSerializer(InClusterSerializer):
                 raise serializers.ValidationError({"pool": f"there is no pool {values['pool']!r}; allowed: {names}"})
             values["pool"] = pool
         return values
+
+
+class NodeBulkSerializer(BulkSerializer):
+    """What is done to many nodes."""
+
+    action = serializers.ChoiceField(["drain", "activate", "offline", "delete"])
 
 
 class LinkSerializer(InClusterSerializer):

@@ -20,18 +20,21 @@ path("c/<str:slug>/fleet/pools/<int:pk>/delete/", PoolCrud.delete_view(), name="
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django import forms
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
 from django.urls import reverse
 
 from apps.core.errors import Conflict, Missing
 from apps.pages.base import ClusterPage, Page, done, try_service
+from apps.ui.feedback import toast
 
-__all__ = ["BaseCrud", "Crud", "RowForm"]
+__all__ = ["BaseCrud", "Crud", "RowForm", "kept_query"]
 
 
 class RowForm(forms.ModelForm):
@@ -39,6 +42,11 @@ class RowForm(forms.ModelForm):
 
     def _post_clean(self) -> None:
         """The instance is left alone: services assign and check it."""
+
+
+def kept_query(form: forms.BaseForm, names: Iterable[str]) -> str:
+    """What was typed into some fields, as the query of the address of the next form; empty ones are left out."""
+    return urlencode({name: value for name in names if (value := form.data.get(form.add_prefix(name)))})
 
 
 class BaseCrud(Page):
@@ -56,6 +64,9 @@ class BaseCrud(Page):
     shows_refusals = False  #: whether a refused deletion shows the form with the reason, or the error page
     back = ""  #: name of the page to go on to
     delete_name = ""  #: name of the page that deletes, for the button on the form
+    kept_fields: tuple[
+        str, ...
+    ] = ()  #: what the next row has in common with the last; empty: no "Save and add another"
     text_saved = "{row} is saved."
     text_deleted = "{row} is deleted."
 
@@ -133,7 +144,8 @@ class BaseCrud(Page):
         if form.is_valid():
             saved, is_saved = try_service(form, lambda: self.store(form, row), dict(self.fault_fields))
             if is_saved:
-                return self.saved(saved)
+                adds_another = self.action == "create" and self.kept_fields and "another" in request.POST
+                return self.another(form, saved) if adds_another else self.saved(saved)
             if row is not None:
                 row.refresh_from_db()  # the service assigned to it what it then refused
         return self.show(form, row, 422)
@@ -154,14 +166,23 @@ class BaseCrud(Page):
     def saved(self, row: Any) -> HttpResponse:
         return done(self.request, self.text_saved.format(row=row), self.back, *self.back_arguments(row))
 
+    def another(self, form: Any, row: Any) -> HttpResponse:
+        """The empty form again, with the kept fields of the row that was saved."""
+        toast(self.request, self.text_saved.format(row=row))
+        return redirect(f"{self.request.path}?{kept_query(form, self.kept_fields)}")
+
     def form(self, row: Any, *data: Any) -> Any:
-        named = {self.form_keyword: row} if row is not None else {}
-        return self.form_class(*data, **self.form_arguments(row), **named)
+        arguments = self.form_arguments(row)
+        if row is None and not data:
+            kept = {name: self.request.GET[name] for name in self.kept_fields if name in self.request.GET}
+            arguments = {**arguments, "initial": {**arguments.get("initial", {}), **kept}}
+        return self.form_class(*data, **arguments, **({self.form_keyword: row} if row is not None else {}))
 
     def show(self, form: Any, row: Any = None, status: int = 200, **context: Any) -> HttpResponse:
         delete_url = reverse(self.delete_name, kwargs=self.kwargs) if row is not None and self.delete_name else ""
         back = reverse(self.back, args=self.back_arguments(row)) if self.back else ""
         shared = {"form": form, "row": row, "noun": self.noun, "back": back, "delete_url": delete_url}
+        shared["may_add_another"] = row is None and bool(self.kept_fields)
         return self.page({**shared, **self.context(row), **context}, status)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -20,7 +20,9 @@ from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
 from apps.core.rest.api import ApiMixin
+from apps.core.rest.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.rest.lists import StrictFilterBackend, parse_whole_number
+from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.fleet.selectors import cluster_by_slug
 from apps.jobs.api import job_response
@@ -56,6 +58,7 @@ from apps.queries.serializers import (
     DocumentSerializer,
     InspectionSerializer,
     InspectSerializer,
+    QueryBulkSerializer,
     QueryDetailSerializer,
     QuerySerializer,
     StatisticsSerializer,
@@ -67,6 +70,13 @@ __all__ = ["ArrivalViewSet", "ClusterDocumentView", "QueryViewSet"]
 
 _VERSION = OpenApiParameter("version", int, description="Number of a version; the one that runs, or the newest.")
 _POINTS = OpenApiParameter("points", int, description="At most so many points, 1 to 5000.", default=500)
+
+
+_QUERY_CHANGES: dict[str, Callable[..., object]] = {
+    "stop": query_stop,
+    "update": query_update,
+    "delete": query_delete,
+}
 
 
 class QueryViewSet(ServiceViewSet):
@@ -146,6 +156,15 @@ class QueryViewSet(ServiceViewSet):
     def stop(self, request: Request, pk: str | None = None) -> Response:
         """Stop a running or waiting query."""
         return Response(self._shown(query_stop(query=self.get_object())))
+
+    @extend_schema(request=QueryBulkSerializer, responses=BulkAnswerSerializer, filters=False)
+    @action(detail=False, methods=["post"], pagination_class=None, filterset_class=None)
+    def bulk(self, request: Request) -> Response:
+        """Stop, change or delete many queries: each whole or not at all, answered one by one."""
+        values = read_body(QueryBulkSerializer, request)
+        ids, change = values.pop("ids"), _QUERY_CHANGES[values.pop("action")]
+        rows = Query.objects.select_related("cluster").in_bulk(ids)
+        return bulk_response(ids, rows, lambda query: change(query=query, **values))
 
 
 class ArrivalViewSet(

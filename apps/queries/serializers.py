@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from apps.core.errors import Malformed
 from apps.core.rest.api import StrictSerializer
+from apps.core.rest.bulk import BulkSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
 from apps.queries.bodies import version_body
@@ -25,6 +26,7 @@ __all__ = [
     "DocumentSerializer",
     "InspectSerializer",
     "InspectionSerializer",
+    "QueryBulkSerializer",
     "QueryDetailSerializer",
     "QuerySerializer",
     "StatisticsSerializer",
@@ -88,6 +90,23 @@ class QueryDetailSerializer(QuerySerializer):
 
     def get_operators(self, query: Query) -> Any:
         return version_body(version_current(query))["operators"]
+
+
+class QueryBulkSerializer(BulkSerializer):
+    """What is done to many queries; `team` and `priority` are for `update`, at least one of them."""
+
+    action = serializers.ChoiceField(["stop", "update", "delete"])
+    team = serializers.CharField(required=False, allow_blank=True)
+    priority = serializers.IntegerField(required=False)
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        """An update names what it changes, and nothing else does."""
+        given = [name for name in ("team", "priority") if name in values]
+        if values["action"] == "update" and not given:
+            raise serializers.ValidationError({"action": "update needs team, priority or both"})
+        if values["action"] != "update" and given:
+            raise serializers.ValidationError(dict.fromkeys(given, f"is for update, not for {values['action']}"))
+        return values
 
 
 class VersionSerializer(StrictSerializer):

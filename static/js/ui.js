@@ -88,20 +88,31 @@
     if (single[event.key]) { event.preventDefault(); single[event.key](); }
   });
 
-  // -- selection: the bar of bulk actions appears with the first chosen row
+  // -- selection: the bar of bulk actions appears with the first chosen row; all that match may stand for them
   document.addEventListener("change", event => {
-    const box = event.target.closest('input[type="checkbox"][data-row], input[type="checkbox"][data-all]');
+    const box = event.target.closest("input[data-row], input[data-all], input[data-found]");
     if (!box) return;
     const scope = box.closest("form, .panel");
     const boxes = all("input[data-row]", scope);
+    const found = scope.querySelector("input[data-found]");
     if (box.matches("[data-all]")) boxes.forEach(one => { one.checked = box.checked; });
+    else if (box === found && found.checked) boxes.forEach(one => { one.checked = true; });
+    else if (box.matches("[data-row]") && found && !box.checked) found.checked = false;
+    showSelection(scope);
+  });
+  function showSelection(scope) {
+    const boxes = all("input[data-row]", scope);
+    const found = scope.querySelector("input[data-found]");
     boxes.forEach(one => one.closest("tr")?.setAttribute("aria-selected", String(one.checked)));
     const chosen = boxes.filter(one => one.checked).length;
+    const whole = scope.querySelector("input[data-all]");
+    if (whole) { whole.checked = chosen > 0 && chosen === boxes.length; whole.indeterminate = chosen > 0 && !whole.checked; }
+    if (found && !chosen) found.checked = false;
     all(".bulk", scope).forEach(bar => {
       bar.hidden = !chosen;
-      all("[data-count]", bar).forEach(mark => { mark.textContent = `${chosen} selected`; });
+      all("[data-count]", bar).forEach(mark => { mark.textContent = `${found?.checked ? found.dataset.found : chosen} selected`; });
     });
-  });
+  }
 
   // -- sliders paint their filled part
   const paint = slider => {

@@ -54,6 +54,8 @@ def nodes_table(
     rows: QuerySet[Node],
     servers: Mapping[str, ServerLoad],
     pools: Sequence[str],
+    *,
+    can_change: bool,
 ) -> Table:
     """Nodes with capacity, load and excess of the newest estimate."""
     counts = dict(cluster.nodes.order_by().values("state").annotate(n=Count("pk")).values_list("state", "n"))
@@ -74,7 +76,7 @@ def nodes_table(
         search_label="Node or pool",
         views=open_views(request, SavedList.NODES),
         file_name=f"nodes-{cluster.slug}",
-        select=True,
+        select=can_change,
         identify=lambda node: node.name,
         empty={"icon": "nodes", "title": "No nodes yet", "text": "Register one by one, or import a list of them."},
     )

@@ -17,6 +17,7 @@ urlpatterns = [
     path(f"{_CLUSTER}settings/", views.ClusterCrud.change_view(), name="cluster-edit"),
     path(f"{_CLUSTER}settings/delete/", views.ClusterCrud.delete_view(), name="cluster-delete"),
     path(_FLEET, views.FleetPage.as_view(), name="fleet"),
+    path(f"{_FLEET}change/", views.NodesChange.as_view(), name="nodes-change"),
     path(f"{_FLEET}import/", views.FleetImport.as_view(), name="fleet-import"),
     path(f"{_FLEET}new/node/", views.NodeCrud.create_view(), name="node-new"),
     path(_NODE, views.NodePage.as_view(), name="node"),

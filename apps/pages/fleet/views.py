@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery
@@ -11,17 +11,18 @@ from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Conflict, Malformed, SluiceError
-from apps.estimates.models import NodeEstimate
+from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import node_estimates, run_latest, servers_by_node
 from apps.fleet import services
 from apps.fleet.bulk import ImportResult, links_import, nodes_import
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import cluster_by_slug, links_listed, node_by_name, nodes_listed, pools_listed
 from apps.pages.base import ClusterPage, done, try_service
+from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
-from engine.words import counted
+from apps.ui.tables import Table
 
 __all__ = [
     "EXAMPLE",
@@ -33,6 +34,7 @@ __all__ = [
     "NodeCrud",
     "NodePage",
     "NodeStateChange",
+    "NodesChange",
     "PoolCrud",
     "PoolPlan",
     "PoolsPage",
@@ -91,28 +93,71 @@ class _FleetList(ClusterPage):
 
 
 class FleetPage(_FleetList):
-    """`/c/<slug>/fleet/`: the nodes. POST drains or activates the chosen ones."""
+    """`/c/<slug>/fleet/`: the nodes."""
 
     template_name = "pages/fleet/nodes.html"
     tab = "nodes"
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        run = run_latest(self.cluster)
-        loads = servers_by_node(node_estimates(run)) if run is not None else []
-        servers = {load.node_name: load for load in loads if load.node_name}
-        pools = list(self.cluster.pools.values_list("name", flat=True))
-        of_run = node_estimates(run) if run is not None else NodeEstimate.objects.none()
-        worst = of_run.filter(node_name=OuterRef("name")).order_by("-excess_s").values("excess_s")[:1]
-        rows = nodes_listed().filter(cluster=self.cluster).annotate(excess_s=Subquery(worst))
-        return self.show_list(nodes_table(request, self.cluster, rows, servers, pools), run=run, has_pools=bool(pools))
+        table, run = _nodes_table(request, self.cluster)
+        bulk = {"bulk_actions": NodesChange.actions, "bulk_url": reverse(NodesChange.address, args=[slug])}
+        return self.show_list(table, run=run, **bulk)
 
-    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
-        change = _state_change(request.POST.get("change", ""))
-        names = request.POST.getlist("row")
-        nodes = [node_by_name(self.cluster, name) for name in names]
-        for node in nodes:
-            change(node=node)
-        return done(request, f"{counted(len(nodes), 'node')} changed.", "pages:fleet", slug)
+
+def _nodes_table(request: HttpRequest, cluster: Cluster) -> tuple[Table, EstimateRun | None]:
+    """The nodes with load and excess of the newest estimate, and that estimate."""
+    run = run_latest(cluster)
+    loads = servers_by_node(node_estimates(run)) if run is not None else []
+    servers = {load.node_name: load for load in loads if load.node_name}
+    pools = list(cluster.pools.values_list("name", flat=True))
+    of_run = node_estimates(run) if run is not None else NodeEstimate.objects.none()
+    worst = of_run.filter(node_name=OuterRef("name")).order_by("-excess_s").values("excess_s")[:1]
+    rows = nodes_listed().filter(cluster=cluster).annotate(excess_s=Subquery(worst))
+    can_change = "operate" in signed_in_user(request).scopes
+    return nodes_table(request, cluster, rows, servers, pools, can_change=can_change), run
+
+
+class NodesChange(BulkPage):
+    """`/c/<slug>/fleet/change/`: many nodes at once."""
+
+    noun, nouns = "node", "nodes"
+    back, address = "pages:fleet", "pages:nodes-change"
+    actions = (
+        BulkAction(
+            "drain",
+            "Drain",
+            "drained",
+            "They keep what they run and take nothing new.",
+            services.node_drain,
+            "node",
+        ),
+        BulkAction("activate", "Activate", "activated", "They take operators.", services.node_activate, "node"),
+        BulkAction(
+            "offline",
+            "Take offline",
+            "taken offline",
+            "They leave the cluster's capacity. One that runs operators is refused.",
+            services.node_take_offline,
+            "node",
+        ),
+        BulkAction(
+            "delete",
+            "Delete",
+            "deleted",
+            "They are gone for good, with their links. One that runs operators is refused.",
+            services.node_delete,
+            "node",
+            "trash",
+            is_hard_to_undo=True,
+        ),
+    )
+
+    def rows(self, names: Sequence[str]) -> dict[str, Node]:
+        found = self.cluster.nodes.select_related("pool", "cluster").filter(name__in=names)
+        return {node.name: node for node in found}
+
+    def table(self) -> Table:
+        return _nodes_table(self.request, self.cluster)[0]
 
 
 def _state_change(name: str) -> Callable[..., Node]:
@@ -208,6 +253,7 @@ class PoolCrud(Crud):
     noun = "pool"
     form_class = PoolForm
     template_name = "pages/fleet/row_form.html"
+    kept_fields = ("capacity_cps", "cores", "memory_bytes", "price_per_hour", "labels")
     back, delete_name = "pages:pools", "pages:pool-delete"
     text_deleted = "Pool {row} is deleted."
     service_create = staticmethod(services.pool_create)
@@ -253,6 +299,7 @@ class NodeCrud(Crud):
     noun = "node"
     form_class = NodeForm
     template_name = "pages/fleet/row_form.html"
+    kept_fields = ("pool", "capacity_cps", "cores", "labels")
     back, delete_name = "pages:fleet", "pages:node-delete"
     text_deleted = "Node {row} is deleted."
     service_create = staticmethod(services.node_create)
@@ -287,6 +334,7 @@ class LinkCrud(Crud):
     form_class = LinkForm
     template_name = "pages/fleet/row_form.html"
     fault_fields = {"from": "source", "to": "target"}
+    kept_fields = ("source", "bandwidth_bytes_s", "delay_s")
     back, delete_name = "pages:links", "pages:link-delete"
     text_deleted = "Link {row} is deleted."
     service_create = staticmethod(services.link_create)

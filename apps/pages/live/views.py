@@ -237,6 +237,7 @@ class AlertRuleCrud(Crud, QueryTab):
     form_keyword = "rule"
     template_name = "pages/live/rule.html"
     tab = "live"
+    kept_fields = ("column", "comparison")
     back = "pages:query-live"
     text_deleted = "{row} is deleted with its alerts."
     service_create = staticmethod(alert_rule_create)
@@ -274,6 +275,7 @@ class AlertRuleCrud(Crud, QueryTab):
         rest_body |= {"comparison": "gt", "threshold": 20.0}
         secret = rule_secret(row) if row is not None else ""
         shown = {"form": form, "rule": row, "view": self.view, "secret": secret, "rest_body": rest_body}
+        shown["may_add_another"] = row is None
         return QueryTab.show(self, self.query_detail, status, **shown)
 
 

@@ -137,6 +137,7 @@ def queries_table(request: HttpRequest, cluster: Cluster, lines: list[QueryLine]
         search_label="Name, team or description",
         views=views,
         file_name=f"queries-{cluster.slug}",
+        select=can_change and bool(lines),
         identify=lambda line: line.query.name,
         empty=empty,
     )

@@ -16,6 +16,7 @@ urlpatterns = [
     path(f"{_QUERIES}-/new/", views.QueryNew.as_view(), name="query-new"),
     path(f"{_QUERIES}-/example/", views.QueryExample.as_view(), name="query-example"),
     path(f"{_QUERIES}-/operator/", views.OperatorRow.as_view(), name="query-operator-row"),
+    path(f"{_QUERIES}-/change/", views.QueriesChange.as_view(), name="queries-change"),
     path(_QUERY, views.PlanTab.as_view(), name="query"),
     path(f"{_QUERY}statistics/", views.StatisticsTab.as_view(), name="query-statistics"),
     path(f"{_QUERY}placement/", views.PlacementTab.as_view(), name="query-placement"),

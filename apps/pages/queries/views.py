@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django_htmx.http import HttpResponseClientRedirect
 
@@ -18,7 +19,8 @@ from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done
-from apps.pages.crud import Crud
+from apps.pages.bulk import BulkAction, BulkPage
+from apps.pages.crud import Crud, kept_query
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.facts import QueryDetail, version_difference
 from apps.pages.queries.features import SourceFields, feature_lines
@@ -44,8 +46,10 @@ from apps.queries.definitions import query_create, query_delete, query_update, q
 from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
 from apps.queries.selectors import query_by_name, version_current, version_numbered, versions_listed
+from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
 from apps.ui.numbers import seconds
+from apps.ui.tables import Table
 
 __all__ = [
     "DecisionsTab",
@@ -53,6 +57,7 @@ __all__ = [
     "OperatorRow",
     "PlacementTab",
     "PlanTab",
+    "QueriesChange",
     "QueriesPage",
     "QueryCrud",
     "QueryExample",
@@ -80,7 +85,63 @@ class QueriesPage(ClusterPage):
         table = queries_table(request, self.cluster, lines, can_change="operate" in signed_in_user(request).scopes)
         if table.wants_csv:
             return table.csv_response()
-        return self.page({"table": table, "sentence": queries_sentence(lines), "run": run, "key": _KEY})
+        bulk = {"bulk_actions": QueriesChange.actions, "bulk_url": reverse(QueriesChange.address, args=[slug])}
+        return self.page({"table": table, "sentence": queries_sentence(lines), "run": run, "key": _KEY, **bulk})
+
+
+class QueriesChange(BulkPage):
+    """`/c/<slug>/queries/-/change/`: many queries at once."""
+
+    noun, nouns = "query", "queries"
+    back, address = "pages:queries", "pages:queries-change"
+    form_class = QueryForm
+    actions = (
+        BulkAction(
+            "stop",
+            "Stop",
+            "stopped",
+            "Their operators leave their nodes, and queued ones leave the queue. To run again each is admitted again.",
+            query_stop,
+            "query",
+            "pause",
+            is_hard_to_undo=True,
+        ),
+        BulkAction(
+            "team",
+            "Set team",
+            "changed",
+            "The team to contact about them. Empty: none.",
+            query_update,
+            "query",
+            fields=("team",),
+        ),
+        BulkAction(
+            "priority",
+            "Set priority",
+            "changed",
+            "Their weight in placements by objectives.",
+            query_update,
+            "query",
+            fields=("priority",),
+        ),
+        BulkAction(
+            "delete",
+            "Delete",
+            "deleted",
+            "Their versions, statistics, estimates and decisions go with them. One that runs or waits is refused.",
+            query_delete,
+            "query",
+            "trash",
+            is_hard_to_undo=True,
+        ),
+    )
+
+    def rows(self, names: Sequence[str]) -> dict[str, Query]:
+        return {query.name: query for query in self.cluster.queries.select_related("cluster").filter(name__in=names)}
+
+    def table(self) -> Table:
+        lines = query_lines(self.cluster, run_latest(self.cluster))
+        return queries_table(self.request, self.cluster, lines, can_change=True)
 
 
 _TABS = {
@@ -228,6 +289,7 @@ class EstimatesTab(QueryTab):
 
 
 _FIRST_ROWS = 3
+_KEPT = ("team", "statistic", "bound_s", "priority")  # of the last query, in the form of the next
 
 
 class QueryNew(ClusterPage):
@@ -253,7 +315,8 @@ class QueryNew(ClusterPage):
         return self.page({**shared, "rest_body": _rest_body(self.slug, sources), **context}, status)
 
     def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        form = QueryForm(initial={"statistic": "worst"})
+        kept = {name: request.GET[name] for name in _KEPT if name in request.GET}
+        form = QueryForm(initial={"statistic": "worst", **kept})
         if self.by_form:
             return self.show(
                 form, lines=[OperatorLine(f"o{i}", {"kind": OperatorKind.MAP}) for i in range(_FIRST_ROWS)]
@@ -299,7 +362,12 @@ class QueryNew(ClusterPage):
             if faults:
                 raise Malformed(f"{faults[0].path}: {faults[0].message}", faults)
         prediction_of_new(version=version_current(query), user=user)
-        return done(self.request, f"Query {query.name} is saved as a draft.", "pages:query", self.slug, query.name)
+        text = f"Query {query.name} is saved as a draft."
+        if "another" not in self.request.POST:
+            return done(self.request, text, "pages:query", self.slug, query.name)
+        toast(self.request, text)
+        way = "by=form&" if self.by_form else ""
+        return redirect(f"{self.request.path}?{way}{kept_query(form, _KEPT)}")
 
 
 def _rest_body(slug: str, sources: list[str]) -> dict[str, Any]:

@@ -124,6 +124,7 @@ class SourceCrud(Crud):
     form_keyword = "source"
     template_name = "pages/sources/source_form.html"
     change_scope = "read"
+    kept_fields = ("kind", "columns", "time", "lateness_s", "options")
     back = "pages:sources"
     delete_name = "pages:source-delete"
     shows_refusals = True

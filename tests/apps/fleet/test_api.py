@@ -215,3 +215,23 @@ def test_lists_need_the_same_number_of_statements_for_more_rows(api: APIClient, 
             link_create(source=node_named(cluster, "n1"), target=node_named(cluster, target))
     assert statements() == few
     assert Cluster.objects.count() == 5 and Link.objects.count() == 13
+
+
+def test_bulk_changes_what_can_be_changed_and_says_why_the_rest_was_not(api: APIClient) -> None:
+    cluster = make_cluster()
+    start(make_query(cluster, "q"))
+    used, spare = node_named(cluster, "n1"), node_create(pool=cluster.pools.first(), name="spare")
+    answer = api.post("/api/v1/nodes/bulk", {"action": "delete", "ids": [spare.pk, used.pk, 987654]}, format="json")
+    assert answer.status_code == 200, answer.content
+    told = answer.json()
+    assert (told["changed"], told["refused"]) == (1, 2)
+    assert [row["id"] for row in told["results"]] == [spare.pk, used.pk, 987654]
+    errors = [row["error"] and row["error"]["code"] for row in told["results"]]
+    assert errors == [None, "conflict", "missing"]
+    assert not Node.objects.filter(pk=spare.pk).exists()
+    assert Node.objects.filter(pk=used.pk).exists()
+
+
+def test_bulk_of_no_node_or_an_unknown_action_is_malformed(api: APIClient) -> None:
+    answer = api.post("/api/v1/nodes/bulk", {"action": "burn", "ids": []}, format="json")
+    assert answer.status_code == 400 and paths(answer) == {"action", "ids"}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from django.db.models import Model
 from django.test import Client
+from django.urls import resolve
 
 from apps.fleet.models import Cluster
 
@@ -64,6 +65,22 @@ class CreateTests(RowTests):
         before = self.model.objects.count()
         assert browser.post(self.create_url, self.typed(**self.invalid)).status_code == 422
         assert self.model.objects.count() == before
+
+    def test_next_form_keeps_what_rows_have_in_common(self, browser: Client) -> None:
+        """Of registrations that offer to add another, the others show no such button."""
+        view: Any = resolve(self.create_url).func
+        kept = getattr(view.view_class, "kept_fields", ())
+        assert ('name="another"' in browser.get(self.create_url).content.decode()) == bool(kept)
+        if not kept:
+            return
+        saved = browser.post(self.create_url, self.typed(another="1"))
+        assert saved.headers["Location"].startswith(f"{self.create_url}?")
+        form = browser.get(saved.headers["Location"]).context["form"]
+        typed = {name: str(self.valid[name]) for name in kept if self.valid.get(name)}
+        assert typed
+        assert {name: str(form[name].value()) for name in typed} == typed
+        told = {name: form[name].value() for name in self.key if name in form.fields and name not in kept}
+        assert all(value != self.valid[name] for name, value in told.items())
 
     def test_viewer_creates_nothing(self, browser_of: Callable[..., Client]) -> None:
         viewer, before = browser_of("viewer"), self.model.objects.count()

@@ -295,3 +295,20 @@ def test_lists_cost_the_same_statements_however_many_rows(api: APIClient, resour
         start(make_query(cluster, f"q{i}"))
         query_version_create(query=query, body=BODY)
     assert [statements(address) for address in addresses] == few
+
+
+def test_bulk_update_sets_team_and_priority_of_many_queries(api: APIClient) -> None:
+    cluster = make_cluster()
+    ids = [make_query(cluster, name).pk for name in ("a", "b")]
+    values = {"action": "update", "ids": ids, "team": "Ops", "priority": 2}
+    answer = api.post("/api/v1/queries/bulk", values, format="json")
+    assert answer.json()["changed"] == 2, answer.content
+    assert set(Query.objects.values_list("team", "priority")) == {("Ops", 2)}
+    empty = api.post("/api/v1/queries/bulk", {"action": "update", "ids": ids}, format="json")
+    mixed = api.post("/api/v1/queries/bulk", {"action": "stop", "ids": ids, "team": "Ops"}, format="json")
+    assert {(answer.status_code, answer.json()["faults"][0]["path"]) for answer in (empty, mixed)} == {
+        (400, "action"),
+        (400, "team"),
+    }
+    stopped = api.post("/api/v1/queries/bulk", {"action": "stop", "ids": ids}, format="json").json()
+    assert (stopped["changed"], stopped["refused"]) == (0, 2)

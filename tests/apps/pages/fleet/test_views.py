@@ -10,6 +10,7 @@ from django.test import Client
 
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.services import node_create
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
@@ -64,10 +65,43 @@ def test_node_in_use_is_not_deleted(browser: Client, cluster: Cluster) -> None:
     assert "calm/work" in body(response)
 
 
-def test_several_nodes_are_drained_at_once(browser: Client, cluster: Cluster) -> None:
-    browser.post("/c/little/fleet/", {"change": "drain", "row": ["a", "b"]})
+CHANGE = "/c/little/fleet/change/"
+
+
+def test_several_nodes_are_drained_after_a_question_that_names_them(browser: Client, cluster: Cluster) -> None:
+    asked = browser.post(CHANGE, {"change": "drain", "row": ["a", "b"]})
+    assert "Drain: 2 nodes" in body(asked)
+    assert "<li>a</li><li>b</li>" in body(asked)
+    assert set(Node.objects.values_list("state", flat=True)) == {NodeState.ACTIVE}
+    browser.post(CHANGE, {"change": "drain", "row": ["a", "b"], "confirmed": "1"})
     assert set(Node.objects.values_list("state", flat=True)) == {NodeState.DRAINING}
-    assert browser.post("/c/little/fleet/", {"change": "burn", "row": ["a"]}).status_code == 400
+    assert browser.post(CHANGE, {"change": "burn", "row": ["a"]}).status_code == 400
+    assert browser.post(CHANGE, {"change": "drain"}).status_code == 400
+
+
+def test_refused_nodes_are_named_with_their_reason_and_the_others_changed(browser: Client, cluster: Cluster) -> None:
+    node_create(pool=NodePool.objects.get(), name="spare")
+    answer = browser.post(CHANGE, {"change": "delete", "row": ["a", "spare", "ghost"], "confirmed": "1"})
+    html = body(answer)
+    assert answer.status_code == 409
+    assert "Delete: 1 of 3 nodes" in html
+    assert "calm/work" in html
+    assert "There is no &#x27;ghost&#x27;, or no longer." in html
+    assert set(Node.objects.values_list("name", flat=True)) == {"a", "b"}
+
+
+def test_all_nodes_that_pass_the_filters_are_named_before_they_are_changed(browser: Client, cluster: Cluster) -> None:
+    Node.objects.filter(name="b").update(state=NodeState.DRAINING)
+    every = {"change": "activate", "all_found": "1", "parameters": "state=draining"}
+    html = body(browser.post(CHANGE, every))
+    assert "Activate: 1 node" in html
+    assert '<input type="hidden" name="row" value="b">' in html
+    assert 'name="row" value="a"' not in html
+
+
+def test_question_for_htmx_is_an_open_dialog(browser: Client, cluster: Cluster) -> None:
+    asked = browser.post(CHANGE, {"change": "drain", "row": "a"}, headers={"HX-Request": "true"})
+    assert body(asked).startswith('<dialog class="dialog" open')
 
 
 def test_pools_and_links_are_created_changed_and_deleted(browser: Client, cluster: Cluster) -> None:

@@ -321,3 +321,40 @@ def test_variation_of_costs_and_arrivals_is_told_with_its_evidence(browser: Clie
     row.save()
     html = body(browser.get(address)).replace("\xa0", " ")
     assert "measured over 2 h, 35" in html
+
+
+CHANGE = "/c/little/queries/-/change/"
+
+
+def test_team_and_priority_of_several_queries_are_set(browser: Client, cluster: Cluster) -> None:
+    chosen = {"row": ["calm", "late"], "confirmed": "1"}
+    assert 'name="team"' in body(browser.post(CHANGE, {"change": "team", "row": ["calm", "late"]}))
+    browser.post(CHANGE, {**chosen, "change": "team", "team": "Ops"})
+    browser.post(CHANGE, {**chosen, "change": "priority", "priority": "3"})
+    assert set(cluster.queries.values_list("team", "priority")) == {("Ops", 3)}
+    wrong = browser.post(CHANGE, {**chosen, "change": "priority", "priority": "high"})
+    assert wrong.status_code == 422
+    assert 'id="id_priority_error"' in body(wrong)
+
+
+def test_running_queries_are_stopped_and_drafts_refused(browser: Client, cluster: Cluster) -> None:
+    small_cluster.make_query(cluster, "draft", 0.1)
+    answer = browser.post(CHANGE, {"change": "stop", "row": ["calm", "draft"], "confirmed": "1"})
+    html = body(answer)
+    assert "Stop: 1 of 2 queries" in html
+    assert "is draft; only a running or queued one stops" in html
+    states = dict(cluster.queries.values_list("name", "state"))
+    assert states == {"calm": QueryState.STOPPED, "late": QueryState.RUNNING, "draft": QueryState.DRAFT}
+
+
+def test_viewer_chooses_no_rows(browser_of: Callable[..., Client], cluster: Cluster) -> None:
+    viewer = browser_of("viewer")
+    assert "data-row" not in body(viewer.get("/c/little/queries/"))
+    assert viewer.post(CHANGE, {"change": "stop", "row": "calm", "confirmed": "1"}).status_code == 403
+
+
+def test_next_query_keeps_team_and_objective_of_the_last(browser: Client, cluster: Cluster) -> None:
+    saved = browser.post(NEW, {**FACTS, "document": DOCUMENT, "another": "1"})
+    assert saved["Location"] == f"{NEW}?team=Shop&statistic=q0.99&bound_s=3&priority=1"
+    form = browser.get(saved["Location"]).context["form"]
+    assert (form["name"].value(), form["team"].value(), form["bound_s"].value()) == (None, "Shop", "3")
