@@ -16,6 +16,7 @@ from apps.accounts.permissions import ScopeRequiredMixin
 from apps.core.errors import Conflict, Impossible, Malformed, Missing
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
+from apps.pages.recent import remember_visit
 from apps.ui.feedback import toast
 from apps.ui.forms import show_faults
 
@@ -45,7 +46,10 @@ class ClusterPage(Page):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.user.is_authenticated:
             self.cluster = cluster_by_slug(self.slug)
-        return super().dispatch(request, *args, **kwargs)
+        response = super().dispatch(request, *args, **kwargs)
+        if request.method == "GET" and response.status_code == 200 and not getattr(request, "htmx", False):
+            remember_visit(request)
+        return response
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """A GET of an address that only takes a form redirects to the page of the form."""

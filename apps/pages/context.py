@@ -235,6 +235,10 @@ class PageFrame:
         return url_of("pages:search", self.cluster.slug) if self.cluster else ""
 
     @property
+    def suggestions_url(self) -> str:
+        return url_of("pages:search-suggestions", self.cluster.slug) if self.cluster else ""
+
+    @property
     def search_text(self) -> str:
         match = self.request.resolver_match
         return self.request.GET.get("q", "") if match and match.url_name == "search" else ""

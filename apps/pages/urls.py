@@ -27,6 +27,7 @@ _ROOMS = (
     "apps.pages.jobs.urls",
     "apps.pages.saved_views.urls",
     "apps.pages.people.urls",
+    "apps.pages.search.urls",
     "apps.pages.help.urls",
 )
 

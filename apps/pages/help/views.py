@@ -1,31 +1,22 @@
-"""Help: the glossary, the guides, the API's entry page, and the search over a cluster."""
+"""Help: the glossary, the guides, and the API's entry page."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from apps.admission.models import AdmissionRequest
-from apps.fleet.models import Cluster
-from apps.pages.base import ClusterPage, Page
-from apps.pages.context import url_of
-from apps.queries.choices import QueryState
-from apps.queries.models import Query
-from apps.queries.selectors import queries_never_run
+from apps.pages.base import Page
 from apps.ui.marks import EVIDENCE, STATES, VERDICTS
 
-__all__ = ["ApiPage", "GuidePage", "HelpPage", "SearchHit", "SearchPage", "hits_of"]
+__all__ = ["ApiPage", "GuidePage", "HelpPage"]
 
 
 _VERDICTS = {
@@ -145,106 +136,3 @@ def _prepare(token: Token, text: Token) -> None:
     """Headings get the anchors that links between pages name."""
     if token.type == "heading_open":
         token.attrSet("id", re.sub(r"[^\w -]", "", text.content.lower()).replace(" ", "-"))
-
-
-_HITS_LIMIT = 20
-
-
-@dataclass(frozen=True)
-class SearchHit:
-    """A search result."""
-
-    kind: str
-    drawing: str
-    tone: str
-    name: str
-    note: str
-    url: str
-
-
-class SearchPage(ClusterPage):
-    """`/c/<slug>/search/?q=`"""
-
-    template_name = "pages/help/search.html"
-
-    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
-        text = request.GET.get("q", "").strip()
-        return self.page({"text": text, "hits": hits_of(self.cluster, text) if text else []})
-
-
-def hits_of(cluster: Cluster, text: str) -> list[SearchHit]:
-    """At most 20 of each kind."""
-    return [
-        *_query_hits(cluster, text),
-        *_node_hits(cluster, text),
-        *_source_hits(cluster, text),
-        *_decision_hits(cluster, text),
-    ]
-
-
-def _hit(kind: str, mark: Any, name: str, note: str, url: str) -> SearchHit:
-    return SearchHit(kind, mark.drawing, mark.tone or "muted", name, note, url)
-
-
-def _query_hits(cluster: Cluster, text: str) -> list[SearchHit]:
-    matches = Q(name__icontains=text) | Q(team__icontains=text) | Q(description__icontains=text)
-    rows = cluster.queries.filter(matches).select_related("objective_status").order_by("name")[:_HITS_LIMIT]
-    new = queries_never_run(cluster)
-    return [
-        _hit(
-            "Query",
-            STATES[_query_state(row)],
-            row.name,
-            ", ".join([row.team] * bool(row.team) + ["never ran"] * (row.pk in new)),
-            url_of("pages:query", cluster.slug, row.name),
-        )
-        for row in rows
-    ]
-
-
-def _query_state(query: Query) -> str:
-    """State of its objective while it runs, else the query's own; "running" where it has neither."""
-    standing = getattr(query, "objective_status", None)
-    return str(standing.state if standing is not None and query.state == QueryState.RUNNING else query.state)
-
-
-def _node_hits(cluster: Cluster, text: str) -> list[SearchHit]:
-    rows = cluster.nodes.select_related("pool").filter(Q(name__icontains=text) | Q(pool__name__icontains=text))[
-        :_HITS_LIMIT
-    ]
-    return [
-        _hit("Node", STATES[row.state], row.name, row.pool.name, url_of("pages:node", cluster.slug, row.name))
-        for row in rows
-    ]
-
-
-def _source_hits(cluster: Cluster, text: str) -> list[SearchHit]:
-    rows = cluster.arrivals.filter(Q(source_id__icontains=text) | Q(description__icontains=text)).defer("data")[
-        :_HITS_LIMIT
-    ]
-    return [
-        SearchHit(
-            "Source",
-            "arrivals",
-            "muted",
-            row.source_id,
-            row.description,
-            url_of("pages:arrivals-detail", cluster.slug, row.pk),
-        )
-        for row in rows
-    ]
-
-
-def _decision_hits(cluster: Cluster, text: str) -> list[SearchHit]:
-    rows = AdmissionRequest.objects.filter(cluster=cluster).exclude(verdict="").filter(query__name__icontains=text)
-    rows = rows.select_related("version__query").defer("result", "snapshot_parts")[:_HITS_LIMIT]
-    return [
-        _hit(
-            "Decision",
-            VERDICTS[row.verdict],
-            f"{VERDICTS[row.verdict].label}: {row.version}",
-            row.get_state_display(),
-            url_of("pages:admission", cluster.slug, row.pk),
-        )
-        for row in rows
-    ]

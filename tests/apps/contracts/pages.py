@@ -64,6 +64,7 @@ PAGES: dict[str, Page] = {
     "pages:cluster-edit": _form(),
     "pages:cluster-delete": _action(),
     "pages:search": Page(query="q=a"),
+    "pages:search-suggestions": Page(query="q=a"),
     "pages:fleet": _view(),
     "pages:nodes-change": _action(),
     "pages:fleet-import": _form(),
