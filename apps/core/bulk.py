@@ -21,7 +21,7 @@ Row = TypeVar("Row", bound=Model)
 
 @dataclass(frozen=True)
 class RowOutcome(Generic[Key]):
-    """What came of one row: changed, or refused with `refusal`."""
+    """Outcome for one row: changed, or refused with `refusal`."""
 
     key: Key
     refusal: SluiceError | None = None

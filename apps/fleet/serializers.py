@@ -146,7 +146,7 @@ class NodeSerializer(InClusterSerializer):
 
 
 class NodeBulkSerializer(BulkSerializer):
-    """What is done to many nodes."""
+    """Action on many nodes."""
 
     action = serializers.ChoiceField(["drain", "activate", "offline", "delete"])
 

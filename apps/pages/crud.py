@@ -45,7 +45,7 @@ class RowForm(forms.ModelForm):
 
 
 def kept_query(form: forms.BaseForm, names: Iterable[str]) -> str:
-    """What was typed into some fields, as the query of the address of the next form; empty ones are left out."""
+    """The values typed into some fields, as the query of the address of the next form; empty ones are left out."""
     return urlencode({name: value for name in names if (value := form.data.get(form.add_prefix(name)))})
 
 

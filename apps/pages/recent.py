@@ -1,4 +1,4 @@
-"""What somebody looked at last, kept in the session for the search."""
+"""Visits: the things somebody looked at last, kept in the session for the search."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class QueryDetailSerializer(QuerySerializer):
 
 
 class QueryBulkSerializer(BulkSerializer):
-    """What is done to many queries; `team` and `priority` are for `update`, at least one of them."""
+    """Action on many queries; `team` and `priority` are for `update`, at least one of them."""
 
     action = serializers.ChoiceField(["stop", "update", "delete"])
     team = serializers.CharField(required=False, allow_blank=True)

@@ -27,7 +27,7 @@ class BulkSerializer(StrictSerializer):
 
 
 class _OutcomeSerializer(serializers.Serializer):
-    """What came of one row; `error` is null where it was changed, else problem details."""
+    """Outcome for one row; `error` is null where it was changed, else problem details."""
 
     id = serializers.IntegerField()
     error = serializers.SerializerMethodField()
@@ -38,7 +38,7 @@ class _OutcomeSerializer(serializers.Serializer):
 
 
 class BulkAnswerSerializer(serializers.Serializer):
-    """What came of each row, in the order that was asked."""
+    """Outcome for each row, in the order that was asked."""
 
     changed = serializers.IntegerField()
     refused = serializers.IntegerField()
