@@ -11,6 +11,7 @@ __all__ = [
     "listed",
     "load_words",
     "mix_text",
+    "money_words",
     "percent_words",
     "seconds_words",
     "server_words",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 _UNBROKEN = "\u00a0"
+_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩", "CHF": "CHF"}
 _MAX_EXTRA_DIGITS = 6
 
 
@@ -115,15 +117,30 @@ def load_words(*values: float) -> tuple[str, ...]:
     return _distinct_texts(values, lambda value, extra: f"{value:,.{2 + extra}f}")
 
 
-def percent_words(share: float) -> str:
-    """A share as a percentage without decimals; what is less than a whole is never written as one.
+def money_words(amount: float, currency: str = "") -> str:
+    """An amount with its currency before it, where it is known; cents are left out from ten thousand on.
 
     Examples
     --------
-    >>> percent_words(0.943), percent_words(1.0), percent_words(0.9972)
-    ('94%', '100%', 'over 99%')
+    >>> [money_words(*money).replace("\u00a0", " ") for money in ((13.164, "EUR"), (-0.5, "NOK"), (0.48,))]
+    ['€ 13.16', '−NOK 0.50', '0.48']
     """
-    return "over 99%" if 0.995 <= share < 1.0 else f"{100 * share:.0f}%"
+    text = f"{abs(amount):,.2f}" if abs(amount) < 10_000 else f"{abs(amount):,.0f}"
+    sign = "−" if amount < 0 and text.strip("0.,") else ""
+    return f"{sign}{_SYMBOLS.get(currency, currency)}{_UNBROKEN}{text}" if currency else f"{sign}{text}"
+
+
+def percent_words(share: float) -> str:
+    """A share as a percentage without decimals from one on; what is less than a whole is never written as one.
+
+    Examples
+    --------
+    >>> percent_words(0.943), percent_words(1.0), percent_words(0.9972), percent_words(4.0), percent_words(0.0042)
+    ('94%', '100%', 'over 99%', '400%', '0.4%')
+    """
+    if 0.995 <= share < 1.0:
+        return "over 99%"
+    return f"{100 * share:.1g}%" if 0.0 < share < 0.0095 else f"{100 * share:.0f}%"
 
 
 def size_words(size_bytes: float) -> str:

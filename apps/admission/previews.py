@@ -50,6 +50,7 @@ def admission_decide(
         mace_every=SLICES_PER_SUBINTERVAL,
         prediction=prediction.answer if prediction else None,
         calibrations=question.calibrations,
+        currency=request.cluster.currency,
         progress=progress,
     )
     return question, decision, prediction

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from engine.words import money_words
+
 __all__ = [
     "MISSING",
     "Quantity",
@@ -29,7 +31,6 @@ __all__ = [
 
 MISSING = "–"
 _NBSP = "\u00a0"
-_SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "JPY": "¥", "CNY": "¥", "INR": "₹", "KRW": "₩", "CHF": "CHF"}
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 _SMALL_PERCENT = 0.1
@@ -186,9 +187,7 @@ def money(value: Any, currency: str = "EUR") -> str:
     number = as_float(value)
     if number is None:
         return MISSING
-    text = f"{abs(number):,.2f}" if abs(number) < 10_000 else f"{abs(number):,.0f}"
-    sign = "−" if number < 0 and text.strip("0.,") else ""
-    return f"{sign}{_SYMBOLS.get(currency, currency)}{_NBSP}{text}"
+    return money_words(number, currency)
 
 
 def rate(events_per_second: Any) -> Quantity:

@@ -150,24 +150,27 @@ def _step(value_s: float) -> int:
     return max(index for index, edge in enumerate(EXCESS_STEPS_S) if value_s >= edge or index == 0)
 
 
-def load_bar(load: Any, peak: Any = None, scale: float = 1.0) -> SafeString:
-    """A load as a share of capacity: bar and number. `peak` is marked by a line on the bar.
+def load_bar(load: Any, peak: Any = None, scale: float = 1.0, limit: Any = None) -> SafeString:
+    """A load as a share of capacity: bar and number, up to its peak a paler bar.
 
-    `scale` is the load at the bar's end, the same for all bars of a table; above 1 the line marks the capacity.
+    `scale` is the load at the bar's end, the same for all bars of a table; above 1 a line marks the capacity. A line
+    also marks `limit`, where a load should not be above one.
     """
-    share = as_float(load)
+    share, highest, bound = as_float(load), as_float(peak), as_float(limit)
     if share is None:
         return format_html('<span class="muted">{}</span>', "none yet")
     tone = "over" if share > 1 else "watch" if share > 0.9 else ""
     end = max(1.0, scale)
-    marked = as_float(peak) if end == 1.0 else 1.0
-    mark = "" if marked is None else format_html('<b style="left:{}%"></b>', f"{min(marked / end, 1) * 97:.0f}")
+    bars = [("peak", highest)] if highest is not None and highest > share else []
+    drawn = format_html_join(
+        "",
+        '<i class="{}" style="width:{}%"></i>',
+        ((css, f"{min(value / end, 1) * 100:.0f}") for css, value in [*bars, (tone, share)]),
+    )
+    lines = [bound] if bound is not None else [1.0] if end > 1.0 else []
+    marks = format_html_join("", '<b style="left:{}%"></b>', ((f"{min(at / end, 1) * 97:.0f}",) for at in lines))
     return format_html(
-        '<span class="loadbar"><span class="mini"><i class="{}" style="width:{}%"></i>{}</span><span>{}</span></span>',
-        tone,
-        f"{min(share / end, 1) * 100:.0f}",
-        mark,
-        ratio(share),
+        '<span class="loadbar"><span class="mini">{}{}</span><span>{}</span></span>', drawn, marks, ratio(share)
     )
 
 

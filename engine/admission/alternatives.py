@@ -25,6 +25,7 @@ from engine.words import (
     duration_words,
     listed,
     load_words,
+    money_words,
     percent_words,
     seconds_words,
     server_words,
@@ -260,7 +261,7 @@ def _node_words(
     title = f"Add a node {size}" if len(added) == 1 else f"Add {len(added)} nodes {size}"
     sentences = [_estimate_sentence(question, settled)]
     if like.price_per_hour:
-        sentences.append(f"A node like {like.id} costs {like.price_per_hour:.2f} per hour.")
+        sentences.append(f"A node like {like.id} costs {money_words(like.price_per_hour, question.currency)} per hour.")
     return title, " ".join(sentences)
 
 

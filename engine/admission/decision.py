@@ -31,7 +31,7 @@ from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
 from engine.placement.colocation import ApartOperator
-from engine.words import duration_words, listed, statistic_words
+from engine.words import duration_words, listed, percent_words, statistic_words
 
 __all__ = ["AdmissionDecision", "command", "decide"]
 
@@ -94,6 +94,7 @@ def decide(
     mace_every: int = 1,
     prediction: FirstPlacement | None = None,
     calibrations: Mapping[str, QueryCalibration] | None = None,
+    currency: str = "",
     progress: Progress | None = None,
 ) -> AdmissionDecision:
     """Decide on a candidate, with the effect on every running query and the changes that would admit it.
@@ -114,6 +115,8 @@ def decide(
     calibrations : mapping, optional
         Of running queries whose estimates were held against measurements: their upper ends are as far off as these ask
         for, never nearer, and where trust is lost a person decides.
+    currency : str
+        Of the nodes' prices, for sentences.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the decision.
 
@@ -135,7 +138,7 @@ def decide(
     if prediction is not None:
         read = replace(read, pins=prediction.placement)
         rules = replace(rules, choices=False)
-    question = CandidateQuestion(running, read, rules, mace_every, prediction, calibrations or {})
+    question = CandidateQuestion(running, read, rules, mace_every, prediction, calibrations or {}, currency)
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)
@@ -232,7 +235,7 @@ def _thin_words(robustness: Robustness) -> str:
     what = "load" if robustness.load <= robustness.costs else "costs"
     if robustness.margin <= 0.0:
         return f"no higher {what} is confirmed to keep it"
-    return f"it holds only up to {100 * robustness.margin:.2g}\u00a0% more {what}"
+    return f"it holds only up to {percent_words(robustness.margin)} more {what}"
 
 
 def _decide_unplaced(

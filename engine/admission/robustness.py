@@ -24,7 +24,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Input, Operator
 from engine.estimation.loads import loads_of
 from engine.provisioning.survival import lose_each
-from engine.words import listed
+from engine.words import listed, percent_words
 
 __all__ = ["LostNode", "Robustness", "WeakestAssumption", "robustness_of"]
 
@@ -114,7 +114,7 @@ class Robustness:
     def _weakest(self) -> str:
         assert self.weakest is not None
         up_to = self.weakest.holds_up_to
-        room = f"may be {100 * up_to:.0f}\u00a0% higher" if up_to is not None else "may be five times as high"
+        room = f"may be {percent_words(up_to)} higher" if up_to is not None else "may be five times as high"
         if up_to == 0.0:
             room = "leaves no room"
         return f"Weakest assumption: the cost of {self.weakest.operator}, {self.weakest.evidence}, {room}."

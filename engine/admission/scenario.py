@@ -43,6 +43,7 @@ class CandidateQuestion:
     mace_every: int = 1
     prediction: FirstPlacement | None = None  #: of a candidate that never ran
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
+    currency: str = ""  #: of prices, where it is known
 
     @property
     def mace_width_s(self) -> float:

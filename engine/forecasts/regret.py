@@ -17,6 +17,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.errors import Fault, OptionError
+from engine.words import money_words
 
 __all__ = ["LeastRegret", "SizeCost", "least_regret"]
 
@@ -57,6 +58,7 @@ def least_regret(
     *,
     cost_per_violation_hour: float,
     horizon_h: float,
+    currency: str = "",
 ) -> LeastRegret:
     """Compare pool sizes.
 
@@ -72,6 +74,8 @@ def least_regret(
         What such an hour costs.
     horizon_h : float
         The period in hours.
+    currency : str
+        Of the costs, for the sentence.
 
     Raises
     ------
@@ -100,18 +104,18 @@ def least_regret(
         )
         for i, size in enumerate(sizes)
     )
-    chosen, why = _chosen(rows, best, safest)
+    chosen, why = _chosen(rows, best, safest, currency)
     return LeastRegret(rows, rows[best].size, rows[safest].size, chosen, why)
 
 
-def _chosen(rows: tuple[SizeCost, ...], best: int, safest: int) -> tuple[int, str]:
+def _chosen(rows: tuple[SizeCost, ...], best: int, safest: int, currency: str) -> tuple[int, str]:
     if best == safest:
         return rows[best].size, "It has the smallest expected cost and the smallest largest regret."
     if rows[best].largest_regret > 2.0 * rows[safest].largest_regret:
+        worst, least = (money_words(rows[i].largest_regret, currency) for i in (best, safest))
         return rows[safest].size, (
             f"The smallest expected cost is {rows[best].size}'s, but in its worst future it costs "
-            f"{rows[best].largest_regret:.4g} more than the best size; {rows[safest].size} never more than "
-            f"{rows[safest].largest_regret:.4g}."
+            f"{worst} more than the best size; {rows[safest].size} never more than {least}."
         )
     return rows[best].size, (
         f"It has the smallest expected cost; {rows[safest].size} has the smaller largest regret, but by less than half."

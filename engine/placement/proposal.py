@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -348,7 +349,7 @@ def _still_words(search: PlacementSearch) -> str:
     elif gap == 0.0:
         limit = "No placement can be better."
     else:
-        limit = f"No placement can be better by more than {100 * gap / (1.0 + gap):.2g} %."
+        limit = f"No placement can be better by more than {math.ceil(100 * gap / (1.0 + gap))}%."
     result = measured.mace
     slowest = int(result.worst_s.argmax())
     server, peak = result.deployment.servers[slowest].name, float(result.load_share[slowest].max())

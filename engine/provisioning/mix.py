@@ -152,7 +152,7 @@ class _MixSearch:
     def _held(self, counts: Counts) -> tuple[PoolSize, Solver] | None:
         """The placement that keeps every objective on a mix; None, and what it misses, if none was found."""
         prover, cost = self.mixes.prover, self.mixes.cost(counts)
-        step = f"Placing mix {len(self.tried) + 1} at {cost:g} per hour"
+        step = f"Placing mix {len(self.tried) + 1}"
         prover.tell(0.7 + 0.25 * len(self.tried) / self.most_tried, step)
         miss = None
         for _ in range(_PLACEMENTS):

@@ -144,7 +144,7 @@ def pareto_front(
         if points and fused_s(load, budget, solver.problem.deployment.subinterval_s) >= best:
             skipped += 1
             continue
-        step = f"Placing mix {tried + 1} at {cost:g} per hour"
+        step = f"Placing mix {tried + 1}"
         mixes.prover.tell(tried / most_tried, step)
         size = mixes.prover.during(step, partial(solver.solve_jointly, len(solver.problem.deployment.nodes)))
         tried += 1

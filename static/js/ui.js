@@ -158,7 +158,47 @@
     figure.scrollLeft += block.left + block.width / 2 - frame.left - frame.width / 2;
   };
 
+  // a wide picture fits its frame, and is made larger and smaller; dragging moves it
+  const zooms = new WeakSet(), scales = new Map(); // what was chosen outlives the refresh of its part
+  const zoomable = box => {
+    if (zooms.has(box)) return;
+    zooms.add(box);
+    const [figure, svg, acts] = [box.querySelector(".figw"), box.querySelector("svg"), box.querySelector(".zoom-acts")];
+    if (!figure || !svg) return;
+    const natural = svg.viewBox.baseVal.width, edges = getComputedStyle(figure);
+    const room = () => figure.clientWidth - parseFloat(edges.paddingLeft) - parseFloat(edges.paddingRight);
+    const show = scale => {
+      box.dataset.scale = Math.min(Math.max(scale, 0.25), 3);
+      svg.style.minWidth = svg.style.maxWidth = `${natural * box.dataset.scale}px`;
+    };
+    const name = figure.getAttribute("aria-label");
+    const fit = () => show(Math.min(room() / natural, 1.15));
+    acts.hidden = false;
+    acts.addEventListener("click", event => {
+      const by = event.target.closest("[data-zoom-by]");
+      if (by) show(Number(box.dataset.scale) * Number(by.dataset.zoomBy));
+      else if (event.target.closest("[data-zoom-fit]")) fit();
+      scales.set(name, Number(box.dataset.scale));
+      showFlagged(figure);
+    });
+    let from = null;
+    figure.addEventListener("pointerdown", event => {
+      if (event.button || event.pointerType === "touch" || event.target.closest("a")) return;
+      from = [event.clientX + figure.scrollLeft, event.clientY];
+      figure.setPointerCapture(event.pointerId);
+    });
+    figure.addEventListener("pointermove", event => { if (from) figure.scrollLeft = from[0] - event.clientX; });
+    figure.addEventListener("pointerup", () => { from = null; });
+    figure.addEventListener("pointercancel", () => { from = null; });
+    // smaller than this nobody reads it: then it scrolls
+    if (scales.has(name)) show(scales.get(name));
+    else if (room() / natural >= 0.72) fit();
+    else show(1);
+    showFlagged(figure);
+  };
+
   const settle = (inside = document) => {
+    all("[data-zoom]", inside).forEach(zoomable);
     all(".figw", inside).forEach(showFlagged);
     all('input[type="range"]', inside).forEach(paint);
     // a form that came back with faults is open already, but does not lie over the page as one that was opened by hand
@@ -168,6 +208,7 @@
     age();
   };
   document.addEventListener("htmx:afterSwap", event => settle(event.detail.target));
+  document.addEventListener("htmx:afterSettle", () => all("[data-zoom]").forEach(zoomable)); // of a part that replaced another
 
   // -- what is hard to undo is asked about; the button of the question says again what it does
   document.addEventListener("submit", event => {

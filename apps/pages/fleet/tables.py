@@ -93,11 +93,16 @@ def _node_name(cluster: Cluster, node: Node) -> SafeString:
     )
 
 
+_MAX_SCALE = 2.0  # of bars of load: one node far over its capacity does not flatten all others
+
+
 def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[Column]:
+    scale = min(max((server.peak_load for server in servers.values()), default=1.0), _MAX_SCALE)
+
     def load(node: Node) -> Any:
         server = servers.get(node.name)
         return (
-            load_bar(server.mean_load, server.peak_load)
+            load_bar(server.mean_load, server.peak_load, scale)
             if server
             else format_html('<span class="muted">{}</span>', "none yet")
         )

@@ -350,7 +350,8 @@ class ResourcePlanFacts:
     def utilisations(self) -> list[UtilisationRow]:
         ceiling = self.question["utilisation_ceiling"]
         return [
-            UtilisationRow(_UTILISATIONS[name], load_bar(share, ceiling)) for name, share in self.end["util"].items()
+            UtilisationRow(_UTILISATIONS[name], load_bar(share, limit=ceiling))
+            for name, share in self.end["util"].items()
         ]
 
     @property
@@ -362,14 +363,14 @@ class ResourcePlanFacts:
 
     def _effect(self, effect: Mapping[str, Any]) -> SettingEffectRow:
         latency, delay_s = effect["latency"], self.question.get("watermark_delay_s", 0.0)
-        name = effect["setting"]
+        name, ceiling = effect["setting"], self.question["utilisation_ceiling"]
         return SettingEffectRow(
             setting=_SETTINGS[name],
             before=_setting(name, effect["before"]),
             after=_setting(name, effect["after"]),
             mean=seconds(latency["mean_s"] + delay_s) if latency else None,
             latency=self._latency(latency["statistic_s"] + delay_s) if latency else None,
-            utilisation=load_bar(latency["utilisation"], self.question["utilisation_ceiling"]) if latency else None,
+            utilisation=load_bar(latency["utilisation"], limit=ceiling) if latency else None,
             breaks=latency is None or latency["statistic_s"] + delay_s > self.question["constraint_s"],
             needs_checkpoint=effect["takes_effect"] == "new checkpoint",
         )

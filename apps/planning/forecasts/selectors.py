@@ -74,6 +74,7 @@ def forecast_regret(
             table,
             cost_per_violation_hour=cost_per_violation_hour,
             horizon_h=horizon_days * 24.0,
+            currency=forecast.cluster.currency,
         )
     except OptionError as error:
         raise Malformed(error.message, [(fault.path, fault.message) for fault in error.faults]) from None

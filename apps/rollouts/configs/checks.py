@@ -17,6 +17,7 @@ from apps.telemetry.models import Assignment
 from apps.telemetry.selectors import assignments_adapting
 from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EpochRow
+from engine.words import percent_words
 
 __all__ = ["GOOD", "UNKNOWN", "WORSE", "drafts_check"]
 
@@ -135,7 +136,8 @@ def _reasons(figures: Mapping[str, float | None], policy: RolloutPolicy) -> list
     if overflow_pp is not None and overflow_pp > policy.overflow_pp:
         reasons.append(f"{overflow_pp:.3g} points more records would overflow (limit {policy.overflow_pp:g})")
     if bytes_rel > policy.bytes_rel:
-        reasons.append(f"{100 * bytes_rel:.3g} % more bytes per record (limit {100 * policy.bytes_rel:g} %)")
+        reasons.append(f"{percent_words(bytes_rel)} more bytes per record (limit {percent_words(policy.bytes_rel)})")
     if cpu_rel > policy.cpu_rel and bytes_rel > -_SAVES:
-        reasons.append(f"{100 * cpu_rel:.3g} % more CPU time that saves no bytes (limit {100 * policy.cpu_rel:g} %)")
+        limit = percent_words(policy.cpu_rel)
+        reasons.append(f"{percent_words(cpu_rel)} more CPU time that saves no bytes (limit {limit})")
     return reasons

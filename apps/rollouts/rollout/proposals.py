@@ -31,7 +31,7 @@ from apps.telemetry.ingest.frames import receiver
 from apps.telemetry.models import Assignment, LiveQuery
 from apps.telemetry.selectors import assignments_adapting
 from engine.jarvis.settings import AdaptationSettings
-from engine.words import counted
+from engine.words import counted, percent_words
 
 __all__ = [
     "Difference",
@@ -83,7 +83,7 @@ def operators_difference(
     gain = _gain(learned, before, running, budget_s, n_records)
     changed = _changed(learned, before, budget_s, n_records)
     if gain is not None and gain > MIN_GAIN:
-        return Difference(f"{100 * gain:.2g} % fewer bytes predicted", gain)
+        return Difference(f"{percent_words(gain)} fewer bytes predicted", gain)
     if changed is not None and changed.size > MIN_CHANGE:
         return changed
     return Difference("first figures of its operators", 0.0) if before is None else None

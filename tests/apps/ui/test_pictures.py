@@ -96,6 +96,15 @@ def test_load_bar_shows_mean_and_peak() -> None:
     assert 'class="over"' in pictures.load_bar(1.2)
     assert 'class="watch"' in pictures.load_bar(0.93)
     assert "none yet" in pictures.load_bar(None)
+    assert 'class="peak" style="width:90%"' in pictures.load_bar(0.4, 0.9)
+
+
+def test_load_bars_of_a_table_share_their_scale_and_mark_the_capacity() -> None:
+    bar = pictures.load_bar(0.64, 1.24, 1.24)
+    assert re.findall(r"width:(\d+)%", bar) == ["100", "52"]
+    assert re.findall(r"left:(\d+)%", bar) == ["78"]
+    assert "<b" not in pictures.load_bar(0.64, 0.9), "the bar's end is the capacity"
+    assert re.findall(r"left:(\d+)%", pictures.load_bar(0.64, limit=0.85)) == ["82"]
 
 
 def test_chart_spec_holds_series_axes_and_finding() -> None:

@@ -47,7 +47,7 @@ def test_verdict_with_hardly_any_room_is_admitted_as_thin() -> None:
     """With the candidate n1 is at 0.96 of its capacity on the mean: 5 % more load never drain."""
     decision = decide(running(30.0), candidate(30.0))
     assert (decision.verdict, decision.thin) == ("admit", True)
-    assert "; thin, for it holds only up to 3\u00a0% more load" in decision.headline
+    assert "; thin, for it holds only up to 3% more load" in decision.headline
     relaxed = decide(running(30.0), candidate(30.0), policy=AdmissionPolicy(thin_below=0.0))
     assert not relaxed.thin
     assert "thin" not in relaxed.headline

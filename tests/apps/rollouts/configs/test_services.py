@@ -76,7 +76,7 @@ def test_check_predicts_on_recorded_epochs(fleet: Fleet) -> None:
     query = checked["queries"]["s2s"]
     assert (query["bytes_after"], query["overflow_pp"]) == (86.0, 0.0)
     assert query["bytes_before"] == pytest.approx(0.86 * 0.1 * 60)  # all of it near the data: 95 us of 2 ms a record
-    assert "% more bytes per record (limit 5 %)" in checked["reasons"][0]
+    assert "% more bytes per record (limit 5%)" in checked["reasons"][0]
     assert not RefinedConfig.objects.exists()
     good = config_check(cluster=fleet.cluster, wish=ConfigRequest({"margin": 0.98}), now=fleet.now)
     assert (good["health"], good["parts"], good["predicted_parts"]) == ("good", 3, 3)
