@@ -214,6 +214,12 @@ class PlacementRunFacts(SearchProgress):
         return [text for text in self.proposal.get("messages", []) if not text.startswith("No better placement")]
 
     @property
+    def apart(self) -> list[str]:
+        """Sentences on operators that are not beside those they exchange events with; not where others are nearer."""
+        entries = [entry for entry in self.proposal.get("apart", []) if entry["why"] != "company"]
+        return [entry["sentence"] for entry in entries if "sentence" in entry]  # older runs were kept without
+
+    @property
     def newly_breached(self) -> list[str]:
         """Queries that hold or are at risk now and would miss their objective afterwards."""
         return [

@@ -17,6 +17,8 @@ from apps.fleet.services import cluster_create, node_create, node_update
 from apps.pages.placement.charts import Block, Letters, blocks_bar, scale_of, search_curve
 from apps.planning.models import PlacementRun
 from apps.planning.placements.services import placement_live, placement_stop
+from apps.queries.definitions import query_create
+from apps.queries.lifecycle import query_start
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 from tests.apps.recordings import recorded
@@ -116,6 +118,21 @@ def test_search_ends_with_a_proposal(browser: Client, cluster: Cluster) -> None:
     assert (rows[0]["Order"], rows[0]["From"]) == ("1", "core 0 of a")
     assert text(browser.get(PAGE)).count("1 move: worst case") == 1
     assert "1 move: worst case" in text(browser.get(f"{PAGE}runs/?state=proposed"))
+
+
+def test_proposal_says_why_operators_stay_apart(browser: Client, db: None) -> None:
+    """Both operators need 0.7 of a core: on one node they would be at 1.4."""
+    cluster = small_cluster.small_cluster(nodes=("a", "b"))
+    parse = small_cluster.body(0.7)["operators"][0]
+    count = {**parse, "id": "count", "inputs": [{**parse["inputs"][0], "from": "work"}]}
+    query = query_create(cluster=cluster, name="pair", body={"operators": [parse, count]})
+    where = [{"node": "a"}]
+    query_start(version=query.versions.get(), placement={"work": where, "count": where})
+    estimate_request(cluster=cluster)
+    small_cluster.run_jobs()
+    words = text(browser.get(address(search(browser))))
+    assert "Kept apart Operators that exchange events and are not on one node, and why 1 pair of operators" in words
+    assert re.search(r"pair/\w+ is apart from pair/\w+, because [ab] would be at 1.40 of its capacity 0 s into", words)
 
 
 def test_rules_are_kept_and_wrong_ones_are_named(browser: Client, cluster: Cluster) -> None:
