@@ -130,6 +130,11 @@ class OutcomePicture:
         return sorted(strips, key=lambda strip: -max(strip.after))
 
     @property
+    def has_marks(self) -> bool:
+        """Whether a moment is marked at which most of a query's work is late."""
+        return any(panel.breaks_s is not None for panel in self.panels[:_MAX_PANELS])
+
+    @property
     def more(self) -> str:
         """Queries and nodes for which there is no room; empty where there is for all."""
         names = [row.name for row in (*self.panels[_MAX_PANELS:], *self.strips[_MAX_PANELS:])]
@@ -241,7 +246,7 @@ class OutcomePicture:
         begin, base = top + 22, top + 22 + _STRIP_PLOT
         highest = max(1.0, *strip.after, *(strip.before or (0.0,))) * 1.04
         y = Scale(0.0, highest, begin=base, end=begin)
-        shapes = [*_title(strip.name, f"load {strip.words}", frame, top + 15)]
+        shapes = [*_title(strip.name, f"peak load {strip.words}", frame, top + 15)]
         shapes.append(text(frame.left - 6, y(1.0) + 4, "1", anchor="end"))
         shapes.append(grid_line(frame.left, base, frame.left + frame.span, css="axis"))
         shapes.append(path(self._area(strip.after, x, y), fill="c-band", css="load"))
@@ -271,7 +276,7 @@ class OutcomePicture:
             anchor = "start" if x(at_s) < frame.left + 14 else "end" if x(at_s) > frame.width - 20 else "middle"
             shapes.append(path("M", x(at_s), base + 4, "v", 4, css="axis"))
             shapes.append(text(x(at_s), base + 19, f"{moment:{written}}", anchor=anchor))
-            shapes.append(text(x(at_s), base + 33, f"+{duration_words(at_s)}", "tdim", anchor))
+            shapes.append(text(x(at_s), base + 33, f"+{duration_words(round(at_s))}", "tdim", anchor))
             at_s += step
         shapes.append(text(2, base + 19, f"{self.start:%Z}"))
         return shapes

@@ -190,16 +190,23 @@ class AdmissionDetail(AdmissionPowers):
         """Id of the alternative in the pictures; empty for what was asked. What is queued is shown as it starts."""
         if self.choice is not None:
             return self._outcome
-        if self.request.verdict != Verdict.QUEUE or self._outcome == AS_ASKED:
-            return ""
-        return next((name for name, choice in self._choices.items() if choice["kind"] == "start_at"), "")
+        return "" if self._outcome == AS_ASKED else self._queued
+
+    @cached_property
+    def _queued(self) -> str:
+        """Id of the later start that a queued request waits for; empty for any other."""
+        starts = (name for name, choice in self._choices.items() if choice["kind"] == "start_at")
+        return next(starts, "") if self.request.verdict == Verdict.QUEUE else ""
 
     @cached_property
     def shown(self) -> Mapping[str, Any]:
         """The decision, with the effects and changes of the outcome that is shown."""
-        if not self.outcome:
+        return self._with(self.outcome)
+
+    def _with(self, outcome: str) -> Mapping[str, Any]:
+        if not outcome:
             return self.decision
-        choice = self._choices[self.outcome]
+        choice = self._choices[outcome]
         return {**self.decision, "effects": choice["effects"], "changes": choice["changes"]}
 
     @cached_property
@@ -454,12 +461,13 @@ class AdmissionDetail(AdmissionPowers):
             start=time_at(self.request.previewed_at, start_s, self.cluster) if start_s else "",
         )
 
-    @property
-    def untouched(self) -> list[str]:
-        """Neighbours on the same nodes that stay as they are."""
-        return [
-            row.name for row in self.effects if not row.is_candidate and row.effect["shares"] and not row.is_changed
-        ]
+    @cached_property
+    def acted(self) -> rows.AppliedOutcome:
+        """Effects and changes of what would be applied, whichever outcome is shown."""
+        decided = self._with(self._queued)
+        effects = rows.effect_rows(self.cluster.slug, decided, frozenset(self.unmeasured))
+        changes = decided.get("changes") or self.request.changes
+        return rows.AppliedOutcome(effects, [rows.change_words(change) for change in changes])
 
     @property
     def node_count(self) -> int:
@@ -468,7 +476,7 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def harmed(self) -> list[rows.EffectRow]:
         """Neighbours that would be over or at risk, and were not."""
-        return [row for row in self.effects if row.is_harmed and not row.is_candidate]
+        return [row for row in self.acted.effects if row.is_harmed and not row.is_candidate]
 
     @property
     def chain(self) -> list[AdmissionRequest]:

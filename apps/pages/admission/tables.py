@@ -32,6 +32,7 @@ from engine.words import counted, duration_words, server_words, statistic_text
 
 __all__ = [
     "AlternativeRow",
+    "AppliedOutcome",
     "EffectRow",
     "NodeRow",
     "OutcomeLink",
@@ -357,6 +358,20 @@ class EffectRow:
         if after == "breached":
             return "Already over" if before == "breached" else "Breaches"
         return STATES[after].label
+
+
+@dataclass(frozen=True)
+class AppliedOutcome:
+    """Effects and changes of a decision that is applied."""
+
+    effects: list[EffectRow]
+    changes: list[str]
+
+    @property
+    def untouched(self) -> list[str]:
+        """Neighbours on the same nodes that stay as they are."""
+        rows = [row for row in self.effects if not row.is_candidate and row.effect["shares"]]
+        return [row.name for row in rows if not row.is_changed]
 
 
 def effect_rows(slug: str, decision: Mapping[str, Any], nominal: Collection[str] = frozenset()) -> list[EffectRow]:
