@@ -41,6 +41,7 @@ INSTALLED_APPS = [
     "apps.admission",
     "apps.planning",
     "apps.reports",
+    "apps.incidents",
     "apps.pages",
     "apps.demo",
     "django.contrib.auth",

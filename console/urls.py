@@ -26,6 +26,7 @@ urlpatterns = [
     path("api/v1/", include("apps.rollouts.api_urls")),
     path("api/v1/", include("apps.planning.api_urls")),
     path("api/v1/", include("apps.reports.api_urls")),
+    path("api/v1/", include("apps.incidents.api_urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
     path("", include("apps.accounts.urls")),

@@ -10,6 +10,7 @@ from apps.estimates.calibration import calibrations_purge
 from apps.estimates.refresh import estimate_refresh_all
 from apps.estimates.retention import estimates_of_telemetry_thin
 from apps.estimates.services import document_estimates_purge
+from apps.incidents.services import incidents_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
 from apps.measurements.retention import statistics_purge
@@ -75,4 +76,5 @@ def purge() -> int:
         + configs_purge()
         + batches_purge()
         + executions_purge()
+        + incidents_purge()
     )

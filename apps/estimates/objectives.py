@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.dispatch import Signal
 from django.utils import timezone
 
 from apps.core.events import announce
@@ -22,8 +24,10 @@ from apps.queries.models import Query
 from engine.measurement.causes import LatenessCause
 from engine.measurement.objectives import JudgedObjective, MeasuredLatency, judge_objective
 
-__all__ = ["objectives_refresh", "objectives_refresh_all"]
+__all__ = ["objectives_judged", "objectives_refresh", "objectives_refresh_all"]
 
+#: Sent with `cluster` and `now` after the objectives of a cluster were judged and stored.
+objectives_judged = Signal()
 _LATE = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK)
 _MOVED = 0.1  # of what was measured: open pages are told of no less
 _WRITTEN = [field.name for field in ObjectiveStatus._meta.fields if field.name not in {"id", "query"}]
@@ -59,6 +63,7 @@ def objectives_refresh(cluster: Cluster, now: datetime | None = None) -> int:
     changed = sum(_state(before.get(row.query_id)) != row.state for row in judged)
     if changed or any(_has_moved(row, before.get(row.query_id)) for row in judged):
         announce(f"cluster:{cluster.slug}")
+    transaction.on_commit(partial(objectives_judged.send, Cluster, cluster=cluster, now=present), robust=True)
     return changed
 
 

@@ -20,6 +20,10 @@ from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster, Node
+from apps.incidents.choices import IncidentState
+from apps.incidents.models import Incident
+from apps.incidents.notices import incident_title
+from apps.incidents.selectors import incidents_unseen
 from apps.jobs.models import FINISHED, Job, JobState
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
@@ -30,6 +34,7 @@ __all__ = ["NavItem", "PageFrame", "clusters_with_counts", "frame", "url_of"]
 
 _REMEMBERED = "cluster"
 _MENU_JOBS_LIMIT = 5
+_MENU_INCIDENTS_LIMIT = 6
 _JOBS_LIMIT = 100
 _BOTTOM = ("Overview", "Queries", "Admission", "Placement")
 
@@ -43,8 +48,8 @@ def url_of(name: str, *args: Any) -> str:
 
 
 def clusters_with_counts() -> QuerySet[Cluster]:
-    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, and by state of their
-    objectives `breached_count` and `risky_count`.
+    """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, open
+    `incident_count`, and by state of their objectives `breached_count` and `risky_count`.
     """
     judged = ObjectiveStatus.objects.filter(query__cluster=OuterRef("pk"), query__state=QueryState.RUNNING)
     counts = {
@@ -57,6 +62,7 @@ def clusters_with_counts() -> QuerySet[Cluster]:
         "agent_count": Agent.objects.filter(cluster=OuterRef("pk")),
         "breached_count": judged.filter(state=ObjectiveState.BREACHED),
         "risky_count": judged.filter(state=ObjectiveState.AT_RISK),
+        "incident_count": Incident.objects.filter(cluster=OuterRef("pk"), state=IncidentState.OPEN),
     }
     return Cluster.objects.annotate(**{name: _count(rows) for name, rows in counts.items()})
 
@@ -125,6 +131,24 @@ class PageFrame:
         return chosen
 
     @cached_property
+    def _unseen(self) -> list[Incident]:
+        return [] if self.user is None else list(incidents_unseen()[:_JOBS_LIMIT])
+
+    @property
+    def incident_count(self) -> int:
+        """Open incidents of all clusters that nobody has acknowledged."""
+        return len(self._unseen)
+
+    @cached_property
+    def menu_incidents(self) -> list[Any]:
+        """The worst of them, with title and address."""
+        incidents: list[Any] = list(self._unseen[:_MENU_INCIDENTS_LIMIT])
+        for incident in incidents:
+            incident.title = incident_title(incident)
+            incident.url = url_of("pages:incident", incident.cluster.slug, incident.pk)
+        return incidents
+
+    @cached_property
     def running_jobs(self) -> list[Job]:
         """Running jobs, then waiting ones: the newest hundred, without those of telemetry; the menu shows a few."""
         if self.user is None:
@@ -161,6 +185,7 @@ class PageFrame:
         note = f"{counted(breached, 'objective')} breached"
         return self._existing(
             ("Overview", "pages:overview", "overview", "o", breached or None, bool(breached), note),
+            ("Incidents", "pages:incidents", "bell", "i", cluster.incident_count or None, False, "open"),
             ("Queries", "pages:queries", "queries", "q", cluster.query_count, False, ""),
             ("Admission", "pages:admissions", "admission", "a", cluster.waiting_count or None, False, "waiting"),
             ("Placement", "pages:placement", "placement", "p", None, False, ""),

@@ -8,6 +8,7 @@ app_name = "pages"
 
 _ROOMS = (
     "apps.pages.overview.urls",
+    "apps.pages.incidents.urls",
     "apps.pages.fleet.urls",
     "apps.pages.queries.urls",
     "apps.pages.admission.urls",

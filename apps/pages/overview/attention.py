@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,9 +14,12 @@ from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.estimates.choices import TrustState
 from apps.estimates.models import QueryEstimate
-from apps.estimates.words import cause_sentence, evidence_words
+from apps.estimates.words import cause_sentence, cause_title, evidence_words
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.incidents.models import Incident
+from apps.incidents.refresh import cause_key
+from apps.incidents.selectors import incidents_open
 from apps.microbatch.selectors import spark_queries_drifting
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of
@@ -33,6 +36,8 @@ from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import seconds, significant
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
+from engine.measurement.causes import UNEXPLAINED
+from engine.words import listed
 
 __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
 
@@ -52,6 +57,7 @@ class AttentionItem:
 MAX_ITEMS = 8
 _TONES = {Severity.CRITICAL: ("bad", "bad"), Severity.WARNING: ("watch", "watch"), Severity.NOTICE: ("info", "muted")}
 _MAX_LISTED = 20
+_MAX_NAMED = 4
 _MAX_RULES = 4  # of which alerts are listed by themselves; one entry for each rule
 
 
@@ -59,8 +65,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
     """The list, the most urgent first; pages show the first `MAX_ITEMS`."""
     cluster = findings.cluster
     return [
-        *(_over(cluster, row) for row in findings.with_state(ObjectiveState.BREACHED)),
-        *(_at_risk(cluster, row) for row in findings.with_state(ObjectiveState.AT_RISK)),
+        *_late(findings),
         *live_attention(cluster),
         *_untrusted(findings),
         *_waiting(cluster),
@@ -188,6 +193,53 @@ def _threatened(findings: Findings) -> list[AttentionItem]:
 
 def _query_url(cluster: Cluster, name: str) -> str:
     return url_of("pages:query", cluster.slug, name)
+
+
+def _late(findings: Findings) -> list[AttentionItem]:
+    """Late queries by cause, the breached first: one entry for each cause, with its open incident."""
+    cluster = findings.cluster
+    groups: dict[tuple[str, str], list[QueryEstimate]] = {}
+    for row in [*findings.breached, *findings.risky]:
+        standing = row.standing
+        if standing is not None:
+            standing.query = row.query  # read already
+        key = cause_key(standing) if standing is not None else ("", row.query.name)
+        groups.setdefault(key, []).append(row)
+    incidents = {(row.cause_kind, row.cause_subject): row for row in incidents_open(cluster)} if groups else {}
+    items = []
+    for key, rows in groups.items():
+        incident = incidents.get(key)
+        item = _of_cause(rows) if len(rows) > 1 else _of_query(cluster, rows[0])
+        items.append(_with_incident(item, incident) if incident is not None else item)
+    return items
+
+
+def _of_query(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
+    return _over(cluster, row) if row.judged_state == ObjectiveState.BREACHED else _at_risk(cluster, row)
+
+
+def _of_cause(rows: Sequence[QueryEstimate]) -> AttentionItem:
+    """Several queries that are late by one cause; the worst comes first."""
+    breached = [row for row in rows if row.judged_state == ObjectiveState.BREACHED]
+    standing = rows[0].standing
+    cause = standing.causes[0] if standing is not None and standing.causes else {"kind": UNEXPLAINED}
+    names = listed([row.query.name for row in rows], _MAX_NAMED)
+    verb = "over" if len(breached) == len(rows) else "over or may be over"
+    text = f"{names} are {verb} their objectives. {cause_sentence(cause)}"
+    drawing, tone = ("bad", "bad") if breached else ("watch", "watch")
+    return AttentionItem(drawing, tone, f"{cause_title(cause)}: {len(rows)} queries late", text, "")
+
+
+def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
+    """The entry with since when it is so and who has seen it; it leads to the incident."""
+    seen = "Nobody has acknowledged it."
+    if incident.acknowledged_at is not None:
+        seen = (
+            f"Acknowledged by {incident.acknowledged_by or 'somebody'}{f': {incident.note}' if incident.note else ''}."
+        )
+    url = url_of("pages:incident", incident.cluster.slug, incident.pk)
+    text = f"{item.text} First seen {ago(incident.opened_at)}. {seen}"
+    return replace(item, text=text, url=url, action="Open incident")
 
 
 def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:

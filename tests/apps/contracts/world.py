@@ -17,6 +17,8 @@ from apps.estimates.models import DocumentEstimate, EstimateRun, ObjectiveStatus
 from apps.estimates.services import document_estimate_request, estimate_request
 from apps.fleet.models import Cluster
 from apps.fleet.services import link_create
+from apps.incidents.models import Incident
+from apps.incidents.refresh import incidents_refresh
 from apps.jobs.runner import run_job
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
@@ -106,6 +108,8 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["import"] = import_request(cluster=cluster, document=document, user=user).pk
     do_jobs()
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
+    incidents_refresh(cluster)
+    world["incident"] = Incident.objects.earliest("pk").pk
     world["objective"] = ObjectiveStatus.objects.earliest("pk").pk
     world["forecast"] = Forecast.objects.get().pk
     world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk

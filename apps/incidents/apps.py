@@ -1,0 +1,12 @@
+from django.apps import AppConfig
+
+
+class IncidentsConfig(AppConfig):
+    name = "apps.incidents"
+    label = "incidents"
+    verbose_name = "Incidents"
+
+    def ready(self) -> None:
+        from apps.incidents.signals import connect
+
+        connect()

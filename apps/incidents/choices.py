@@ -1,0 +1,58 @@
+"""States and severities of incidents, and what happens to them."""
+
+from django.db import models
+
+from engine.measurement import causes
+
+__all__ = ["IncidentCause", "IncidentEventKind", "IncidentSeverity", "IncidentState", "NoticeEvent"]
+
+
+class IncidentState(models.TextChoices):
+    """State of an incident."""
+
+    OPEN = "open", "Open"  #: a query is late by its cause, or was until a moment ago
+    RESOLVED = "resolved", "Resolved"  #: all of its queries are well again
+
+
+class IncidentSeverity(models.TextChoices):
+    """Severity of an incident: that of its worst query."""
+
+    CRITICAL = "critical", "Critical"  #: an objective is breached
+    WARNING = "warning", "Warning"  #: objectives are at risk
+
+
+class IncidentCause(models.TextChoices):
+    """Cause that queries of an incident have in common."""
+
+    STREAM_AWAY = causes.STREAM_AWAY, "Stream processor does not run"
+    STREAM_BEHIND = causes.STREAM_BEHIND, "Stream processor is behind"
+    AGENT_SILENT = causes.AGENT_SILENT, "Agent does not report"
+    FRAMES_WAITING = causes.FRAMES_WAITING, "Frames wait"
+    AGENT_STARVED = causes.AGENT_STARVED, "Agent is starved"
+    SOURCE_SILENT = causes.SOURCE_SILENT, "Source is silent"
+    WATERMARK_HELD = causes.WATERMARK_HELD, "Watermark is held back"
+    NODE_BUSY = causes.NODE_BUSY, "Node is busy"
+    MAIN_WAIT = causes.MAIN_WAIT, "Wait beside the queues"
+    UNEXPLAINED = causes.UNEXPLAINED, "Not explained"
+
+
+class IncidentEventKind(models.TextChoices):
+    """Entry of an incident's timeline."""
+
+    OPENED = "opened", "Opened"
+    REOPENED = "reopened", "Opened again"
+    JOINED = "joined", "Query is late"
+    WORSE = "worse", "Query is worse"
+    LEFT = "left", "Query is well again"
+    MOVED = "moved", "Query has another cause"
+    CAUSE = "cause", "Cause is another"
+    ACKNOWLEDGED = "acknowledged", "Acknowledged"
+    RESOLVED = "resolved", "Resolved"
+
+
+class NoticeEvent(models.TextChoices):
+    """Message to the recipients of a cluster's incidents."""
+
+    OPENED = "opened", "Opened"
+    ESCALATED = "escalated", "Critical now"
+    RESOLVED = "resolved", "Resolved"

@@ -1,0 +1,190 @@
+"""Incidents of clusters: late queries by cause, their timeline, and the way to readers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from apps.core.deliveries import DeliveryRow
+from apps.core.limits import MAX_NOTE, MAX_QUERY_PATH, MAX_REASON
+from apps.fleet.models import Cluster
+from apps.incidents.choices import IncidentCause, IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
+from apps.queries.choices import ObjectiveState
+from apps.queries.models import Query
+from apps.reports.models import Webhook
+
+__all__ = [
+    "KEEP_DAYS",
+    "Incident",
+    "IncidentDelivery",
+    "IncidentEvent",
+    "IncidentNotice",
+    "IncidentQuery",
+    "IncidentRouting",
+]
+
+KEEP_DAYS = 90
+
+
+class IncidentRouting(models.Model):
+    """Where a cluster's incidents are reported to, from which severity on, and how long they are kept."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="incident_routing")
+    emails = models.JSONField(default=list, blank=True, help_text="Addresses that are mailed.")
+    webhooks = models.ManyToManyField(
+        Webhook,
+        blank=True,
+        related_name="incident_routings",
+        help_text="Webhooks of the cluster that get a signed POST.",
+    )
+    severity = models.CharField(
+        max_length=8,
+        choices=IncidentSeverity.choices,
+        default=IncidentSeverity.CRITICAL,
+        help_text="The least that is reported: critical leaves out what is only at risk.",
+    )
+    keep_days = models.PositiveIntegerField(
+        default=KEEP_DAYS,
+        validators=[MinValueValidator(1), MaxValueValidator(3650)],
+        help_text="How long resolved incidents are kept.",
+    )
+    updated_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"routing of {self.cluster_id}"
+
+
+class Incident(models.Model):
+    """Queries that are late by one cause, from the first to be late until the last is well again."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incidents")
+    cause_kind = models.CharField(max_length=16, choices=IncidentCause.choices)
+    cause_subject = models.CharField(
+        max_length=MAX_QUERY_PATH,
+        blank=True,
+        help_text="The agent, source or node; where nothing explains it, the query.",
+    )
+    cause = models.JSONField(default=dict, help_text="The cause with its newest figures.")
+    severity = models.CharField(max_length=8, choices=IncidentSeverity.choices)
+    state = models.CharField(max_length=8, choices=IncidentState.choices, default=IncidentState.OPEN)
+    opened_at = models.DateTimeField(help_text="When it was seen first.")
+    last_late_at = models.DateTimeField(help_text="When a query of it was late last.")
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    note = models.CharField(max_length=MAX_NOTE, blank=True, help_text="Note of the person who acknowledged it.")
+    notified = models.CharField(
+        max_length=8, blank=True, choices=IncidentSeverity.choices, help_text="Severity that its readers were told."
+    )
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-opened_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "cause_kind", "cause_subject"],
+                condition=models.Q(state=IncidentState.OPEN),
+                name="one_open_incident_per_cause",
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "state", "-opened_at"], name="incident_by_state")]
+
+    def __str__(self) -> str:
+        return f"{self.get_cause_kind_display()} {self.cause_subject}".strip()
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == IncidentState.OPEN
+
+    @property
+    def query_count(self) -> int:
+        """Queries that took part."""
+        return len(self.members.all())
+
+    @property
+    def late_count(self) -> int:
+        """Queries that are late still."""
+        return sum(member.ended_at is None for member in self.members.all())
+
+
+class IncidentQuery(models.Model):
+    """A query's part in an incident."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="members")
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="incident_parts")
+    first_at = models.DateTimeField()
+    last_late_at = models.DateTimeField(help_text="When it was late last.")
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="When it was well again for long enough.")
+    state = models.CharField(max_length=10, choices=ObjectiveState.choices, help_text="The worst while it took part.")
+    measured = models.BooleanField(default=False, help_text="Whether a measurement said that it was late.")
+    bound_s = models.FloatField(null=True)
+    worst_s = models.FloatField(null=True, help_text="The largest latency that it was held against.")
+    evidence = models.CharField(max_length=MAX_REASON, blank=True, help_text="What its state rests on, in words.")
+    other_cause = models.JSONField(default=dict, blank=True, help_text="Another cause that is named of it lately.")
+    other_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["first_at", "pk"]
+        constraints = [models.UniqueConstraint(fields=["incident", "query"], name="query_once_per_incident")]
+
+    def __str__(self) -> str:
+        return f"{self.query} in {self.incident_id}"
+
+
+class IncidentEvent(models.Model):
+    """An entry of an incident's timeline."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(default=timezone.now)
+    kind = models.CharField(max_length=12, choices=IncidentEventKind.choices)
+    query_name = models.CharField(max_length=MAX_QUERY_PATH, blank=True)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    text = models.CharField(max_length=MAX_REASON, blank=True, help_text="Evidence, cause or note, in words.")
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.incident_id} {self.kind}"
+
+
+class IncidentNotice(models.Model):
+    """Message of an incident at one moment, with what was so then."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notices")
+    event = models.CharField(max_length=9, choices=NoticeEvent.choices)
+    facts = models.JSONField(default=dict, help_text="The incident as it was.")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["created_at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.incident_id} {self.event}"
+
+
+class IncidentDelivery(DeliveryRow):
+    """A notice on its way to one reader."""
+
+    notice = models.ForeignKey(IncidentNotice, on_delete=models.CASCADE, related_name="deliveries")
+    webhook: Any = models.ForeignKey(
+        Webhook, null=True, blank=True, on_delete=models.SET_NULL, related_name="incident_deliveries"
+    )
+
+    class Meta:
+        ordering = ["channel", "target"]
+        verbose_name_plural = "incident deliveries"
+        constraints = [
+            models.UniqueConstraint(fields=["notice", "channel", "target"], name="one_incident_notice_per_target")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.notice} to {self.shown_target}"

@@ -1,0 +1,288 @@
+"""Incidents brought up to date with the states of objectives: grouped by cause, opened at once, resolved late.
+
+Hysteresis keeps states that flap from opening one incident after the other: a query stays in its incident until it was
+well for `CLEAR_S`, takes another cause only once that was named for `MOVE_S`, and a cause that comes back within
+`REOPEN_S` opens its last incident again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from apps.core.events import announce
+from apps.estimates.choices import DecidedBy, MeasurementLack
+from apps.estimates.models import ObjectiveStatus
+from apps.estimates.words import cause_sentence, evidence_words
+from apps.fleet.models import Cluster
+from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
+from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
+from apps.incidents.notices import incident_notify
+from apps.queries.choices import ObjectiveState, QueryState
+from engine.measurement.causes import UNEXPLAINED
+
+__all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "incidents_refresh", "late_statuses"]
+
+CLEAR_S = 300.0  #: a query is well for so long before it leaves
+MOVE_S = 120.0  #: another cause is named for so long before it is believed
+REOPEN_S = 900.0  #: a cause that comes back within this time opens its incident again
+
+_UNCERTAIN = (MeasurementLack.STALE, MeasurementLack.FEW, MeasurementLack.DISTURBED)
+_RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
+_Key = tuple[str, str]
+
+
+def cause_key(status: ObjectiveStatus) -> _Key:
+    """Kind and subject that a late query is grouped by; what is not explained is each query's own."""
+    cause = status.causes[0] if status.causes else {}
+    kind = cause.get("kind", UNEXPLAINED)
+    return kind, str(status.query.name if kind == UNEXPLAINED else cause.get("subject", ""))
+
+
+def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
+    """Statuses of a cluster's running queries that are late or may be, the worst first."""
+    rows = ObjectiveStatus.objects.filter(query__cluster=cluster, query__state=QueryState.RUNNING)
+    rows = rows.filter(state__in=[ObjectiveState.BREACHED, ObjectiveState.AT_RISK])
+    listed = rows.select_related("query", "estimate").defer("estimate__series", "estimate__result")
+    return sorted(listed, key=lambda row: (-_RANK[ObjectiveState(row.state)], row.headroom_share or 0.0, row.pk))
+
+
+@transaction.atomic
+def incidents_refresh(cluster: Cluster, now: datetime | None = None) -> None:
+    """Open, change and resolve a cluster's incidents by the states of its objectives."""
+    present = now or timezone.now()
+    Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()  # one at a time
+    refresh = _Refresh(cluster, present)
+    refresh.run()
+    if refresh.has_changed:
+        announce(f"incidents:{cluster.slug}")
+        announce("incidents")
+        announce(f"cluster:{cluster.slug}")
+
+
+class _Refresh:
+    """One round over a cluster, whose row the caller has locked."""
+
+    def __init__(self, cluster: Cluster, now: datetime) -> None:
+        self.cluster = cluster
+        self.now = now
+        self.has_changed = False
+        rows = Incident.objects.filter(cluster=cluster, state=IncidentState.OPEN)
+        self.incidents: dict[_Key, Incident] = {(row.cause_kind, row.cause_subject): row for row in rows}
+        by_pk = {row.pk: row for row in self.incidents.values()}
+        members = IncidentQuery.objects.filter(incident__in=by_pk, ended_at=None).select_related("query")
+        self.members: dict[int, IncidentQuery] = {row.query_id: row for row in members}
+        for member in self.members.values():
+            member.incident = by_pk[member.incident_id]  # one object for each, so that no change is lost
+        statuses = ObjectiveStatus.objects.filter(query__in=self.members)
+        self.statuses: dict[int, ObjectiveStatus] = {row.query_id: row for row in statuses.select_related("query")}
+
+    def run(self) -> None:
+        """Take the late in, let the others go, then settle every open incident."""
+        late = late_statuses(self.cluster)
+        for status in late:
+            self._take(status)
+        gone = self.members.keys() - {status.query_id for status in late}
+        for query_id in gone:
+            self._look_away(self.members[query_id])
+        for incident in list(self.incidents.values()):
+            self._settle(incident)
+
+    # -- late queries
+    def _take(self, status: ObjectiveStatus) -> None:
+        member = self.members.get(status.query_id)
+        if member is None:
+            self._join(status, self._incident_of(status))
+            return
+        if cause_key(status) != self._key(member.incident):
+            member = self._move(member, status)
+        else:
+            member.other_cause, member.other_since = {}, None
+            self._note_cause(member.incident, status)
+        self._worsen(member, status)
+
+    def _incident_of(self, status: ObjectiveStatus) -> Incident:
+        key = cause_key(status)
+        return self.incidents.get(key) or self._reopened(key, status) or self._opened(key, status)
+
+    def _opened(self, key: _Key, status: ObjectiveStatus) -> Incident:
+        incident = Incident.objects.create(
+            cluster=self.cluster,
+            cause_kind=key[0],
+            cause_subject=key[1],
+            cause=_cause(status),
+            severity=_severity(status.state),
+            opened_at=self.now,
+            last_late_at=self.now,
+        )
+        self._put(key, incident)
+        self._event(incident, IncidentEventKind.OPENED, text=cause_sentence(_cause(status)))
+        return incident
+
+    def _reopened(self, key: _Key, status: ObjectiveStatus) -> Incident | None:
+        since = self.now - timedelta(seconds=REOPEN_S)
+        rows = Incident.objects.filter(cluster=self.cluster, cause_kind=key[0], cause_subject=key[1])
+        incident = rows.filter(state=IncidentState.RESOLVED, resolved_at__gt=since).order_by("-resolved_at").first()
+        if incident is None:
+            return None
+        incident.state, incident.resolved_at, incident.last_late_at = IncidentState.OPEN, None, self.now
+        incident.cause = _cause(status)
+        incident.save()
+        self._put(key, incident)
+        self._event(incident, IncidentEventKind.REOPENED, text=cause_sentence(_cause(status)))
+        return incident
+
+    def _put(self, key: _Key, incident: Incident) -> None:
+        self.incidents[key] = incident
+        self.has_changed = True
+
+    def _join(self, status: ObjectiveStatus, incident: Incident) -> IncidentQuery:
+        member, is_new = IncidentQuery.objects.get_or_create(
+            incident=incident, query=status.query, defaults=self._fields(status) | {"first_at": self.now}
+        )
+        if not is_new:  # it was part of it before, and is again
+            member.ended_at = None
+            _fill(member, self._fields(status, member))
+            member.save()
+        member.incident = incident
+        self.members[status.query_id] = member
+        self.has_changed = True
+        self._event(incident, IncidentEventKind.JOINED, status.query.name, evidence_words(status))
+        return member
+
+    def _fields(self, status: ObjectiveStatus, before: IncidentQuery | None = None) -> dict[str, Any]:
+        values = [value for value in (status.value_s, before.worst_s if before else None) if value is not None]
+        states = [ObjectiveState(row.state) for row in (status, before) if row is not None]
+        return {
+            "last_late_at": self.now,
+            "state": max(states, key=lambda state: _RANK[state]),
+            "measured": status.decided_by == DecidedBy.MEASUREMENT or bool(before and before.measured),
+            "bound_s": status.bound_s,
+            "worst_s": max(values, default=None),
+            "evidence": evidence_words(status)[:300],
+        }
+
+    def _worsen(self, member: IncidentQuery, status: ObjectiveStatus) -> None:
+        is_worse = _RANK[ObjectiveState(status.state)] > _RANK[ObjectiveState(member.state)]
+        _fill(member, self._fields(status, member))
+        member.save()
+        member.incident.last_late_at = self.now
+        if is_worse:
+            self.has_changed = True
+            self._event(member.incident, IncidentEventKind.WORSE, status.query.name, evidence_words(status))
+
+    # -- causes
+    def _note_cause(self, incident: Incident, status: ObjectiveStatus) -> None:
+        """The newest figures of a cause that has stayed the same."""
+        incident.cause = _cause(status)
+
+    def _move(self, member: IncidentQuery, status: ObjectiveStatus) -> IncidentQuery:
+        """Another cause is named of a query: believe it once it was named for long enough."""
+        key, incident = cause_key(status), member.incident
+        named = {"kind": key[0], "subject": key[1]}
+        if member.other_cause != named or member.other_since is None:
+            member.other_cause, member.other_since = named, self.now
+            return member
+        if (self.now - member.other_since).total_seconds() < MOVE_S:
+            return member
+        member.other_cause, member.other_since = {}, None
+        is_alone = not any(
+            other.incident_id == incident.pk for pk, other in self.members.items() if pk != member.query_id
+        )
+        if is_alone and key not in self.incidents:
+            self._rename(incident, key, status)
+            return member
+        member.ended_at = self.now
+        member.save()
+        self._event(incident, IncidentEventKind.MOVED, status.query.name, cause_sentence(_cause(status)))
+        return self._join(status, self._incident_of(status))
+
+    def _rename(self, incident: Incident, key: _Key, status: ObjectiveStatus) -> None:
+        """The incident of one query has become that of another cause."""
+        del self.incidents[self._key(incident)]
+        incident.cause_kind, incident.cause_subject, incident.cause = *key, _cause(status)
+        incident.save()
+        self._put(key, incident)
+        self._event(incident, IncidentEventKind.CAUSE, text=cause_sentence(_cause(status)))
+
+    @staticmethod
+    def _key(incident: Incident) -> _Key:
+        return incident.cause_kind, incident.cause_subject
+
+    # -- queries that are late no more
+    def _look_away(self, member: IncidentQuery) -> None:
+        """Let a query go that is well for long enough.
+
+        One that was measured late is not well because nothing measures it any more: what delays results may also stop
+        them. Only after an hour without a result, or when it does not run, does the estimate's word count.
+        """
+        status = self.statuses.get(member.query_id)
+        is_running = member.query.state == QueryState.RUNNING
+        if is_running and member.measured and status is not None and status.lacking in _UNCERTAIN:
+            member.last_late_at = self.now
+            member.save(update_fields=["last_late_at"])
+            return
+        if is_running and (self.now - member.last_late_at).total_seconds() < CLEAR_S:
+            return
+        member.ended_at = self.now
+        member.save()
+        del self.members[member.query_id]
+        self.has_changed = True
+        text = evidence_words(status) if status is not None and is_running else "It does not run any more."
+        self._event(member.incident, IncidentEventKind.LEFT, member.query.name, text)
+
+    # -- whole incidents
+    def _settle(self, incident: Incident) -> None:
+        """Severity, readers, and the end."""
+        active = [member for member in self.members.values() if member.incident_id == incident.pk]
+        if not active:
+            self._resolve(incident)
+            return
+        severity = _worst(member.state for member in active)
+        if severity != incident.severity:
+            incident.severity = severity
+            self.has_changed = True
+        self._notify(incident, NoticeEvent.OPENED)
+        incident.save()
+
+    def _resolve(self, incident: Incident) -> None:
+        incident.state, incident.resolved_at = IncidentState.RESOLVED, self.now
+        del self.incidents[self._key(incident)]
+        self.has_changed = True
+        self._event(incident, IncidentEventKind.RESOLVED)
+        if incident.notified:
+            incident_notify(incident, NoticeEvent.RESOLVED, now=self.now)
+            incident.notified = ""
+        incident.save()
+
+    def _notify(self, incident: Incident, event: NoticeEvent) -> None:
+        """Tell readers once that it is open, and once more when it has become critical."""
+        if incident.notified == incident.severity or incident.notified == IncidentSeverity.CRITICAL:
+            return
+        said = NoticeEvent.ESCALATED if incident.notified else event
+        if incident_notify(incident, said, now=self.now):
+            incident.notified = incident.severity
+
+    def _event(self, incident: Incident, kind: IncidentEventKind, query: str = "", text: str = "") -> None:
+        IncidentEvent.objects.create(incident=incident, at=self.now, kind=kind, query_name=query, text=text[:300])
+
+
+def _fill(member: IncidentQuery, fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        setattr(member, name, value)
+
+
+def _cause(status: ObjectiveStatus) -> dict[str, Any]:
+    return dict(status.causes[0]) if status.causes else {"kind": UNEXPLAINED}
+
+
+def _severity(state: str) -> IncidentSeverity:
+    return IncidentSeverity.CRITICAL if state == ObjectiveState.BREACHED else IncidentSeverity.WARNING
+
+
+def _worst(states: Iterable[str]) -> IncidentSeverity:
+    return min((_severity(state) for state in states), key=list(IncidentSeverity).index)

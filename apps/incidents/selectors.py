@@ -1,0 +1,47 @@
+"""Reading incidents: lists, one with its queries and timeline, the open ones, and a cluster's routing."""
+
+from __future__ import annotations
+
+from django.db.models import Prefetch, QuerySet
+
+from apps.fleet.models import Cluster
+from apps.incidents.choices import IncidentState
+from apps.incidents.models import Incident, IncidentEvent, IncidentQuery, IncidentRouting
+
+__all__ = [
+    "incident_in_full",
+    "incidents_listed",
+    "incidents_open",
+    "incidents_unseen",
+    "routing_of",
+]
+
+
+def incidents_listed() -> QuerySet[Incident]:
+    """Incidents, newest first, with cluster, who acknowledged, and their queries."""
+    members = IncidentQuery.objects.select_related("query").order_by("first_at", "pk")
+    rows = Incident.objects.select_related("cluster", "acknowledged_by")
+    return rows.prefetch_related(Prefetch("members", members))
+
+
+def incident_in_full() -> QuerySet[Incident]:
+    """Incidents with their timeline and deliveries."""
+    events = IncidentEvent.objects.select_related("user").order_by("at", "pk")
+    return incidents_listed().prefetch_related(Prefetch("events", events), "notices__deliveries__notice")
+
+
+def incidents_open(cluster: Cluster | None = None) -> QuerySet[Incident]:
+    """Open incidents, the worst first, then the newest."""
+    rows = incidents_listed().filter(state=IncidentState.OPEN)
+    rows = rows.filter(cluster=cluster) if cluster is not None else rows
+    return rows.order_by("severity", "-opened_at")  # critical comes before warning
+
+
+def incidents_unseen() -> QuerySet[Incident]:
+    """Open incidents of all clusters that nobody has acknowledged, the worst first."""
+    return incidents_open().filter(acknowledged_at=None)
+
+
+def routing_of(cluster: Cluster) -> IncidentRouting:
+    """A cluster's routing; the defaults, unsaved, where nobody has said anything."""
+    return IncidentRouting.objects.filter(cluster=cluster).first() or IncidentRouting(cluster=cluster)

@@ -1,0 +1,165 @@
+"""Pages of incidents: the list, one with its timeline, acknowledging, routing, and the menu of the bell."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from apps.accounts.permissions import signed_in_user
+from apps.estimates.words import cause_sentence
+from apps.fleet.models import Cluster
+from apps.incidents.choices import IncidentSeverity
+from apps.incidents.models import Incident, IncidentQuery
+from apps.incidents.notices import incident_title
+from apps.incidents.selectors import incident_in_full, incidents_open, routing_of
+from apps.incidents.services import incident_acknowledge
+from apps.pages.base import ClusterPage, Page, done
+from apps.pages.incidents.forms import RoutingForm
+from apps.pages.incidents.tables import incident_mark, incidents_table, lasted_words
+from apps.queries.choices import ObjectiveState
+from apps.ui.numbers import Quantity, seconds
+from apps.ui.sentences import sentence
+
+__all__ = ["IncidentAcknowledge", "IncidentFacts", "IncidentPage", "IncidentsMenu", "IncidentsPage", "RoutingPage"]
+
+
+class IncidentsPage(ClusterPage):
+    """`/c/<slug>/incidents/`"""
+
+    template_name = "pages/incidents/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        table = incidents_table(request, self.cluster)
+        if table.wants_csv:
+            return table.csv_response()
+        return self.page({"table": table, "sentence": _sentence(self.cluster), "routing": routing_of(self.cluster)})
+
+
+class IncidentPage(ClusterPage):
+    """`/c/<slug>/incidents/<id>/`: cause, queries and timeline."""
+
+    template_name = "pages/incidents/page.html"
+
+    def get(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        incident = self.find(incident_in_full().filter(cluster=self.cluster), "incident", pk=pk)
+        return self.page({"facts": IncidentFacts(incident)})
+
+
+class IncidentAcknowledge(ClusterPage):
+    """POST: somebody has seen it, with a note."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+        incident = self.find(Incident.objects.filter(cluster=self.cluster), "incident", pk=pk)
+        note = request.POST.get("note", "").strip()
+        incident_acknowledge(incident=incident, user=signed_in_user(request), note=note)
+        return done(request, f"Acknowledged: {incident_title(incident)}.", "pages:incident", slug, pk)
+
+
+class RoutingPage(ClusterPage):
+    """`/c/<slug>/incidents/routing/`: mail, webhooks and retention."""
+
+    template_name = "pages/incidents/routing.html"
+    write_scope = "operate"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self._show(RoutingForm(self.cluster))
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        form = RoutingForm(self.cluster, request.POST)
+        if form.save():
+            return done(request, "The routing of incidents is stored.", "pages:incidents", slug)
+        return self._show(form, 422)
+
+    def _show(self, form: RoutingForm, status: int = 200) -> HttpResponse:
+        context = {
+            "form": form,
+            "rest": f"{reverse('api-index')}clusters/{self.slug}/incident-routing",
+            "mail_missing": not settings.EMAIL_CONFIGURED,
+        }
+        return self.page(context, status)
+
+
+class IncidentsMenu(Page):
+    """Open incidents of the bell in the top bar."""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return render(request, "ui/top_incidents.html")
+
+
+class IncidentFacts:
+    """One incident, in the words and numbers of its page."""
+
+    def __init__(self, incident: Incident) -> None:
+        self.incident = incident
+        self.mark = incident_mark(incident)
+        self.title = incident_title(incident)
+
+    @cached_property
+    def members(self) -> list[MemberLine]:
+        """Queries that took part, those that are late still first."""
+        lines = [MemberLine(member) for member in self.incident.members.all()]
+        return sorted(lines, key=lambda line: line.row.ended_at is not None)
+
+    @property
+    def late_count(self) -> int:
+        return self.incident.late_count
+
+    @property
+    def cause(self) -> str:
+        """Sentence on the cause with its newest figures."""
+        return cause_sentence(self.incident.cause)
+
+    @property
+    def lasted(self) -> str:
+        return lasted_words(self.incident)
+
+    @property
+    def deliveries(self) -> list[Any]:
+        """Messages that were addressed, the first first."""
+        return [delivery for notice in self.incident.notices.all() for delivery in notice.deliveries.all()]
+
+    @property
+    def sentence(self) -> SafeString:
+        return sentence("pages/incidents/sentences/finding.html", facts=self)
+
+
+class MemberLine:
+    """A query's part in an incident."""
+
+    def __init__(self, row: IncidentQuery) -> None:
+        self.row = row
+
+    @property
+    def tone(self) -> str:
+        if self.row.ended_at is not None:
+            return ""
+        return "bad" if self.row.state == ObjectiveState.BREACHED else "watch"
+
+    @property
+    def worst(self) -> Quantity:
+        return seconds(self.row.worst_s, apart_from=self.row.bound_s)
+
+    @property
+    def bound(self) -> Quantity:
+        return seconds(self.row.bound_s)
+
+
+def _sentence(cluster: Cluster) -> SafeString:
+    rows = list(incidents_open(cluster))
+    critical = sum(row.severity == IncidentSeverity.CRITICAL for row in rows)
+    unseen = sum(row.acknowledged_at is None for row in rows)
+    return sentence(
+        "pages/incidents/sentences/open.html",
+        rows=rows,
+        critical=critical,
+        unseen=unseen,
+        first=rows[0] if rows else None,
+    )

@@ -1,0 +1,42 @@
+"""States of objectives, set as `objectives_refresh` stores them, and moments after a fixed one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from apps.estimates.models import ObjectiveStatus
+from apps.fleet.models import Cluster
+from apps.incidents.models import Incident
+from apps.incidents.refresh import incidents_refresh
+from apps.queries.models import Query
+
+__all__ = ["BEGIN", "STARVED", "STREAM", "after", "late", "well"]
+
+BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+STREAM = {"kind": "stream_behind", "seconds": 71.0, "amount": 4812.0}
+STARVED = {"kind": "agent_starved", "subject": "agent-3", "amount": 0.15, "limit": 0.15}
+
+
+def after(cluster: Cluster, seconds: float) -> list[Incident]:
+    """Bring incidents up to date so many seconds after the beginning; all of them, oldest first."""
+    incidents_refresh(cluster, now=BEGIN + timedelta(seconds=seconds))
+    return list(Incident.objects.filter(cluster=cluster).order_by("pk"))
+
+
+def late(
+    cluster: Cluster, name: str, cause: dict[str, Any] | None = None, state: str = "breached", **fields: Any
+) -> None:
+    """The query is late by a cause."""
+    values = {
+        "state": state, "since": BEGIN, "decided_by": "measurement", "statistic": "worst", "bound_s": 15.0,
+        "value_s": 78.7, "headroom_share": -4.2, "measured_s": 78.7, "results": 30, "results_needed": 3,
+        "span_s": 600.0, "lacking": "", "causes": [cause] if cause else [], **fields,
+    }  # fmt: skip
+    query = Query.objects.get(cluster=cluster, name=name)
+    ObjectiveStatus.objects.update_or_create(query=query, defaults=values)
+
+
+def well(cluster: Cluster, name: str, **fields: Any) -> None:
+    """The query holds its objective."""
+    late(cluster, name, None, "holds", **{"value_s": 3.0, "measured_s": 3.0, "headroom_share": 0.8, **fields})
