@@ -27,6 +27,7 @@ TAGS = [
         ("microbatch", "Spark queries that are watched by their progress."),
         ("rollouts", "Configurations of agents, their rollouts and schedules."),
         ("reports", "Reports, their schedules and deliveries."),
+        ("incidents", "Late queries by cause, and where they are reported to."),
     )
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, Prefetch, Q, QuerySet
 
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentState
@@ -38,8 +38,10 @@ def incidents_open(cluster: Cluster | None = None) -> QuerySet[Incident]:
 
 
 def incidents_unseen() -> QuerySet[Incident]:
-    """Open incidents of all clusters that nobody has acknowledged, the worst first."""
-    return incidents_open().filter(acknowledged_at=None)
+    """Open incidents of all clusters that nobody has acknowledged, the worst first, with `member_count`."""
+    rows = Incident.objects.filter(state=IncidentState.OPEN, acknowledged_at=None).select_related("cluster")
+    members = Count("members", filter=Q(members__ended_at=None))
+    return rows.annotate(member_count=members).order_by("severity", "-opened_at")
 
 
 def routing_of(cluster: Cluster) -> IncidentRouting:

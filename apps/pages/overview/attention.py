@@ -234,9 +234,8 @@ def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
     """The entry with since when it is so and who has seen it; it leads to the incident."""
     seen = "Nobody has acknowledged it."
     if incident.acknowledged_at is not None:
-        seen = (
-            f"Acknowledged by {incident.acknowledged_by or 'somebody'}{f': {incident.note}' if incident.note else ''}."
-        )
+        note = f": {incident.note}" if incident.note else ""
+        seen = f"Acknowledged by {incident.acknowledged_by or 'somebody'}{note}."
     url = url_of("pages:incident", incident.cluster.slug, incident.pk)
     text = f"{item.text} First seen {ago(incident.opened_at)}. {seen}"
     return replace(item, text=text, url=url, action="Open incident")
