@@ -91,7 +91,7 @@ def _columns(slug: str) -> list[Column]:
         Column("incident", "Incident", title, csv=incident_title),
         Column("state", "State", lambda row: row.get_state_display(), sort="state", csv=lambda row: row.state),
         Column("severity", "Severity", lambda row: row.get_severity_display(), sort="severity"),
-        Column("queries", "Queries", _queries, csv=lambda row: " ".join(_names(row))),
+        Column("queries", "Queries", _queries, csv=lambda row: " ".join(_names(row)), full=True),
         Column(
             "opened",
             "First seen",
@@ -129,6 +129,6 @@ def _resolved(incident: Incident) -> Any:
 
 def _acknowledged(incident: Incident) -> Any:
     if incident.acknowledged_at is None:
-        return format_html('<span class="muted">{}</span>', "by nobody yet" if incident.is_open else MISSING)
+        return format_html('<span class="muted">{}</span>', "not yet" if incident.is_open else MISSING)
     who = incident.acknowledged_by.get_username() if incident.acknowledged_by else "somebody"
     return format_html("{} {}", who, time_tag(incident.acknowledged_at))

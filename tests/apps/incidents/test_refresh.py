@@ -110,7 +110,7 @@ def test_query_moves_to_the_incident_of_its_new_cause(cluster: Cluster) -> None:
 
 
 def test_query_that_is_measured_no_more_is_not_well(cluster: Cluster) -> None:
-    """What delays results may also stop them: an estimate that holds does not end what was measured."""
+    """A cause of delay may also stop results: an estimate that holds does not end what was measured."""
     late(cluster, "one", STREAM)
     after(cluster, 0)
     well(cluster, "one", lacking="stale", decided_by="estimate")
