@@ -201,8 +201,8 @@ def alternative_label(choice: Mapping[str, Any]) -> str:
     """An alternative in a few words, where its title has no room."""
     changes = [change for change in choice["changes"] if change["kind"] == choice["kind"]]
     last = changes[-1] if changes else {}
-    if choice["kind"] == "move" and len(choice["changes"]) > 1:
-        return f"Move {len(choice['changes'])} operators"
+    if choice["kind"] == "move" and len(changes) > 1:
+        return f"Move {counted(len(changes), 'operator')}"
     if choice["kind"] == "move":
         return f"Move {last['operator'].rpartition('/')[2]} to {last['node']}"
     if choice["kind"] == "scale_rate":

@@ -13,6 +13,7 @@ import pytest
 from engine.__main__ import main
 from engine.admission.decision import decide
 from engine.admission.policy import AdmissionPolicy, read_policy
+from engine.admission.text import decision_text
 from engine.errors import DocumentError
 from tests.engine.admission.stories import ARRIVALS, candidate, operator, running
 
@@ -130,6 +131,19 @@ def test_policy_is_read_strictly() -> None:
         "policy.mood",
     }
     assert set(faults(lambda: read_policy({"start_horizon_share": 2}))) == {"policy.start_horizon_share"}
+
+
+class TestText:
+    def test_text_says_why_operators_are_apart_and_what_to_measure(self) -> None:
+        guess = {"kind": "assumed"}
+        own = [operator("c/a", 2.0, evidence=guess), operator("c/b", 2.0, "c/a", evidence=guess)]
+        fleet = running(None, operators=[operator("p/op", 1.0, node="n1", query="p")])
+        decision = decide(fleet, candidate(9.0, operators=own), policy=AdmissionPolicy(review_assumed=True)).to_dict()
+        told = [entry["sentence"] for entry in decision["apart"] if entry["why"] != "company"]
+        text = decision_text(decision)
+        assert "Measure first\n  c/a\n  c/b\n" in text
+        assert told
+        assert all(f"  {sentence}" in text for sentence in (said.replace("\u00a0", " ") for said in told))
 
 
 class TestCommand:

@@ -153,6 +153,18 @@ def test_picture_is_of_the_outcome_that_the_address_names(admitter: Client, clus
     assert "Reject: " in unknown
 
 
+def test_query_without_a_place_is_shown_with_the_node_that_would_take_it(admitter: Client, cluster: Cluster) -> None:
+    for node in cluster.nodes.all():
+        node_update(node=node, state="draining")
+    small_cluster.make_query(cluster, "third", 0.3)
+    request = ask(admitter, "third")
+    assert [choice["id"] for choice in request.result["choices"]] == ["add_node-1"]
+    assert "Reject: third cannot be placed" in text(admitter.get(address(request)))
+    page = admitter.get(f"{address(request)}?alternative=add_node-1")
+    assert "Add 1 node" in text(page)
+    assert "new-1: load new →" in body(page).split('id="picture"')[1]
+
+
 def test_decision_kept_without_curves_is_shown_without_a_picture(admitter: Client, cluster: Cluster) -> None:
     small_cluster.make_query(cluster, "third", 0.9)
     request = ask(admitter, "third")
