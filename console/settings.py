@@ -72,6 +72,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "apps.ui.parts.LivePartMiddleware",
     "apps.accounts.middleware.TimeZoneMiddleware",
     "apps.core.middleware.ErrorPageMiddleware",
 ]
