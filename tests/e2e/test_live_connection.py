@@ -43,6 +43,7 @@ def test_a_page_asks_once_more_when_it_is_subscribed(page: Page, sockets: list[W
 
 def test_unchanged_part_is_not_sent_again(page: Page, sockets: list[WebSocketRoute], nodes: dict[str, int]) -> None:
     page.goto(FLEET)
+    page.wait_for_timeout(1000)
     with page.expect_response(lambda response: response.url.endswith(FLEET)) as answer:
         sockets[0].send('{"ready": true}')
     assert answer.value.status == 304
