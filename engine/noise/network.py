@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -91,19 +92,31 @@ def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, s
     cost, output = np.ones((2, len(noises), paths + 1))
     draws = InputDraws(cost, output, np.tile(usual[:, None], paths + 1))
     for k, (noise, name) in enumerate(zip(noises, names, strict=True)):
-        rng = named_rng(seed, name)
-        if noise.unsure > 0.0 and not noise.from_batches:
-            draws.cv2[k, :paths] *= np.exp(noise.unsure * spread_normals(paths, rng))
-        if noise.freedom > 0.0:
-            found = noise.freedom / rng.chisquare(noise.freedom, SAMPLE)
-            believed = _belief(noise.cv2 * found) if noise.from_batches and noise.cv2 > 0.0 else None
-            squares = spread_draws(found, paths, rng, believed)  # of the true variance over the sample's
-            for row, error in enumerate((noise.cost_error, noise.output_error)):
-                errors = error * np.sqrt(squares) * spread_normals(paths, rng)
-                draws[row][k, :paths] = np.maximum(_MIN_SCALE, 1.0 + errors)
-            if noise.from_batches:
-                draws.cv2[k, :paths] *= squares
+        draws.cost[k, :paths], draws.output[k, :paths], factors = _input_draw(noise, name, paths, seed)
+        draws.cv2[k, :paths] *= factors
     return draws
+
+
+@lru_cache(maxsize=8192)  # walks of one cluster after the other draw the same
+def _input_draw(noise: CostNoise, name: str, paths: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """An input's factors of cost, of output and of the variation of its cost, (K,) each."""
+    cost, output, cv2 = np.ones((3, paths))
+    if not (noise.freedom > 0.0 or noise.unsure > 0.0):
+        return cost, output, cv2
+    rng = named_rng(seed, name)
+    if noise.unsure > 0.0 and not noise.from_batches:
+        cv2 = np.exp(noise.unsure * spread_normals(paths, rng))
+    if noise.freedom > 0.0:
+        found = noise.freedom / rng.chisquare(noise.freedom, SAMPLE)
+        believed = _belief(noise.cv2 * found) if noise.from_batches and noise.cv2 > 0.0 else None
+        squares = spread_draws(found, paths, rng, believed)  # of the true variance over the sample's
+        cost, output = (
+            np.maximum(_MIN_SCALE, 1.0 + error * np.sqrt(squares) * spread_normals(paths, rng))
+            for error in (noise.cost_error, noise.output_error)
+        )
+        if noise.from_batches:
+            cv2 = squares
+    return cost, output, cv2
 
 
 def _belief(cv2: FloatArray) -> FloatArray:

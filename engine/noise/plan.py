@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -246,7 +247,7 @@ class WalkPlan:
             both = own + earlier
             wider_delta.append((own * wider[-1] + earlier * above) / both if both > 0.0 else wider[-1])
             keep.append(np.maximum(shown, keep[before]) if before >= 0 else shown)
-            square = float(load.mean()) ** 2
+            square = load * load
             seen.append({u: (1.0 - square) * arriving[u] + square * cv2 for u in entries})
             depth.append(1 + (depth[before] if before >= 0 else 0))
             passed = self.network.passed(len(depth) - 1)
@@ -369,9 +370,18 @@ class _SampledSlices:
         for u, counts in enumerate(plan.arrivals):
             running = np.concatenate([[0.0], np.cumsum(counts)])
             self._smooth[u] = (running[at + 1] - running[first]) / (at + 1 - first)
+        self._of_server: dict[int, _SampledServer] = {}
 
-    def shape(self, i: int, spread: dict[int, float], kappa: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Load, share of a count that shows at its slice's end, correction of waits, of server i, (samples,) each."""
+    def shape(self, i: int, spread: dict[int, float], kappa: float) -> tuple[float, FloatArray, FloatArray]:
+        """Of server i its mean load, share of a count that shows at its slice's end, correction of waits, (samples,)."""
+        if i not in self._of_server:
+            self._of_server[i] = self._sampled(i)
+        server = self._of_server[i]
+        variance = np.array(list(spread.values())) @ server.events
+        keep, delta = stage_shapes(server.load, variance, kappa, server.room)
+        return server.mean_load, keep, delta
+
+    def _sampled(self, i: int) -> _SampledServer:
         plan, row = self._plan, self._servers.series[i]
         entries = plan.entries[plan.servers[i]]
         scale = plan.scale[self._at if len(plan.scale) > 1 else 0, i]
@@ -379,14 +389,19 @@ class _SampledSlices:
         if row >= 0:
             done = self._servers.done[row]
             room = (done[self._at + 1] - done[self._first]) / (self._at + 1 - self._first)
-        load = np.zeros(len(self._at))
-        variance = np.zeros(len(self._at))
-        for u, entry in entries.items():
-            load += self._smooth[u] * entry.mean * scale
-            variance += self._smooth[u] * spread[u] * scale**2
+        smooth = self._smooth[list(entries)]
+        load = np.array([entry.mean for entry in entries.values()]) @ smooth * scale
         rho = np.clip(np.divide(load, room, out=np.ones_like(load), where=room > 0.0), 0.3, 1.0)
-        keep, delta = stage_shapes(rho, variance, kappa, room)
-        return rho, keep, delta
+        return _SampledServer(rho, float(rho.mean()), smooth * scale**2, room)
+
+
+class _SampledServer(NamedTuple):
+    """A server in sampled slices: its load, events of each of its sources in squared seconds of work, and room."""
+
+    load: FloatArray
+    mean_load: float
+    events: FloatArray  # (sources of the server, samples)
+    room: FloatArray
 
 
 def _usual_capacities(deployment: Deployment) -> FloatArray:
@@ -420,4 +435,5 @@ def _keys(names: Sequence[str]) -> IntArray:
 
 def _median(values: FloatArray) -> float:
     """The middle of an uneven number of values, else the greater of two."""
-    return float(np.sort(values)[len(values) // 2])
+    middle = len(values) // 2
+    return float(np.partition(values, middle)[middle])

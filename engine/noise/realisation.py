@@ -94,8 +94,7 @@ def _statistics(
         return dict.fromkeys(("worst", "mean", *levels), nothing)
     service, path = parts.service[i], plan.latency[i]
     averages = np.maximum(mean / total, service)
-    rng = named_rng(plan.seed, f"query {query}")
-    largest = largest_service(service, plan.service_cv2(i), total, spread_chances(plan.paths, rng))
+    largest = largest_service(service, plan.service_cv2(i), total, _chances(query, plan.paths, plan.seed))
     worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
     statistics = {
         "worst": summarise_paths(worst, service, statistic_of(path, weights, "worst")),
@@ -107,6 +106,12 @@ def _statistics(
         floor = 0.5 * service if level >= 0.5 else 0.0
         statistics[name] = summarise_paths(np.minimum(values, worst), floor, flow_s)
     return statistics
+
+
+@lru_cache(maxsize=8192)
+def _chances(query: str, paths: int, seed: int) -> FloatArray:
+    """Chances of a query's largest service, (K,): the same in every deployment."""
+    return spread_chances(paths, named_rng(seed, f"query {query}"))
 
 
 def _report(plan: WalkPlan, i: int, statistics: dict[str, RealisedStatistic]) -> RealisedQuery:
