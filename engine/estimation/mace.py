@@ -234,16 +234,16 @@ def _largest_meeting(found: Mace) -> tuple[int, int]:
     Of the largest such group, one of several sources and several servers before any other.
     """
     layout, above = found.deployment.layout, sources_above(found.deployment)
-    busy = np.flatnonzero(found.deployment.arrivals.any(axis=1)).tolist()
-    loaded = found.load.any(axis=1)
-    groups: list[tuple[set[int], set[int]]] = [({u}, set()) for u in busy]
+    busy = set(np.flatnonzero(found.deployment.arrivals.any(axis=1)).tolist())
+    loaded = np.asarray(found.load.any(axis=1))
+    groups: list[tuple[set[int], set[int]]] = [({u}, set()) for u in sorted(busy)]
     places = [(int(s), int(j)) for s, j in zip(layout.rep_server, layout.rep_operator, strict=True)]
     sent = np.flatnonzero((layout.hop_server >= 0) & (layout.hop_origin >= 0))
     places += [(int(layout.hop_server[h]), int(layout.rep_operator[layout.hop_origin[h]])) for h in sent]
     by_server: dict[int, set[int]] = {}
     for server, operator in places:
         if loaded[server]:
-            by_server.setdefault(server, set()).update(above[operator] & set(busy))
+            by_server.setdefault(server, set()).update(above[operator] & busy)
     for server, sources in by_server.items():
         meeting = [group for group in groups if group[0] & sources]
         groups = [group for group in groups if not group[0] & sources]

@@ -7,8 +7,8 @@ statistics as given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -80,6 +80,19 @@ class Network:
             servers.append(self.stages[before].server)
             before = self.stages[before].before
         return servers[::-1]
+
+    def only(self, queries: Collection[int]) -> Network:
+        """The same with the routes of these queries alone, and the stages on them."""
+        kept = {q: routes for q, routes in self.routes.items() if q in queries}
+        needed: set[int] = set()
+        for stage in {route.stage for routes in kept.values() for route in routes}:
+            while stage >= 0 and stage not in needed:
+                needed.add(stage)
+                stage = self.stages[stage].before
+        place = {stage: i for i, stage in enumerate(sorted(needed))} | {-1: -1}
+        stages = [replace(self.stages[stage], before=place[self.stages[stage].before]) for stage in sorted(needed)]
+        routes = {q: [Route(place[route.stage], route.events) for route in kept.get(q, [])] for q in self.routes}
+        return replace(self, stages=stages, routes=routes)
 
 
 def input_draws(noises: Sequence[CostNoise], names: Sequence[str], paths: int, seed: int) -> InputDraws:

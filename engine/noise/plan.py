@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -54,9 +54,11 @@ class _Entry:
 
 
 class WalkPlan:
-    """A deployment as the compiled walk takes it, and its walk."""
+    """A deployment as the compiled walk takes it, and its walk; of the queries in `only`, or of all."""
 
-    def __init__(self, deployment: Deployment, flowed: Flow, paths: int, seed: int) -> None:
+    def __init__(
+        self, deployment: Deployment, flowed: Flow, paths: int, seed: int, only: Collection[int] | None = None
+    ) -> None:
         self.deployment, self.paths = deployment, paths
         self.seed = seed
         self.w, self.d = deployment.subinterval_s, deployment.subintervals
@@ -73,6 +75,9 @@ class WalkPlan:
         draws = input_draws(self.costs, self.inputs, paths, seed)
         self.variation = draws.cv2
         self.network = network_of(deployment, loads, draws, self.speeds)
+        self.all_stages = len(self.network.stages)
+        if only is not None:
+            self.network = self.network.only(only)
         self.servers = list(self.network.work)
         self.index = {server: i for i, server in enumerate(self.servers)}
         self.entries = {s: {u: self._entry(parts) for u, parts in self.network.work[s].items()} for s in self.servers}
@@ -85,7 +90,7 @@ class WalkPlan:
         servers = self._server_plan()
         stages, shift, keep = self._stage_plan(servers)
         parts = self._part_plan(shift, keep)
-        block = self._block(len(stages.server))
+        block = self._block(self.all_stages)  # whichever queries are walked: figures depend on where blocks begin
         if self.deployment.statistics_of == THESE:
             servers = servers._replace(total=self._total_scales(servers, block))
         figures = run_walk(
@@ -373,7 +378,7 @@ class _SampledSlices:
         self._of_server: dict[int, _SampledServer] = {}
 
     def shape(self, i: int, spread: dict[int, float], kappa: float) -> tuple[float, FloatArray, FloatArray]:
-        """Of server i its mean load, share of a count that shows at its slice's end, correction of waits, (samples,)."""
+        """Mean load of server i, share of a count that shows at its slice's end, correction of waits, (samples,)."""
         if i not in self._of_server:
             self._of_server[i] = self._sampled(i)
         server = self._of_server[i]

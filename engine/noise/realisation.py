@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -32,7 +32,14 @@ PATHS = 32
 _LEVELS = {"q0.5": 0.5, "q0.9": 0.9, "q0.99": 0.99}  # quantiles of every query, beside its objective's own
 
 
-def realise(deployment: Deployment, flowed: Flow, *, paths: int = PATHS, seed: int = 0) -> Realisation:
+def realise(
+    deployment: Deployment,
+    flowed: Flow,
+    *,
+    paths: int = PATHS,
+    seed: int = 0,
+    queries: Collection[str] | None = None,
+) -> Realisation:
     """Realised worst, mean and quantile latency of every query, with intervals.
 
     Parameters
@@ -45,6 +52,8 @@ def realise(deployment: Deployment, flowed: Flow, *, paths: int = PATHS, seed: i
         Walks K; at least 2.
     seed : int
         Equal seeds give equal results.
+    queries : collection of str, optional
+        Queries to walk, which takes the less the fewer they are; all unless given. Figures are the same.
 
     Returns
     -------
@@ -66,15 +75,19 @@ def realise(deployment: Deployment, flowed: Flow, *, paths: int = PATHS, seed: i
     """
     if paths < 2:
         raise ValueError(f"paths is {paths}; allowed: a whole number of at least 2")
-    plan = WalkPlan(deployment, flowed, paths, seed)
+    chosen = [i for i, query in enumerate(deployment.queries) if queries is None or query in queries]
+    if not chosen:
+        return Realisation({}, paths)
+    plan = WalkPlan(deployment, flowed, paths, seed, None if queries is None else chosen)
     parts, figures = plan.walk()
-    queries = {}
-    for i, query in enumerate(deployment.queries):
+    realised = {}
+    for i in chosen:
+        query = deployment.queries[i]
         statistics = _statistics(plan, i, query, parts, figures.top[i], figures.mean[i], figures.bins[i])
         edges = parts.least[i] * _bin_edges()
         latencies = LatencySample(0.5 * (edges[1:] + edges[:-1]), figures.bins[i].sum(axis=0))
-        queries[query] = replace(_report(plan, i, statistics), latencies=latencies)
-    return Realisation(queries, paths)
+        realised[query] = replace(_report(plan, i, statistics), latencies=latencies)
+    return Realisation(realised, paths)
 
 
 def _statistics(

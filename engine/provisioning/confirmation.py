@@ -141,6 +141,7 @@ def confirm_objectives(
     lost: str | None = None,
     accepted: Collection[str] = (),
     in_full: bool = False,
+    threatened: Collection[str] = (),
     runs: _Runs | None = None,
 ) -> Confirmation:
     """Confirm that every objective holds.
@@ -157,6 +158,8 @@ def confirm_objectives(
         Queries that may be at risk: their median alone has to be within the bound.
     in_full : bool
         Whether to walk also where Flow alone refuses, for figures to show.
+    threatened : collection of str
+        Queries that are walked before all others; a miss among them ends it.
     runs : list of int, optional
         Its first number counts the runs of Flow.
 
@@ -178,16 +181,32 @@ def confirm_objectives(
     if late and not in_full:
         over = {entry.query: flowed[entry.query] / entry.bound_s for entry in judged}
         return Confirmation({}, _miss(deployment, run, mace_every, lost, late, over, {}, flowed))
-    objectives = realised_objectives(deployment, run, lost=lost)
-    bad = [
-        entry
-        for entry in judged
-        if entry in late or objectives[entry.query].state not in ("holds", "at_risk" if entry.query in accepted else "")
-    ]
+    names = {entry.query for entry in judged}
+    objectives: dict[str, RealisedObjective] = {}
+    bad: list[Objective] = []
+    for walked in _in_turn(names, () if in_full else threatened):
+        objectives |= realised_objectives(deployment, run, lost=lost, queries=walked)
+        bad = [
+            entry
+            for entry in judged
+            if entry in late
+            or (
+                entry.query in objectives
+                and objectives[entry.query].state not in ("holds", "at_risk" if entry.query in accepted else "")
+            )
+        ]
+        if bad and not in_full:
+            break
     if not bad:
         return Confirmation(objectives, None)
     over = {entry.query: max(flowed[entry.query] / entry.bound_s, objectives[entry.query].over) for entry in bad}
     return Confirmation(objectives, _miss(deployment, run, mace_every, lost, bad, over, objectives, flowed))
+
+
+def _in_turn(names: set[str], threatened: Collection[str]) -> list[set[str]]:
+    """Names to be walked one set after the other: those that are threatened, then the rest."""
+    first = names & set(threatened)
+    return [turn for turn in (first, names - first) if turn] or [names]
 
 
 def _miss(

@@ -6,7 +6,7 @@ Only servers that the query's events reach change. What the other servers cost i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ __all__ = ["Growth", "Headroom", "LoadGrowth", "headroom_by_query", "is_linear"]
 _STEP = 0.01  # factors are found to a hundredth of themselves by Mace
 _NARROW = 0.03  # and to this share by walks
 _RUN = 60  # a confirmation by walks, in units of a bisection, for the progress told
+_MIN_THREATENED, _THREATENED = 3, 4  # so many queries, and one in so many, are walked before the others
 _INSIDE = 0.15  # of a bracket, on a logarithmic scale, that a guess leaves on either side
 
 
@@ -368,7 +369,8 @@ class _GrowthSearch:
         query, top = headroom.query, headroom.factor
         if not self.flow or top is None:
             return headroom
-        found = self._confirm(self._grown(query, top))
+        threatened = self._threatened(query)
+        found = self._confirm(self._grown(query, top), threatened=threatened)
         if found.miss is None:
             miss = None if headroom.unlimited else self._confirm(self._grown(query, top * (1.0 + 2 * _STEP))).miss
             return replace(headroom, confirmed=True, miss=miss, nearest=self._nearest(found))
@@ -377,12 +379,18 @@ class _GrowthSearch:
             if high <= low * (1.0 + _NARROW):
                 break
             factor = _guess(low, high, self._over(kept), miss.worst)
-            found = self._confirm(self._grown(query, factor))
+            found = self._confirm(self._grown(query, factor), threatened=threatened)
             if found.miss is None:
                 kept, low = found, factor
             else:
                 miss, high = found.miss, factor
         return Headroom(query, low, False, True, miss, nearest=self._nearest(kept))
+
+    def _threatened(self, query: str | None) -> set[str]:
+        """Queries that are likely to break first: those nearest to their bounds as it is, and what grows."""
+        nearest = sorted(self.found.objectives.values(), key=lambda entry: -entry.over)
+        count = max(_MIN_THREATENED, len(nearest) // _THREATENED)
+        return {entry.query for entry in nearest[:count]} | ({query} if query else set())
 
     def _over(self, found: Confirmation) -> float:
         """Share of its bound that the nearest objective takes."""
@@ -395,9 +403,16 @@ class _GrowthSearch:
     def _nearest(self, found: Confirmation) -> RealisedObjective | None:
         return max(found.objectives.values(), key=lambda entry: entry.over, default=None)
 
-    def _confirm(self, deployment: Deployment, *, in_full: bool = False) -> Confirmation:
+    def _confirm(
+        self, deployment: Deployment, *, in_full: bool = False, threatened: Collection[str] = ()
+    ) -> Confirmation:
         return confirm_objectives(
-            deployment, mace_every=self.mace_every, accepted=self.at_risk, in_full=in_full, runs=self.flows
+            deployment,
+            mace_every=self.mace_every,
+            accepted=self.at_risk,
+            in_full=in_full,
+            threatened=threatened,
+            runs=self.flows,
         )
 
     def _grown(self, query: str | None, factor: float) -> Deployment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,10 +83,18 @@ class RealisedObjective:
 
 
 def realised_objectives(
-    deployment: Deployment, flowed: Flow | None = None, *, lost: str | None = None
+    deployment: Deployment,
+    flowed: Flow | None = None,
+    *,
+    lost: str | None = None,
+    queries: Collection[str] | None = None,
 ) -> dict[str, RealisedObjective]:
-    """Realised figures of every query with an objective; `flowed` is Flow by input of the same deployment."""
-    queues = realise(deployment, flow(deployment, by_input=True) if flowed is None else flowed).queries
+    """Realised figures of every query with an objective, or of those among `queries`.
+
+    `flowed` is Flow by input of the same deployment.
+    """
+    run = flow(deployment, by_input=True) if flowed is None else flowed
+    queues = realise(deployment, run, queries=queries).queries
     known = with_waits(deployment, queues)
     return {
         entry.query: _realised(entry, known[entry.query], lost)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.honesty_systems import fifo_latency
+from benchmarks.workloads import build
 from engine.document.deployment import Deployment
 from engine.estimation.flow import flow
 from engine.noise.realisation import realise
@@ -303,3 +304,15 @@ def test_a_little_more_load_makes_a_little_more_latency() -> None:
     for name, statistic in alone.items():
         assert statistic.estimate_s < little[name].estimate_s < 1.01 * statistic.estimate_s, name
         assert 1.005 * statistic.estimate_s < more[name].estimate_s < 1.25 * statistic.estimate_s, name
+
+
+def test_figures_of_some_queries_are_those_of_all() -> None:
+    """A walk of fewer queries has fewer stages, and draws the same for each."""
+    deployment = build(5, 4, 2, horizon_s=120.0).deployment
+    run = flow(deployment, by_input=True)
+    whole = realise(deployment, run).queries
+    for names in (deployment.queries[:1], deployment.queries[1::2], ()):
+        some = realise(deployment, run, queries=names).queries
+        assert {query: figures.to_dict() for query, figures in some.items()} == {
+            query: whole[query].to_dict() for query in names
+        }

@@ -228,3 +228,17 @@ def test_figures_of_an_answer_come_with_the_most_threatened_first() -> None:
     over = [entry["high_s"] / entry["bound_s"] for entry in answer["objectives"]]
     assert over == sorted(over, reverse=True)
     assert {entry["state"] for entry in answer["objectives"]} == {"holds"}
+
+
+def test_miss_among_threatened_queries_ends_the_walk_and_no_miss_goes_on_to_all() -> None:
+    base = Deployment.parse(queueing(3))
+    whole = confirm_objectives(base, mace_every=1, in_full=True)
+    late, *_ = sorted(whole.objectives.values(), key=lambda entry: -entry.over)
+    tight = replace(base, objectives=tuple(replace(o, bound_s=late.figures.high_s / 2.0) for o in base.objectives))
+    refused = confirm_objectives(tight, mace_every=1, threatened={late.query})
+    assert refused.miss is not None and refused.miss.query == late.query
+    assert set(refused.objectives) == {late.query}
+    loose = replace(base, objectives=tuple(replace(o, bound_s=late.figures.high_s * 2.0) for o in base.objectives))
+    passed = confirm_objectives(loose, mace_every=1, threatened={late.query})
+    assert passed.miss is None
+    assert passed.objectives == confirm_objectives(loose, mace_every=1).objectives

@@ -6,6 +6,7 @@ go when the watermark passes their end, as the engines document it, and knows no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -21,10 +22,10 @@ RUNS = 12
 HELD = 10  # of the runs: an interval that holds 90 % holds fewer once in nine draws
 PHASES_S = [(run + 0.37) / RUNS * 10.0 for run in range(RUNS)]
 CASES = ("ad_campaigns", "ad_campaigns_wave", "micro_batches", "micro_batches_busy")
-STATISTICS = {
+STATISTICS: dict[str, Callable[[FloatArray], float]] = {
     "worst": np.max,
     "mean": np.mean,
-    "q0.99": lambda values: np.quantile(values, 0.99, method="inverted_cdf"),
+    "q0.99": lambda values: float(np.quantile(values, 0.99, method="inverted_cdf")),
 }
 
 
