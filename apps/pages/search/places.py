@@ -42,6 +42,8 @@ _ACTIONS = (
 )
 _PAGES = (
     _Place("Overview", "pages:overview", "overview", "home attention objectives"),
+    _Place("Incidents", "pages:incidents", "bell", "alarm acknowledge breached history"),
+    _Place("Routing of incidents", "pages:incident-routing", "bell", "mail webhook notify retention"),
     _Place("Queries", "pages:queries", "queries", "list"),
     _Place("Admission", "pages:admissions", "admission", "requests decisions queue previews"),
     _Place("Placement", "pages:placement", "placement", "moves search nodes cores"),
