@@ -60,6 +60,8 @@ _WORDS = (
         "Objective minus the larger of measurement and estimate. Its share of the objective is comparable between "
         "queries.",
     ),
+    ("Measured", "The objective's statistic of the results of the last ten minutes. It decides before the estimate."),
+    ("Incident", "Queries that are late by one cause, from the first to be late until the last is well again."),
     ("Interval", "The range of the estimate at the 90% level, from the batches of its statistics."),
     ("Watermark", "A promise that no earlier record follows. One that passes the end of a window sweeps it."),
     ("Slack", "The time a query can wait without its next window being late. Least slack runs first."),
