@@ -362,7 +362,7 @@ class QueryDetail:
         node, core_mark, core = str(bottleneck["server"]).partition("#")
         where = Quantity(node, f"core {core}") if core_mark else Quantity(node.replace("->", " → "))
         note = f"peak load {ratio(bottleneck.get('load_peak'))}"
-        name = "Bottleneck" if self.is_server_busy else "Busiest node"
+        name = "Bottleneck" if self.is_server_busy else "Busiest core"
         return Stat(name, where, f"{self.bottleneck_operator}, {note}".lstrip(", "))
 
     @property
