@@ -31,6 +31,7 @@ _SERIOUS = {"serious", "critical"}
 _TOO_WIDE_PX = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 #: Answers that are no pages: parts that htmx fetches, and files.
 _PARTS = {
+    "pages:search-suggestions",
     "pages:query-example",
     "pages:query-operator-row",
     "pages:admission-plan",

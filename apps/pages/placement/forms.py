@@ -46,7 +46,7 @@ class PlacementSearchForm(forms.Form):
         label="At most",
         required=False,
         min_value=0,
-        help_text="Empty: as many as it takes. Moves that gain less than 1 % together are left out.",
+        help_text="Empty: as many as it takes. Moves that gain less than 1% together are left out.",
     )
     may_split = forms.BooleanField(
         label="May split stateless operators",

@@ -383,9 +383,11 @@ class AgentPageFacts:
     @property
     def stats(self) -> list[Stat]:
         line = self.line
+        known = line.sent_bytes_s is not None
+        sent = f"{byte_rate(line.sent_bytes_s)} sent, over the last minute" if known else "against sending everything"
         return [
             Stat("Records", rate(line.in_eps), "come to the first operators"),
-            Stat("Bytes saved", percent(line.saved), f"{byte_rate(line.sent_bytes_s)} sent, over the last minute"),
+            Stat("Bytes saved", percent(line.saved), sent),
             self._budget(),
             self._spool(),
             self._clock() if line.reports else Stat("Clock", Quantity(MISSING), "not known while it is silent"),
