@@ -253,6 +253,15 @@
     field.setCustomValidity(bytes > most ? `The file has ${mega(bytes)} MB; at most ${mega(most)} MB are taken.` : "");
     field.reportValidity();
   });
+  // -- the browser's own time zone, where the settings say another
+  all("[data-browser-zone]").forEach(offer => {
+    const field = document.getElementById(offer.dataset.browserZone);
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    if (!field || !zone || field.value === zone) return;
+    offer.querySelector("[data-zone]").textContent = zone;
+    offer.querySelector("button").addEventListener("click", () => { field.value = zone; offer.hidden = true; field.focus(); });
+    offer.hidden = false;
+  });
   // -- on paper what is folded away is unfolded
   let unfolded = [];
   addEventListener("beforeprint", () => {
