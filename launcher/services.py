@@ -161,12 +161,12 @@ def web(port: int, env: Mapping[str, str]) -> Service:
 
 
 def worker(env: Mapping[str, str]) -> Service:
-    """What people wait for."""
+    """The worker of what people wait for."""
     return _worker("worker", "interactive", "takes what people wait for", env)
 
 
 def background(env: Mapping[str, str]) -> Service:
-    """What runs by itself or takes long. It gives way to all other processes."""
+    """The worker of what runs by itself or takes long. It gives way to all other processes."""
     service = _worker("background", "background", "takes the rest", env)
     return replace(service, command=["nice", *service.command])
 

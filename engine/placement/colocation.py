@@ -16,12 +16,13 @@ import numpy as np
 from engine.placement.network_kernels import NetworkArrays, NetworkState, Room, move_item, network_value, take_back
 from engine.words import duration_words, server_words
 
-__all__ = ["TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
+__all__ = ["FULL", "TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
 
 #: Seconds that an event's way to another node is taken to cost where no link gives its delay.
 TRANSFER_S = 0.001
 
-FULL = 0.8  # peak load of a core up to which operators join for company alone
+#: Peak load of a core up to which operators join for company alone.
+FULL = 0.8
 _TIE = 1e-9
 
 
@@ -84,7 +85,8 @@ class ApartOperator:
         when = f"{server_words(self.server)} would be at {self.peak:.2f} of its capacity {at} into the horizon"
         if self.why == "goal":
             return f"{lead}: the slowest query would get slower; {when}."
-        return f"{lead}, because {when}."
+        limit = f"; operators join up to {FULL:.2f}" if self.why == "load" and (self.peak or 0.0) <= 1.0 else ""
+        return f"{lead}, because {when}{limit}."
 
 
 def apart_operators(
