@@ -40,6 +40,7 @@ _PARTS = {
     "pages:placement-live",
     "pages:placement-standing",
     "pages:agent-budget-preview",
+    "pages:incidents-menu",
     "pages:jobs-menu",
     "pages:job-progress",
     "pages:report-file",
