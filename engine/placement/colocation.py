@@ -16,13 +16,12 @@ import numpy as np
 from engine.placement.network_kernels import NetworkArrays, NetworkState, Room, move_item, network_value, take_back
 from engine.words import duration_words, server_words
 
-__all__ = ["FULL", "TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
+__all__ = ["TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
 
 #: Seconds that an event's way to another node is taken to cost where no link gives its delay.
 TRANSFER_S = 0.001
 
-#: Peak load of a core up to which operators join for company alone.
-FULL = 0.8
+FULL = 0.8  # peak load of a core up to which operators join for company alone
 _TIE = 1e-9
 
 
@@ -70,8 +69,13 @@ class ApartOperator:
     at_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, with `sentence`."""
-        return asdict(self) | {"sentence": self.sentence}
+        """As JSON, with `limit` and `sentence`."""
+        return asdict(self) | {"limit": self.limit, "sentence": self.sentence}
+
+    @property
+    def limit(self) -> float | None:
+        """Peak load up to which the operators would have joined; None where the core would be over capacity."""
+        return FULL if self.why == "load" and self.peak is not None and self.peak <= 1.0 else None
 
     @property
     def sentence(self) -> str:
@@ -85,7 +89,7 @@ class ApartOperator:
         when = f"{server_words(self.server)} would be at {self.peak:.2f} of its capacity {at} into the horizon"
         if self.why == "goal":
             return f"{lead}: the slowest query would get slower; {when}."
-        limit = f"; operators join up to {FULL:.2f}" if self.why == "load" and (self.peak or 0.0) <= 1.0 else ""
+        limit = "" if self.limit is None else f"; operators join up to {self.limit:.2f}"
         return f"{lead}, because {when}{limit}."
 
 

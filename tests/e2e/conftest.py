@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
@@ -16,6 +18,19 @@ from tests.servers import PATIENCE_S
 
 _WAIT_MS = PATIENCE_S * 1000
 expect.set_options(timeout=_WAIT_MS)
+
+_BUILD_WORLD = """
+import django, json, time
+django.setup()
+from apps.jobs.models import Job, JobState
+from tests.apps.contracts.world import build_world
+
+def wait_for_workers():
+    while Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING]).exists():
+        time.sleep(0.2)
+
+print(json.dumps(build_world("contracts", wait_for_workers), default=str))
+"""
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +87,9 @@ def page(browser: Browser, console: Installation) -> Iterator[Page]:
     yield page
     context.close()
     assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def world(console: Installation) -> dict[str, Any]:
+    """Rows of every kind in the console (`tests.apps.contracts.world`), by name."""
+    return dict(json.loads(console.script(_BUILD_WORLD).splitlines()[-1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,18 +14,6 @@ from tests.servers import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-_BUILD = """
-import django, json, time
-django.setup()
-from apps.jobs.models import Job, JobState
-from tests.apps.contracts.world import build_world
-
-def wait_for_workers():
-    while Job.objects.filter(state__in=[JobState.QUEUED, JobState.RUNNING]).exists():
-        time.sleep(0.2)
-
-print(json.dumps(build_world("contracts", wait_for_workers), default=str))
-"""
 _SERIOUS = {"serious", "critical"}
 _TOO_WIDE_PX = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 #: Answers that are no pages: parts that htmx fetches, and files.
@@ -45,11 +32,6 @@ _PARTS = {
     "pages:job-progress",
     "pages:report-file",
 }
-
-
-@pytest.fixture(scope="module")
-def world(console: Installation) -> dict[str, Any]:
-    return dict(json.loads(console.script(_BUILD).splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.apps.contracts.pages import page_address
-from tests.e2e.installation import Installation
-from tests.e2e.test_accessibility import _BUILD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def world(console: Installation) -> dict[str, Any]:
-    return dict(json.loads(console.script(_BUILD).splitlines()[-1]))
 
 
 def test_chart_tells_values_and_looks_closer(page: Page, world: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ def test_a_report_scheduled_for_the_next_minute_arrives(
     page.get_by_role("button", name="Save report").click()
     expect(page.get_by_text(f"Every day at {due:%H:%M} UTC; next")).to_be_visible()
     # the list shows it by itself once it is there
-    link = page.locator("section[aria-labelledby=t-written] a.name")
+    link = page.locator("section[aria-labelledby=t-written] tbody a.name")
     expect(link).to_have_text("Each day", timeout=300_000)
     expect(page.locator("section[aria-labelledby=t-written]")).to_contain_text("Ready")
     link.click()

@@ -28,7 +28,6 @@ from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.placement.colocation import FULL
 from engine.words import counted, duration_words, server_words, statistic_text
 
 __all__ = [
@@ -500,7 +499,7 @@ def _apart_words(entry: Mapping[str, Any] | None) -> str:
     if entry["server"] is None:
         return f"apart: it may not join {other}"
     at = f" at {entry['at']}" if entry["at"] else ""
-    limit = f"; operators join up to {ratio(FULL)}" if entry["why"] == "load" and entry["peak"] <= 1.0 else ""
+    limit = f"; operators join up to {ratio(entry['limit'])}" if entry.get("limit") else ""
     return (
         f"apart, because beside {other} {server_words(entry['server'])} would be at {ratio(entry['peak'])}{at}{limit}"
     )

@@ -75,11 +75,11 @@ def test_pages_need_a_login(db: None, client: Any) -> None:
             assert (answer.status_code, answer.headers.get("Location", "")[:13]) == (302, "/login/?next="), path
 
 
-def test_a_viewer_changes_nothing_but_her_own_settings(db: None, client: Any, user_of: Any) -> None:
+def test_a_viewer_changes_nothing_but_her_own_settings_and_views(db: None, client: Any, user_of: Any) -> None:
     client.force_login(user_of("viewer"))
     make_cluster("x")
     for path in _page_addresses():
-        if not path.startswith("/settings/") or "people" in path:
+        if not path.startswith(("/settings/", "/views/")) or "people" in path:
             assert client.post(path).status_code in {403, 405}, path
 
 

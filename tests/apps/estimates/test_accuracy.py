@@ -264,7 +264,7 @@ def test_interval_that_cannot_be_scored_is_kept_with_its_reason(
 
 
 def test_interval_before_the_first_estimate_is_counted_as_not_scored(live: LiveQuery) -> None:
-    estimated(live.query)
+    estimated(live.query, NOW)
     window(live.query, NOW - timedelta(minutes=3))
     accuracy_observe_all(NOW + timedelta(minutes=2))
     assert UnscoredInterval.objects.get().reason == "no_estimate"

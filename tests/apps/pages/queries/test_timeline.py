@@ -27,7 +27,7 @@ def query(cluster: Cluster) -> Query:
     return query
 
 
-def results(query: Query, *stretches: tuple[int, int, float]) -> None:
+def results(query: Query, *stretches: tuple[int, int, float], now: datetime = NOW) -> None:
     """One result every ten seconds from so many seconds ago to so many, with a latency."""
     live_query(query.cluster, query.name)
     ResultWindow.objects.bulk_create(
@@ -36,7 +36,7 @@ def results(query: Query, *stretches: tuple[int, int, float]) -> None:
             complete=True, emitted_at=at, latency_s=latency_s,
         )
         for since_s, until_s, latency_s in stretches
-        for at in (NOW - timedelta(seconds=s) for s in range(since_s, until_s, -10))
+        for at in (now - timedelta(seconds=s) for s in range(since_s, until_s, -10))
     )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def test_query_without_measurement_draws_its_estimates_alone(query: Query) -> No
 
 
 def test_query_page_says_what_was_measured_and_why_it_is_late(query: Query, browser: Client) -> None:
-    results(query, (900, 0, 78.7))
+    results(query, (900, 0, 78.7), now=datetime.now(UTC))
     objectives_refresh(query.cluster)
     html = body(browser.get("/c/little/queries/calm/")).replace("\xa0", " ")
     assert "was measured at 78.7 s over the last 10 min, 58.7 s over the 20 s objective" in html
