@@ -6,6 +6,7 @@ from celery import shared_task
 
 from apps.admission import previews
 from apps.admission.services import queue_review
+from apps.admission.trials import trials_advance
 from apps.estimates import work as estimates_work
 from apps.estimates.accuracy import accuracy_observe_all
 from apps.estimates.objectives import objectives_refresh_all
@@ -19,6 +20,7 @@ from apps.predictions.executions import executions_observe_all
 from apps.queries import imports
 
 __all__ = [
+    "advance_trials",
     "estimate_cluster",
     "estimate_document",
     "fine_tune_model",
@@ -35,6 +37,12 @@ __all__ = [
 @shared_task(name=JobKind.ADMISSION_PREVIEW.value)
 def preview_admission(job_id: str) -> None:
     run_job(job_id, previews.preview_admission)
+
+
+@shared_task(name="workers.advance_trials")
+def advance_trials() -> int:
+    """End trials that are over; returns how many."""
+    return trials_advance()
 
 
 @shared_task(name="workers.review_queue")

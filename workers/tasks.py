@@ -13,6 +13,7 @@ from workers.planning import (
     search_placement,
 )
 from workers.queries import (
+    advance_trials,
     estimate_cluster,
     estimate_document,
     fine_tune_model,
@@ -29,6 +30,7 @@ from workers.rollouts import advance_rollouts, renew_refined, replay_schedule
 
 __all__ = [
     "advance_rollouts",
+    "advance_trials",
     "answer_what_if",
     "apply_moves",
     "compare_plans",

@@ -24,6 +24,7 @@ from apps.admission.serializers import (
     CurvesSerializer,
     OptionalReasonSerializer,
     ReasonSerializer,
+    TrialStartSerializer,
 )
 from apps.admission.services import (
     admission_decline,
@@ -33,6 +34,7 @@ from apps.admission.services import (
     admission_request_review,
     admission_withdraw,
 )
+from apps.admission.trials import admission_trial_start, admission_trial_stop
 from apps.core.errors import Forbidden, Missing
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
@@ -140,6 +142,26 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         """Apply against the verdict, and say why."""
         reason = self._read(ReasonSerializer)["reason"]
         return _shown(admission_override(request=self.get_object(), user=signed_in_user(request), reason=reason))
+
+    @extend_schema(request=TrialStartSerializer, responses=AdmissionDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def trial(self, request: Request, pk: str) -> Response:
+        """Run the version at an agent for some minutes to measure it; then the request is previewed again by itself.
+
+        It counts nowhere as running and its results are not kept. 422 says why there can be no trial.
+        """
+        asked = self._read(TrialStartSerializer)
+        admission = self.get_object()
+        admission_trial_start(request=admission, user=signed_in_user(request), **asked)
+        return _shown(admission)
+
+    @extend_schema(request=None, responses={200: AdmissionDetailSerializer})
+    @trial.mapping.delete
+    def trial_stop(self, request: Request, pk: str) -> Response:
+        """Stop the trial early: nothing is taken over of it, and nothing is previewed."""
+        admission = self.get_object()
+        admission_trial_stop(request=admission)
+        return _shown(admission)
 
     def _read(self, kind: type) -> dict[str, Any]:
         serializer = kind(data=self.request.data if self.request.data else {})

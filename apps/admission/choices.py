@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["OPEN", "AdmissionState", "Verdict"]
+__all__ = ["OPEN", "AdmissionState", "TrialState", "Verdict"]
 
 
 class Verdict(models.TextChoices):
@@ -27,6 +27,15 @@ class AdmissionState(models.TextChoices):
     DECLINED = "declined", "Declined"  #: a person said no
     WITHDRAWN = "withdrawn", "Withdrawn"  #: the requester took it back
     SUPERSEDED = "superseded", "Superseded"  #: a later preview of the same request replaced it
+
+
+class TrialState(models.TextChoices):
+    """State of a trial of a request's version."""
+
+    RUNNING = "running", "Running"  #: at its agent
+    MEASURED = "measured", "Measured"  #: enough was measured; the request was previewed again
+    TOO_LITTLE = "too_little", "Too little measured"  #: nothing was previewed
+    STOPPED = "stopped", "Stopped"  #: by a person, or because its request or query went on
 
 
 # Something may still become of a request in one of these

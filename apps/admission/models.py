@@ -8,15 +8,16 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from apps.admission.choices import AdmissionState, Verdict
-from apps.core.limits import DIGEST_LENGTH, MAX_REASON
+from apps.admission.choices import AdmissionState, TrialState, Verdict
+from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.predictions.choices import TargetMetric
 from apps.predictions.models import Prediction
 from apps.queries.models import Query, QueryVersion
+from apps.telemetry.models import Agent, LiveQuery
 
-__all__ = ["AdmissionRequest"]
+__all__ = ["AdmissionRequest", "AdmissionTrial"]
 
 
 class AdmissionRequest(models.Model):
@@ -83,3 +84,37 @@ class AdmissionRequest(models.Model):
 
     def __str__(self) -> str:
         return f"{self.version} ({self.get_state_display()})"
+
+
+class AdmissionTrial(models.Model):
+    """A trial of a request's version at an agent, to measure the cost that its verdict rests on most."""
+
+    request = models.ForeignKey(AdmissionRequest, on_delete=models.CASCADE, related_name="trials")
+    agent = models.ForeignKey(Agent, null=True, on_delete=models.SET_NULL, related_name="+")
+    live = models.OneToOneField(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="trial")
+    operator = models.CharField(max_length=MAX_ELEMENT_NAME, help_text="Whose cost is in doubt.")
+    assumed_cycles = models.FloatField(null=True, help_text="Cycles per event before the trial; null: unknown.")
+    state = models.CharField(max_length=12, choices=TrialState.choices, default=TrialState.RUNNING, db_index=True)
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    started_at = models.DateTimeField(default=timezone.now)
+    ends_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    events = models.BigIntegerField(default=0, help_text="Measured of the operator when the trial ended.")
+    cycles_per_event = models.FloatField(null=True, help_text="As measured; null: too little was.")
+    note = models.CharField(max_length=MAX_REASON, blank=True, help_text="Why it ended early, or nothing follows.")
+    follower = models.ForeignKey(
+        AdmissionRequest, null=True, on_delete=models.SET_NULL, related_name="+", help_text="The preview made with it."
+    )
+
+    class Meta:
+        ordering = ["-started_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"trial of {self.request.version}"
+
+    @property
+    def cost_ratio(self) -> float | None:
+        """Measured cost by the assumed one; None where one of them is unknown."""
+        if self.cycles_per_event is None or not self.assumed_cycles:
+            return None
+        return self.cycles_per_event / self.assumed_cycles

@@ -8,8 +8,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from apps.admission.models import AdmissionRequest
+from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.selectors import admission_never_ran, admission_standing
+from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, trial_events, trial_newest
 from apps.core.limits import MAX_REASON
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.serializers import field_type
@@ -24,6 +25,8 @@ __all__ = [
     "CurvesSerializer",
     "OptionalReasonSerializer",
     "ReasonSerializer",
+    "TrialSerializer",
+    "TrialStartSerializer",
 ]
 
 _STATISTIC = re.compile(r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)")
@@ -180,6 +183,33 @@ class CurvesSerializer(serializers.Serializer):
     )
 
 
+class TrialStartSerializer(StrictSerializer):
+    """Where and for how long to try the version out."""
+
+    agent = serializers.CharField(
+        required=False, default="", allow_blank=True, help_text="Name of an agent; that with most processor to spare."
+    )
+    minutes = serializers.IntegerField(required=False, default=TRIAL_MINUTES, min_value=1, max_value=MAX_TRIAL_MINUTES)
+
+
+class TrialSerializer(serializers.ModelSerializer):
+    """A trial of a request's version at an agent."""
+
+    agent = serializers.CharField(source="agent.name", default=None, allow_null=True)
+    events = serializers.SerializerMethodField(help_text="Events of the operator that were measured so far.")
+    cost_ratio = serializers.FloatField(
+        allow_null=True, help_text="Measured by assumed cost of an event; null where one of them is unknown."
+    )
+
+    class Meta:
+        model = AdmissionTrial
+        fields = ["state", "agent", "operator", "events", "assumed_cycles", "cycles_per_event", "cost_ratio", "note"]
+        fields += ["started_at", "ends_at", "ended_at", "follower"]
+
+    def get_events(self, trial: AdmissionTrial) -> int:
+        return trial_events(trial)
+
+
 class AdmissionDetailSerializer(AdmissionSerializer):
     """A request whole: what was asked, the engine's decision, and whether it still can be applied."""
 
@@ -192,10 +222,16 @@ class AdmissionDetailSerializer(AdmissionSerializer):
     decision = serializers.JSONField(source="result", help_text="The engine's answer; null while it is computed.")
     prediction = PredictionDetailSerializer(allow_null=True, help_text="Of a query that never ran.")
     standing = serializers.SerializerMethodField(help_text="What can be done with it now.")
+    trial = serializers.SerializerMethodField(help_text="The last trial of its version; null: there was none.")
 
     class Meta(AdmissionSerializer.Meta):
         fields = [*AdmissionSerializer.Meta.fields, "objective", "placement", "changes", "may_wait_s", "target"]
-        fields += ["snapshot", "previewed_at", "decision", "prediction", "standing"]
+        fields += ["snapshot", "previewed_at", "decision", "prediction", "standing", "trial"]
+
+    @field_type(TrialSerializer(allow_null=True))
+    def get_trial(self, request: AdmissionRequest) -> dict[str, Any] | None:
+        trial = trial_newest(request)
+        return TrialSerializer(trial).data if trial is not None else None
 
     @field_type(dict[str, Any])
     def get_standing(self, request: AdmissionRequest) -> dict[str, Any]:

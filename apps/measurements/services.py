@@ -41,7 +41,15 @@ from engine.measurement.changes import (
 from engine.measurement.places import STREAM, expected_shares
 from engine.measurement.statistics import InputStatistic
 
-__all__ = ["ModelUpdates", "PlacementNews", "placement_news", "placement_store", "refine_all", "refine_cluster"]
+__all__ = [
+    "ModelUpdates",
+    "PlacementNews",
+    "placement_news",
+    "placement_store",
+    "refine_all",
+    "refine_cluster",
+    "trial_learn",
+]
 
 
 @dataclass(frozen=True)
@@ -183,6 +191,20 @@ def refine_cluster(cluster: Cluster, now: datetime | None = None, pace: Pace = _
     return updates
 
 
+@transaction.atomic
+def trial_learn(*, live: LiveQuery, now: datetime | None = None) -> dict[str, InputStatistic]:
+    """Give a trial's version what was measured of its operators; by operator, the statistics that are usable.
+
+    Placements and arrivals are left as they are: what is tried runs nowhere.
+    """
+    present, operators = now or timezone.now(), plan_operators(live)
+    places = places_of(live.query.cluster)
+    learned = statistics_learn(query=live.query, places=places, operators=operators, now=present)
+    _store(_inputs_news(live, operators, learned, present), present)
+    measured = {operator.name: learned.get(operator.fingerprint) for operator in operators}
+    return {name: statistic for name, statistic in measured.items() if statistic is not None and is_usable(statistic)}
+
+
 def _live() -> QuerySet[LiveQuery]:
     return live_served().select_related("query__cluster", "query__running_version", "source", "version")
 
@@ -198,15 +220,15 @@ def _firsts(lives: list[LiveQuery], plans: Mapping[int, list[PlanOperator]]) -> 
 
 @dataclass(frozen=True)
 class _InputsNews:
-    """Statistics of a running version's inputs that say more than those it has."""
+    """Statistics of a version's inputs that say more than those it has."""
 
-    version: QueryVersion | None
+    version: QueryVersion
     records: list[dict[str, Any]]
     news: MeasuredChange
 
 
 def _store(news: _InputsNews, now: datetime) -> int:
-    if news.records and news.version is not None:
+    if news.records:
         statistics_update(version=news.version, statistics=news.records, now=now)
     return len(news.records)
 
@@ -229,7 +251,7 @@ def _inputs_news(
         )
     ]
     return _InputsNews(
-        version=live.query.running_version,
+        version=live.version,
         records=[
             record
             for operator in chosen
@@ -252,7 +274,7 @@ def _news(measured: InputStatistic, learned: OperatorStatistic, stored: Operator
 
 
 def _inputs(live: LiveQuery) -> list[OperatorInput]:
-    rows = OperatorInput.objects.filter(operator__version=live.query.running_version_id)
+    rows = OperatorInput.objects.filter(operator__version=live.version_id)
     return list(rows.select_related("operator").order_by("operator__position", "position"))
 
 

@@ -42,8 +42,8 @@ def results_receive(frames: Sequence[Frame]) -> None:
 def result_store(frame: Frame) -> ResultWindow | None:
     """Keep the window of a frame. One that came before, or in a higher revision, changes nothing.
 
-    Results of a query that was deleted meanwhile belong to nobody and are left out: refused, they would come again
-    for ever.
+    Results of a query that was deleted meanwhile belong to nobody and are left out, and so are those of a trial:
+    refused, they would come again for ever.
 
     Raises
     ------
@@ -58,6 +58,8 @@ def result_store(frame: Frame) -> ResultWindow | None:
     if row is not None and row.revision >= values["revision"]:
         return row
     plan = KnownPlan.objects.select_related("live__version").filter(query=frame.query, digest=frame.plan).first()
+    if plan is not None and plan.trial:
+        return None
     live = plan.live if plan is not None else None
     values |= {
         "version_number": live.version.number if live is not None and live.plan == frame.plan else None,

@@ -29,6 +29,7 @@ __all__ = [
     "configs_renew",
     "fixed_settings",
     "live_served",
+    "lives_executed",
     "refined_of",
     "refiner",
     "schedule_of",
@@ -106,8 +107,14 @@ _EVERYWHERE = ("0.0.0.0", "::", "[::]")  # no address to send to
 
 
 def live_served() -> QuerySet[LiveQuery]:
-    """Live queries that agents and stream processor run now."""
+    """Live queries that agents and stream processor run now; no trials."""
     return LiveQuery.objects.exclude(state=LiveState.STOPPED).filter(query__state=QueryState.RUNNING)
+
+
+def lives_executed() -> QuerySet[LiveQuery]:
+    """Everything that agents and stream processor execute now: live queries, and trials of versions."""
+    executed = Q(query__state=QueryState.RUNNING) | Q(trial_until__isnull=False)
+    return LiveQuery.with_trials.exclude(state=LiveState.STOPPED).filter(executed)
 
 
 class _StreamDelay:
@@ -163,7 +170,7 @@ def _content(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
     relay = _relay(agent) if agent.kind == AgentKind.RELAY and agent.enabled and agent.listen else None
     parts = _parts([agent.pk]) if agent.enabled and relay is None else []  # a relay does nothing else
     schedule = schedule_of(agent) if parts else None
-    timed = any(part.live.query.objective_bound_s for part in parts)
+    timed = any(_deadline(part.live) for part in parts)
     return {
         "agent": str(agent.pk),
         "cluster": agent.cluster.slug,
@@ -182,7 +189,7 @@ def _content(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
 
 
 def _parts(agents: Iterable[Any]) -> list[Assignment]:
-    rows = Assignment.objects.filter(agent__in=list(agents), enabled=True, live__in=live_served())
+    rows = Assignment.objects.filter(agent__in=list(agents), enabled=True, live__in=lives_executed())
     return list(
         rows.select_related("live__query__cluster", "live__source", "live__joined", "live__version").order_by(
             "live__query__name"
@@ -215,9 +222,9 @@ def _query(part: Assignment) -> dict[str, Any]:
 
 
 def _deadline(live: LiveQuery) -> dict[str, Any]:
-    """The query's objective as a latency constraint; nothing where it has none."""
+    """The query's objective as a latency constraint; nothing where it has none. A trial is promised nothing."""
     query = live.query
-    if not query.objective_bound_s:
+    if not query.objective_bound_s or live.trial_until is not None:
         return {}
     return {
         "latency_constraint_s": query.objective_bound_s,
@@ -265,7 +272,7 @@ def stream_plan() -> dict[str, Any]:
 
 
 def _lives() -> QuerySet[LiveQuery]:
-    rows = live_served().select_related("query__cluster", "version")
+    rows = lives_executed().select_related("query__cluster", "version")
     return rows.prefetch_related("assignments__agent__parent").order_by("query__cluster__slug", "query__name")
 
 

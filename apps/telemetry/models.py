@@ -150,8 +150,19 @@ class StaticTable(models.Model):
         return self.name
 
 
+class _LiveManager(models.Manager["LiveQuery"]):
+    """Live queries without trials: what merely tries a version out counts nowhere as running."""
+
+    def get_queryset(self) -> models.QuerySet[LiveQuery]:
+        return super().get_queryset().filter(trial_until=None)
+
+
 class LiveQuery(models.Model):
-    """A running query on live telemetry, with the pipeline that agents and stream processor execute."""
+    """A running query on live telemetry, with the pipeline that agents and stream processor execute.
+
+    Or, with `trial_until`, a trial of a version that is not admitted. `objects` has no trials; only what executes
+    pipelines, and what must not take their sources away, reads `with_trials`.
+    """
 
     query = models.OneToOneField(Query, on_delete=models.CASCADE, related_name="live")
     version = models.ForeignKey(QueryVersion, on_delete=models.CASCADE, related_name="+")
@@ -183,9 +194,15 @@ class LiveQuery(models.Model):
         default=False,
         help_text="Under overload, agents lose records that are late wherever they are processed; else they are sent.",
     )
+    trial_until = models.DateTimeField(
+        null=True, blank=True, help_text="End of a trial of a version that is not admitted; null: a running query."
+    )
     started_at = models.DateTimeField(default=timezone.now)
     stopped_at = models.DateTimeField(null=True, blank=True)
     updated_at = models.DateTimeField(auto_now=True)
+
+    objects = _LiveManager()
+    with_trials = models.Manager["LiveQuery"]()
 
     class Meta:
         ordering = ["query__name"]
@@ -250,6 +267,7 @@ class KnownPlan(models.Model):
     pipeline = models.JSONField()
     live = models.ForeignKey(LiveQuery, null=True, on_delete=models.SET_NULL, related_name="plans")
     agents = models.ManyToManyField(Agent, related_name="+", help_text="Agents that ran it.")
+    trial = models.BooleanField(default=False, help_text="Only tried out: its results are kept nowhere.")
     created_at = models.DateTimeField(default=timezone.now)
     used_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When a query last ran it.")
 

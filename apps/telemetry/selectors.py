@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
-from apps.telemetry.choices import AgentKind, AgentState
+from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.configs import live_served
 from apps.telemetry.ingest.streams import stream_state, stream_trigger_s
 from apps.telemetry.models import Agent, Assignment, EnrolmentToken, LiveQuery, StaticTable, TelemetrySource
@@ -22,6 +22,7 @@ __all__ = [
     "AgentHealth",
     "agent_named",
     "agent_state",
+    "agents_collecting",
     "agents_listed",
     "agents_scheduling",
     "assignments_adapting",
@@ -157,6 +158,18 @@ def agents_listed() -> QuerySet[Agent]:
     return Agent.objects.select_related("cluster", "node", "parent")
 
 
+def agents_collecting(cluster: Cluster, sources: Iterable[str]) -> list[Agent]:
+    """Enabled agents that were heard of lately and collect all of these sources, by name."""
+    wanted, heard_since = set(sources), timezone.now() - timedelta(seconds=SILENT_S)
+    rows = cluster.agents.filter(enabled=True, kind=AgentKind.AGENT, last_seen__gte=heard_since).order_by("name")
+    return [agent for agent in rows if wanted <= _collected(agent)]
+
+
+def _collected(agent: Agent) -> set[str]:
+    """Sources whose collector at the agent works, as it reported last."""
+    return {row["source"] for row in agent.heartbeat.get("collectors", ()) if row.get("state") not in _IDLE}
+
+
 def agent_named(cluster: Cluster, name: str) -> Agent:
     """A cluster's agent by its name."""
     agent = agents_listed().filter(cluster=cluster, name=name).first()
@@ -184,9 +197,14 @@ def enrolments_listed() -> QuerySet[EnrolmentToken]:
 
 def sources_listed() -> QuerySet[TelemetrySource]:
     """Sources with `reader_count`, the live queries that read each."""
-    read = Count("live_queries", filter=~Q(live_queries__state="stopped"), distinct=True)
-    joined = Count("live_joins", filter=~Q(live_joins__state="stopped"), distinct=True)
+    read = Count("live_queries", filter=_served("live_queries"), distinct=True)
+    joined = Count("live_joins", filter=_served("live_joins"), distinct=True)
     return TelemetrySource.objects.select_related("cluster").annotate(reader_count=read + joined)
+
+
+def _served(relation: str) -> Q:
+    """Live queries of a relation that are not stopped, and no trials: joins pass managers by."""
+    return ~Q(**{f"{relation}__state": LiveState.STOPPED}) & Q(**{f"{relation}__trial_until": None})
 
 
 def source_readers(source: TelemetrySource) -> list[str]:

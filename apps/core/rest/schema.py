@@ -41,6 +41,7 @@ _NAMED = {
     "createStreamBatch": "sendStreamBatch",
     "createStreamProcessorFrame": "sendStreamProcessorFrames",
     "createTelemetryBatch": "sendTelemetryFrames",
+    "deleteAdmissionTrial": "stopAdmissionTrial",
     "documentCluster": "importClusterDocument",
     "enrolAgents": "enrolAgent",
     "getLinkExport": "exportLinks",
@@ -57,6 +58,7 @@ _NAMED = {
     "requestReviewAdmission": "requestAdmissionReview",
     "scheduleCluster": "switchClusterSchedule",
     "sweepWhatIfs": "sweepWhatIf",
+    "trialAdmission": "startAdmissionTrial",
 }
 _ITEM_VERBS = {"GET": "get", "POST": "create", "PATCH": "update", "PUT": "replace", "DELETE": "delete"}
 _SENTENCE = re.compile(r"(.+?)(?:[.:;](?=\s|$)|$)", re.DOTALL)

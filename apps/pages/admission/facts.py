@@ -14,8 +14,8 @@ from django.utils.safestring import SafeString
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
 from apps.accounts.permissions import role_hint
-from apps.admission.choices import AdmissionState, Verdict
-from apps.admission.models import AdmissionRequest
+from apps.admission.choices import AdmissionState, TrialState, Verdict
+from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.selectors import (
     AdmissionStanding,
     admission_never_ran,
@@ -23,6 +23,14 @@ from apps.admission.selectors import (
     admissions_visible,
     patience_ends_at,
     queue_of,
+)
+from apps.admission.trials import (
+    MAX_TRIAL_MINUTES,
+    TRIAL_MINUTES,
+    TrialOffer,
+    trial_events,
+    trial_newest,
+    trial_offer,
 )
 from apps.fleet.models import Cluster
 from apps.measurements.stream_processor import timing_now
@@ -35,7 +43,7 @@ from apps.queries.choices import QueryState
 from apps.queries.selectors import queries_never_run, version_never_ran
 from apps.telemetry.configs import live_served
 from apps.ui.marks import VERDICTS, Mark
-from apps.ui.numbers import Quantity, percent, seconds
+from apps.ui.numbers import Quantity, count, factor, percent, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import time_tag
 from engine.words import counted, duration_words, statistic_words
@@ -432,6 +440,44 @@ class AdmissionDetail(AdmissionPowers):
     def robustness(self) -> list[str]:
         """Room of a verdict that passes, in sentences; empty where that was not asked."""
         return list((self.decision.get("robustness") or {}).get("sentences", ()))
+
+    # -- the trial
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether there is something to say of how far the verdict stands, or was measured for it."""
+        return bool(self.robustness or self.trial or (self.measure and self.is_undecided))
+
+    @cached_property
+    def trial(self) -> AdmissionTrial | None:
+        return trial_newest(self.request)
+
+    @cached_property
+    def trial_offer(self) -> TrialOffer:
+        """Empty for those who may not start one, where nothing is in doubt, and while one runs."""
+        is_asked = self.is_undecided and self.choice is None and (self.robustness or self.measure)
+        is_running = self.trial is not None and self.trial.state == TrialState.RUNNING
+        return trial_offer(self.request) if is_asked and self.can_preview and not is_running else TrialOffer()
+
+    @cached_property
+    def trial_events(self) -> int:
+        return trial_events(self.trial) if self.trial is not None else 0
+
+    @property
+    def trial_count(self) -> str:
+        """Events measured, as text: 12.4 k."""
+        return count(self.trial_events)
+
+    @property
+    def trial_ratio(self) -> str:
+        """Measured by assumed cost: 1.31 times."""
+        return str(factor(self.trial.cost_ratio)) if self.trial is not None else ""
+
+    @property
+    def statistics_topic(self) -> str:
+        return f"statistics:{self.cluster.slug}"
+
+    trial_minutes, max_trial_minutes = TRIAL_MINUTES, MAX_TRIAL_MINUTES
 
     @property
     def measure(self) -> list[str]:

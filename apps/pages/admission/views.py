@@ -25,6 +25,7 @@ from apps.admission.services import (
     admission_request_review,
     admission_withdraw,
 )
+from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
@@ -49,6 +50,8 @@ __all__ = [
     "AdmissionPage",
     "AdmissionPreviewAgain",
     "AdmissionRequestReview",
+    "AdmissionTrialStart",
+    "AdmissionTrialStop",
     "AdmissionWithdraw",
     "AdmissionsPage",
     "PlanPart",
@@ -277,6 +280,29 @@ class AdmissionPreviewAgain(_RequestAction):
         else:
             follower, _ = admission_preview_again(request=admission, user=self.user)
         return follower
+
+
+class AdmissionTrialStart(_RequestAction):
+    """Try the version out at an agent."""
+
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        agent, minutes = self.request.POST.get("agent", ""), self.request.POST.get("minutes", "")
+        if minutes and not minutes.isdecimal():
+            message = f"minutes is {minutes[:20]!r}; allowed: 1 to {MAX_TRIAL_MINUTES}"
+            raise Malformed(f"{message}.", [("minutes", message)])
+        length = int(minutes[:6]) if minutes else TRIAL_MINUTES
+        trial = admission_trial_start(request=admission, user=self.user, agent=agent, minutes=length)
+        self.say(f"{admission.version} is tried out at {trial.agent}.")
+        return admission
+
+
+class AdmissionTrialStop(_RequestAction):
+    """End the trial early."""
+
+    def act(self, admission: AdmissionRequest, reason: str) -> AdmissionRequest:
+        admission_trial_stop(request=admission)
+        self.say(f"The trial of {admission.version} is stopped.")
+        return admission
 
 
 class AdmissionApply(_RequestAction):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.signals import post_delete, post_save
+from django.db.models.signals import post_delete, post_save, pre_delete
 from django.utils import timezone
 
 from apps.core.errors import Conflict, Fault, Impossible, fault_count
@@ -15,7 +17,7 @@ from apps.core.events import announce
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
 from apps.queries.choices import QueryState
-from apps.queries.models import Query
+from apps.queries.models import Query, QueryVersion
 from apps.telemetry.agents.directory import forget_facts_on_commit
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.configs import configs_renew, fixed_settings, settings_read
@@ -32,9 +34,12 @@ __all__ = [
     "live_start",
     "live_stop",
     "live_update",
+    "trial_end",
+    "trial_start",
 ]
 
 
+_TRIAL_WEIGHT = 0.01  # the least: what others at the agent want goes before
 FACTOR = 1.0  # of an operator that is new where load factors are set by hand: near the data, as far as the budget goes
 
 
@@ -79,7 +84,7 @@ def live_start(
     executable = executable_of(query.running_version)
     if executable.faults:
         raise _not_executable(query, executable)
-    _assume(live, executable)
+    _assume(live, query.running_version, executable)
     for name, value in fields.items():
         setattr(live, name, value)
     faults = _agent_faults(query, agents)
@@ -115,6 +120,50 @@ def live_delete(*, live: LiveQuery) -> None:
         raise Conflict(f"Query {live.query.name!r} is live. Stop it first.")
     live_announce(live)
     forget_facts_on_commit()
+    live.delete()
+
+
+@transaction.atomic
+def trial_start(*, version: QueryVersion, agent: Agent, until: datetime) -> LiveQuery:
+    """Run a version that is not admitted at one agent, until `until`, to measure it.
+
+    It has the least weight an assignment can have and no deadline, so that under contention the agent gives it next to
+    nothing. Its results are not kept, and `LiveQuery.objects` does not have it.
+
+    Raises
+    ------
+    Conflict
+        The query runs, is tried already, or has a live run that is stopped.
+    Impossible
+        The version cannot be executed; each fault names the operator.
+    Malformed
+        An agent of another cluster, or a relay.
+    """
+    query = Query.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=version.query_id)
+    if query.state == QueryState.RUNNING:
+        raise Conflict(f"Query {query.name!r} runs; only one that does not can be tried.", code="running")
+    if LiveQuery.with_trials.filter(query=query).exists():
+        raise Conflict(f"Query {query.name!r} is tried already, or has a stopped live run.", code="live_run")
+    executable = executable_of(version)
+    if executable.faults:
+        raise _not_executable(query, executable)
+    live = LiveQuery(query=query, trial_until=until)
+    _assume(live, version, executable)
+    check_row(live, _agent_faults(query, [agent]))
+    _store(live)
+    Assignment.objects.create(live=live, agent=agent, weight=_TRIAL_WEIGHT)
+    _renew(live)
+    return live
+
+
+@transaction.atomic
+def trial_end(*, live: LiveQuery) -> None:
+    """Withdraw a trial from its agent and delete it. Frames the agent still holds are accepted."""
+    agents = list(live.assignments.values_list("agent", flat=True))
+    live.assignments.update(enabled=False)
+    configs_renew(agents)
+    forget_facts_on_commit()
+    announce(f"telemetry:{live.query.cluster.slug}")
     live.delete()
 
 
@@ -178,7 +227,7 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
     if executable.faults:
         return executable.faults
     before = [row["id"] for row in live.pipeline["operators"]]
-    _assume(live, executable)
+    _assume(live, version, executable)
     _store(live)
     after = [row["id"] for row in live.pipeline["operators"]][: live.source_operators]
     for part in live.assignments.all():
@@ -190,10 +239,10 @@ def live_refresh(*, live: LiveQuery) -> tuple[Fault, ...]:
     return ()
 
 
-def _assume(live: LiveQuery, executable: Executable) -> None:
+def _assume(live: LiveQuery, version: QueryVersion, executable: Executable) -> None:
     """Take over the executable pipeline. Other bytes make another plan."""
     assert executable.pipeline is not None  # where there are no faults
-    live.version, live.source, live.joined = live.query.running_version, executable.source, executable.joined
+    live.version, live.source, live.joined = version, executable.source, executable.joined
     live.plan, live.pipeline = executable.pipeline.digest, executable.pipeline.document
     live.source_operators = executable.pipeline.source_operators
     live.state, live.fault = LiveState.STARTING, ""
@@ -201,9 +250,8 @@ def _assume(live: LiveQuery, executable: Executable) -> None:
 
 def _store(live: LiveQuery) -> None:
     live.save()
-    KnownPlan.objects.update_or_create(
-        query=live.key, digest=live.plan, defaults={"live": live, "pipeline": live.pipeline, "used_at": timezone.now()}
-    )
+    known = {"live": live, "pipeline": live.pipeline, "used_at": timezone.now(), "trial": live.trial_until is not None}
+    KnownPlan.objects.update_or_create(query=live.key, digest=live.plan, defaults=known)
 
 
 def _renew(live: LiveQuery) -> None:
@@ -240,8 +288,10 @@ def _agent_faults(query: Query, agents: Sequence[Agent]) -> list[Fault]:
 def connect() -> None:
     """Follow queries: a stopped one stops its live query; a new version or cluster name renews its pipeline.
 
-    An agent that is deleted, by itself or with its cluster, is sent away.
+    An agent that is deleted, by itself or with its cluster, is sent away. A trial ends when its query starts, goes by
+    another name, or is deleted.
     """
+    pre_delete.connect(_trial_deleted, sender=LiveQuery, dispatch_uid="telemetry.trial")
     post_delete.connect(_agent_deleted, sender=Agent, dispatch_uid="telemetry.agent")
     post_save.connect(_query_saved, sender=Query, dispatch_uid="telemetry.query")
     post_save.connect(_cluster_saved, sender=Cluster, dispatch_uid="telemetry.cluster")
@@ -250,6 +300,9 @@ def connect() -> None:
 def _query_saved(sender: type[Query], instance: Query, raw: bool = False, **_: Any) -> None:
     if raw:
         return
+    for trial in _trials().filter(query=instance.pk):
+        if instance.state == QueryState.RUNNING or not _is_named(trial):
+            trial_end(live=trial)
     for live in _running_lives().filter(query=instance.pk):
         if instance.state != QueryState.RUNNING:
             live_stop(live=live, fault="The query was stopped.")
@@ -259,12 +312,31 @@ def _query_saved(sender: type[Query], instance: Query, raw: bool = False, **_: A
 
 def _cluster_saved(sender: type[Cluster], instance: Cluster, created: bool, raw: bool = False, **_: Any) -> None:
     if not raw and not created:
+        for trial in _trials().filter(query__cluster=instance.pk):
+            if not _is_named(trial):
+                trial_end(live=trial)
         for live in _running_lives().filter(query__cluster=instance.pk):
             _keep_up(live)
 
 
 def _agent_deleted(sender: type[Agent], instance: Agent, **_: Any) -> None:
     push([instance.pk])
+
+
+def _trial_deleted(sender: type[LiveQuery], instance: LiveQuery, **_: Any) -> None:
+    """A trial that goes with its query is withdrawn from its agent, too."""
+    if instance.trial_until is not None:
+        agents = list(instance.assignments.filter(enabled=True).values_list("agent", flat=True))
+        transaction.on_commit(partial(configs_renew, agents))
+
+
+def _trials() -> QuerySet[LiveQuery]:
+    return LiveQuery.with_trials.filter(trial_until__isnull=False).select_related("query__cluster")
+
+
+def _is_named(live: LiveQuery) -> bool:
+    """Whether frames still know it by its name, which is made of those of cluster and query."""
+    return KnownPlan.objects.filter(query=live.key, digest=live.plan, live=live).exists()
 
 
 def _running_lives() -> QuerySet[LiveQuery]:
@@ -274,8 +346,7 @@ def _running_lives() -> QuerySet[LiveQuery]:
 
 def _keep_up(live: LiveQuery) -> None:
     """Renew the pipeline for another version or name: frames name a query by cluster and name."""
-    named = KnownPlan.objects.filter(query=live.key, digest=live.plan, live=live).exists()
-    if named and live.version_id == live.query.running_version_id:
+    if _is_named(live) and live.version_id == live.query.running_version_id:
         configs_renew(live.assignments.values_list("agent", flat=True))  # objective and priority are in them
         return
     faults = live_refresh(live=live)

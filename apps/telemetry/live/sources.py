@@ -18,7 +18,7 @@ from apps.core.limits import MAX_TABLE_COLUMNS, MAX_TABLE_ROWS
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
 from apps.telemetry.choices import COLUMN_TYPES, PRODUCER
-from apps.telemetry.configs import configs_renew, live_served
+from apps.telemetry.configs import configs_renew, lives_executed
 from apps.telemetry.live.services import live_refresh
 from apps.telemetry.models import Agent, LiveQuery, StaticTable, TelemetrySource
 from engine.dataflow.documents import NAME_PATTERN, PIPELINE, read_tables
@@ -52,7 +52,7 @@ def source_upsert(*, cluster: Cluster, source_id: str, create: bool = False, **f
     for name, value in fields.items():
         setattr(source, name, value)
     check_row(source, [*_column_faults(source.columns), *_source_faults(source)])
-    readers = _readers(live_served(), source) if source.pk else []
+    readers = _readers(lives_executed(), source) if source.pk else []
     if readers and before != (source.time, source.columns):
         message = f"{', '.join(readers)} read it; stop them first, then change its columns"
         raise Conflict(f"columns: {message}.", [("columns", message)])
@@ -66,7 +66,7 @@ def source_upsert(*, cluster: Cluster, source_id: str, create: bool = False, **f
 @transaction.atomic
 def source_delete(*, source: TelemetrySource) -> None:
     """Delete a source that no query on live telemetry reads, or has read."""
-    readers = _readers(LiveQuery.objects.all(), source)
+    readers = _readers(LiveQuery.with_trials.all(), source)
     if readers:
         raise Conflict(
             f"The source {source.source_id!r} is read by {', '.join(readers)}. Delete their live runs first."
@@ -134,7 +134,7 @@ def table_delete(*, table: StaticTable) -> None:
 
 
 def _joining(table: StaticTable) -> list[Any]:
-    lives = live_served().filter(query__cluster=table.cluster_id).select_related("query__cluster", "version")
+    lives = lives_executed().filter(query__cluster=table.cluster_id).select_related("query__cluster", "version")
     return [live for live in lives if table.name in live.pipeline.get("tables", {})]
 
 

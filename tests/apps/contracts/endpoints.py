@@ -132,6 +132,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "admission-override": _action("admission", ADMIT),
     "admission-preview": _action("admission"),
     "admission-request-review": _action("admission"),
+    "admission-trial": Endpoint({"POST": OPERATE, "DELETE": OPERATE}, {"pk": "admission"}),
     "admission-withdraw": _action("admission"),
     "telemetry-batches": Endpoint({"POST": INGEST}, other_sign_in=True),
     "producer-batches": Endpoint(

@@ -138,6 +138,8 @@ PAGES: dict[str, Page] = {
     "pages:admission-plan": Page(get=OPERATE, query="query=draft"),
     "pages:admission": _view(pk="admission"),
     "pages:admission-preview": _action(pk="admission"),
+    "pages:admission-trial": _action(pk="admission"),
+    "pages:admission-trial-stop": _action(pk="admission"),
     "pages:admission-apply": _action(ADMIT, pk="admission"),
     "pages:admission-withdraw": _action(pk="admission"),
     "pages:admission-review": _action(pk="admission"),

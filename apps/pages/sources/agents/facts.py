@@ -242,7 +242,8 @@ class AgentPageFacts:
 
     @cached_property
     def assignments(self) -> list[Assignment]:
-        rows = Assignment.objects.filter(agent=self.agent, enabled=True).exclude(live__state="stopped")
+        rows = Assignment.objects.filter(agent=self.agent, enabled=True, live__trial_until=None)
+        rows = rows.exclude(live__state="stopped")
         return list(rows.select_related("agent", "live__query__cluster", "live__source").order_by("live__query__name"))
 
     @cached_property
