@@ -17,7 +17,16 @@ from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, sv
 from apps.ui.svg.time_axis import span_words
 from engine.words import duration_words
 
-__all__ = ["EXCESS_STEPS_S", "before_after_bar", "headroom_bar", "heat_strip", "legend", "load_bar", "sparkline"]
+__all__ = [
+    "EXCESS_STEPS_S",
+    "before_after_bar",
+    "headroom_bar",
+    "heat_strip",
+    "legend",
+    "load_bar",
+    "share_bar",
+    "sparkline",
+]
 
 #: Lower edges of the excess ramp h0 … h5, in seconds.
 EXCESS_STEPS_S = (0.0, 0.5, 1.0, 2.0, 4.0, 6.0)
@@ -171,6 +180,18 @@ def load_bar(load: Any, peak: Any = None, scale: float = 1.0, limit: Any = None)
     marks = format_html_join("", '<b style="left:{}%"></b>', ((f"{min(at / end, 1) * 97:.0f}",) for at in lines))
     return format_html(
         '<span class="loadbar"><span class="mini">{}{}</span><span>{}</span></span>', drawn, marks, ratio(share)
+    )
+
+
+def share_bar(share: Any) -> SafeString:
+    """A share of which none is too much, as bar and number."""
+    value = as_float(share)
+    if value is None:
+        return format_html('<span class="muted">{}</span>', "none yet")
+    return format_html(
+        '<span class="loadbar"><span class="mini"><i style="width:{}%"></i></span><span>{}</span></span>',
+        f"{min(value, 1) * 100:.0f}",
+        ratio(value),
     )
 
 

@@ -37,6 +37,7 @@ register.simple_tag(pictures.before_after_bar, name="before_after_bar")
 register.simple_tag(pictures.sparkline, name="sparkline")
 register.simple_tag(pictures.heat_strip, name="heat_strip")
 register.simple_tag(pictures.load_bar, name="load_bar")
+register.simple_tag(pictures.share_bar, name="share_bar")
 register.simple_tag(strip_axis)
 register.simple_tag(span_words)
 
