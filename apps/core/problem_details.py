@@ -51,6 +51,8 @@ PROBLEM_TITLES = {
     "busy": "Another run of the cluster is being applied",
     "under_way": "One of its kind is under way",
     "not_live": "The query is not live",
+    "live_run": "The query is tried already, or has a stopped live run",
+    "no_trial": "There is no trial",
     "gap": "Numbers are missing",
     "full": "No room for more records now",
     "observed": "It was observed already",

@@ -55,7 +55,7 @@ def previewed(cluster: Cluster, asker: User | None, name: str) -> AdmissionReque
 
 
 def run_out(trial: AdmissionTrial) -> None:
-    """Put the trial ten minutes back, so that its time is up."""
-    trial.started_at -= timedelta(minutes=10)
+    """Put the trial's start two hours back, before all that tests measure, and its end ten minutes: its time is up."""
+    trial.started_at -= timedelta(hours=2)
     trial.ends_at -= timedelta(minutes=10)
     trial.save()
