@@ -178,9 +178,7 @@ def load_bar(load: Any, peak: Any = None, scale: float = 1.0, limit: Any = None)
     )
     lines = [bound] if bound is not None else [1.0] if end > 1.0 else []
     marks = format_html_join("", '<b style="left:{}%"></b>', ((f"{min(at / end, 1) * 97:.0f}",) for at in lines))
-    return format_html(
-        '<span class="loadbar"><span class="mini">{}{}</span><span>{}</span></span>', drawn, marks, ratio(share)
-    )
+    return _bar_and_number(drawn + marks, share)
 
 
 def share_bar(share: Any) -> SafeString:
@@ -188,11 +186,11 @@ def share_bar(share: Any) -> SafeString:
     value = as_float(share)
     if value is None:
         return format_html('<span class="muted">{}</span>', "none yet")
-    return format_html(
-        '<span class="loadbar"><span class="mini"><i style="width:{}%"></i></span><span>{}</span></span>',
-        f"{min(value, 1) * 100:.0f}",
-        ratio(value),
-    )
+    return _bar_and_number(format_html('<i style="width:{}%"></i>', f"{min(value, 1) * 100:.0f}"), value)
+
+
+def _bar_and_number(drawn: SafeString, share: float) -> SafeString:
+    return format_html('<span class="loadbar"><span class="mini">{}</span><span>{}</span></span>', drawn, ratio(share))
 
 
 def legend(*entries: tuple[str, str]) -> SafeString:
