@@ -121,7 +121,8 @@ def a_bad_one_is_taken_back_from_the_canary(world: RolloutWorld, good: int) -> N
     """Nothing at the source: the canary sends many times the bytes. Its guard says so, nobody else ever gets it."""
     number = world.configure({"method": "fixed", "load_factors": [0.0] * OPERATORS}, AGENTS[2], words="A mistake")
     seen = _led_to(world, number, "rolled-back")
-    assert seen == ["canary", "rolling-back", "rolled-back"]
+    # taking it back may begin and end between two looks
+    assert [state for state in seen if state != "rolling-back"] == ["canary", "rolled-back"]
     rollout = world.rollout(number)
     assert "bytes sent per record" in " ".join(rollout["reasons"])
     assert {member["agent"]: member["state"] for member in rollout["members"] if member["agent"] != AGENTS[2]} == {
