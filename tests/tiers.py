@@ -64,6 +64,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest loses fixtures of a folder that it comes back to after another one
+    config.args.sort()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The quick tier spares itself the imports of folders it has no test of."""
     if config.getoption("--quick") and collection_path.is_relative_to(_TESTS):
