@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +18,18 @@ _SHARED = {"database_url": "DATABASE_URL", "redis_url": "REDIS_URL"}  # names th
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+_LOOPBACK = "127.0.0.0/8,::1"
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\Z", re.IGNORECASE)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+        return True
+    except ValueError:
+        return "/" not in text and _HOST_NAME.match(text) is not None
 
 
 class EnvError(ValueError):
@@ -39,6 +53,15 @@ class _Reader:
 
     def words(self, field: str, default: str = "") -> list[str]:
         return [part.strip() for part in self.text(field, default).split(",") if part.strip()]
+
+    def hosts(self, field: str, default: str) -> list[str]:
+        """Names of hosts, addresses, and networks such as 10.1.0.0/16; `none` for an empty list."""
+        hosts = [] if self.text(field, default).lower() == "none" else self.words(field, default)
+        if not all(map(_is_host, hosts)):
+            self._fault(
+                field, "names of hosts, addresses and networks such as 10.1.0.0/16, with commas between; or none"
+            )
+        return [host.lower() for host in hosts]
 
     def flag(self, field: str) -> bool:
         text = self.text(field, "0").lower()
@@ -117,6 +140,7 @@ class Env:
     email_from: str
     public_url: str
     webhook_private: bool
+    connect_hosts: list[str]
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Env:
@@ -148,6 +172,9 @@ class Env:
             email_from=reader.text("email_from", "sluice@localhost"),
             public_url=reader.server("public_url", ("http", "https")),
             webhook_private=reader.flag("webhook_private"),
+            connect_hosts=reader.hosts(
+                "connect_hosts", _LOOPBACK if reader.flag("demo") or reader.flag("debug") else ""
+            ),
         )
         if reader.faults:
             raise EnvError("\n".join(reader.faults))

@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "apps.measurements",
     "apps.rollouts",
     "apps.estimates",
+    "apps.connections",
     "apps.predictions",
     "apps.admission",
     "apps.planning",
@@ -232,6 +233,9 @@ SPECTACULAR_SETTINGS = {
         "PlanComparisonReason": "apps.planning.choices.ComparisonReason",
         "PlanComparisonState": "apps.planning.choices.COMPARISON_STATES",
         "QueryState": "apps.queries.choices.QueryState",
+        "ConnectionEngine": "apps.connections.choices.ConnectionEngine",
+        "ConnectionOrigin": "apps.connections.choices.ConnectionOrigin",
+        "ConnectionState": "apps.connections.choices.ConnectionState",
         "DeliveryState": "apps.core.deliveries.DeliveryState",
         "RefinedConfigOrigin": "apps.rollouts.choices.ConfigOrigin",
         "RefinedConfigState": "apps.rollouts.choices.ConfigState",
@@ -271,6 +275,7 @@ DEMO = ENV.demo
 # -- mail and webhooks: how reports leave
 PUBLIC_URL = ENV.public_url.rstrip("/")
 WEBHOOK_PRIVATE = ENV.webhook_private
+CONNECT_HOSTS = ENV.connect_hosts  # in private networks, that connections may ask
 _MAIL = urlsplit(ENV.email_url)
 EMAIL_CONFIGURED = bool(ENV.email_url)
 EMAIL_HOST = _MAIL.hostname or "localhost"

@@ -14,9 +14,10 @@ from django.db import models, transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
+from apps.core.addresses import host_of
 from apps.core.errors import Conflict
 from apps.core.limits import MAX_REASON, MAX_URL
-from apps.core.messages import Gone, Undelivered, host_of
+from apps.core.messages import Gone, Undelivered
 
 __all__ = ["PAUSES_MIN", "SEND_TASK", "Channel", "Courier", "DeliveryRow", "DeliveryState", "send_soon"]
 

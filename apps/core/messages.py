@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.validators import validate_email
 
+from apps.core.addresses import IPAddress, PrivateAddress, UnknownHost, is_public, resolve_host, split_url
 from apps.core.errors import Fault
 from apps.core.limits import MAX_RECIPIENTS
 
@@ -31,7 +32,6 @@ __all__ = [
     "address_faults",
     "email_faults",
     "fetch",
-    "host_of",
     "post_signed",
     "post_webhook",
     "send_mail",
@@ -42,7 +42,6 @@ __all__ = [
 TIMEOUT_S = 10.0
 #: A server that answers a byte at a time is cut off after so long.
 MAX_DURATION_S = 30.0
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class Undelivered(Exception):
@@ -55,7 +54,7 @@ class Gone(Exception):
 
 def address_faults(url: object, path: str = "url") -> list[Fault]:
     """Fault of an address as it is written; where its name leads is looked at when something is sent."""
-    parts = _split(url)
+    parts = split_url(url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         return [Fault(path, f"{url!r} cannot be used; allowed is an address that begins with http:// or https://")]
     if parts.username or parts.password:
@@ -67,12 +66,6 @@ def address_faults(url: object, path: str = "url") -> list[Fault]:
     if not _is_allowed(host):
         return [Fault(path, f"{parts.hostname} is in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")]
     return []
-
-
-def host_of(url: str) -> str:
-    """Part of an address that may be shown to everybody: the rest often holds a secret."""
-    parts = _split(url)
-    return (parts.hostname if parts is not None else None) or ""
 
 
 def post_webhook(url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -112,7 +105,7 @@ def fetch(url: str, max_bytes: int) -> bytes:
 
 
 def _checked(url: str) -> SplitResult:
-    parts = _split(url)
+    parts = split_url(url)
     if parts is None or address_faults(url):
         raise Gone(address_faults(url)[0].message)
     return parts
@@ -184,45 +177,19 @@ class _Pinned(http.client.HTTPConnection):
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _split(url: object) -> SplitResult | None:
-    try:
-        parts = urlsplit(url) if isinstance(url, str) and url.isprintable() and " " not in url else None
-        if parts is not None:
-            _ = parts.port  # raises for a port that is none
-        return parts
-    except ValueError:
-        return None
-
-
 def _resolved(parts: SplitResult) -> str:
     """The first address of the host; refused if any of its addresses is not allowed."""
+    host = parts.hostname or ""
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 0, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise Undelivered(f"{parts.hostname} is not known: {error}") from None
-    addresses = [str(entry[4][0]) for entry in found]
-    for address in addresses:
-        if not _is_allowed(ipaddress.ip_address(address.partition("%")[0])):
-            raise Gone(f"{parts.hostname} is {address}, in a private network; SLUICE_WEBHOOK_PRIVATE=1 would allow it")
-    return addresses[0]
+        return resolve_host(host, parts.port or 0, _is_allowed)
+    except UnknownHost as error:
+        raise Undelivered(str(error)) from None
+    except PrivateAddress as error:
+        raise Gone(f"{error}; SLUICE_WEBHOOK_PRIVATE=1 would allow it") from None
 
 
-def _is_allowed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    if settings.WEBHOOK_PRIVATE:
-        return True
-    inner = _embedded_address(address)
-    return inner.is_global and not inner.is_multicast
-
-
-def _embedded_address(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The IPv4 address that an IPv6 one stands for: mapped, 6to4, or behind a NAT64 gateway."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
+def _is_allowed(address: IPAddress) -> bool:
+    return settings.WEBHOOK_PRIVATE or is_public(address)
 
 
 _NO_SERVER = "No mail server is configured: set SLUICE_EMAIL_URL (Operations)."

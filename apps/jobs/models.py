@@ -43,6 +43,9 @@ class JobKind(models.TextChoices):
     STAGE_PLAN = "workers.size_stage", "Plan a stage's resources"
     REPLAY = "workers.replay_schedule", "Replay under other policies"
     FINE_TUNING = "workers.fine_tune_model", "Fine-tune a model"
+    CONNECTION_CHECK = "workers.check_connection", "Check a connection"
+    CONNECTION_IMPORT = "workers.import_connection", "Import an engine's jobs"
+    CONNECTION_REFRESH = "workers.refresh_connection", "Refresh a connection"
 
 
 # What a person waits for in front of the screen, and takes seconds. Searches and replays may take minutes: they would
@@ -55,6 +58,9 @@ _QUICK = frozenset(
         JobKind.IMPORT,
         JobKind.WHAT_IF,
         JobKind.STAGE_PLAN,
+        JobKind.CONNECTION_CHECK,
+        JobKind.CONNECTION_IMPORT,
+        JobKind.CONNECTION_REFRESH,
     }
 )
 

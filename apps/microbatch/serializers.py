@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import scopes_of
-from apps.core.messages import host_of
+from apps.core.addresses import host_of
 from apps.core.rest.api import StrictModelSerializer, StrictSerializer
 from apps.core.rest.serializers import field_type
 from apps.fleet.choices import InputOrigin

@@ -8,8 +8,8 @@ from rest_framework import serializers
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import scopes_of
+from apps.core.addresses import host_of
 from apps.core.limits import MAX_NOTE
-from apps.core.messages import host_of
 from apps.core.rest.api import StrictModelSerializer, StrictSerializer
 from apps.core.rest.serializers import field_type
 from apps.queries.models import Query
