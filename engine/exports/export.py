@@ -1,0 +1,271 @@
+"""An export of a decision: the decided job, settings with their reverse, notes, and their text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+from engine.connectors.picture import Place
+from engine.document.elements import Replica
+
+__all__ = [
+    "FORMATS",
+    "DecidedJob",
+    "DecidedOperator",
+    "EngineExport",
+    "EngineSettings",
+    "ExportNote",
+    "KubernetesTarget",
+    "NoteLevel",
+    "RestCall",
+    "common_notes",
+    "export_text",
+    "is_uneven",
+    "kubernetes_metadata",
+    "uneven_note",
+]
+
+FORMATS = ("yaml", "json")
+NoteLevel = Literal["lost", "program", "assumed", "info"]
+_EVEN = 0.01  # shares that differ by less are even
+_NO_NAME = re.compile(r"[^a-z0-9]+")
+_MAX_KUBERNETES_NAME = 45  # of a FlinkDeployment, whose name becomes part of others
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedOperator:
+    """An operator of a decision, and what it is on the engine.
+
+    Attributes
+    ----------
+    vertex : str, optional
+        The engine's own id; None where the operator was not found there.
+    before : tuple of Replica
+        Where it ran when it was imported; empty: not known.
+    after : tuple of Replica
+        Where the decision puts it.
+    """
+
+    name: str
+    vertex: str | None
+    before: tuple[Replica, ...]
+    after: tuple[Replica, ...]
+    is_source: bool = False
+    slot_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesTarget:
+    """Object that a patch is for. A name that is `assumed` was made of the job's."""
+
+    name: str
+    namespace: str = ""
+    kind: str = ""
+    assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedJob:
+    """A job of an engine with the placement that was decided for it.
+
+    Attributes
+    ----------
+    id : str
+        Of the job on the engine.
+    other_vertices : mapping of str to int
+        Parallelism by id of vertices that no operator stands for.
+    places : mapping of str to Place
+        Processes of the engine by name of the node that stands for them.
+    settings : mapping of str to str
+        Settings of the job as the engine told them.
+    rate_share : float
+        Share of the sources' events that the decision lets in.
+    rate_eps : float, optional
+        Events/s of all sources, for limits per trigger.
+    trigger_s : float, optional
+        Interval of Spark's trigger.
+    start_s : float
+        Seconds into the decision's horizon before which it reads nothing.
+    """
+
+    id: str
+    name: str
+    operators: tuple[DecidedOperator, ...]
+    other_vertices: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    rate_share: float = 1.0
+    rate_eps: float | None = None
+    trigger_s: float | None = None
+    start_s: float = 0.0
+    target: KubernetesTarget | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportNote:
+    """Something that a reader of an export has to know.
+
+    `level` is ``lost`` (the engine cannot express it), ``program`` (only the program can set it), ``assumed`` or
+    ``info``; `code` is stable.
+    """
+
+    level: NoteLevel
+    code: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestCall:
+    """A request to the engine's own REST API; `path` begins after its address."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """One direction of an export: what applies a decision, or what takes it back.
+
+    Attributes
+    ----------
+    settings : mapping of str to str, optional values
+        Of the engine's configuration; None: remove the key.
+    program : mapping of str to mapping
+        What only the program can set, by operator.
+    patch : mapping
+        JSON merge patch (RFC 7396) of the Kubernetes object; null removes a key.
+    """
+
+    settings: Mapping[str, str | None]
+    patch: Mapping[str, Any]
+    calls: tuple[RestCall, ...] = ()
+    program: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "settings": dict(self.settings),
+            "program": {name: dict(values) for name, values in self.program.items()},
+            "calls": [asdict(call) for call in self.calls],
+            "patch": dict(self.patch),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EngineExport:
+    """A decision in an engine's own terms: `apply` it, `reverse` it, and what to know about both.
+
+    `operators` has a row for each operator: its vertex, parallelism before and after, its nodes after.
+    """
+
+    engine: str
+    job_id: str
+    job_name: str
+    operators: tuple[Mapping[str, Any], ...]
+    apply: EngineSettings
+    reverse: EngineSettings
+    notes: tuple[ExportNote, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The export as JSON and YAML hold it."""
+        return {
+            "engine": self.engine,
+            "job": {"id": self.job_id, "name": self.job_name},
+            "operators": [dict(row) for row in self.operators],
+            "apply": self.apply.to_dict(),
+            "reverse": self.reverse.to_dict(),
+            "notes": [asdict(note) for note in self.notes],
+        }
+
+
+def export_text(value: Any, form: str) -> str:
+    """A part of an export as text of one of `FORMATS`; reading it again gives the same value.
+
+    >>> export_text({"name": "yes", "a: b": None}, "yaml")
+    "name: 'yes'\\n'a: b': null\\n"
+    """
+    if form == "json":
+        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return yaml.dump(value, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=1000)
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Writes repeated values out, for people read this: no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def kubernetes_metadata(job: DecidedJob, notes: list[ExportNote]) -> dict[str, str]:
+    """Name and namespace of the object to patch; a name that nobody said is made of the job's, with a note."""
+    target = job.target
+    if target is None:
+        name = _NO_NAME.sub("-", job.name.lower()).strip("-")[:_MAX_KUBERNETES_NAME].rstrip("-") or "job"
+        target = KubernetesTarget(name, assumed=True)
+    if target.assumed:
+        message = f"The object's name, {target.name}, is made of the job's name: put in that of your cluster."
+        notes.append(ExportNote("assumed", "object_name", job.name, message))
+    return {"name": target.name, **({"namespace": target.namespace} if target.namespace else {})}
+
+
+def is_uneven(replicas: Collection[Replica]) -> bool:
+    """Whether replicas have different shares.
+
+    >>> is_uneven([Replica("a", 0, 0.5), Replica("b", 0, 0.5)]), is_uneven([Replica("a", 0, 0.7), Replica("b", 0, 0.3)])
+    (False, True)
+    """
+    shares = [replica.fraction for replica in replicas]
+    return bool(shares) and max(shares) - min(shares) > _EVEN
+
+
+def uneven_note(operator: DecidedOperator, engine: str) -> ExportNote:
+    """Shares that differ, of which the engine makes even ones, with what that puts on the weakest replica."""
+    shares = ", ".join(f"{replica.fraction:.0%} on {replica.node}" for replica in operator.after)
+    even = 1 / len(operator.after)
+    least = min(operator.after, key=lambda replica: replica.fraction)
+    message = (
+        f"{engine} divides records evenly or by their keys, never by shares: {operator.name} was decided with "
+        f"{shares}; {least.node} would get about {even:.0%} in place of {least.fraction:.0%}."
+    )
+    return ExportNote("lost", "fractions", operator.name, message)
+
+
+def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[ExportNote]:
+    """Notes that do not depend on the engine: operators that it does not know, a later start, a share of events."""
+    notes = [
+        ExportNote(
+            "lost",
+            "no_vertex",
+            operator.name,
+            f"{operator.name} has no counterpart on the engine: nothing is exported for it.",
+        )
+        for operator in decided
+        if operator.vertex is None
+    ]
+    notes += [
+        ExportNote(
+            "lost", "not_placed", operator.name, f"The decision places {operator.name} nowhere; it stays as it is."
+        )
+        for operator in decided
+        if operator.vertex is not None and not operator.after
+    ]
+    notes += [
+        ExportNote(
+            "assumed",
+            "before_unknown",
+            operator.name,
+            f"Where {operator.name} ran before is not known: the reverse leaves it out.",
+        )
+        for operator in decided
+        if operator.vertex is not None and not operator.before
+    ]
+    if job.start_s > 0:
+        message = f"The decision rests on a start {job.start_s:g} s later: no setting delays it, so apply it then."
+        notes.append(ExportNote("lost", "start", job.name, message))
+    return notes

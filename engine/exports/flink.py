@@ -1,0 +1,285 @@
+"""Decisions for Flink: parallelism per vertex, slots, slot sharing groups, a patch for `FlinkDeployment`.
+
+Sources: Flink's REST API (`PUT /jobs/:jobid/resource-requirements`, which the adaptive scheduler obeys) and
+configuration (`pipeline.jobvertex-parallelism-overrides`, `taskmanager.numberOfTaskSlots`); the custom resource
+`flink.apache.org/v1beta1` of the Flink Kubernetes Operator. `PATCH /jobs/:jobid/rescaling` is documented as well, and
+answers 503 in every version since 1.9 (FLINK-12312): it is not exported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from engine.connectors.picture import Place
+from engine.document.elements import Replica
+from engine.exports.export import (
+    DecidedJob,
+    DecidedOperator,
+    EngineExport,
+    EngineSettings,
+    ExportNote,
+    RestCall,
+    common_notes,
+    is_uneven,
+    kubernetes_metadata,
+    uneven_note,
+)
+
+__all__ = ["OVERRIDES", "SLOTS", "flink_export"]
+
+OVERRIDES = "pipeline.jobvertex-parallelism-overrides"
+SLOTS = "taskmanager.numberOfTaskSlots"
+_VERTEX_ID = re.compile(r"[0-9a-f]{32}\Z")
+_DEFAULT_GROUP = "default"
+
+
+def flink_export(job: DecidedJob) -> EngineExport:
+    """A decision as Flink's operator applies it, and what puts the job back as it was.
+
+    An operator's parallelism is its number of replicas. What Flink has no setting for stands in the notes: a node for
+    an operator (only a slot sharing group, set in the program, keeps operators apart), uneven shares, a share
+    of events.
+    """
+    notes = common_notes(job, job.operators)
+    operators = _known(job.operators, notes)
+    after = _parallelism(operators, notes, is_after=True)
+    before = _parallelism(operators, [], is_after=False)
+    others = {vertex: count for vertex, count in job.other_vertices.items() if _VERTEX_ID.match(vertex)}
+    groups_before, groups_after = _groups(operators)
+    notes += _placement_notes(job, operators, groups_before, groups_after)
+    metadata = kubernetes_metadata(job, notes)
+    slots = _slots(job, operators, notes)
+    notes += _rest_notes(job, after, others, slots)
+    is_regrouped = groups_before != groups_after
+    return EngineExport(
+        engine="flink",
+        job_id=job.id,
+        job_name=job.name,
+        operators=tuple(_row(operator, groups_after) for operator in job.operators),
+        apply=_direction(job, metadata, after, others, slots[1], groups_after if is_regrouped else {}),
+        reverse=_direction(job, metadata, before, others, slots[0], groups_before if is_regrouped else {}),
+        notes=tuple(notes),
+    )
+
+
+def _known(operators: Iterable[DecidedOperator], notes: list[ExportNote]) -> list[DecidedOperator]:
+    """Operators with a vertex that Flink would take; of the others a note."""
+    known = []
+    for operator in operators:
+        if operator.vertex is not None and not _VERTEX_ID.match(operator.vertex):
+            message = f"{operator.name} has {operator.vertex!r} for a vertex id; Flink's have 32 hexadecimal digits."
+            notes.append(ExportNote("lost", "vertex_id", operator.name, message))
+        elif operator.vertex is not None:
+            known.append(operator)
+    return known
+
+
+def _parallelism(operators: Sequence[DecidedOperator], notes: list[ExportNote], *, is_after: bool) -> dict[str, int]:
+    """Replicas by vertex; where several operators are one vertex, the most of them."""
+    counts: dict[str, int] = {}
+    for operator in operators:
+        count = len(operator.after if is_after else operator.before) or len(operator.before)
+        if not count or operator.vertex is None:
+            continue
+        known = counts.get(operator.vertex)
+        if known is not None and known != count:
+            message = (
+                f"{operator.name} runs in one thread with another operator: their parallelism was decided as {known} "
+                f"and {count}; both get {max(known, count)}."
+            )
+            notes.append(ExportNote("lost", "chained", operator.name, message))
+        counts[operator.vertex] = max(known or 0, count)
+    return counts
+
+
+def _groups(operators: Sequence[DecidedOperator]) -> tuple[dict[str, str], dict[str, str]]:
+    """Slot sharing groups by operator, as they are and as the decision wants them.
+
+    Operators that share no node, directly or over others, must not share slots either; else any TaskManager may run
+    both. Where the groups that are there keep them apart already, these stay.
+    """
+    before = {operator.name: operator.slot_group or _DEFAULT_GROUP for operator in operators}
+    component: dict[str, set[str]] = {}
+    for operator in operators:
+        nodes = {replica.node for replica in operator.after}
+        joined = nodes.union(*(component[node] for node in nodes if node in component))
+        component |= dict.fromkeys(joined, joined)
+    names: dict[frozenset[str], str] = {}
+    wanted = {}
+    for operator in operators:
+        if operator.after:
+            key = frozenset(component[operator.after[0].node])
+            wanted[operator.name] = names.setdefault(key, f"sluice-{len(names) + 1}")
+    sharing = defaultdict(set)
+    for name, group in wanted.items():
+        sharing[before[name]].add(group)
+    is_apart = all(len(groups) == 1 for groups in sharing.values())
+    return before, before if is_apart else before | wanted
+
+
+def _placement_notes(
+    job: DecidedJob, operators: Sequence[DecidedOperator], before: Mapping[str, str], after: Mapping[str, str]
+) -> list[ExportNote]:
+    nodes = {replica.node for operator in operators for replica in operator.after}
+    notes = [uneven_note(operator, "Flink") for operator in operators if is_uneven(operator.after)]
+    if len(nodes) > 1:
+        message = (
+            "Flink chooses the TaskManager of each slot itself: no setting binds an operator to one. The decision uses "
+            f"{', '.join(sorted(nodes))}; look where the subtasks are after it was applied."
+        )
+        notes.append(ExportNote("lost", "nodes", job.name, message))
+    if before != after:
+        words = ", ".join(f"{name} in {group}" for name, group in after.items())
+        needed = sum(_most_per_group(operators, after).values())
+        message = (
+            f"Only the program keeps operators apart, by slotSharingGroup(...) of the DataStream API: {words}. It then "
+            f"needs {needed} slots. SQL jobs have one group; no setting changes it."
+        )
+        notes.append(ExportNote("program", "slot_sharing_groups", job.name, message))
+    return notes
+
+
+def _most_per_group(operators: Sequence[DecidedOperator], groups: Mapping[str, str]) -> dict[str, int]:
+    """Slots that each group needs: its vertex of most subtasks."""
+    most: dict[str, int] = {}
+    for operator in operators:
+        group = groups[operator.name]
+        most[group] = max(most.get(group, 0), len(operator.after))
+    return most
+
+
+def _slots(
+    job: DecidedJob, operators: Sequence[DecidedOperator], notes: list[ExportNote]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """TaskManagers, slots and resources of each, before and after; only what changes and is known."""
+    groups = {operator.name: operator.slot_group or _DEFAULT_GROUP for operator in operators}
+    used = {replica.node for operator in operators for replica in operator.after}
+    used_before = {replica.node for operator in operators for replica in operator.before}
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    if used_before and len(used) != len(used_before):
+        before["replicas"], after["replicas"] = len(used_before), len(used)
+        message = (
+            f"The decision uses {len(used)} TaskManagers, {len(used_before)} before. taskManager.replicas is obeyed "
+            "in the standalone mode of the operator; in native mode Flink starts as many as it needs slots."
+        )
+        notes.append(ExportNote("info", "replicas", job.name, message))
+    places = [job.places[node] for node in sorted(used | used_before) if node in job.places]
+    needed = max((_slots_on(node, operators, groups) for node in used), default=0)
+    if not places or not needed:
+        return before, after
+    slots = max(place.slots for place in places)
+    if len({(place.slots, place.cores, place.memory_bytes) for place in places}) > 1:
+        message = "TaskManagers of this job differ in slots, cores or memory; a FlinkDeployment has one kind for all."
+        notes.append(ExportNote("lost", "mixed_places", job.name, message))
+    elif needed > slots:
+        before["slots"], after["slots"] = slots, needed
+        before["resource"], after["resource"] = _resource(places[0], slots, slots), _resource(places[0], slots, needed)
+        message = f"{needed} slots a TaskManager in place of {slots}; cores and memory grow with them."
+        notes.append(ExportNote("info", "slots", job.name, message))
+    return before, after
+
+
+def _slots_on(node: str, operators: Sequence[DecidedOperator], groups: Mapping[str, str]) -> int:
+    """Slots that the decision needs on a node: of each group its vertex with most subtasks there."""
+    most: dict[str, int] = {}
+    for operator in operators:
+        count = sum(replica.node == node for replica in operator.after)
+        most[groups[operator.name]] = max(most.get(groups[operator.name], 0), count)
+    return sum(most.values())
+
+
+def _resource(place: Place, slots: int, needed: int) -> dict[str, Any]:
+    """Cores and memory of a TaskManager of `needed` slots, with as much for each slot as now."""
+    share = needed / slots
+    resource: dict[str, Any] = {"cpu": round(place.cores * share, 3)}
+    if place.memory_bytes:
+        resource["memory"] = f"{round(place.memory_bytes * share / 2**20)}m"
+    return resource
+
+
+def _rest_notes(
+    job: DecidedJob, after: Mapping[str, int], others: Mapping[str, int], slots: tuple[Mapping[str, Any], Any]
+) -> list[ExportNote]:
+    notes = []
+    if after:
+        message = (
+            "The call works with the adaptive scheduler alone (jobmanager.scheduler: adaptive). It asks for exactly "
+            "the decided parallelism; without enough slots the job waits. A lowerBound below upperBound would let it "
+            "run with less than was decided."
+        )
+        notes.append(ExportNote("info", "adaptive_scheduler", job.name, message))
+        message = (
+            f"{OVERRIDES} is read when the job starts. Flink from 2.0 on ignores it in application mode where "
+            "FLINK-38770 is not mended: look at the vertices' parallelism afterwards, or send the call."
+        )
+        notes.append(ExportNote("info", "overrides", job.name, message))
+    if job.rate_share != 1.0:
+        message = (
+            f"The decision lets in {job.rate_share:.0%} of the events: Flink has no setting for it. Its sources, or "
+            "what writes to them, have to hold back the rest."
+        )
+        notes.append(ExportNote("lost", "rate_share", job.name, message))
+    if others:
+        message = f"No operator stands for {len(others)} of its vertices; they keep their parallelism."
+        notes.append(ExportNote("info", "other_vertices", job.name, message))
+    return notes
+
+
+def _direction(
+    job: DecidedJob,
+    metadata: Mapping[str, str],
+    parallelism: Mapping[str, int],
+    others: Mapping[str, int],
+    slots: Mapping[str, Any],
+    groups: Mapping[str, str],
+) -> EngineSettings:
+    everything = {**others, **parallelism}
+    settings: dict[str, str | None] = {}
+    if parallelism:
+        settings[OVERRIDES] = ",".join(f"{vertex}:{count}" for vertex, count in everything.items())
+    if "slots" in slots:
+        settings[SLOTS] = str(slots["slots"])
+    spec: dict[str, Any] = {}
+    if settings:
+        spec["flinkConfiguration"] = dict(settings)
+    if parallelism:
+        spec["job"] = {"parallelism": max(everything.values())}
+    manager = {name: slots[name] for name in ("replicas", "resource") if name in slots}
+    if manager:
+        spec["taskManager"] = manager
+    patch = {
+        "apiVersion": "flink.apache.org/v1beta1",
+        "kind": job.target.kind if job.target and job.target.kind else "FlinkDeployment",
+        "metadata": dict(metadata),
+        "spec": spec,
+    }
+    call = RestCall(
+        "PUT",
+        f"/jobs/{job.id}/resource-requirements",
+        {vertex: {"parallelism": {"lowerBound": count, "upperBound": count}} for vertex, count in everything.items()},
+    )
+    return EngineSettings(
+        settings=settings,
+        patch=patch,
+        calls=(call,) if parallelism and _VERTEX_ID.match(job.id) else (),
+        program={name: {"slotSharingGroup": group} for name, group in groups.items()},
+    )
+
+
+def _row(operator: DecidedOperator, groups: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "operator": operator.name,
+        "vertex": operator.vertex,
+        "parallelism_before": len(operator.before) or None,
+        "parallelism": len(operator.after) or None,
+        "nodes": _nodes(operator.after),
+        "slot_sharing_group": groups.get(operator.name),
+    }
+
+
+def _nodes(replicas: Iterable[Replica]) -> list[dict[str, Any]]:
+    return [{"node": replica.node, "core": replica.core, "fraction": replica.fraction} for replica in replicas]

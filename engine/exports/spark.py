@@ -1,0 +1,182 @@
+"""Decisions for Spark: executors, shuffle partitions, limits per trigger, a patch for `SparkApplication`.
+
+Sources: Spark's configuration (`spark.executor.*`, `spark.sql.shuffle.partitions`), the Kafka source's option
+`maxOffsetsPerTrigger`, and the custom resource `sparkoperator.k8s.io/v1beta2`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.document.elements import Replica
+from engine.exports.export import (
+    DecidedJob,
+    DecidedOperator,
+    EngineExport,
+    EngineSettings,
+    ExportNote,
+    common_notes,
+    is_uneven,
+    kubernetes_metadata,
+    uneven_note,
+)
+
+__all__ = ["spark_export"]
+
+INSTANCES = "spark.executor.instances"
+CORES = "spark.executor.cores"
+MEMORY = "spark.executor.memory"
+SHUFFLE = "spark.sql.shuffle.partitions"
+
+
+def spark_export(job: DecidedJob) -> EngineExport:
+    """A decision as settings of Spark, and what puts the job back as it was.
+
+    Executors are the nodes that the decision uses, their cores those that it uses there, shuffle partitions the most
+    replicas of an operator that is no source. Where single tasks run is Spark's own choice: a note says so.
+    """
+    notes = common_notes(job, job.operators)
+    known = [operator for operator in job.operators if operator.vertex is not None]
+    before, after = _settings(job, known, is_after=False), _settings(job, known, is_after=True)
+    metadata = kubernetes_metadata(job, notes)
+    program_before, program_after = _limits(job, known, notes)
+    notes += _notes(job, known, before, after)
+    return EngineExport(
+        engine="spark",
+        job_id=job.id,
+        job_name=job.name,
+        operators=tuple(_row(operator) for operator in job.operators),
+        apply=EngineSettings(after, _patch(metadata, after), program=program_after),
+        reverse=EngineSettings(before, _patch(metadata, before), program=program_before),
+        notes=tuple(notes),
+    )
+
+
+def _settings(job: DecidedJob, operators: Sequence[DecidedOperator], *, is_after: bool) -> dict[str, str | None]:
+    """Settings of one direction. What was set before is put back; what was not set, or is not known, is removed."""
+    wanted = _wanted(operators, is_after=True)
+    if is_after:
+        return {**wanted, **({MEMORY: job.settings[MEMORY]} if wanted and MEMORY in job.settings else {})}
+    ran = _wanted(operators, is_after=False)
+    told = {name: job.settings.get(name, ran.get(name)) for name in wanted}
+    return {**told, **({MEMORY: job.settings[MEMORY]} if wanted and MEMORY in job.settings else {})}
+
+
+def _wanted(operators: Sequence[DecidedOperator], *, is_after: bool) -> dict[str, str | None]:
+    cores: dict[str, set[int]] = defaultdict(set)
+    shuffle = 0
+    for operator in operators:
+        replicas = operator.after if is_after else operator.before
+        for replica in replicas:
+            cores[replica.node].add(replica.core)
+        if not operator.is_source:
+            shuffle = max(shuffle, len(replicas))
+    if not cores:
+        return {}
+    settings: dict[str, str | None] = {
+        INSTANCES: str(len(cores)),
+        CORES: str(max(max(used) + 1 for used in cores.values())),
+    }
+    return {**settings, **({SHUFFLE: str(shuffle)} if shuffle else {})}
+
+
+def _limits(
+    job: DecidedJob, operators: Sequence[DecidedOperator], notes: list[ExportNote]
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Settings of the program, before and after: the trigger, and limits of its sources for a share of events."""
+    before: dict[str, dict[str, Any]] = {}
+    after: dict[str, dict[str, Any]] = {}
+    if job.trigger_s is not None:
+        trigger = {"trigger": f"{job.trigger_s * 1e3:g} milliseconds"}
+        before[job.name], after[job.name] = dict(trigger), dict(trigger)
+    if job.rate_share == 1.0:
+        return before, after
+    sources = [operator.name for operator in operators if operator.is_source]
+    if job.rate_eps is None or job.trigger_s is None or len(sources) != 1:
+        message = (
+            f"The decision lets in {job.rate_share:.0%} of the events. A limit per trigger (maxOffsetsPerTrigger) "
+            "follows from one source's events/s and the trigger's interval; one of them is not known here."
+        )
+        notes.append(ExportNote("lost", "rate_share", job.name, message))
+        return before, after
+    limit = max(1, math.floor(job.rate_eps * job.rate_share * job.trigger_s))
+    before[sources[0]], after[sources[0]] = {"maxOffsetsPerTrigger": None}, {"maxOffsetsPerTrigger": limit}
+    message = (
+        f"{job.rate_share:.0%} of {job.rate_eps:g} events/s in {job.trigger_s:g} s are {limit} a trigger, set by "
+        'option("maxOffsetsPerTrigger", ...) of a Kafka source. It evens out bursts, and what is over waits in Kafka.'
+    )
+    notes.append(ExportNote("program", "rate_share", sources[0], message))
+    return before, after
+
+
+def _notes(
+    job: DecidedJob,
+    operators: Sequence[DecidedOperator],
+    before: Mapping[str, str | None],
+    after: Mapping[str, str | None],
+) -> list[ExportNote]:
+    notes = [uneven_note(operator, "Spark") for operator in operators if is_uneven(operator.after)]
+    if len({replica.node for operator in operators for replica in operator.after}) > 1:
+        message = "Spark sends tasks to any executor with a free core: no setting binds an operator to one."
+        notes.append(ExportNote("lost", "nodes", job.name, message))
+    counts = {len(operator.after) for operator in operators if operator.after and not operator.is_source}
+    if len(counts) > 1:
+        message = (
+            f"Shuffles of a query have one number of partitions: {max(counts)} for all, where between {min(counts)} "
+            f"and {max(counts)} were decided. Sources have as many tasks as partitions to read."
+        )
+        notes.append(ExportNote("lost", "shuffle_partitions", job.name, message))
+    if SHUFFLE in after and after[SHUFFLE] != before.get(SHUFFLE):
+        message = (
+            f"A stateful query keeps the {SHUFFLE} it began with in its checkpoint: another number counts from a new "
+            "checkpoint on."
+        )
+        notes.append(ExportNote("info", "checkpoint", job.name, message))
+    if after:
+        message = (
+            "Spark has no REST call that changes a running application: it starts anew with these settings. With "
+            "spark.dynamicAllocation.enabled the number of executors is a beginning only."
+        )
+        notes.append(ExportNote("info", "restart", job.name, message))
+        notes += [
+            ExportNote("info", "unset", name, f"{name} was not set or is not known: the reverse removes it.")
+            for name, value in before.items()
+            if value is None
+        ]
+    return notes
+
+
+def _patch(metadata: Mapping[str, str], settings: Mapping[str, str | None]) -> dict[str, Any]:
+    executor: dict[str, Any] = {}
+    for name, key in ((INSTANCES, "instances"), (CORES, "cores")):
+        if name in settings:
+            value = settings[name]
+            executor[key] = int(value) if value is not None else None
+    if settings.get(MEMORY):
+        executor["memory"] = settings[MEMORY]
+    spec: dict[str, Any] = {"executor": executor} if executor else {}
+    if SHUFFLE in settings:
+        spec["sparkConf"] = {SHUFFLE: settings[SHUFFLE]}
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": dict(metadata),
+        "spec": spec,
+    }
+
+
+def _row(operator: DecidedOperator) -> dict[str, Any]:
+    return {
+        "operator": operator.name,
+        "vertex": operator.vertex,
+        "parallelism_before": len(operator.before) or None,
+        "parallelism": len(operator.after) or None,
+        "nodes": _nodes(operator.after),
+    }
+
+
+def _nodes(replicas: Sequence[Replica]) -> list[dict[str, Any]]:
+    return [{"node": replica.node, "core": replica.core, "fraction": replica.fraction} for replica in replicas]
