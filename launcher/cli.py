@@ -74,6 +74,12 @@ def _up(rest: list[str]) -> int:
     return up(port=options.port, empty=options.empty, live=not options.no_live)
 
 
+def _engines(rest: list[str]) -> int:
+    from launcher.engines.command import engines
+
+    return engines(rest)
+
+
 def _test(rest: list[str]) -> int:
     from launcher.suite import run_tests
 
@@ -103,6 +109,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "engine": _engine,
     "agent": _agent,
     "manage": _manage,
+    "engines": _engines,
     "bench": _bench,
     "train": _train,
     "lint": _lint,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import servers
+from launcher.engines.flink_package import FLINK_VERSION, find_flink
 from launcher.java import MIN_JAVA, find_java
 from launcher.output import Terminal
 from launcher.places import ROOT, child_environment, is_port_free, port_owner, read_up_state, var_dir
@@ -129,6 +130,13 @@ def _postgres() -> DoctorFinding:
     return DoctorFinding("PostgreSQL", tools is not None, str(tools or "not found"), mend, needed=False)
 
 
+def _flink() -> DoctorFinding:
+    folder = find_flink()
+    says = f"{FLINK_VERSION} ({folder})" if folder else "not fetched"
+    mend = "for the tests and the benchmark on a real Flink: ./sluice engines flink fetch"
+    return DoctorFinding("Flink", folder is not None, says, mend, needed=False)
+
+
 CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     _python,
     _environment,
@@ -141,6 +149,7 @@ CHECKS: tuple[Callable[[], DoctorFinding], ...] = (
     _java,
     _chromium,
     _postgres,
+    _flink,
 )
 
 

@@ -70,7 +70,11 @@ class ProcessRunner:
         Stopped
             A signal came in.
         """
-        run = self.launch(service, loud=False)  # its last output is shown on failure only
+        return self.await_ready(self.launch(service, loud=False))  # its last output is shown on failure only
+
+    def await_ready(self, run: ServiceRun) -> float:
+        """Wait until a launched service is healthy; see `start`."""
+        service = run.service
         while not run.ready:
             waited = time.monotonic() - run.started_at
             if run.exit_code is not None:

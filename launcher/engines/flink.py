@@ -1,0 +1,212 @@
+"""A Flink session cluster on loopback: JobManager, TaskManagers, and a gateway through which Python submits SQL.
+
+Flink is started from its jars alone, without its scripts, so every size that they would work out stands here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import py4j.java_gateway
+
+from launcher.engines.flink_package import require_flink
+from launcher.engines.folders import EngineMissing
+from launcher.java import find_java
+from launcher.places import LOOPBACK, child_environment, free_port, port_answers
+from launcher.runner import ProcessRunner
+from launcher.services import Service
+
+__all__ = ["DEFAULT_FLINK_PORT", "FlinkCluster", "FlinkOptions"]
+
+DEFAULT_FLINK_PORT = 8081
+_READY_S = 180.0  # three JVMs on a busy machine
+#: Java's modules that Flink opens for itself, as the configuration that it ships does.
+_EXPORTS = (
+    "java.rmi/sun.rmi.registry",
+    "jdk.compiler/com.sun.tools.javac.api",
+    "java.security.jgss/sun.security.krb5",
+)
+_OPENS = (
+    "lang",
+    "lang.reflect",
+    "net",
+    "io",
+    "nio",
+    "text",
+    "time",
+    "util",
+    "util.concurrent",
+    "util.concurrent.atomic",
+    "util.concurrent.locks",
+)
+_JAVA_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:MaxMetaspaceSize=192m",
+    "-XX:+IgnoreUnrecognizedVMOptions",  # an image without one of these modules starts all the same
+    *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
+    *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENS),
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+_JOBMANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+_TASKMANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+_GATEWAY = "py4j.GatewayServer"
+_LOG4J = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = console
+appender.console.name = console
+appender.console.type = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %-5p %c{1} %m%n
+"""
+_QUIET = r"^(INFO|DEBUG) |^\s*$|^WARNING: |^WARN  (NativeCodeLoader|FileCache|ConfigurationUtils) "
+
+
+@dataclass(frozen=True)
+class FlinkOptions:
+    """Size and address of a cluster."""
+
+    port: int = DEFAULT_FLINK_PORT
+    taskmanagers: int = 1
+    slots: int = 4
+    sql: bool = True  #: whether the gateway for SQL is started, which takes 100 MB and more once it is used
+    settings: Mapping[str, str] = field(default_factory=dict)  #: of Flink, over those made here
+
+
+class FlinkCluster:
+    """The processes of a cluster, made for one folder of configuration, temporary files and uploaded jars."""
+
+    def __init__(self, folder: Path, options: FlinkOptions) -> None:
+        self._home = require_flink()
+        java = find_java(folder)
+        if java is None:
+            raise EngineMissing("no Java 17 or later is on this machine; ./sluice doctor says how to mend it")
+        self._java = java.home / "bin" / "java"
+        self._folder = folder
+        self._options = options
+        self.url = f"http://{LOOPBACK}:{options.port}"
+        self.ports = {"rest": options.port}
+        if options.sql:
+            self.ports["gateway"] = free_port()
+        for name in ("jobmanager", *self._taskmanagers):
+            self.ports[f"metrics_{name}"] = free_port()
+
+    @property
+    def _taskmanagers(self) -> list[str]:
+        return [f"taskmanager-{number}" for number in range(1, self._options.taskmanagers + 1)]
+
+    def start(self, runner: ProcessRunner) -> float:
+        """Start everything at once and wait until the TaskManagers have joined; the seconds that it took."""
+        self._configure()
+        runs = [runner.launch(service, loud=False) for service in self._services()]
+        return max(runner.await_ready(run) for run in runs)
+
+    def _configure(self) -> None:
+        for name in ("conf", "tmp", "jars"):
+            (self._folder / name).mkdir(parents=True, exist_ok=True)
+        settings = {**self._settings(), **self._options.settings}
+        # JSON is YAML, too
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}\n" for name, value in settings.items()]
+        (self._folder / "conf" / "config.yaml").write_text("".join(lines))
+        (self._folder / "conf" / "log4j.properties").write_text(_LOG4J)
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "jobmanager.rpc.address": LOOPBACK,
+            "jobmanager.rpc.port": str(free_port()),
+            "jobmanager.bind-host": LOOPBACK,
+            "jobmanager.memory.process.size": "800m",
+            "rest.address": LOOPBACK,
+            "rest.bind-address": LOOPBACK,
+            "rest.port": str(self._options.port),
+            "web.tmpdir": str(self._folder / "jars"),
+            "taskmanager.host": LOOPBACK,
+            "taskmanager.bind-host": LOOPBACK,
+            "taskmanager.numberOfTaskSlots": str(self._options.slots),
+            "taskmanager.cpu.cores": str(float(self._options.slots)),
+            "taskmanager.memory.framework.heap.size": "96m",
+            "taskmanager.memory.framework.off-heap.size": "96m",
+            "taskmanager.memory.task.heap.size": "256m",
+            "taskmanager.memory.task.off-heap.size": "0m",
+            "taskmanager.memory.managed.size": "32m",
+            "taskmanager.memory.network.min": "48m",
+            "taskmanager.memory.network.max": "48m",
+            "taskmanager.memory.jvm-metaspace.size": "192m",
+            "taskmanager.memory.jvm-overhead.min": "64m",
+            "taskmanager.memory.jvm-overhead.max": "64m",
+            "io.tmp.dirs": str(self._folder / "tmp"),
+            "execution.checkpointing.interval": "10s",
+            "restart-strategy.type": "none",
+            "metrics.fetcher.update-interval": "1000",  # milliseconds; else answers are up to 10 s old
+            "metrics.reporters": "prom",
+            "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+        }
+
+    def _services(self) -> list[Service]:
+        services = [self._service("jobmanager", _JOBMANAGER, ["-Xmx384m"], [], ready=lambda: self._registered() >= 0)]
+        for name in self._taskmanagers:
+            own = ["-D", f"taskmanager.resource-id={name}"]
+            memory = ["-Xmx352m", "-XX:MaxDirectMemorySize=160m"]
+            services.append(
+                self._service(
+                    name, _TASKMANAGER, memory, own, ready=lambda: self._registered() >= self._options.taskmanagers
+                )
+            )
+        if self._options.sql:
+            port = self.ports["gateway"]
+            services.append(
+                Service(
+                    name="flink-sql",
+                    command=[*self._command(["-Xmx384m"], self._gateway_jar()), _GATEWAY, str(port)],
+                    env=self._environment(),
+                    cwd=self._folder,
+                    healthy=lambda: port_answers(port),
+                    quiet=_QUIET,
+                    ready_timeout_s=_READY_S,
+                    vital=False,
+                )
+            )
+        return services
+
+    def _service(self, name: str, main: str, memory: Sequence[str], own: Sequence[str], *, ready: Any) -> Service:
+        conf = ["--configDir", str(self._folder / "conf")]
+        metrics = ["-D", f"metrics.reporter.prom.port={self.ports[f'metrics_{name}']}"]
+        return Service(
+            name=f"flink-{name}",
+            command=[*self._command(memory), main, *conf, *metrics, *own],
+            env=self._environment(),
+            cwd=self._folder,
+            healthy=ready,
+            quiet=_QUIET,
+            ready_timeout_s=_READY_S,
+        )
+
+    def _command(self, memory: Sequence[str], *more_jars: str) -> list[str]:
+        log4j = f"-Dlog4j.configurationFile={self._folder / 'conf' / 'log4j.properties'}"
+        classpath = os.pathsep.join([str(self._home / "lib" / "*"), *more_jars])
+        return [str(self._java), *_JAVA_OPTIONS, *memory, log4j, "-cp", classpath]
+
+    @staticmethod
+    def _gateway_jar() -> str:
+        """The Java half of py4j, which comes with PySpark and fits its Python half."""
+        return str(py4j.java_gateway.find_jar_path())
+
+    def _environment(self) -> dict[str, str]:
+        return child_environment(
+            FLINK_CONF_DIR=str(self._folder / "conf"),
+            FLINK_LIB_DIR=str(self._home / "lib"),
+            FLINK_PLUGINS_DIR=str(self._home / "plugins"),
+        )
+
+    def _registered(self) -> int:
+        """TaskManagers that have joined; -1 before the JobManager answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/overview", timeout=2) as answer:
+                return int(json.load(answer)["taskmanagers"])
+        except (OSError, ValueError, KeyError):
+            return -1

@@ -1,0 +1,66 @@
+"""SQL scripts for a running cluster, through its gateway: neither Flink's Python package nor its client is needed."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JJavaError
+
+__all__ = ["SqlFailed", "submit_sql"]
+
+_SET = re.compile(r"SET\s+'([^']+)'\s*=\s*'([^']*)'", re.IGNORECASE)
+_END = re.compile(r";\s*(?:\n|$)")
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+
+
+class SqlFailed(Exception):
+    """Flink refused a statement; the message holds the statement and its words."""
+
+
+def submit_sql(script: str, *, rest_port: int, gateway_port: int) -> list[str]:
+    """Run a script statement by statement; the ids of the jobs that it started, which go on by themselves.
+
+    A statement ends with a semicolon at the end of a line. `SET 'name' = 'value'` sets an option for what follows.
+
+    Raises
+    ------
+    SqlFailed
+        Flink refused a statement; those before it have run.
+    """
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auto_convert=True))
+    try:
+        flink = gateway.jvm.org.apache.flink
+        configuration = flink.configuration.Configuration()
+        options = {
+            "execution.target": "remote",
+            "execution.attached": "false",
+            "rest.address": "127.0.0.1",
+            "rest.port": str(rest_port),
+        }
+        for name, value in options.items():
+            configuration.setString(name, value)
+        settings = flink.table.api.EnvironmentSettings.newInstance().inStreamingMode()
+        tables = flink.table.api.TableEnvironment.create(settings.withConfiguration(configuration).build())
+        jobs = []
+        for statement in filter(None, (part.strip() for part in _END.split(_COMMENT.sub("", script)))):
+            if match := _SET.fullmatch(statement):
+                tables.getConfig().set(match[1], match[2])
+                continue
+            try:
+                client = tables.executeSql(statement).getJobClient()
+            except Py4JJavaError as error:
+                raise SqlFailed(f"{statement}\n{_innermost(error)}") from error
+            if client.isPresent():
+                jobs.append(client.get().getJobID().toString())
+        return jobs
+    finally:
+        gateway.close()
+
+
+def _innermost(error: Py4JJavaError) -> str:
+    """The last cause of a Java exception, which is the one that says what is wrong."""
+    exception = error.java_exception
+    while (cause := exception.getCause()) is not None:
+        exception = cause
+    return str(exception.toString())
