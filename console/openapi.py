@@ -18,6 +18,7 @@ TAGS = [
         ("saved_views", "Filters, search and order of the console's lists under a name."),
         ("queries", "Continuous queries with their versions and statistics, arrivals, and clusters as documents."),
         ("estimates", "Latency estimates of clusters, queries and documents, and how accurate they were."),
+        ("connections", "Engines that run elsewhere, and their jobs as queries."),
         ("predictions", "Predicted costs of queries that never ran, and the models behind them."),
         ("admission", "May this query run? Previews, decisions and alternatives."),
         ("planning", "Placements, plans, what-ifs, forecasts, backtests and resource plans."),

@@ -17,6 +17,7 @@ urlpatterns = [
     path("api/v1/", include("apps.saved_views.api")),
     path("api/v1/", include("apps.queries.api_urls")),
     path("api/v1/", include("apps.estimates.api_urls")),
+    path("api/v1/", include("apps.connections.api_urls")),
     path("api/v1/", include("apps.predictions.api_urls")),
     path("api/v1/", include("apps.admission.api_urls")),
     path("api/v1/", include("apps.telemetry.api_urls")),

@@ -23,7 +23,7 @@ from apps.core.models import PackedJSONField
 from apps.fleet.models import SLUG, Cluster
 from apps.queries.models import Query, QueryVersion
 
-__all__ = ["Connection", "ImportedJob", "KeptPoll"]
+__all__ = ["Connection", "ImportedJob", "KeptAnswers", "KeptPoll"]
 
 MIN_POLL_S, MAX_POLL_S = 2.0, 3600.0
 
@@ -138,7 +138,7 @@ class KeptPoll(models.Model):
     at = models.DateTimeField(help_text="By the engine's clock.")
     attempt = models.CharField(max_length=MAX_ELEMENT_NAME)
     version = models.ForeignKey(QueryVersion, null=True, on_delete=models.SET_NULL, related_name="+")
-    data = PackedJSONField(help_text="{vertices, cpu_loads}.")
+    data = PackedJSONField(help_text="As `CounterPoll.to_dict` makes it.")
     received_at = models.DateTimeField(default=timezone.now, db_index=True)
 
     class Meta:
@@ -147,3 +147,22 @@ class KeptPoll(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job} at {self.at:%Y-%m-%d %H:%M:%S}"
+
+
+class KeptAnswers(models.Model):
+    """Answers of an engine, {path asked: answer} a round: those uploaded last, or of a URL those of the last picture,
+    so that a refresh asks anew only for what changes.
+    """
+
+    connection = models.OneToOneField(Connection, on_delete=models.CASCADE, related_name="kept_answers")
+    name = models.CharField(max_length=MAX_NOTE, blank=True, help_text="Of the uploaded file.")
+    rounds = models.PositiveIntegerField(default=1)
+    size = models.BigIntegerField(default=0, help_text="Bytes unpacked.")
+    answers = PackedJSONField(help_text="A list of rounds.")
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name_plural = "kept answers"
+
+    def __str__(self) -> str:
+        return self.name or f"answers of {self.connection_id}"

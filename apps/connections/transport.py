@@ -57,7 +57,11 @@ class EngineRefused(Exception):
 
 
 class PathMissing(Exception):
-    """It answers 404 or 400 for one path: that metric, job or vertex is not there."""
+    """It answers 404 or 400 for one path: that metric, job or vertex is not there. `answer` is what it says."""
+
+    def __init__(self, message: str, answer: Any = None) -> None:
+        super().__init__(message)
+        self.answer = answer if isinstance(answer, dict) and answer else {"errors": [message]}
 
 
 def url_faults(url: object, path: str) -> list[Fault]:
@@ -174,7 +178,7 @@ class EngineClient:
         self._client.close()
 
     def get_json(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """The answer to a GET, read as JSON. NaN and Infinity are numbers here; readers take them as not known.
+        """The answer to a GET, read as JSON. NaN and Infinity become texts, which readers take as not known.
 
         Raises
         ------
@@ -187,7 +191,7 @@ class EngineClient:
         """
         body, kind = self._get(path, params)
         try:
-            return json.loads(body)
+            return json.loads(body, parse_constant=str)
         except (ValueError, RecursionError):
             raise self._unreadable(path, body, kind) from None
 
@@ -270,6 +274,8 @@ class EngineClient:
             if isinstance(cause, ssl.SSLError):
                 return EngineRefused("tls", f"{self.host} speaks no TLS that fits: {cause.reason or text}")
             cause = cause.__cause__ or cause.__context__
+        if isinstance(error, httpx.RemoteProtocolError) and "location header" in text:  # httpx reads it in any case
+            return EngineRefused("redirect", f"{self.host} redirects to what is no address: {text}")
         if isinstance(error, httpx.RemoteProtocolError):
             return EngineAway(f"{self.host} broke off in the middle of an answer, or speaks no HTTP: {text}")
         return EngineAway(f"{self.host} does not answer: {text}")
@@ -285,8 +291,8 @@ class EngineClient:
         if status in {400, 404, 422}:
             said = _said(body)
             if "bad-request" in said:
-                raise PathMissing(f"{path[:200]} is longer than the engine takes (404 bad-request)")
-            raise PathMissing(f"{self.host} answers {status} for {path[:200]}{said and f': {said}'}")
+                raise PathMissing(f"{path[:200]} is longer than the engine takes (404 bad-request)", _json(body))
+            raise PathMissing(f"{self.host} answers {status} for {path[:200]}{said and f': {said}'}", _json(body))
         if status >= 500 or status == 429:
             raise EngineAway(f"{self.host} answers {status}{(said := _said(body)) and f': {said}'}")
         raise EngineRefused("wrong_answer", f"{self.host} answers {status} for {path[:200]}")
@@ -347,14 +353,18 @@ def _is_html(body: bytes, kind: str) -> bool:
     return "html" in kind.lower() or body.lstrip()[:9].lower().startswith((b"<!doctype", b"<html"))
 
 
+def _json(body: bytes) -> Any:
+    with suppress(ValueError, RecursionError):
+        return json.loads(body[:100_000])
+    return None
+
+
 def _said(body: bytes) -> str:
     """First words of an error's answer: Flink's `errors`, Prometheus' `error`, or the text."""
-    text = body[:2000].decode("utf-8", "replace")
-    with suppress(ValueError):
-        answer = json.loads(body[:100_000])
-        if isinstance(answer, dict):
-            said = answer.get("errors") or answer.get("error") or answer.get("message") or ""
-            text = str(said[0] if isinstance(said, list) and said else said)
+    text, answer = body[:2000].decode("utf-8", "replace"), _json(body)
+    if isinstance(answer, dict):
+        said = answer.get("errors") or answer.get("error") or answer.get("message") or ""
+        text = str(said[0] if isinstance(said, list) and said else said)
     if text.lstrip().startswith("<"):
         return ""
     line = next((line for line in text.splitlines() if line.strip()), "")

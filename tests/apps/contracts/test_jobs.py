@@ -35,9 +35,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "resource-plan-list": {"cluster": "{cluster}", **_STAGE, "profile": _STAGE_PROFILE},
     "report-definition-run": {},
 }
-#: These need what a small world does not have: moves to make, executions or epochs that were recorded, 300 operators.
+#: These need what a small world does not have: moves to make, executions or epochs that were recorded, 300 operators,
+#: an engine that answers.
 #: Tests of their rooms have it; here they are held to the one function that answers.
 ELSEWHERE = {"placement-apply", "placement-undo", "fine-tuning-list", "schedule-replay", "cluster-document"}
+ELSEWHERE |= {"connection-check", "connection-import", "connection-refresh"}
 
 
 def body_of(name: str, world: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from django.utils import timezone
 from apps.accounts.models import User
 from apps.accounts.services import token_create, user_create
 from apps.admission.services import admission_preview
+from apps.connections.models import ImportedJob
+from apps.connections.services import connection_create
 from apps.core.deliveries import Channel
 from apps.estimates.models import DocumentEstimate, EstimateRun, ObjectiveStatus
 from apps.estimates.services import document_estimate_request, estimate_request
@@ -97,6 +99,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     spark_query = spark_query_create(cluster=cluster, name="orders", origin="listener")
     progress_ingest(query=spark_query, documents=progress_of_run(range(30)))
     world["spark_query"] = spark_query.pk
+    world |= _connections(cluster, late)
     estimate_request(cluster=cluster)
     document = {
         "subinterval_s": 1.0,
@@ -114,6 +117,24 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["forecast"] = Forecast.objects.get().pk
     world["backtest"] = backtest_create(cluster=cluster, user=user, since=timezone.now() - timedelta(hours=2)).pk
     return world
+
+
+def _connections(cluster: Cluster, query: Query) -> dict[str, Any]:
+    """A connection whose answers are uploaded, with a job that is a query."""
+    connection = connection_create(cluster=cluster, name="shop", engine="flink")
+    now = timezone.now()
+    job = ImportedJob.objects.create(
+        connection=connection,
+        query=query,
+        version=query.running_version,
+        engine_id="f" * 32,
+        name=query.name,
+        state="running",
+        shape="0" * 64,
+        started_at=now,
+        seen_at=now,
+    )
+    return {"connection": connection.pk, "imported_job": job.pk}
 
 
 def _predictions(cluster: Cluster) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""Reads of connections and their imported jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import Count, F, Q, QuerySet
+from django.utils import timezone
+
+from apps.connections.choices import ConnectionOrigin, ConnectionState
+from apps.connections.models import Connection, ImportedJob
+from apps.fleet.models import Cluster
+from apps.queries.models import Query
+
+__all__ = [
+    "STALE_AFTER",
+    "connections_away",
+    "connections_due",
+    "connections_listed",
+    "imported_job_of",
+    "jobs_listed",
+    "statistics_age",
+]
+
+STALE_AFTER = timedelta(minutes=5)  # statistics that are older are said to be old
+_YOUNG = timedelta(minutes=1)  # a connection that was just imported is asked more often, for statistics that hold
+_YOUNG_POLL_S = 4.0
+
+
+def connections_listed() -> QuerySet[Connection]:
+    """Connections with cluster, `job_count` and `running_count`."""
+    rows = Connection.objects.select_related("cluster", "created_by")
+    running = Count("jobs", filter=Q(jobs__state="running"), distinct=True)
+    return rows.annotate(job_count=Count("jobs", distinct=True), running_count=running)
+
+
+def jobs_listed() -> QuerySet[ImportedJob]:
+    """Imported jobs with their connection, cluster, query and version."""
+    return ImportedJob.objects.select_related("connection__cluster", "query__cluster", "version")
+
+
+def imported_job_of(query: Query) -> ImportedJob | None:
+    """The job of an engine that a query is; None for any other query."""
+    return jobs_listed().filter(query=query).first()
+
+
+def connections_away(cluster: Cluster) -> QuerySet[Connection]:
+    """Connections of a cluster that do not answer, or with something else, the longest first."""
+    wrong = (ConnectionState.AWAY, ConnectionState.REFUSED)
+    return connections_listed().filter(cluster=cluster, state__in=wrong).order_by("state_since")
+
+
+def connections_due(now: datetime | None = None) -> list[Connection]:
+    """Connections whose next round is due, the longest unasked first.
+
+    One that answers nothing is asked at a tenth of its pace, at least every five minutes.
+    """
+    present = now or timezone.now()
+    rows = Connection.objects.filter(origin=ConnectionOrigin.URL, imported_at__isnull=False)
+    rows = rows.exclude(state=ConnectionState.PAUSED).order_by(F("asked_at").asc(nulls_first=True), "pk")
+    return [row for row in rows if row.asked_at is None or row.asked_at + _interval(row, present) <= present]
+
+
+def _interval(connection: Connection, now: datetime) -> timedelta:
+    interval_s = connection.poll_interval_s
+    if connection.state in {ConnectionState.AWAY, ConnectionState.REFUSED}:
+        interval_s = max(interval_s, min(300.0, 10.0 * interval_s))
+        # a restart takes a moment: within the first minute the pace stays
+        interval_s = connection.poll_interval_s if now - connection.state_since < _YOUNG else interval_s
+    elif connection.imported_at is not None and now - connection.imported_at < _YOUNG:
+        interval_s = min(interval_s, _YOUNG_POLL_S)
+    return timedelta(seconds=interval_s)
+
+
+def statistics_age(job: ImportedJob, now: datetime | None = None) -> timedelta | None:
+    """Age of a job's statistics; None where nothing was measured yet."""
+    return None if job.measured_at is None else (now or timezone.now()) - job.measured_at
