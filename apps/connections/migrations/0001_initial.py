@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
                 ('state_words', models.CharField(blank=True, help_text='Why it is in this state.', max_length=500)),
                 ('engine_version', models.CharField(blank=True, max_length=40)),
                 ('findings', apps.core.models.PackedJSONField(default=list, help_text='[{level, code, subject, message}] of the last look.')),
-                ('cost', models.JSONField(default=dict, help_text='What a round asks of the engine: {requests, bytes, seconds}.')),
+                ('cost', models.JSONField(blank=True, default=dict, help_text='What a round asks of the engine: {requests, bytes, seconds}.')),
                 ('checked_at', models.DateTimeField(blank=True, help_text='When it was last checked in full.', null=True)),
                 ('imported_at', models.DateTimeField(blank=True, help_text='When its jobs became queries.', null=True)),
                 ('asked_at', models.DateTimeField(blank=True, help_text='When a round of questions last began.', null=True)),

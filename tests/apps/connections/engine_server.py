@@ -41,7 +41,7 @@ class Reply:
 
 @dataclass
 class EngineServer:
-    """What it answers by path, without the query part where that is not listed, and what it was asked."""
+    """Answers by path, without the query part where that is not listed, and the questions so far."""
 
     url: str = ""
     replies: dict[str, Reply | Callable[[], Any]] = field(default_factory=dict)
