@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from engine.connectors.picture import EngineJob, EnginePicture, OperatorSample, Place, Vertex
+from engine.connectors.picture import EngineJob, EnginePicture, Place, Vertex, VertexSample
 
 __all__ = ["look_document"]
 
 
 def look_document(
     picture: EnginePicture,
-    samples: Mapping[str, Iterable[OperatorSample]] | None = None,
+    samples: Mapping[str, Iterable[VertexSample]] | None = None,
     polls: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """A picture with the statistics so far, as `Connection.look` keeps it.
 
     Parameters
     ----------
-    samples : mapping of str to OperatorSample, optional
+    samples : mapping of str to VertexSample, optional
         By id of a job, statistics of its vertices; a job without any has none yet.
     polls : mapping of str to int, optional
         By id of a job, polls of its counters.
@@ -48,7 +48,7 @@ def _place(place: Place) -> dict[str, Any]:
     return {name: getattr(place, name) for name in ("id", "name", "cores", "slots", "memory_bytes", "cpu_load")}
 
 
-def _job(job: EngineJob, places: Mapping[str, str], samples: Mapping[str, OperatorSample]) -> dict[str, Any]:
+def _job(job: EngineJob, places: Mapping[str, str], samples: Mapping[str, VertexSample]) -> dict[str, Any]:
     labels = {vertex.id: vertex.label for vertex in job.vertices}
     return {
         **{name: getattr(job, name) for name in ("id", "name", "state", "started_at_s")},
@@ -57,7 +57,7 @@ def _job(job: EngineJob, places: Mapping[str, str], samples: Mapping[str, Operat
 
 
 def _operator(
-    vertex: Vertex, labels: Mapping[str, str], places: Mapping[str, str], sample: OperatorSample | None
+    vertex: Vertex, labels: Mapping[str, str], places: Mapping[str, str], sample: VertexSample | None
 ) -> dict[str, Any]:
     used = dict.fromkeys(places.get(subtask.place or "", "") for subtask in vertex.subtasks)
     sampled = ("events", "cost_s", "selectivity", "span_s", "contended_s") if sample is not None else ()

@@ -1,4 +1,4 @@
-"""What runs on an engine, as its own answers show it: places, jobs, operators and their counters.
+"""Picture of an engine, as its own answers show it: places, jobs, operators and their counters.
 
 Every reader (Flink, Spark, Prometheus, Kafka) turns answers into these values, so that whatever follows does not ask
 which engine it was. Times are seconds since 1970 (`at_s`), durations seconds, memory bytes, rates events/s.
@@ -9,23 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self
 
 from engine.document.elements import Batch
 
 __all__ = [
+    "ArrivalCounts",
     "CounterPoll",
     "EngineJob",
     "EnginePicture",
     "Exchange",
     "Finding",
     "FindingLevel",
-    "OperatorSample",
+    "JobSample",
     "Place",
     "Subtask",
     "Vertex",
     "VertexCounters",
+    "VertexSample",
 ]
 
 FindingLevel = Literal["found", "assumed", "missing", "warning"]
@@ -33,7 +35,7 @@ FindingLevel = Literal["found", "assumed", "missing", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What reading the answers brought up: something found, missing, assumed in its place, or worth a warning.
+    """Result of reading answers: something found, missing, assumed in its place, or worth a warning.
 
     Attributes
     ----------
@@ -71,6 +73,7 @@ class Place:
     slots: int
     memory_bytes: float | None = None
     cpu_load: float | None = None
+    host: str = ""  #: address of the machine, which several places may share; empty where it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class Vertex:
         As in a deployment document.
     buffer_timeout_s : float, optional
         Longest time that output waits in a network buffer; None where nothing crosses the network or it is not known.
+    stream : str
+        Of a source, the name of what it reads.
     """
 
     id: str
@@ -115,6 +120,8 @@ class Vertex:
     buffer_timeout_s: float | None = None
     watermark_delay_s: float | None = None
     window: Mapping[str, object] | None = None  #: as in a deployment document
+    stream: str = ""
+    trigger: Mapping[str, object] | None = None  #: as in a deployment document
 
     @property
     def is_source(self) -> bool:
@@ -172,6 +179,14 @@ class VertexCounters:
     idle_s: float | None = None
     backpressured_s: float | None = None
     records_in_by_subtask: tuple[float, ...] = ()
+    bytes_out: float | None = None
+
+    @property
+    def clock_s(self) -> float | None:
+        """Seconds that the vertex's threads have lived through by their own account; None where they do not tell."""
+        if self.busy_s is None or self.idle_s is None or self.backpressured_s is None:
+            return None
+        return self.busy_s + self.idle_s + self.backpressured_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +196,13 @@ class CounterPoll:
     Attributes
     ----------
     attempt : str
-        Changes whenever counters may have begun anew: job id, start times of the vertices.
+        Digest that changes whenever counters may have begun anew: job id, start times of the vertices, attempts.
     cpu_loads : mapping of str to float
-        By id of a place, 0 to 1, of the whole host.
+        By id of a place, what its process used last of all cores of its host, 0 to 1.
+    cpu_s : mapping of str to float
+        By id of a place, CPU seconds of its process since that began.
+    host_loads : mapping of str to float
+        By id of a place, what everybody used last of all cores of its host, 0 to 1, where something watches the host.
     """
 
     job: str
@@ -191,10 +210,27 @@ class CounterPoll:
     attempt: str
     vertices: Mapping[str, VertexCounters]
     cpu_loads: Mapping[str, float] = field(default_factory=dict)
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
+    host_loads: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The poll as JSON, which `parse` reads."""
+        return asdict(self)
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """A poll from what `to_dict` made; fields of later versions are left out."""
+        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        return cls(**known | {"vertices": {id_: _counters(item) for id_, item in document["vertices"].items()}})
+
+
+def _counters(document: Mapping[str, Any]) -> VertexCounters:
+    known = {name: document[name] for name in VertexCounters.__dataclass_fields__ if name in document}
+    return VertexCounters(**known | {"records_in_by_subtask": tuple(document.get("records_in_by_subtask", ()))})
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorSample:
+class VertexSample:
     """Statistics of a vertex from differences of counters over many polls.
 
     Attributes
@@ -207,6 +243,14 @@ class OperatorSample:
         Seconds that the pairs cover.
     contended_s : float
         Seconds of these in which the host was so busy that wall time is longer than work.
+    bytes_per_event : float, optional
+        Mean size of an event that it puts out.
+    shares : tuple of float
+        Part of the events that each subtask took, adding up to 1; empty where subtasks do not tell.
+    cost_dispersion, cost_dispersion_events : float, optional
+        Variation of the cost, as an input of a deployment document has it.
+    busy_share, backpressured_share : float, optional
+        Of the time of its threads, 0 to 1, over the whole span.
     """
 
     vertex: str
@@ -216,4 +260,64 @@ class OperatorSample:
     batches: tuple[Batch, ...]
     span_s: float
     contended_s: float = 0.0
+    findings: tuple[Finding, ...] = ()
+    bytes_per_event: float | None = None
+    shares: tuple[float, ...] = ()
+    cost_dispersion: float | None = None
+    cost_dispersion_events: float | None = None
+    busy_share: float | None = None
+    backpressured_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalCounts:
+    """Events that came to a source, step by step.
+
+    Attributes
+    ----------
+    counts : tuple of float or None
+        Events of the steps from `start_s` on, each of `step_s`; None where nobody counted (a gap).
+    known_step_s : float
+        Width at which they were really counted: below it they are spread evenly.
+    origin : str
+        ``offsets`` of the broker, which come whatever the job does; ``read`` or ``written`` by the source's thread.
+    """
+
+    vertex: str
+    start_s: float
+    step_s: float
+    counts: tuple[float | None, ...]
+    known_step_s: float
+    origin: Literal["offsets", "read", "written"]
+
+    @property
+    def events(self) -> float:
+        return sum(count for count in self.counts if count is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSample:
+    """Statistics of a job's operators, arrivals at its sources, both by id of the vertex, and what its threads did.
+
+    Attributes
+    ----------
+    busy_threads : mapping of str to float or None
+        By id of a place, how many of the job's threads there were busy at a time, on average; None where one of them
+        does not tell.
+    cpu_cores : mapping of str to float
+        By id of a place, CPU cores that its process used on average, for this job and all others. Far below the busy
+        threads, these wait: for what they call, or for the CPU.
+    span_s : float
+        Seconds that polls cover.
+    newest_s : float, optional
+        Time of the newest poll; None without any.
+    """
+
+    job: str
+    operators: Mapping[str, VertexSample]
+    arrivals: Mapping[str, ArrivalCounts]
+    busy_threads: Mapping[str, float | None] = field(default_factory=dict)
+    cpu_cores: Mapping[str, float] = field(default_factory=dict)
+    span_s: float = 0.0
+    newest_s: float | None = None
     findings: tuple[Finding, ...] = ()

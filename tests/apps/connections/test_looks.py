@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from apps.connections.looks import look_document
-from engine.connectors.picture import EngineJob, EnginePicture, Exchange, OperatorSample, Place, Subtask, Vertex
+from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Subtask, Vertex, VertexSample
 
 
 def picture() -> EnginePicture:
@@ -28,7 +28,7 @@ def test_look_names_places_and_inputs_instead_of_ids() -> None:
 
 
 def test_look_holds_the_statistics_of_sampled_operators_and_is_json() -> None:
-    sample = OperatorSample("v1", 500.0, 0.006, 1.0, (), 30.0, 5.0)
+    sample = VertexSample("v1", 500.0, 0.006, 1.0, (), 30.0, 5.0)
     look = look_document(picture(), {"j1": [sample]}, {"j1": 7})
     (job,) = look["jobs"]
     assert job["polls"] == 7

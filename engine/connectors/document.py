@@ -1,0 +1,405 @@
+"""Imported jobs as the console keeps them: nodes of a pool, bodies of queries, where each operator runs.
+
+A node is a place of the engine (a TaskManager, an executor), a server of it a thread or a slot, and a cycle is a
+nanosecond of busy time: every server has a capacity of `SERVER_CPS`. How threads become servers is ADR 0068.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.connectors.names import distinct_names, slug
+from engine.connectors.picture import (
+    EngineJob,
+    EnginePicture,
+    Finding,
+    JobSample,
+    Place,
+    Vertex,
+    VertexSample,
+)
+from engine.costream.costs import CYCLES
+from engine.costream.graph import REFERENCE_CORE_CPS
+from engine.words import counted, percent_words
+
+__all__ = [
+    "SERVER_CPS",
+    "WAITING_SHARE",
+    "ImportedNode",
+    "ImportedPool",
+    "ImportedQuery",
+    "import_picture",
+]
+
+#: Cycles per second of one server of an imported pool: a cycle is a nanosecond of its busy time.
+SERVER_CPS = 1e9
+#: Threads mostly wait where their place's process uses less than so much of a core for each that is busy.
+WAITING_SHARE = 0.5
+
+MAX_SERVERS = 1024
+_MAX_STREAM = 120
+_MAX_EVENTS = 1e15
+_MIN_FRACTION = 1e-6
+#: Nanoseconds of a record that a source reads, by the simulator's table, where its own time is not told.
+_SOURCE_NS = CYCLES["enter"] / REFERENCE_CORE_CPS * 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedNode:
+    """A place as a node: `cores` servers of `SERVER_CPS` each."""
+
+    name: str
+    place: str  #: the engine's own id
+    cores: int
+    memory_bytes: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedQuery:
+    """A job as a query.
+
+    Attributes
+    ----------
+    job : str
+        The engine's own id.
+    body : mapping
+        ``{"operators": [...]}`` as `query_create` takes it, without nodes.
+    placement : mapping of str to list
+        ``{operator: [{"node", "core", "fraction"}]}``; empty for an operator whose place is not known.
+    vertices : mapping of str to str
+        Id of the vertex by the operator's name.
+    sources : mapping of str to str
+        Id of the vertex by the name of the source (stream) that it reads.
+    """
+
+    job: str
+    name: str
+    body: Mapping[str, Any]
+    placement: Mapping[str, list[dict[str, Any]]]
+    vertices: Mapping[str, str]
+    sources: Mapping[str, str]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPool:
+    """Everything of an engine as nodes and queries."""
+
+    nodes: tuple[ImportedNode, ...]
+    queries: tuple[ImportedQuery, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def to_deployment(
+        self,
+        arrivals: Mapping[str, Sequence[float]],
+        subinterval_s: float,
+        objectives: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[str, Any]:
+        """A deployment document of all queries whose operators are placed, for `engine.estimation`.
+
+        Parameters
+        ----------
+        arrivals : mapping of str to sequence of float
+            Events of each subinterval by the name of the source; a source without any is silent.
+        """
+        longest = max((len(counts) for counts in arrivals.values()), default=1)
+        sources = {name: 0 for query in self.queries for name in query.sources}
+        placed = [query for query in self.queries if all(query.placement[op["id"]] for op in query.body["operators"])]
+        return {
+            "subinterval_s": subinterval_s,
+            "sources": [{"id": name, "arrivals": list(arrivals.get(name, [0.0] * longest))} for name in sources],
+            "nodes": [{"id": node.name, "capacity_cps": SERVER_CPS, "cores": node.cores} for node in self.nodes],
+            "operators": [
+                operator | {"query": query.name, "split": query.placement[operator["id"]]}
+                for query in placed
+                for operator in query.body["operators"]
+            ],
+            "objectives": list(objectives),
+        }
+
+
+def import_picture(
+    picture: EnginePicture,
+    samples: Mapping[str, JobSample],
+    *,
+    names: Mapping[str, str] | None = None,
+) -> ImportedPool:
+    """Nodes and queries of what runs on an engine.
+
+    Parameters
+    ----------
+    picture : EnginePicture
+    samples : mapping of str to JobSample
+        Statistics by the id of the job; a job without any has operators that never ran.
+    names : mapping of str to str, optional
+        Names of queries by the id of the job, where they have one already; made from the job's name otherwise.
+    """
+    given = dict(names or {})
+    jobs = sorted(picture.jobs, key=lambda job: (job.started_at_s, job.id))
+    fresh = [(job.id, slug(job.name)) for job in jobs if job.id not in given]
+    query_names = {**given, **distinct_names(fresh, given.values())}
+    node_names = distinct_names([(place.id, slug(place.name)) for place in picture.places])
+    layouts = [_layout(place, jobs, samples) for place in picture.places]
+    nodes = tuple(
+        ImportedNode(
+            node_names[layout.place.id],
+            layout.place.id,
+            layout.servers,
+            layout.place.memory_bytes,
+            _labels(layout.place),
+        )
+        for layout in layouts
+    )
+    by_place = {layout.place.id: layout for layout in layouts}
+    queries = tuple(
+        _query(job, query_names[job.id], samples.get(job.id), picture.at_s, by_place, node_names) for job in jobs
+    )
+    return ImportedPool(nodes, queries, tuple(layout.finding for layout in layouts if layout.finding is not None))
+
+
+def _labels(place: Place) -> dict[str, str]:
+    labels = {"place": place.id, "slots": str(place.slots)}
+    return {**labels, "host": place.host} if place.host else labels
+
+
+_Thread = tuple[str, str, int]  # job, vertex, subtask
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Servers of a place, and which each thread runs on."""
+
+    place: Place
+    servers: int
+    of_thread: Mapping[_Thread, int]
+    finding: Finding | None = None
+
+
+def _layout(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSample]) -> _Layout:
+    """Threads as servers of their own, or slots as servers (ADR 0068).
+
+    Busy time is told by thread. Where threads mostly wait they do not stand in one another's way, and each is a server;
+    so it is where there are cores for all. Otherwise, or where nothing tells, the threads of a slot share a server:
+    that may say no too often, and never yes.
+    """
+    slots = _slots(place, jobs)
+    threads = list(slots)
+    used_slots = len(set(slots.values()))
+    free_slots = max(0, place.slots - used_slots)
+    whole_cores = max(1, math.floor(place.cores))
+    by_slot = max(1, min(place.slots or used_slots, whole_cores))
+    if len(threads) <= whole_cores:
+        return _own(place, threads, free_slots)
+    counts = f"{place.name} runs {counted(len(threads), 'thread')} on {place.cores:g} cores"
+    share = _cpu_share(place, jobs, samples)
+    if share is not None and share < WAITING_SHARE:
+        message = (
+            f"{counts}, which use {percent_words(share)} of a core while busy: they wait, for what they call or for "
+            "the CPU, so each is a server of its own. Where others take the CPU, its costs grow with that."
+        )
+        return _own(place, threads, free_slots, Finding("found", "threads_are_servers", place.name, message))
+    words = (
+        "how much CPU they use is not known"
+        if share is None
+        else f"they use {percent_words(share)} of a core while busy"
+    )
+    message = f"{counts} and {words}: the threads of a slot share a server, {by_slot} in all. This may be too cautious."
+    finding = Finding("assumed" if share is None else "found", "slots_are_servers", place.name, message)
+    return _Layout(place, by_slot, {thread: slot % by_slot for thread, slot in slots.items()}, finding)
+
+
+def _own(place: Place, threads: Sequence[_Thread], free_slots: int, finding: Finding | None = None) -> _Layout:
+    servers = min(MAX_SERVERS, max(1, len(threads) + free_slots))
+    return _Layout(place, servers, {thread: i % servers for i, thread in enumerate(threads)}, finding)
+
+
+def _slots(place: Place, jobs: Sequence[EngineJob]) -> dict[_Thread, int]:
+    """Slot of each thread of a place: one holds a subtask of each vertex of its sharing group, so the k-th of them."""
+    slots: dict[_Thread, int] = {}
+    numbers: dict[tuple[str, str, int], int] = {}
+    for job in jobs:
+        for vertex in job.vertices:
+            here = [subtask for subtask in vertex.subtasks if subtask.place == place.id]
+            for k, subtask in enumerate(here):
+                key = job.id, vertex.slot_group or "", k
+                slots[job.id, vertex.id, subtask.index] = numbers.setdefault(key, len(numbers))
+    return slots
+
+
+def _cpu_share(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSample]) -> float | None:
+    """Cores that a place's process used for each thread that was busy; None where one of the two is not known."""
+    here = [job for job in jobs if any(s.place == place.id for vertex in job.vertices for s in vertex.subtasks)]
+    known = [samples[job.id] for job in here if job.id in samples]
+    cores = [sample.cpu_cores[place.id] for sample in known if place.id in sample.cpu_cores]
+    threads = [sample.busy_threads.get(place.id) for sample in known]
+    told = [busy for busy in threads if busy is not None]
+    if len(told) < len(here) or not cores or sum(told) <= 0.0:
+        return None
+    return max(cores) / sum(told)
+
+
+def _query(
+    job: EngineJob,
+    name: str,
+    sample: JobSample | None,
+    at_s: float,
+    layouts: Mapping[str, _Layout],
+    node_names: Mapping[str, str],
+) -> ImportedQuery:
+    operators = distinct_names([(vertex.id, slug(vertex.label, dots=False)) for vertex in job.vertices])
+    streams = {vertex.id: vertex.stream or vertex.label for vertex in job.vertices if vertex.is_source}
+    sources = distinct_names(
+        [(id_, f"{name}.{slug(stream, dots=False)}"[:_MAX_STREAM]) for id_, stream in streams.items()]
+    )
+    findings: list[Finding] = []
+    rows = []
+    for vertex in job.vertices:
+        own = sample.operators.get(vertex.id) if sample else None
+        inputs = [operators[exchange.upstream] for exchange in vertex.inputs] or [sources[vertex.id]]
+        rows.append(_operator(job, vertex, operators[vertex.id], inputs, own, sample, at_s, findings))
+    return ImportedQuery(
+        job=job.id,
+        name=name,
+        body={"operators": rows},
+        placement={
+            operators[vertex.id]: _replicas(job, vertex, sample, layouts, node_names) for vertex in job.vertices
+        },
+        vertices={operators[vertex.id]: vertex.id for vertex in job.vertices},
+        sources={sources[id_]: id_ for id_ in streams},
+        findings=tuple(findings),
+    )
+
+
+def _operator(
+    job: EngineJob,
+    vertex: Vertex,
+    name: str,
+    inputs: Sequence[str],
+    own: VertexSample | None,
+    sample: JobSample | None,
+    at_s: float,
+    findings: list[Finding],
+) -> dict[str, Any]:
+    subject = f"{job.name}/{vertex.label}"
+    factor = _edge_factor(job, vertex, sample, findings) if own else 1.0
+    entry = _statistics(vertex, own, factor, subject, findings)
+    if len(inputs) > 1 and own is not None and own.events > 0.0:
+        message = f"Flink counts the {len(inputs)} inputs of {vertex.label} together; they are taken to be alike."
+        findings.append(Finding("assumed", "inputs_alike", subject, message))
+    row: dict[str, Any] = {"id": name, "kind": vertex.kind, "inputs": [{"from": source} | entry for source in inputs]}
+    if own is not None and own.bytes_per_event:
+        row["bytes_per_event"] = own.bytes_per_event
+    row |= {
+        field_: value
+        for field_, value in (
+            ("window", dict(vertex.window) if vertex.window else None),
+            ("trigger", dict(vertex.trigger) if vertex.trigger else None),
+            ("buffer_timeout_s", vertex.buffer_timeout_s),
+        )
+        if value is not None
+    }
+    row["evidence"] = _evidence(own, sample, at_s)
+    return row
+
+
+def _statistics(
+    vertex: Vertex, own: VertexSample | None, factor: float, subject: str, findings: list[Finding]
+) -> dict[str, Any]:
+    """Fields of an input: selectivity, cost in nanoseconds, batches, variation. Without a cost it never ran."""
+    if own is None or own.selectivity is None:
+        findings.append(
+            Finding("assumed", "selectivity_assumed", subject, f"{vertex.label} puts out one event per event, assumed.")
+        )
+        return {"selectivity": 1.0}
+    entry: dict[str, Any] = {"selectivity": own.selectivity * factor}
+    if own.cost_s is None:
+        return entry | _source_cost(vertex, own, subject, findings)
+    entry["cycles_per_event"] = own.cost_s * 1e9
+    entry["batches"] = [
+        {"events": batch.events, "outputs": batch.outputs * factor, "cycles": batch.cycles} for batch in own.batches
+    ]
+    if own.cost_dispersion is not None and own.cost_dispersion_events is not None:
+        entry["cost_dispersion"] = own.cost_dispersion
+        entry["cost_dispersion_events"] = max(1.0, own.cost_dispersion_events)
+    return entry
+
+
+def _source_cost(vertex: Vertex, own: VertexSample, subject: str, findings: list[Finding]) -> dict[str, Any]:
+    """Cost of a source that does not tell its busy time: the table's, and no more than its threads can have spent."""
+    if not vertex.is_source or own.span_s <= 0.0:
+        return {}
+    most_ns = vertex.parallelism * own.span_s / own.events * 1e9
+    cost_ns = min(_SOURCE_NS, most_ns)
+    message = (
+        f"{vertex.label} does not tell what a record costs it. {cost_ns / 1000:.0f} µs are predicted, and more than "
+        f"{most_ns / 1000:.0f} µs its threads cannot have spent. Sources of the new interface (FLIP-27) tell."
+    )
+    findings.append(Finding("assumed", "source_cost_predicted", subject, message))
+    return {"cycles_per_event": cost_ns}
+
+
+def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -> dict[str, Any]:
+    if own is None or not own.events:
+        return {"kind": "assumed"}
+    if own.cost_s is None:
+        return {"kind": "predicted", "events": min(own.events, _MAX_EVENTS)}
+    newest_s = sample.newest_s if sample and sample.newest_s is not None else at_s
+    return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": max(0.0, at_s - newest_s)}
+
+
+def _edge_factor(job: EngineJob, vertex: Vertex, sample: JobSample | None, findings: list[Finding]) -> float:
+    """By what to multiply a selectivity so that it is that of one exchange.
+
+    Flink counts what leaves over all exchanges together, and a broadcast once though each subtask takes it. Where
+    readers of this vertex alone tell what they took, the largest of them counts; otherwise exchanges are alike.
+    """
+    edges = [(reader, e) for reader in job.vertices for e in reader.inputs if e.upstream == vertex.id]
+    broadcast = [reader for reader, exchange in edges if exchange.strategy == "broadcast" and reader.parallelism > 1]
+    if len(edges) < 2 and not broadcast:
+        return 1.0
+    own = sample.operators[vertex.id] if sample else None
+    told = [_rate(sample.operators[reader.id]) for reader, _ in edges if sample and len(reader.inputs) == 1]
+    rates = [rate for rate in told if rate]
+    subject = f"{job.name}/{vertex.label}"
+    if own is not None and len(rates) == len(edges) and (own_rate := _rate(own)) and own.selectivity:
+        if len(edges) > 1 and max(rates) > 1.05 * min(rates):
+            message = f"Readers of {vertex.label} take different numbers of events; each is given the largest."
+            findings.append(Finding("assumed", "side_outputs", subject, message))
+        return max(rates) / own_rate / own.selectivity
+    names = counted(len(edges), "reader")
+    message = f"What each of the {names} of {vertex.label} takes is not counted apart; equal parts are assumed."
+    findings.append(Finding("assumed", "exchanges_alike", subject, message))
+    return max((reader.parallelism for reader in broadcast), default=1) / len(edges)
+
+
+def _rate(sample: VertexSample) -> float | None:
+    return sample.events / sample.span_s if sample.span_s > 0.0 else None
+
+
+def _replicas(
+    job: EngineJob,
+    vertex: Vertex,
+    sample: JobSample | None,
+    layouts: Mapping[str, _Layout],
+    node_names: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Shares of a vertex on servers; none where one of its subtasks has no place."""
+    own = sample.operators.get(vertex.id) if sample else None
+    shares = (
+        own.shares
+        if own and len(own.shares) == vertex.parallelism
+        else (1.0 / vertex.parallelism,) * vertex.parallelism
+    )
+    parts: dict[tuple[str, int], float] = {}
+    for subtask, share in zip(vertex.subtasks, shares, strict=False):
+        layout = layouts.get(subtask.place or "")
+        if layout is None:
+            return []
+        key = node_names[layout.place.id], layout.of_thread[job.id, vertex.id, subtask.index]
+        parts[key] = parts.get(key, 0.0) + max(share, _MIN_FRACTION)
+    total = math.fsum(parts.values())
+    return [{"node": node, "core": core, "fraction": part / total} for (node, core), part in parts.items()]

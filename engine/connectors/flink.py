@@ -1,0 +1,634 @@
+"""Reader of Flink's REST answers: which to ask for, what runs (`read_flink`) and its counters (`poll_flink`).
+
+Answers come as a mapping from the path that was asked to the decoded JSON (an answer that was no JSON as its text), by
+URL or by upload alike. Of ``GET /jobs/:jid`` two polls are statistics: accumulated busy time over records read, which
+no 60 s average hides (docs/models/connectors.md). Known from Flink 1.14 to 2.3; fields that are not used are ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import quote
+
+from engine.connectors.answers import Answers, Record, number_of
+from engine.connectors.chains import Chain, duration_s, read_chain
+from engine.connectors.picture import (
+    CounterPoll,
+    EngineJob,
+    EnginePicture,
+    Exchange,
+    Place,
+    Subtask,
+    Vertex,
+    VertexCounters,
+)
+from engine.words import counted, listed
+
+__all__ = [
+    "MAX_SUBTASKS",
+    "MAX_URL_BYTES",
+    "MAX_VERTICES",
+    "Asking",
+    "metric_paths",
+    "next_paths",
+    "poll_flink",
+    "poll_paths",
+    "read_flink",
+    "read_metrics",
+]
+
+#: A job beyond these is left out with a finding: an estimate of it would take minutes, and asking for it a storm.
+MAX_VERTICES = 1_000
+MAX_SUBTASKS = 20_000
+#: Flink answers 404 to a request line of 4,096 bytes; some of it is the method, the protocol and a proxy's prefix.
+MAX_URL_BYTES = 3_900
+
+_WHAT = "set of Flink answers"
+_OVERVIEW, _JOBS, _PLACES, _CONFIG = "/overview", "/jobs/overview", "/taskmanagers", "/jobmanager/config"
+_CPU_METRICS = ("Status.JVM.CPU.Load", "Status.JVM.CPU.Time")
+_ENDED = {"FINISHED", "CANCELED", "FAILED", "SUSPENDED"}  # of a job, for good
+_KNOWN_VERSIONS = ((1, 14), (2, 3))
+_BUFFER_TIMEOUT_S = 0.1  # execution.buffer-timeout.interval unless set
+_FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
+_OFF = 2**62  # an interval of checkpoints that long is none
+_CLOCKS_APART_S = 5.0
+_MEGABYTE = 2**20  # totalResource has memory in MB, all else in bytes
+#: Bytes of an answer, from recorded ones: for the answer itself and for each job, vertex or subtask in it.
+_ANSWER_BYTES = {"vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Paths to ask next, each a GET, and about how many bytes they will answer with. Empty: everything is known."""
+
+    paths: tuple[str, ...]
+    answer_bytes: int
+
+    @property
+    def requests(self) -> int:
+        return len(self.paths)
+
+
+def next_paths(answers: Mapping[str, Any], *, jobs: Collection[str] | None = None) -> Asking:
+    """Paths that `read_flink` lacks, given what was answered so far; ask them, add the answers and call again.
+
+    Three rounds lead from nothing to a whole picture: the cluster, its jobs, their vertices. A path that was answered
+    with an error (give the decoded error) is not asked again.
+
+    Parameters
+    ----------
+    answers : mapping of str to decoded JSON
+    jobs : collection of str, optional
+        Names or ids of the jobs that are wanted; all that run unless given.
+
+    Examples
+    --------
+    >>> next_paths({}).paths
+    ('/overview', '/jobs/overview', '/taskmanagers', '/jobmanager/config')
+    """
+    known = Answers(answers, _WHAT)
+    wanted = list(_first_paths())
+    for job in _running_jobs(known, jobs):
+        base = f"/jobs/{job}"
+        wanted += [(base, 3_000), (f"{base}/checkpoints/config", _ANSWER_BYTES["other"])]
+        wanted += [(f"{base}/config", _ANSWER_BYTES["other"])]
+        vertices = _vertex_records(known, job)
+        if len(vertices) <= MAX_VERTICES:
+            wanted += [(f"{base}/vertices/{id_}", 600 + _ANSWER_BYTES["subtask"] * n) for id_, n in vertices]
+    places = known.raw(_PLACES)
+    wanted += [(path, 200) for path in _cpu_paths(place.id for place in _places(Answers({_PLACES: places}, _WHAT)))]
+    return _asking(known, wanted)
+
+
+def poll_paths(picture: EnginePicture, jobs: Collection[str] | None = None) -> Asking:
+    """Paths of one poll of counters: each job, its vertices of several subtasks, and the CPU of each place.
+
+    `jobs` are ids; all of the picture unless given. `poll_flink` reads the answers.
+    """
+    wanted: list[tuple[str, int]] = []
+    for job in picture.jobs:
+        if jobs is not None and job.id not in jobs:
+            continue
+        wanted.append((f"/jobs/{job.id}", 1_000 + _ANSWER_BYTES["vertex"] * len(job.vertices)))
+        wanted += [
+            (f"/jobs/{job.id}/vertices/{vertex.id}", 600 + _ANSWER_BYTES["subtask"] * vertex.parallelism)
+            for vertex in job.vertices
+            if vertex.parallelism > 1
+        ]
+    wanted += [(path, 200) for path in _cpu_paths(place.id for place in picture.places)]
+    return _asking(Answers({}, _WHAT), wanted)
+
+
+def metric_paths(job: str, vertex: str, names: Any, suffixes: Sequence[str]) -> Asking:
+    """Paths that ask a vertex for its metrics whose names end so, summed over subtasks, each URL short enough.
+
+    `names` is the answer of ``/jobs/:jid/vertices/:vid/subtasks/metrics``: that path answers nothing at all where one
+    name is unknown, so names are asked first. Empty where it has none of them. `read_metrics` reads the answers.
+    """
+    base = f"/jobs/{job}/vertices/{vertex}/subtasks/metrics?agg=sum,max&get="
+    found = [str(item.get("id", "")) for item in names if isinstance(item, Mapping)] if isinstance(names, list) else []
+    chosen = sorted(name for name in set(found) if name.endswith(tuple(suffixes)))
+    paths: list[str] = []
+    for name in (quote(name, safe="") for name in chosen):
+        if len(base) + len(name) > MAX_URL_BYTES:
+            continue
+        if paths and len(paths[-1]) + 1 + len(name) <= MAX_URL_BYTES:
+            paths[-1] += f",{name}"
+        else:
+            paths.append(base + name)
+    return Asking(tuple(paths), 90 * len(chosen))
+
+
+def read_metrics(answer: Any) -> dict[str, float]:
+    """Metrics by name from an answer: sums of an aggregated one, values of another; NaN and missing ones left out."""
+    values: dict[str, float] = {}
+    for item in answer if isinstance(answer, list) else ():
+        if isinstance(item, Mapping):
+            value = number_of(item.get("value", item.get("sum", item.get("max"))))
+            if value is not None:
+                values[str(item.get("id", ""))] = value
+    return values
+
+
+def _asking(known: Answers, wanted: Iterable[tuple[str, int]]) -> Asking:
+    missing = {path: size for path, size in wanted if path not in known and _unescaped(path) not in known}
+    return Asking(tuple(missing), sum(missing.values()))
+
+
+def _unescaped(path: str) -> str:
+    return next(iter(Answers({path: None}, _WHAT)))
+
+
+def _first_paths() -> Iterator[tuple[str, int]]:
+    yield _OVERVIEW, 300
+    yield _JOBS, 4 * _ANSWER_BYTES["job"]
+    yield _PLACES, 4 * _ANSWER_BYTES["place"]
+    yield _CONFIG, 4_000
+
+
+def _cpu_paths(places: Iterable[str]) -> Iterator[str]:
+    for place in places:
+        yield f"/taskmanagers/{quote(place, safe=':.-_')}/metrics?get={','.join(_CPU_METRICS)}"
+
+
+def _running_jobs(answers: Answers, jobs: Collection[str] | None = None) -> list[str]:
+    """Ids of the jobs that have not ended, by the overview, or by their own answers where that is missing."""
+    listing = answers.raw(_JOBS)
+    rows = listing.get("jobs") if isinstance(listing, Mapping) else None
+    if not isinstance(rows, list):
+        return [path.split("/")[2] for path in answers if re.fullmatch(r"/jobs/[0-9a-f]{32}", path)]
+    return [
+        str(row["jid"])
+        for row in rows
+        if isinstance(row, Mapping)
+        and isinstance(row.get("jid"), str)
+        and row.get("state") not in _ENDED
+        and (jobs is None or row["jid"] in jobs or row.get("name") in jobs)
+    ]
+
+
+def _vertex_records(answers: Answers, job: str) -> list[tuple[str, int]]:
+    """Ids and parallelisms of a job's vertices, as far as they are legible."""
+    answer = answers.raw(f"/jobs/{job}")
+    rows = answer.get("vertices") if isinstance(answer, Mapping) else None
+    return [
+        (str(row["id"]), int(number_of(row.get("parallelism")) or 1))
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, Mapping) and isinstance(row.get("id"), str)
+    ]
+
+
+def read_flink(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
+    """Places and running jobs of a Flink cluster from its answers.
+
+    Parameters
+    ----------
+    answers : mapping of str to decoded JSON
+        What `next_paths` asks for; the jobs' overview, or jobs themselves, at the least.
+    at_s : float
+        When they were asked, by our clock.
+
+    Raises
+    ------
+    DocumentError
+        With every fault: no answer of Flink, missing fields, plans that do not fit their vertices.
+    """
+    known = Answers(answers, _WHAT)
+    if _JOBS not in known and not _running_jobs(known):
+        known.add_fault(_JOBS, "", "there is no list of jobs; allowed: answers of a Flink JobManager's REST API")
+    elif refusal := known.refusal(_JOBS):
+        known.add_fault(_JOBS, "", f"it answered with an error: {refusal}")
+    elif (listing := known.record(_JOBS)) is not None:
+        for row in listing.records("jobs"):
+            row.text("jid"), row.text("state")
+    version = _version(known)
+    settings = _cluster_settings(known)
+    places = _with_loads(known, _places(known))
+    if not places:
+        known.find("missing", "places_missing", "", "No TaskManager is known: operators have no node.")
+    jobs = [job for id_ in _running_jobs(known) if (job := _job(known, id_, settings)) is not None]
+    now_s = _engine_now_s(known, at_s)
+    known.check()
+    return EnginePicture("flink", version, now_s, places, tuple(jobs), tuple(known.findings))
+
+
+def _engine_now_s(known: Answers, at_s: float) -> float:
+    """The newest time by Flink's own clock, which jobs tell; ours where none does."""
+    nows = [
+        number_of(known.raw(path)["now"])
+        for path in known
+        if isinstance(known.raw(path), Mapping) and "now" in known.raw(path)
+    ]
+    now_s = max((now for now in nows if now), default=0.0) / 1000
+    if not now_s:
+        return at_s
+    if abs(now_s - at_s) > _CLOCKS_APART_S:
+        ahead = "ahead of" if now_s > at_s else "behind"
+        message = f"Flink's clock is {abs(now_s - at_s):.0f} s {ahead} the time of asking; Flink's is used."
+        known.find("warning", "clocks_apart", "", message)
+    return now_s
+
+
+def _version(known: Answers) -> str:
+    overview = known.record(_OVERVIEW)
+    if overview is None:
+        return ""
+    version = str(overview.fields.get("flink-version") or "")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and not _KNOWN_VERSIONS[0] <= (int(numbers[1]), int(numbers[2])) <= _KNOWN_VERSIONS[1]:
+        message = f"Flink {version} is none of those the reader was tried on (1.14 to 2.3); look at what it found."
+        known.find("warning", "version_unknown", "", message)
+    return version
+
+
+def _cluster_settings(known: Answers) -> dict[str, str]:
+    """The cluster's configuration as far as it is told: only what is set is."""
+    answer = known.raw(_CONFIG)
+    rows = answer if isinstance(answer, list) else ()
+    return {str(row["key"]): str(row.get("value", "")) for row in rows if isinstance(row, Mapping) and "key" in row}
+
+
+def _places(known: Answers) -> tuple[Place, ...]:
+    answer = known.record(_PLACES)
+    if answer is None:
+        return ()
+    places, hardware = [], {}
+    for row in answer.records("taskmanagers"):
+        own = row.record("totalResource", required=False)
+        machine = row.record("hardware", required=False)
+        memory = row.record("memoryConfiguration", required=False).optional("totalProcessMemory")
+        if memory is None:
+            parts = ("taskHeapMemory", "taskOffHeapMemory", "managedMemory", "networkMemory")
+            megabytes = sum(own.optional(part) or 0.0 for part in parts)
+            memory = megabytes * _MEGABYTE or machine.optional("physicalMemory")
+        all_cores = machine.optional("cpuCores") or 0.0
+        cores = own.optional("cpuCores") or all_cores
+        id_ = row.text("id")
+        if not cores:
+            known.find("assumed", "cores_unknown", id_, f"TaskManager {id_} tells no CPU cores; 1 is assumed.")
+            cores = 1.0
+        place = Place(id_, id_, cores, int(row.number("slotsNumber", least=0)), memory, host=_host(row))
+        places.append(place)
+        if all_cores:
+            hardware[place.id] = all_cores
+    return tuple(_with_shared_hosts(known, places, hardware))
+
+
+def _host(row: Record) -> str:
+    found = re.search(r"@([^:/\s]+)(?::\d+)?/", str(row.fields.get("path") or ""))
+    return found[1] if found else ""
+
+
+def _with_shared_hosts(known: Answers, places: Sequence[Place], hardware: Mapping[str, float]) -> Iterator[Place]:
+    """Places of one machine share its cores: each reports all of them."""
+    for place in places:
+        together = [other for other in places if other.host and other.host == place.host]
+        claimed, there = sum(other.cores for other in together), hardware.get(place.id, 0.0)
+        if len(together) < 2 or not there or claimed <= there:
+            yield place
+            continue
+        cores = place.cores * there / claimed
+        message = (
+            f"{counted(len(together), 'TaskManager')} on {place.host} report {claimed:g} cores together, the machine "
+            f"has {there:g}; {place.id} is given {cores:g}."
+        )
+        known.find("assumed", "cores_shared", place.id, message)
+        yield replace(place, cores=cores)
+
+
+def _with_loads(known: Answers, places: Sequence[Place]) -> tuple[Place, ...]:
+    loads = {place.id: _cpu(known, place.id)[0] for place in places}
+    if places and not any(load is not None for load in loads.values()):
+        message = "No TaskManager tells its CPU load: whether busy threads compute or wait is not known."
+        known.find("missing", "cpu_unknown", "", message)
+    return tuple(replace(place, cpu_load=loads[place.id]) for place in places)
+
+
+def _cpu(known: Answers, place: str) -> tuple[float | None, float | None]:
+    """Load (0 to 1 of the host) and CPU seconds of a place's process, as far as they were answered."""
+    values: dict[str, float] = {}
+    for path in known:
+        if path.startswith(f"/taskmanagers/{place}/metrics"):
+            values |= read_metrics(known.raw(path))
+    load, time_ns = (values.get(name) for name in _CPU_METRICS)
+    return (None if load is None or not 0.0 <= load <= 1.0 else load), (None if time_ns is None else time_ns / 1e9)
+
+
+def _job(known: Answers, id_: str, cluster: Mapping[str, str]) -> EngineJob | None:
+    path = f"/jobs/{id_}"
+    answer = known.record(path)
+    if answer is None:
+        if path not in known:
+            known.find("missing", "job_not_asked", id_, f"Job {id_} is listed, but its own answer is not there.")
+        else:
+            known.find("warning", "job_gone", id_, f"Job {id_} was listed, but is gone: {known.refusal(path)}")
+        return None
+    name, state = answer.text("name"), answer.text("state")
+    if state in _ENDED:
+        return None
+    if str(answer.fields.get("job-type") or "STREAMING").upper() != "STREAMING":
+        known.find("warning", "batch_job", name, f"Job {name} is a batch job; only streaming jobs are imported.")
+        return None
+    if (problem := _too_large(answer)) is not None:
+        known.find("missing", "job_too_large", name, f"Job {name} has {problem}, so it is left out.")
+        return None
+    settings = _job_settings(known, id_, name, cluster)
+    vertices = _vertices(known, answer, id_, name, settings)
+    return EngineJob(id_, name, state.lower(), answer.number("start-time") / 1000, vertices, settings)
+
+
+def _too_large(answer: Record) -> str | None:
+    rows = answer.fields.get("vertices")
+    if not isinstance(rows, list):
+        return None
+    if len(rows) > MAX_VERTICES:
+        return f"{len(rows):,} vertices; allowed: {MAX_VERTICES:,}"
+    subtasks = sum(number_of(row.get("parallelism")) or 1 for row in rows if isinstance(row, Mapping))
+    return f"{subtasks:,.0f} subtasks; allowed: {MAX_SUBTASKS:,}" if subtasks > MAX_SUBTASKS else None
+
+
+def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str]) -> dict[str, str]:
+    """Settings that statistics and waits depend on, by Flink's own names, with what is assumed where none is told."""
+    answer = known.record(f"/jobs/{id_}/config")
+    user = (
+        answer.record("execution-config", required=False).record("user-config", required=False).fields if answer else {}
+    )
+    given = {**cluster, **{str(key): str(value) for key, value in user.items()}}
+    settings = {}
+    timeout = given.get("execution.buffer-timeout.interval", given.get("execution.buffer-timeout"))
+    if given.get("execution.buffer-timeout.enabled", "true").lower() == "false":
+        timeout = "-1"
+    if timeout is None or duration_s(timeout) is None:
+        timeout = f"{_BUFFER_TIMEOUT_S * 1000:g} ms"
+        message = f"The buffer timeout of {name} is not told; Flink's own, {timeout} a hop, is assumed."
+        known.find("assumed", "buffer_timeout_assumed", name, message)
+    settings["execution.buffer-timeout.interval"] = timeout
+    interval = given.get("metrics.fetcher.update-interval", "")
+    settings["metrics.fetcher.update-interval"] = (
+        interval if duration_s(interval) is not None else f"{_FETCH_INTERVAL_S * 1000:g}"
+    )
+    checkpoints = known.record(f"/jobs/{id_}/checkpoints/config")
+    if checkpoints is not None:
+        interval_ms = checkpoints.optional("interval")
+        off = interval_ms is None or interval_ms >= _OFF or interval_ms <= 0
+        settings["execution.checkpointing.interval"] = "off" if off else f"{interval_ms:g} ms"
+        if mode := checkpoints.fields.get("mode"):
+            settings["execution.checkpointing.mode"] = str(mode)
+    return settings
+
+
+def _vertices(known: Answers, answer: Record, id_: str, name: str, settings: Mapping[str, str]) -> tuple[Vertex, ...]:
+    rows = {row.text("id"): row for row in answer.records("vertices")}
+    nodes = {node.text("id"): node for node in _plan_nodes(known, answer, id_)}
+    inputs = {key: _inputs(known, id_, nodes[key], rows) if key in nodes else () for key in rows}
+    for key in rows:
+        if nodes and key not in nodes:
+            known.add_fault(f"/jobs/{id_}", "plan.nodes", f"there is no node of vertex {key}; allowed: one for each")
+    order = _sorted(inputs)
+    if len(order) < len(rows):
+        known.add_fault(f"/jobs/{id_}", "plan.nodes", "its inputs form a cycle; allowed: a graph without one")
+    read = {exchange.upstream for exchanges in inputs.values() for exchange in exchanges}
+    timeout_s = duration_s(settings["execution.buffer-timeout.interval"])
+    vertices, chains = [], {}
+    for key in order:
+        row, node = rows[key], nodes.get(key)
+        description = str(node.fields.get("description") or "") if node else ""
+        chain = read_chain(row.text("name"), description, has_inputs=bool(inputs[key]), has_readers=key in read)
+        chains[key] = chain
+        parallelism = max(1, int(row.number("parallelism", least=1)))
+        vertex = Vertex(
+            id=key,
+            label=chain.label or key,
+            kind=chain.kind,
+            parallelism=parallelism,
+            inputs=inputs[key],
+            subtasks=_subtasks(known, id_, key, parallelism),
+            slot_group=str(row.fields.get("slotSharingGroupId") or "") or None,
+            buffer_timeout_s=timeout_s if key in read and timeout_s is not None and timeout_s > 0.0 else None,
+            stream=chain.stream,
+        )
+        vertices.append(vertex)
+    _describe_unplaced(known, name, vertices)
+    if vertices:
+        message = f"Kinds of the {counted(len(vertices), 'operator')} of {name} are guessed from their names."
+        known.find("assumed", "kinds_guessed", name, message)
+    if timeout_s is not None and timeout_s < 0.0 and read:
+        message = f"Buffers of {name} leave only when full: how long events wait in them is not counted."
+        known.find("warning", "buffers_without_timeout", name, message)
+    return tuple(_with_windows(known, name, vertices, chains))
+
+
+def _plan_nodes(known: Answers, answer: Record, id_: str) -> list[Record]:
+    """Nodes of the plan, in no order, from the job's answer or from that of its plan."""
+    if "plan" in answer.fields:
+        return list(answer.record("plan").records("nodes"))
+    plan = known.record(f"/jobs/{id_}/plan")
+    if plan is None:
+        known.add_fault(f"/jobs/{id_}", "plan", "plan is missing; allowed: an object with the nodes and their inputs")
+        return []
+    return list(plan.record("plan").records("nodes"))
+
+
+def _inputs(known: Answers, id_: str, node: Record, rows: Mapping[str, Record]) -> tuple[Exchange, ...]:
+    exchanges = []
+    for entry in node.records("inputs", required=False):
+        upstream = entry.text("id")
+        if upstream and upstream not in rows:
+            message = f"input {upstream} is no vertex of the job; allowed: ids of its vertices"
+            known.add_fault(f"/jobs/{id_}", "plan.nodes", message)
+        elif upstream:
+            exchanges.append(Exchange(upstream, str(entry.fields.get("ship_strategy") or "forward").lower()))
+    return tuple(exchanges)
+
+
+def _sorted(inputs: Mapping[str, Sequence[Exchange]]) -> list[str]:
+    """Vertices before those that read them, otherwise in the order of the answer; those of a cycle left out."""
+    waiting = {key: {exchange.upstream for exchange in exchanges} for key, exchanges in inputs.items()}
+    readers: dict[str, list[str]] = {}
+    for key, upstreams in waiting.items():
+        for upstream in upstreams:
+            readers.setdefault(upstream, []).append(key)
+    position = {key: i for i, key in enumerate(inputs)}
+    ready = [key for key, upstreams in waiting.items() if not upstreams]
+    order = []
+    while ready:
+        key = ready.pop(0)
+        order.append(key)
+        freed = []
+        for reader in readers.get(key, ()):
+            waiting[reader].discard(key)
+            if not waiting[reader]:
+                freed.append(reader)
+        ready += sorted(freed, key=position.__getitem__)
+    return order
+
+
+def _subtasks(known: Answers, job: str, vertex: str, parallelism: int) -> tuple[Subtask, ...]:
+    places: dict[int, str | None] = {}
+    base = f"/jobs/{job}/vertices/{vertex}"
+    if (answer := known.record(base)) is not None:
+        for row in answer.records("subtasks"):
+            places[int(row.number("subtask", least=0))] = _place_id(row)
+    elif (answer := known.record(f"{base}/taskmanagers")) is not None:
+        for row in answer.records("taskmanagers"):
+            count = sum(number_of(n) or 0 for n in row.record("status-counts", required=False).fields.values())
+            for _ in range(int(count)):
+                places[len(places)] = _place_id(row)
+    return tuple(Subtask(i, places.get(i)) for i in range(parallelism))
+
+
+def _place_id(row: Record) -> str | None:
+    place = str(row.fields.get("taskmanager-id") or "")
+    return None if not place or place.startswith("(") else place  # "(unassigned)" until it is deployed
+
+
+def _describe_unplaced(known: Answers, job: str, vertices: Sequence[Vertex]) -> None:
+    unplaced = [vertex.label for vertex in vertices if any(subtask.place is None for subtask in vertex.subtasks)]
+    if unplaced:
+        message = f"Where subtasks of {listed(unplaced)} run is not told: they have no node."
+        known.find("missing", "subtasks_unplaced", job, message)
+
+
+def _with_windows(
+    known: Answers, job: str, vertices: Sequence[Vertex], chains: Mapping[str, Chain]
+) -> Iterator[Vertex]:
+    """Vertices with windows and the delays of watermarks that reach them."""
+    delays: dict[str, list[float | None]] = {}
+    by_clock: dict[str, bool] = {}
+    for vertex in vertices:
+        chain = chains[vertex.id]
+        above = [delay for exchange in vertex.inputs for delay in delays[exchange.upstream]]
+        delays[vertex.id] = list(chain.watermarks.values()) or above
+        by_clock[vertex.id] = chain.processing_time or any(by_clock[e.upstream] for e in vertex.inputs)
+        delay_s = max((d for d in chain.watermarks.values() if d is not None), default=None)
+        yield replace(
+            vertex,
+            watermark_delay_s=delay_s,
+            window=_window(known, f"{job}/{vertex.label}", chain, above, by_clock=by_clock[vertex.id]),
+        )
+
+
+def _window(
+    known: Answers, subject: str, chain: Chain, delays: Sequence[float | None], *, by_clock: bool
+) -> Mapping[str, object] | None:
+    window = chain.window
+    if window is None:
+        return None
+    if window.size_s is None:
+        message = f"The window {window.words} of {subject} has no fixed size: its wait is not counted."
+        known.find("missing", "window_unknown", subject, message)
+        return None
+    event_time = window.event_time if window.event_time is not None else bool(delays) and not by_clock
+    delay_s = max((delay for delay in delays if delay is not None), default=None)
+    if event_time and delay_s is None:
+        message = f"How late watermarks are at the window of {subject} is not told; 0 s is assumed."
+        known.find("assumed", "watermark_assumed", subject, message)
+    if window.event_time is None and not delays and not by_clock:
+        message = (
+            f"Whether the window of {subject} closes by event time or by the clock is not told; the clock is assumed."
+        )
+        known.find("assumed", "window_time_assumed", subject, message)
+    return replace(window, event_time=event_time).to_document(delay_s)
+
+
+def poll_flink(answers: Mapping[str, Any], job: str, at_s: float) -> CounterPoll:
+    """Counters of one job from its answer, with subtasks and CPU of places as far as they were asked (`poll_paths`).
+
+    Busy time of ``"NaN"`` (a legacy source, which hides all that is chained to it) and the -1 of older versions become
+    None, as do records that Flink has not collected yet; negative counters are 0.
+
+    Parameters
+    ----------
+    answers : mapping of str to decoded JSON
+    job : str
+        Its id.
+    at_s : float
+        When it was asked, by our clock; Flink's own is taken where it tells it.
+
+    Raises
+    ------
+    DocumentError
+        The job is not among the answers, is too large, or its answer is not legible.
+    """
+    known = Answers(answers, _WHAT)
+    path = f"/jobs/{job}"
+    answer = known.record(path)
+    if answer is None:
+        reason = f"it answered with an error: {known.refusal(path)}" if path in known else "it was not asked"
+        known.add_fault(path, "", f"{reason}; allowed: the job's own answer")
+        known.check()
+        raise AssertionError("a fault was raised")  # pragma: no cover
+    if (problem := _too_large(answer)) is not None:
+        known.add_fault(path, "vertices", f"the job has {problem}")
+        known.check()
+    vertices, begun = {}, [job]
+    for row in answer.records("vertices"):
+        id_ = row.text("id")
+        begun.append(f"{id_} {row.fields.get('start-time')} {row.fields.get('parallelism')}")
+        subtasks = known.record(f"{path}/vertices/{id_}")
+        by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
+        begun += [str(part.fields.get("attempt")) for part in by_subtask]
+        vertices[id_] = _counters(row.record("metrics"), by_subtask)
+    places = sorted({p.split("/")[2] for p in known if p.startswith("/taskmanagers/") and p.count("/") >= 3})
+    cpu = {place: _cpu(known, place) for place in places}
+    now_s = (answer.optional("now") or 0.0) / 1000 or at_s
+    known.check()
+    return CounterPoll(
+        job=job,
+        at_s=now_s,
+        attempt=hashlib.sha256("\n".join(begun).encode()).hexdigest()[:32],
+        vertices=vertices,
+        cpu_loads={place: load for place, (load, _) in cpu.items() if load is not None},
+        cpu_s={place: seconds for place, (_, seconds) in cpu.items() if seconds is not None},
+    )
+
+
+def _counters(metrics: Record, subtasks: Sequence[Record]) -> VertexCounters:
+    records_in = _collected(metrics, "read-records")
+    by_subtask = [_collected(part.record("metrics", required=False), "read-records") for part in subtasks]
+    if not any(by_subtask):  # a source that does not count what it reads
+        by_subtask = [_collected(part.record("metrics", required=False), "write-records") for part in subtasks]
+    return VertexCounters(
+        records_in=records_in,
+        records_out=_collected(metrics, "write-records"),
+        busy_s=_seconds(metrics, "accumulated-busy-time"),
+        idle_s=_seconds(metrics, "accumulated-idle-time"),
+        backpressured_s=_seconds(metrics, "accumulated-backpressured-time"),
+        records_in_by_subtask=tuple(n for n in by_subtask if n is not None) if None not in by_subtask else (),
+        bytes_out=_collected(metrics, "write-bytes"),
+    )
+
+
+def _collected(metrics: Record, name: str) -> float | None:
+    """A counter; None where it is missing or not collected from every subtask yet."""
+    value = metrics.optional(name)
+    return None if value is None or metrics.fields.get(f"{name}-complete") is False else max(0.0, value)
+
+
+def _seconds(metrics: Record, name: str) -> float | None:
+    value = metrics.optional(name)
+    return None if value is None or value < 0.0 else value / 1000

@@ -1,0 +1,171 @@
+"""An imported job becomes a body that the deployment document takes, with names that stay and servers that are safe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.connectors.document import SERVER_CPS, ImportedPool, import_picture
+from engine.connectors.flink import read_flink
+from engine.connectors.picture import EnginePicture, JobSample
+from engine.connectors.statistics import sample_job
+from engine.document.deployment import Deployment
+from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, poll, taskmanager, vertex
+
+
+def rows(second: float, *, parallelism: int = 1, legacy: bool = False) -> tuple[dict[str, Any], ...]:
+    events = 100 * second
+    busy: Any = "NaN" if legacy else 0.1 * events
+    return (
+        vertex("v1", "Source: clicks[4]", written=events, write_bytes=50 * events, busy=busy, idle=990 * second),
+        vertex(
+            "v2", "enrich", ("v1", "HASH"), parallelism=parallelism, read=events, written=events / 2,
+            busy=4 * events, idle=1000 * second * parallelism - 4 * events,
+        ),
+        vertex("v3", "out[5]: Writer", "v2", read=events / 2, busy=0, idle=1000 * second),
+        vertex("v4", "out[6]: Writer", "v2", read=events / 2, busy=0, idle=1000 * second),
+    )  # fmt: skip
+
+
+def imported(*, cpu_per_s: float | None = 0.05, slots: int = 2, **kinds: Any) -> ImportedPool:
+    answers = cluster(*rows(0.0, **kinds)) | {"/taskmanagers": {"taskmanagers": [taskmanager(slots=slots)]}}
+    return import_picture(picture := read_flink(answers, NOW_MS / 1000), {JOB: sampled(picture, cpu_per_s, **kinds)})
+
+
+def sampled(picture: EnginePicture, cpu_per_s: float | None, **kinds: Any) -> JobSample:
+    cpu = [None if cpu_per_s is None else cpu_per_s * 5.0 * i for i in range(13)]
+    return sample_job(picture.jobs[0], [poll(5.0 * i, *rows(5.0 * i, **kinds), cpu_s=cpu[i]) for i in range(13)])
+
+
+def test_the_body_and_its_placement_are_a_deployment() -> None:
+    pool = imported()
+    query = pool.queries[0]
+    document = pool.to_deployment({"orders.clicks": [100.0] * 10}, 1.0)
+    deployment = Deployment.parse(document)
+    assert [operator.id for operator in deployment.operators] == ["clicks", "enrich", "out", "out-2"]
+    assert query.vertices == {"clicks": "v1", "enrich": "v2", "out": "v3", "out-2": "v4"}
+    assert query.sources == {"orders.clicks": "v1"}
+    enrich = query.body["operators"][1]
+    assert enrich["inputs"][0]["cycles_per_event"] == pytest.approx(0.004 * SERVER_CPS)
+    assert enrich["evidence"]["kind"] == "measured" and enrich["evidence"]["events"] == pytest.approx(6000)
+    assert query.body["operators"][0]["bytes_per_event"] == pytest.approx(50.0)
+    assert query.body["operators"][0]["buffer_timeout_s"] == 0.1
+
+
+def test_what_leaves_over_two_exchanges_is_counted_for_each_of_them() -> None:
+    """Flink's count of an operator's outputs is over all its exchanges; each reader of two takes half of it."""
+    entry = imported().queries[0].body["operators"][1]["inputs"][0]
+    assert entry["selectivity"] == pytest.approx(0.5)
+    assert entry["batches"][0]["outputs"] / entry["batches"][0]["events"] == pytest.approx(0.5)
+
+
+def test_names_are_the_same_after_a_redeploy_with_other_numbers_and_ids() -> None:
+    before = imported().queries[0]
+    answers = cluster(*rows(0.0))
+    answers[f"/jobs/{JOB}"]["vertices"][0]["name"] = "Source: clicks[44]"
+    after = import_picture(read_flink(answers, NOW_MS / 1000), {}).queries[0]
+    assert [row["id"] for row in after.body["operators"]] == [row["id"] for row in before.body["operators"]]
+
+
+def test_a_known_name_of_a_query_is_kept_and_equal_names_are_numbered() -> None:
+    picture = read_flink(cluster(*rows(0.0)), NOW_MS / 1000)
+    twin = replace(picture.jobs[0], id="b" * 32)
+    both = import_picture(replace(picture, jobs=(picture.jobs[0], twin)), {})
+    assert [query.name for query in both.queries] == ["orders", "orders-2"]
+    known = import_picture(replace(picture, jobs=(picture.jobs[0], twin)), {}, names={"b" * 32: "orders"})
+    assert [query.name for query in known.queries] == ["orders-2", "orders"]
+
+
+def test_threads_that_wait_are_servers_of_their_own_and_free_slots_have_one_each() -> None:
+    pool = imported(cpu_per_s=0.05)
+    assert [finding.code for finding in pool.findings] == ["threads_are_servers"]
+    assert pool.nodes[0].cores == 4 + 1
+    assert [pool.queries[0].placement[name][0]["core"] for name in ("clicks", "enrich", "out", "out-2")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("cpu_per_s", "level"), [(0.4, "found"), (None, "assumed")])
+def test_threads_of_a_slot_share_a_server_where_they_compute_or_nothing_tells(
+    cpu_per_s: float | None, level: str
+) -> None:
+    pool = imported(cpu_per_s=cpu_per_s)
+    assert [(finding.code, finding.level) for finding in pool.findings] == [("slots_are_servers", level)]
+    assert pool.nodes[0].cores == 2
+    assert {part["core"] for parts in pool.queries[0].placement.values() for part in parts} == {0}
+
+
+def test_servers_of_slots_are_no_more_than_cores_and_no_more_than_slots() -> None:
+    assert imported(cpu_per_s=None, slots=8).nodes[0].cores == 2
+    assert imported(cpu_per_s=None, slots=1).nodes[0].cores == 1
+
+
+def test_subtasks_are_replicas_with_the_shares_that_they_took() -> None:
+    picture = read_flink(cluster(*rows(0.0, parallelism=2)), NOW_MS / 1000)
+    sample = sampled(picture, 0.05, parallelism=2)
+    skewed = replace(sample.operators["v2"], shares=(0.25, 0.75))
+    pool = import_picture(picture, {JOB: replace(sample, operators={**sample.operators, "v2": skewed})})
+    assert [part["fraction"] for part in pool.queries[0].placement["enrich"]] == pytest.approx([0.25, 0.75])
+    assert len({part["core"] for part in pool.queries[0].placement["enrich"]}) == 2
+    Deployment.parse(pool.to_deployment({"orders.clicks": [100.0] * 4}, 1.0))
+
+
+def test_a_source_that_hides_its_cost_has_a_predicted_one_within_what_it_can_have_spent() -> None:
+    query = imported(legacy=True).queries[0]
+    row = query.body["operators"][0]
+    assert row["evidence"]["kind"] == "predicted"
+    assert 0.0 < row["inputs"][0]["cycles_per_event"] <= 1e9 / 100
+    assert "source_cost_predicted" in {finding.code for finding in query.findings}
+
+
+def test_a_job_without_statistics_has_operators_that_never_ran() -> None:
+    query = import_picture(read_flink(cluster(*rows(0.0)), NOW_MS / 1000), {}).queries[0]
+    assert all("cycles_per_event" not in row["inputs"][0] for row in query.body["operators"])
+    assert {row["evidence"]["kind"] for row in query.body["operators"]} == {"assumed"}
+    assert "selectivity_assumed" in {finding.code for finding in query.findings}
+
+
+def test_an_operator_without_a_place_has_no_node() -> None:
+    answers = cluster(*rows(0.0))
+    del answers[f"/jobs/{JOB}/vertices/v2"]
+    query = import_picture(read_flink(answers, NOW_MS / 1000), {}).queries[0]
+    assert query.placement["enrich"] == [] and query.placement["clicks"] != []
+
+
+def test_windows_go_into_the_body() -> None:
+    name = "Window(TumblingEventTimeWindows(5000), EventTimeTrigger, Sum)"
+    answers = cluster(vertex("v1", "Source: clicks"), vertex("v2", name, "v1"))
+    body = import_picture(read_flink(answers, NOW_MS / 1000), {}).queries[0].body
+    assert body["operators"][1]["window"] == {
+        "policy": "time",
+        "type": "tumbling",
+        "size": 5.0,
+        "watermark_delay_s": 0.0,
+    }
+
+
+def test_inputs_of_a_join_are_taken_to_be_alike_and_said_so() -> None:
+    def joined(second: float) -> tuple[dict[str, Any], ...]:
+        events = 100 * second
+        sources = [vertex(f"v{i}", f"Source: s{i}", written=events, busy=events, idle=900 * second) for i in (1, 2)]
+        return *sources, vertex("v3", "Join[3]", "v1", "v2", read=2 * events, busy=events, idle=900 * second)
+
+    picture = read_flink(cluster(*joined(0.0)), NOW_MS / 1000)
+    sample = sample_job(picture.jobs[0], [poll(5.0 * i, *joined(5.0 * i)) for i in range(4)])
+    query = import_picture(picture, {JOB: sample}).queries[0]
+    assert [entry["from"] for entry in query.body["operators"][2]["inputs"]] == ["s1", "s2"]
+    assert "inputs_alike" in {finding.code for finding in query.findings}
+
+
+def test_a_broadcast_reaches_every_subtask() -> None:
+    def sent(second: float) -> tuple[dict[str, Any], ...]:
+        events = 100 * second
+        return (
+            vertex("v1", "Source: rules", written=events, busy=events, idle=900 * second),
+            vertex("v2", "apply", ("v1", "BROADCAST"), parallelism=3, read=3 * events, busy=events, idle=2900 * second),
+        )
+
+    picture = read_flink(cluster(*sent(0.0)), NOW_MS / 1000)
+    sample = sample_job(picture.jobs[0], [poll(5.0 * i, *sent(5.0 * i)) for i in range(4)])
+    body = import_picture(picture, {JOB: sample}).queries[0].body
+    assert body["operators"][0]["inputs"][0]["selectivity"] == pytest.approx(3.0)

@@ -1,0 +1,257 @@
+"""Statistics are differences of counters; what is stale, negative, reset or contended never becomes a cheaper cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.connectors.flink import read_flink
+from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, JobSample
+from engine.connectors.statistics import sample_job, spread_counts
+from tests.engine.connectors.flink_answers import NOW_MS, cluster, poll, vertex
+
+STEP_S = 5.0
+
+
+def vertices(second: float, *, cost_ms: float = 4.0, rate: float = 100.0, **enrich: Any) -> tuple[dict[str, Any], ...]:
+    """A source of 100 events/s and an operator of 4 ms an event with a selectivity of 0.9, so long after the start."""
+    events = rate * second
+    busy = events * cost_ms
+    counters = {"read": events, "written": 0.9 * events, "busy": busy, "idle": 1000 * second - busy} | enrich
+    return (
+        vertex("v1", "Source: clicks", written=events, busy=0.1 * events, idle=1000 * second - 0.1 * events),
+        vertex("v2", "enrich", "v1", **counters),
+        vertex("v3", "Sink: out", "v2", read=0.9 * events, busy=0, idle=1000 * second),
+    )
+
+
+def job() -> EngineJob:
+    return read_flink(cluster(*vertices(0.0)), NOW_MS / 1000).jobs[0]
+
+
+def steady(count: int = 13, of: Callable[[float], Any] = vertices) -> list[CounterPoll]:
+    return [poll(STEP_S * i, *of(STEP_S * i), load=0.1, cpu_s=0.1 * STEP_S * i) for i in range(count)]
+
+
+def sample(polls: Iterable[CounterPoll]) -> JobSample:
+    return sample_job(job(), polls)
+
+
+def codes(sampled: JobSample) -> set[str]:
+    return {f.code for f in (*sampled.findings, *(f for o in sampled.operators.values() for f in o.findings))}
+
+
+def test_cost_is_busy_time_over_records_read_and_selectivity_what_leaves_over_what_comes() -> None:
+    sampled = sample(steady())
+    enrich = sampled.operators["v2"]
+    assert enrich.cost_s == pytest.approx(0.004)
+    assert enrich.selectivity == pytest.approx(0.9)
+    assert len(enrich.batches) == 12
+    assert enrich.batches[0].cycles / enrich.batches[0].events == pytest.approx(4e6)
+    assert enrich.busy_share == pytest.approx(0.4)
+    assert sampled.operators["v1"].cost_s == pytest.approx(0.0001)
+    assert not {"contended", "counters_reset", "few_polls"} & codes(sampled)
+
+
+def test_a_sink_puts_out_one_result_per_event_and_says_that_it_is_assumed() -> None:
+    sampled = sample(steady())
+    assert sampled.operators["v3"].selectivity == 1.0
+    assert "sink_selectivity" in codes(sampled)
+
+
+def test_order_and_repetition_of_polls_do_not_matter() -> None:
+    polls = steady()
+    assert sample([*reversed(polls), *polls[3:6]]) == sample(polls)
+
+
+def test_a_stale_answer_is_no_stretch_without_cost() -> None:
+    """Metrics are refreshed at intervals: polls between have the same counters at a later time."""
+    polls = [poll(i, *vertices(STEP_S * (i // 5))) for i in range(61)]
+    enrich = sample(polls).operators["v2"]
+    assert all(batch.cycles > 0.0 for batch in enrich.batches)
+    assert enrich.cost_s == pytest.approx(0.004)
+    assert enrich.span_s == pytest.approx(60.0)
+
+
+def test_records_that_move_while_the_clock_stands_still_wait_for_the_next_answer() -> None:
+    half = vertices(10.0, read=1100.0, written=990.0)
+    polls = [*steady(3), poll(11.0, *half), *[poll(STEP_S * i, *vertices(STEP_S * i)) for i in range(3, 13)]]
+    assert sample(polls).operators["v2"].cost_s == pytest.approx(0.004)
+
+
+def test_busy_time_that_decreases_is_merged_and_not_cut_off() -> None:
+    """Idle time is told late; summing only the increases would make the operator dearer than it is."""
+
+    def wavering(second: float) -> tuple[dict[str, Any], ...]:
+        late_ms = 1500.0 if round(second / STEP_S) % 2 else 0.0
+        busy = 400 * second + late_ms
+        return vertices(second, busy=busy, idle=1000 * second - busy)
+
+    enrich = sample(steady(of=wavering)).operators["v2"]
+    assert enrich.cost_s == pytest.approx(0.004, rel=0.1)
+    assert all(batch.cycles >= 0.0 for batch in enrich.batches)
+
+
+def test_what_the_first_events_correct_of_the_idle_time_before_them_is_no_cost() -> None:
+    def young(second: float) -> tuple[dict[str, Any], ...]:
+        events = max(0.0, 100.0 * (second - 10.0))
+        busy = 900.0 if second <= 10.0 else 4.0 * events
+        return vertices(second, read=events, written=0.9 * events, busy=busy, idle=1000 * second - busy)
+
+    assert sample(steady(of=young)).operators["v2"].cost_s == pytest.approx(0.004)
+
+
+def test_busy_time_of_a_stretch_without_events_is_no_cost() -> None:
+    def pausing(second: float) -> tuple[dict[str, Any], ...]:
+        events, busy = (1000.0, 4000.0 + 0.02 * (second - 10) * 1000) if second > 10 else (100 * second, 400 * second)
+        return vertices(second, read=events, written=0.9 * events, busy=busy, idle=1000 * second - busy)
+
+    assert sample(steady(of=pausing)).operators["v2"].cost_s == pytest.approx(0.004)
+
+
+def test_outputs_without_events_belong_to_the_events_before_them() -> None:
+    """A window puts out its results when it closes, be there events or not."""
+
+    def closing(second: float) -> tuple[dict[str, Any], ...]:
+        number = round(second / STEP_S)
+        events, outputs = 500.0 * ((number + 1) // 2), 10.0 * (number // 2)
+        return vertices(second, read=events, written=outputs, busy=4 * events, idle=1000 * second - 4 * events)
+
+    assert sample(steady(of=closing)).operators["v2"].selectivity == pytest.approx(10 / 500)
+
+
+def test_a_restart_is_not_counted_across() -> None:
+    again = [poll(100.0 + STEP_S * i, *_restarted(STEP_S * i)) for i in range(13)]
+    sampled = sample([*steady(), *again])
+    assert sampled.operators["v2"].cost_s == pytest.approx(0.004)
+    assert sampled.operators["v2"].events == pytest.approx(2 * 6000)
+    assert "counters_reset" in codes(sampled)
+
+
+def _restarted(second: float) -> tuple[dict[str, Any], ...]:
+    return tuple(row | {"start-time": 2} for row in vertices(second))
+
+
+def test_counters_that_fall_without_a_restart_begin_anew() -> None:
+    """A region failed over: its subtasks count from nothing, the job goes on."""
+    polls = [*steady(7), *[poll(100.0 + STEP_S * i, *vertices(STEP_S * i)) for i in range(7)]]
+    sampled = sample(polls)
+    assert sampled.operators["v2"].cost_s == pytest.approx(0.004)
+    assert sampled.operators["v2"].selectivity == pytest.approx(0.9)
+    assert "counters_reset" in codes(sampled)
+
+
+def test_busy_time_of_nan_leaves_the_cost_missing_and_says_so() -> None:
+    def legacy(second: float) -> tuple[dict[str, Any], ...]:
+        source = vertex("v1", "Source: clicks", written=100 * second, busy="NaN")
+        return source, *vertices(second)[1:]
+
+    sampled = sample(steady(of=legacy))
+    assert sampled.operators["v1"].cost_s is None and sampled.operators["v1"].batches == ()
+    assert sampled.operators["v1"].events == pytest.approx(6000)
+    assert "busy_time_missing" in codes(sampled)
+    assert sampled.busy_threads == {"tm1": None}
+    assert sampled.arrivals["v1"].events == pytest.approx(6000)
+
+
+def test_a_source_that_counts_what_it_reads_is_measured_by_that() -> None:
+    def reading(second: float) -> tuple[dict[str, Any], ...]:
+        events = 100 * second
+        source = vertex("v1", "Source: clicks", read=events, written=0.5 * events, busy=events, idle=900 * second)
+        return source, *vertices(second)[1:]
+
+    sampled = sample(steady(of=reading))
+    assert sampled.operators["v1"].selectivity == pytest.approx(0.5)
+    assert sampled.operators["v1"].cost_s == pytest.approx(0.001)
+    assert sampled.arrivals["v1"].origin == "read"
+    assert "source_counts_written" not in codes(sampled)
+
+
+def test_a_vertex_whose_counters_vanish_has_no_statistics_and_says_why() -> None:
+    polls = [poll(STEP_S * i, *vertices(STEP_S * i)[:1], vertices(STEP_S * i)[2]) for i in range(4)]
+    sampled = sample(polls)
+    assert sampled.operators["v2"].cost_s is None and sampled.operators["v2"].events == 0.0
+    assert "no_statistics" in codes(sampled)
+
+
+def test_one_poll_is_no_statistic() -> None:
+    sampled = sample(steady(1))
+    assert sampled.operators["v2"].selectivity is None
+    assert sampled.arrivals == {} and "arrivals_missing" in codes(sampled)
+
+
+def test_a_host_whose_cores_are_in_use_is_contended_and_its_cost_is_kept() -> None:
+    polls = [poll(STEP_S * i, *vertices(STEP_S * i), load=0.9, cpu_s=1.8 * STEP_S * i) for i in range(13)]
+    sampled = sample(polls)
+    assert sampled.operators["v2"].contended_s == pytest.approx(60.0)
+    assert sampled.operators["v2"].cost_s == pytest.approx(0.004)
+    assert "contended" in codes(sampled)
+
+
+def _growing(second: float) -> tuple[dict[str, Any], ...]:
+    busy = 400 * second + max(0.0, second - 30.0) * 400
+    return vertices(second, busy=busy, idle=1000 * second - busy)
+
+
+def test_an_event_that_takes_twice_as_long_without_more_cpu_is_of_a_contended_host() -> None:
+    sampled = sample(steady(of=_growing))
+    assert sampled.operators["v2"].contended_s == pytest.approx(30.0)
+
+
+def test_an_event_that_takes_twice_as_long_and_twice_the_cpu_is_not() -> None:
+    polls = [poll(s, *_growing(s), load=0.3, cpu_s=0.4 * s + max(0.0, s - 30) * 0.4) for s in range(0, 65, 5)]
+    assert sample(polls).operators["v2"].contended_s == 0.0
+
+
+def test_a_back_pressured_source_shows_what_the_job_could_take_and_says_so() -> None:
+    def held(second: float) -> tuple[dict[str, Any], ...]:
+        source = vertex(
+            "v1", "Source: clicks", written=100 * second, busy=10 * second, idle=190 * second, held=800 * second
+        )
+        return source, *vertices(second)[1:]
+
+    sampled = sample(steady(of=held))
+    assert sampled.operators["v1"].backpressured_share == pytest.approx(0.8)
+    assert "source_backpressured" in codes(sampled)
+    offsets = ArrivalCounts("topic", 0.0, 1.0, (150.0,) * 60, 1.0, "offsets")
+    told = sample_job(job(), steady(of=held), offsets={"v1": offsets})
+    assert told.arrivals["v1"].events == 9000.0 and told.arrivals["v1"].origin == "offsets"
+    assert "source_backpressured" not in codes(told)
+
+
+def test_an_operator_that_is_busy_all_the_time_is_saturated() -> None:
+    sampled = sample(steady(of=lambda second: vertices(second, cost_ms=10.0)))
+    assert "saturated" in codes(sampled)
+
+
+def test_shares_of_subtasks_are_those_of_their_differences() -> None:
+    def split(i: int) -> CounterPoll:
+        whole = poll(STEP_S * i, *vertices(STEP_S * i))
+        counters = whole.vertices["v2"]
+        shares = (1000.0 + 100.0 * i, 300.0 * i)
+        return replace(whole, vertices={**whole.vertices, "v2": replace(counters, records_in_by_subtask=shares)})
+
+    assert sample([split(i) for i in range(4)]).operators["v2"].shares == pytest.approx((0.25, 0.75))
+
+
+def test_arrivals_have_the_width_of_polls_and_gaps_are_marked() -> None:
+    polls = steady(7) + [poll(s, *vertices(s)) for s in (230.0, 235.0, 240.0)]
+    counts = sample(polls).arrivals["v1"]
+    assert counts.step_s == counts.known_step_s == 5.0
+    assert counts.counts[:6] == pytest.approx((500.0,) * 6)
+    assert set(counts.counts[6:-2]) == {None}
+    assert counts.counts[-2:] == pytest.approx((500.0,) * 2)
+
+
+def test_counts_are_never_known_below_the_interval_of_polls() -> None:
+    counts = sample_job(job(), steady(), step_s=1.0).arrivals["v1"]
+    assert counts.step_s == 1.0 and counts.known_step_s == pytest.approx(5.0)
+    assert counts.counts == pytest.approx((100.0,) * 60)
+
+
+def test_a_stretch_shorter_than_a_step_makes_one_count() -> None:
+    counts = spread_counts("v", [(10.2, 10.6, 8.0)], "written", step_s=1.0)
+    assert counts is not None and counts.events == pytest.approx(8.0)
