@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any
 
 from django.db import transaction
@@ -25,7 +24,13 @@ from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query
 from apps.microbatch.models import MicroBatch, SparkQuery
 from engine.errors import DocumentError
 from engine.microbatch.model import DRIFT_BATCHES, WARM_UP_BATCHES
-from engine.microbatch.progress import BatchProgress, ProgressReading, progress_documents, read_progress
+from engine.microbatch.progress import (
+    BatchProgress,
+    ProgressReading,
+    progress_documents,
+    read_progress,
+    usual_trigger_s,
+)
 from engine.words import listed
 
 __all__ = ["MAX_DOCUMENTS", "ProgressAnswer", "documents_of", "own_progress_ingest", "progress_ingest"]
@@ -34,8 +39,8 @@ MAX_DOCUMENTS = 20_000  # in one request or file
 OWN_NAME = "Stream processor"
 _AHEAD = timedelta(days=1)  # a batch of another clock; one further ahead would stay the newest for ever
 _MAX_FAULTS = 20
-_TRIGGER_BATCHES, _MIN_INTERVALS = 25, 5
-_BUSY, _ALIKE = 0.9, 0.1
+_TRIGGER_BATCHES = 25
+_ALIKE = 0.1
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -313,7 +318,7 @@ def _learn_trigger(query: SparkQuery, fresh: Sequence[BatchProgress]) -> None:
     run_id = fresh[-1].run_id
     stored = MicroBatch.objects.filter(query=query, run_id=run_id).order_by("batch")[:_TRIGGER_BATCHES]
     batches = [row.progress for row in stored] + [batch for batch in fresh if batch.run_id == run_id]
-    trigger_s = _trigger_of(sorted(batches, key=lambda batch: batch.batch)[WARM_UP_BATCHES:_TRIGGER_BATCHES])
+    trigger_s = usual_trigger_s(sorted(batches, key=lambda batch: batch.batch)[WARM_UP_BATCHES:_TRIGGER_BATCHES])
     if trigger_s is None:
         return
     is_measured = query.setting_origin("trigger_s") == InputOrigin.MEASURED
@@ -323,18 +328,3 @@ def _learn_trigger(query: SparkQuery, fresh: Sequence[BatchProgress]) -> None:
         query.settings_since = min(batch.begins_at for batch in batches)
     query.trigger_s = trigger_s
     query.setting_origins["trigger_s"] = InputOrigin.MEASURED.value
-
-
-def _trigger_of(batches: Sequence[BatchProgress]) -> float | None:
-    """Usual distance of batches that did not fill it; None where they follow one another, or irregularly."""
-    intervals = [
-        interval_s
-        for before, batch in pairwise(batches)
-        if batch.batch == before.batch + 1
-        and before.duration_s < _BUSY * (interval_s := (batch.begins_at - before.begins_at).total_seconds())
-    ]
-    if len(intervals) < max(_MIN_INTERVALS, (len(batches) - 1) / 2):
-        return None
-    usual_s = statistics.median(intervals)
-    alike = sum(abs(interval_s - usual_s) <= _ALIKE * usual_s for interval_s in intervals)
-    return round(usual_s, 1 if usual_s >= 1 else 2) if alike >= 0.8 * len(intervals) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.connectors.names import distinct_names, slug
@@ -16,6 +16,7 @@ from engine.connectors.picture import (
     EngineJob,
     EnginePicture,
     Finding,
+    FindingLevel,
     JobSample,
     Place,
     Vertex,
@@ -143,7 +144,10 @@ def import_picture(
     fresh = [(job.id, slug(job.name)) for job in jobs if job.id not in given]
     query_names = {**given, **distinct_names(fresh, given.values())}
     node_names = distinct_names([(place.id, slug(place.name)) for place in picture.places])
-    layouts = [_layout(place, jobs, samples) for place in picture.places]
+    layouts = [
+        _by_slot(place, jobs) if picture.engine == "spark" else _layout(place, jobs, samples)
+        for place in picture.places
+    ]
     nodes = tuple(
         ImportedNode(
             node_names[layout.place.id],
@@ -191,7 +195,6 @@ def _layout(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSa
     used_slots = len(set(slots.values()))
     free_slots = max(0, place.slots - used_slots)
     whole_cores = max(1, math.floor(place.cores))
-    by_slot = max(1, min(place.slots or used_slots, whole_cores))
     if len(threads) <= whole_cores:
         return _own(place, threads, free_slots)
     counts = f"{place.name} runs {counted(len(threads), 'thread')} on {place.cores:g} cores"
@@ -207,9 +210,20 @@ def _layout(place: Place, jobs: Sequence[EngineJob], samples: Mapping[str, JobSa
         if share is None
         else f"they use {percent_words(share)} of a core while busy"
     )
-    message = f"{counts} and {words}: the threads of a slot share a server, {by_slot} in all. This may be too cautious."
-    finding = Finding("assumed" if share is None else "found", "slots_are_servers", place.name, message)
-    return _Layout(place, by_slot, {thread: slot % by_slot for thread, slot in slots.items()}, finding)
+    layout = _by_slot(place, jobs)
+    message = (
+        f"{counts} and {words}: the threads of a slot share a server, {layout.servers} in all. "
+        "This may be too cautious."
+    )
+    level: FindingLevel = "assumed" if share is None else "found"
+    return replace(layout, finding=Finding(level, "slots_are_servers", place.name, message))
+
+
+def _by_slot(place: Place, jobs: Sequence[EngineJob]) -> _Layout:
+    """Slots as servers, no more than there are cores: one of Spark holds one task at a time."""
+    slots = _slots(place, jobs)
+    servers = max(1, min(place.slots or len(set(slots.values())), max(1, math.floor(place.cores)), MAX_SERVERS))
+    return _Layout(place, servers, {thread: slot % servers for thread, slot in slots.items()})
 
 
 def _own(place: Place, threads: Sequence[_Thread], free_slots: int, finding: Finding | None = None) -> _Layout:
@@ -389,13 +403,10 @@ def _replicas(
 ) -> list[dict[str, Any]]:
     """Shares of a vertex on servers; none where one of its subtasks has no place."""
     own = sample.operators.get(vertex.id) if sample else None
-    shares = (
-        own.shares
-        if own and len(own.shares) == vertex.parallelism
-        else (1.0 / vertex.parallelism,) * vertex.parallelism
-    )
+    count = len(vertex.subtasks)
+    shares = own.shares if own and len(own.shares) == count else (1.0 / count,) * count
     parts: dict[tuple[str, int], float] = {}
-    for subtask, share in zip(vertex.subtasks, shares, strict=False):
+    for subtask, share in zip(vertex.subtasks, shares, strict=True):
         layout = layouts.get(subtask.place or "")
         if layout is None:
             return []

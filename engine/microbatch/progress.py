@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import BAD, Number, String
 from engine.words import counted
 
-__all__ = ["BatchProgress", "ProgressReading", "StateFigures", "progress_documents", "read_progress"]
+__all__ = [
+    "BatchProgress",
+    "ProgressReading",
+    "SourceFigures",
+    "StateFigures",
+    "progress_documents",
+    "read_progress",
+    "usual_trigger_s",
+]
 
 MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
 _WHAT = "progress of a Spark query"
@@ -24,8 +34,12 @@ _DURATION_MS = Number(least=0, most=1e10)
 _TRIGGER_MS = Number(least=0, most=86_400_000)
 _PARTITIONS = Number(least=1, most=100_000, whole=True)
 _TEXT = String()
+_BUSY = 0.9  # of the distance to the next: a batch that fills more of it may have been followed at once
+_MIN_INTERVALS = 5
+_ALIKE = 0.1
 _STATE_FIGURES = {
     "numRowsTotal": "rows",
+    "numRowsUpdated": "updated_rows",
     "memoryUsedBytes": "memory_bytes",
     "allUpdatesTimeMs": "update_ms",
     "allRemovalsTimeMs": "removal_ms",
@@ -41,12 +55,27 @@ class StateFigures:
 
     operator: str
     rows: float | None = None
+    updated_rows: float | None = None
     memory_bytes: float | None = None
     update_ms: float | None = None
     removal_ms: float | None = None
     commit_ms: float | None = None
     dropped_rows: float | None = None
     shuffle_partitions: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFigures:
+    """One source in one micro-batch; None where Spark does not tell.
+
+    `latest` is the sum of the newest offsets of all its partitions, `behind` how far the one that is furthest behind
+    them was, in offsets.
+    """
+
+    description: str
+    rows: float | None = None
+    latest: float | None = None
+    behind: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,9 @@ class BatchProgress:
     event_lag_s: float | None = None
     trigger_s: float | None = None
     state: tuple[StateFigures, ...] = ()
+    sources: tuple[SourceFigures, ...] = ()
+    sink: str = ""
+    output_rows: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +232,8 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
         event_lag_s=lag_s,
         trigger_s=trigger_s,
         state=state,
+        sources=_sources(document.get("sources")),
+        **_sink(document.get("sink")),
     )
 
 
@@ -313,6 +347,65 @@ def _state(operators: Any, path: str, faults: list[Fault]) -> tuple[StateFigures
         }
         figures.append(StateFigures(str(operator.get("operatorName") or f"operator {number + 1}"), **values))
     return tuple(figures)
+
+
+def _sources(sources: Any) -> tuple[SourceFigures, ...]:
+    """Figures of sources as far as they are legible: Kafka's lags are texts, offsets null, numbers or objects."""
+    figures = []
+    for source in sources if isinstance(sources, list) else ():
+        if isinstance(source, Mapping):
+            metrics = source.get("metrics")
+            behind = metrics.get("maxOffsetsBehindLatest") if isinstance(metrics, Mapping) else None
+            figures.append(
+                SourceFigures(
+                    str(source.get("description") or ""),
+                    _legible(source.get("numInputRows")),
+                    _offset_sum(source.get("latestOffset")),
+                    _legible(behind),
+                )
+            )
+    return tuple(figures)
+
+
+def _sink(sink: Any) -> dict[str, Any]:
+    """Description of the sink and the rows that it was given; -1 is a number that it does not know."""
+    if not isinstance(sink, Mapping):
+        return {}
+    return {"sink": str(sink.get("description") or ""), "output_rows": _legible(sink.get("numOutputRows"))}
+
+
+def _legible(value: Any) -> float | None:
+    """A number of at least 0, also as a text such as ``6.9E8``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    return number if math.isfinite(number) and number >= 0.0 else None
+
+
+def _offset_sum(offset: Any) -> float | None:
+    """Sum of the offsets of ``{topic: {partition: offset}}``, or a single one."""
+    if not isinstance(offset, Mapping):
+        return _legible(offset)
+    parts = [_offset_sum(part) for part in offset.values()]
+    return math.fsum(part for part in parts if part is not None) if parts and None not in parts else None
+
+
+def usual_trigger_s(batches: Sequence[BatchProgress]) -> float | None:
+    """Usual distance of batches that did not fill it; None where they follow one another, or irregularly."""
+    intervals = [
+        interval_s
+        for before, batch in pairwise(batches)
+        if batch.batch == before.batch + 1
+        and before.duration_s < _BUSY * (interval_s := (batch.begins_at - before.begins_at).total_seconds())
+    ]
+    if len(intervals) < max(_MIN_INTERVALS, (len(batches) - 1) / 2):
+        return None
+    usual_s = statistics.median(intervals)
+    alike = sum(abs(interval_s - usual_s) <= _ALIKE * usual_s for interval_s in intervals)
+    return round(usual_s, 1 if usual_s >= 1 else 2) if alike >= 0.8 * len(intervals) else None
 
 
 def _shortened(faults: list[Fault]) -> list[Fault]:

@@ -1,0 +1,376 @@
+"""Reader of Spark Structured Streaming: progress of its queries, and the executors that the driver's REST API lists.
+
+Progress (StreamingQueryProgress) comes from a listener, `recentProgress` or a file, never from the REST API, which
+knows executors alone. Among the answers it stands under `PROGRESS`: a list of progress objects, or the text of a file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from urllib.parse import quote
+
+from engine.connectors.answers import Answers, number_of
+from engine.connectors.flink import Asking
+from engine.connectors.picture import (
+    ArrivalCounts,
+    EngineJob,
+    EnginePicture,
+    Exchange,
+    Finding,
+    JobSample,
+    Place,
+    Subtask,
+    Vertex,
+    VertexSample,
+)
+from engine.connectors.statistics import MAX_BATCHES, spread_counts
+from engine.document.elements import Batch
+from engine.errors import DocumentError, Fault
+from engine.microbatch.model import WARM_UP_BATCHES, BatchModel, fit_durations
+from engine.microbatch.progress import BatchProgress, progress_documents, read_progress, usual_trigger_s
+from engine.words import counted, listed, seconds_words
+
+__all__ = ["PROGRESS", "next_spark_paths", "read_spark", "sample_spark"]
+
+#: Where progress stands among the answers: it is uploaded or sent by a listener, not asked for.
+PROGRESS = "/progress"
+
+_WHAT = "set of Spark answers"
+_API = "/api/v1"
+_VERSION, _APPLICATIONS = f"{_API}/version", f"{_API}/applications?status=running"
+_DRIVER = "driver"
+_AT_ONCE_S = 1e-3  # the least trigger of a document: each batch follows the one before
+_BEHIND_BATCHES = 5
+_STATE_KINDS = (
+    ("join", "join"),
+    ("session", "window"),
+    ("dedup", "aggregate"),
+    ("stateStoreSave", "aggregate"),
+    ("aggregat", "aggregate"),
+)
+_WRITERS = re.compile(r"([A-Za-z]+)(?:\$)?(?:@[0-9a-f]+)?(?:\[.*)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """Micro-batches of one streaming query, those of its newest run last."""
+
+    id: str
+    name: str
+    batches: tuple[BatchProgress, ...]
+
+    @property
+    def newest(self) -> BatchProgress:
+        return self.batches[-1]
+
+
+def next_spark_paths(answers: Mapping[str, Any], *, jobs: Collection[str] | None = None) -> Asking:
+    """Paths of the driver's REST API that `read_spark` lacks; `jobs` are of no account, since it knows none.
+
+    Examples
+    --------
+    >>> next_spark_paths({}).paths
+    ('/api/v1/version', '/api/v1/applications?status=running')
+    """
+    known = Answers(answers, _WHAT)
+    wanted = [(_VERSION, 50), (_APPLICATIONS, 600)]
+    wanted += [(f"{_API}/applications/{quote(id_, safe='')}/executors", 2_000) for id_ in _applications(known)]
+    missing = {path: size for path, size in wanted if path not in known}
+    return Asking(tuple(missing), sum(missing.values()))
+
+
+def _applications(known: Answers) -> list[str]:
+    listing = known.raw(_APPLICATIONS) or known.raw(f"{_API}/applications")
+    rows = listing if isinstance(listing, list) else ()
+    return [str(row["id"]) for row in rows if isinstance(row, Mapping) and isinstance(row.get("id"), str)]
+
+
+def read_spark(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
+    """Executors and streaming queries of a Spark application.
+
+    A query is a job: a vertex for each source, one for each operator with state, one for the sink, all in its trigger.
+
+    Raises
+    ------
+    DocumentError
+        With every fault of the progress or the answers; neither of the two there.
+    """
+    known = Answers(answers, _WHAT)
+    queries = _queries(known)
+    places = tuple(_places(known))
+    listing = known.raw(_APPLICATIONS) or known.raw(f"{_API}/applications")
+    if PROGRESS not in known and not isinstance(listing, list):
+        known.add_fault(
+            "", "", "there is neither progress of a query nor a list of applications; allowed: one of the two"
+        )
+    if not queries:
+        message = (
+            "No progress of a streaming query is there. Spark's REST API has none: send it by a listener or a file."
+        )
+        known.find("missing", "progress_missing", "", message)
+    if queries and not places:
+        message = "No executor is known: a query counts as one server, whatever it runs on."
+        known.find("missing", "places_missing", "", message)
+    version = known.record(_VERSION)
+    known.check()
+    now_s = max((query.newest.begins_at.timestamp() + query.newest.duration_s for query in queries), default=at_s)
+    jobs = tuple(_job(known, query, places) for query in queries)
+    number = str(version.fields.get("spark") or "") if version else ""
+    return EnginePicture("spark", number, now_s, places, jobs, tuple(known.findings))
+
+
+def _queries(known: Answers) -> list[_Query]:
+    """Queries with batches, by their ids; faults of the progress are faults of the answers."""
+    given = known.raw(PROGRESS)
+    if given is None or given == []:
+        return []
+    try:
+        documents = progress_documents(given) if isinstance(given, str) else _listed(given)
+        batches = read_progress(documents).batches
+    except DocumentError as error:
+        for fault in error.faults:
+            known.add_fault(PROGRESS, fault.path, fault.message)
+        return []
+    by_id: dict[str, list[BatchProgress]] = {}
+    for batch in batches:
+        by_id.setdefault(batch.query_id or batch.run_id, []).append(batch)
+    return [_Query(id_, own[-1].name or f"query-{id_[:8]}", tuple(own)) for id_, own in by_id.items()]
+
+
+def _listed(given: Any) -> list[Any]:
+    if isinstance(given, (list, tuple)):
+        return list(given)
+    if isinstance(given, Mapping):
+        return [given]
+    raise DocumentError([Fault("", "it is neither a list of progress nor a text of lines")], _WHAT)
+
+
+def _places(known: Answers) -> Iterator[Place]:
+    for path in known:
+        if not re.fullmatch(rf"{_API}/applications/[^/]+/(?:all)?executors", path):
+            continue
+        rows = known.raw(path)
+        rows = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+        alive = [row for row in rows if row.get("isActive", True)]
+        workers = [row for row in alive if row.get("id") != _DRIVER]
+        for row in workers or alive:  # in local mode the driver does the work itself
+            slots = number_of(row.get("maxTasks")) or number_of(row.get("totalCores")) or 0.0
+            cores = number_of(row.get("totalCores")) or slots
+            if not slots:
+                message = f"Executor {row.get('id')} tells no cores; it is left out."
+                known.find("warning", "cores_unknown", str(row.get("id")), message)
+                continue
+            host = str(row.get("hostPort") or "").rsplit(":", 1)[0]
+            application = path.split("/")[4]
+            yield Place(f"{application}/{row.get('id')}", f"executor-{row.get('id')}", cores, int(slots), host=host)
+
+
+def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
+    trigger = _trigger(known, query)
+    slots = [place.id for place in places for _ in range(place.slots)]
+    subtasks = tuple(Subtask(i, place) for i, place in enumerate(slots)) or (Subtask(0),)
+    # The number of slots is no parallelism of the query: executors come and go without another version of it.
+    shared: dict[str, Any] = {"parallelism": 1, "subtasks": subtasks, "slot_group": query.id, "trigger": trigger}
+    newest = query.newest
+    descriptions = [source.description for source in newest.sources] or [""]
+    names = [_stream(description) for description in descriptions]
+    vertices = [
+        Vertex(f"source-{i}", name or "source", "source", stream=name or "source", **shared)
+        for i, name in enumerate(names)
+    ]
+    before = tuple(Exchange(vertex.id, "hash" if newest.state else "forward") for vertex in vertices)
+    for i, state in enumerate(newest.state):
+        kind = next((kind for word, kind in _STATE_KINDS if word.lower() in state.operator.lower()), "other")
+        vertices.append(Vertex(f"state-{i}", state.operator, kind, inputs=before, **shared))
+        before = (Exchange(f"state-{i}"),)
+    vertices.append(Vertex("sink", _sink_name(newest.sink), "sink", inputs=before, **shared))
+    if newest.state:
+        message = (
+            f"In which order the {counted(len(newest.state), 'operator')} with state of {query.name} run is assumed."
+        )
+        known.find("assumed", "order_assumed", query.name, message)
+    begun = min(batch.begins_at for batch in query.batches if batch.run_id == newest.run_id)
+    partitions = next((s.shuffle_partitions for s in newest.state if s.shuffle_partitions), None)
+    settings = {"spark.sql.shuffle.partitions": f"{partitions:g}"} if partitions else {}
+    return EngineJob(query.id, query.name, "running", begun.timestamp(), tuple(vertices), settings)
+
+
+def _stream(description: str) -> str:
+    """Name of what a source reads: the topics of ``KafkaV2[Subscribe[orders]]``, the folder of a file source."""
+    inner = re.findall(r"\[([^\[\]]+)\]", description)
+    if not inner:
+        return description.split("[")[0].strip()
+    return inner[-1].rstrip("/").rsplit("/", 1)[-1].strip() or description.split("[")[0]
+
+
+def _sink_name(description: str) -> str:
+    found = _WRITERS.search(description.rsplit(".", 1)[-1].strip())
+    return found[1] if found else "sink"
+
+
+def _trigger(known: Answers, query: _Query) -> Mapping[str, object]:
+    told = query.newest.trigger_s
+    own = [batch for batch in query.batches if batch.run_id == query.newest.run_id]
+    interval_s = told if told is not None else usual_trigger_s(own[WARM_UP_BATCHES:])
+    if interval_s is None:
+        message = f"No trigger of {query.name} is told, and its batches follow one another: each begins when one ends."
+        known.find("assumed", "trigger_assumed", query.name, message)
+    elif told is None:
+        message = (
+            f"The trigger of {query.name} is taken from the distance of its batches, {seconds_words(interval_s)[0]}."
+        )
+        known.find("found", "trigger_measured", query.name, message)
+    model, _ = _model(query)
+    return {"interval_s": max(_AT_ONCE_S, interval_s or 0.0), "overhead_s": model.fixed_s}
+
+
+def _model(query: _Query) -> tuple[BatchModel, str]:
+    """Fixed time and time per row of the query's batches, and what is assumed where they cannot be told apart."""
+    seen: dict[str, int] = {}
+    points = []
+    for batch in query.batches:
+        if batch.rows > 0:
+            seen[batch.run_id] = seen.get(batch.run_id, 0) + 1
+            if seen[batch.run_id] > WARM_UP_BATCHES:
+                points.append((float(batch.rows), batch.duration_s))
+    if not points:  # only batches of the warm-up: they are slower than later ones
+        points = [(float(batch.rows), batch.duration_s) for batch in query.batches if batch.rows > 0]
+    if not points:
+        return BatchModel(0.0, 0.0), "none"
+    try:
+        model = fit_durations(points)
+    except DocumentError:
+        model = None
+    if model is not None and model.is_told_apart and model.per_row_s > 0.0:
+        return model, ""
+    fixed_s = math.fsum(seconds for _, seconds in points) / len(points)
+    per_row_s = math.fsum(seconds for _, seconds in points) / math.fsum(rows for rows, _ in points)
+    return BatchModel(fixed_s, per_row_s, batches=len(points)), "both"
+
+
+def sample_spark(job: EngineJob, answers: Mapping[str, Any], *, step_s: float | None = None) -> JobSample:
+    """Statistics of a streaming query from its batches, and arrivals at its sources.
+
+    A batch of m rows takes F + k m (docs/models/microbatch.md). F is the trigger's overhead; k m is work of all servers
+    together. Time of operators with state is told by tasks; what remains is counted at the sources.
+
+    Parameters
+    ----------
+    job : EngineJob
+        Of `read_spark`.
+    answers : mapping
+        Those that it was read from, or later progress of the same query.
+
+    Raises
+    ------
+    DocumentError
+        The progress is not legible.
+    """
+    known = Answers(answers, _WHAT)
+    query = next((query for query in _queries(known) if query.id == job.id), None)
+    known.check()
+    if query is None:
+        message = f"No progress of {job.name} is there."
+        return JobSample(job.id, {}, {}, findings=(Finding("missing", "no_statistics", job.name, message),))
+    model, assumed = _model(query)
+    findings = list(_sample_findings(job, query, assumed))
+    servers = len(job.vertices[0].subtasks)
+    operators = {vertex.id: _sample(job, vertex, query, model, servers) for vertex in job.vertices}
+    arrivals = {}
+    for i, vertex in enumerate(vertex for vertex in job.vertices if vertex.is_source):
+        counts = _arrivals(query, i, vertex.id, step_s)
+        if counts is not None:
+            arrivals[vertex.id] = counts
+    newest_s = query.newest.begins_at.timestamp() + query.newest.duration_s
+    span_s = newest_s - query.batches[0].begins_at.timestamp()
+    return JobSample(job.id, operators, arrivals, span_s=span_s, newest_s=newest_s, findings=tuple(findings))
+
+
+def _sample(job: EngineJob, vertex: Vertex, query: _Query, model: BatchModel, servers: int) -> VertexSample:
+    batches, outputs_told = [], True
+    with_rows = [batch for batch in query.batches if batch.rows > 0]
+    for batch in with_rows[-MAX_BATCHES:]:
+        work_s = max(0.0, batch.duration_s - model.fixed_s) * servers
+        states_s = [_state_s(batch, i) for i in range(len(batch.state))]
+        scale = min(1.0, 0.9 * work_s / math.fsum(states_s)) if math.fsum(states_s) > 0.0 else 0.0
+        events = float(batch.rows)
+        outputs, busy_s = events, 0.0
+        if vertex.is_source:
+            number = int(vertex.id.rsplit("-", 1)[1])
+            told = batch.sources[number].rows if number < len(batch.sources) else None
+            events = outputs = told if told is not None else events
+            busy_s = (work_s - scale * math.fsum(states_s)) * (events / batch.rows)
+        elif vertex.id.startswith("state-"):
+            number = int(vertex.id.rsplit("-", 1)[1])
+            busy_s = scale * states_s[number] if number < len(states_s) else 0.0
+            figure = batch.state[number].updated_rows if number < len(batch.state) else None
+            last = number == len(batch.state) - 1
+            written = batch.output_rows if last and batch.output_rows is not None else figure
+            outputs, outputs_told = (written, outputs_told) if written is not None else (events, False)
+        batches.append(Batch(events, outputs, busy_s * 1e9))
+    events = math.fsum(batch.events for batch in batches)
+    findings = []
+    if not outputs_told:
+        message = f"Spark does not tell what {vertex.label} puts out; one row per row is assumed."
+        findings.append(Finding("assumed", "selectivity_assumed", f"{job.name}/{vertex.label}", message))
+    return VertexSample(
+        vertex=vertex.id,
+        events=events,
+        cost_s=math.fsum(batch.cycles for batch in batches) / 1e9 / events if events > 0.0 else None,
+        selectivity=math.fsum(batch.outputs for batch in batches) / events if events > 0.0 else None,
+        batches=tuple(batch for batch in batches if batch.events > 0.0),
+        span_s=(query.newest.begins_at - query.batches[0].begins_at).total_seconds() + query.newest.duration_s,
+        findings=tuple(findings),
+    )
+
+
+def _state_s(batch: BatchProgress, number: int) -> float:
+    """Seconds that tasks spent on the state of an operator, over all of them."""
+    state = batch.state[number]
+    return math.fsum(part or 0.0 for part in (state.update_ms, state.removal_ms, state.commit_ms)) / 1000
+
+
+def _arrivals(query: _Query, number: int, vertex: str, step_s: float | None) -> ArrivalCounts | None:
+    """Rows of a source between the beginnings of batches; by the broker's newest offsets where Spark tells them."""
+    rows, offsets = [], []
+    for before, batch in pairwise(query.batches):
+        start_s, end_s = before.begins_at.timestamp(), batch.begins_at.timestamp()
+        if before.run_id != batch.run_id or batch.batch != before.batch + 1 or end_s <= start_s:
+            continue
+        own = batch.sources[number] if number < len(batch.sources) else None
+        earlier = before.sources[number] if number < len(before.sources) else None
+        rows.append((start_s, end_s, float(batch.rows) if own is None or own.rows is None else own.rows))
+        if own is not None and earlier is not None and own.latest is not None and earlier.latest is not None:
+            offsets.append((start_s, end_s, max(0.0, own.latest - earlier.latest)))
+    if rows and len(offsets) == len(rows) and any(events for _, _, events in offsets):
+        return spread_counts(vertex, offsets, "offsets", step_s=step_s)
+    return spread_counts(vertex, rows, "read", step_s=step_s)
+
+
+def _sample_findings(job: EngineJob, query: _Query, assumed: str) -> Iterator[Finding]:
+    if assumed == "none":
+        yield Finding("missing", "no_events", job.name, f"No batch of {job.name} had rows.")
+    elif assumed:
+        message = (
+            f"Batches of {job.name} are too few or too alike to tell fixed time from time per row: each is taken to be "
+            "as long as it can be. Batches of different sizes tell."
+        )
+        yield Finding("assumed", "fixed_time_unknown", job.name, message)
+    else:
+        message = (
+            f"What reading, stateless operators and the sink of {job.name} cost is not told apart: it is counted at "
+            f"{listed([vertex.label for vertex in job.vertices if vertex.is_source])}."
+        )
+        yield Finding("assumed", "cost_at_source", job.name, message)
+    if any(state.dropped_rows for batch in query.batches for state in batch.state):
+        message = f"{job.name} drops rows that come later than its watermark; they are counted as read."
+        yield Finding("warning", "rows_dropped", job.name, message)
+    behind = [max((s.behind or 0.0 for s in batch.sources), default=0.0) for batch in query.batches[-_BEHIND_BATCHES:]]
+    if len(behind) == _BEHIND_BATCHES and all(a < b for a, b in pairwise(behind)):
+        message = f"{job.name} falls behind its sources with each batch: the rows it reads are what it can take."
+        yield Finding("warning", "source_backpressured", job.name, message)
