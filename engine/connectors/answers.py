@@ -125,7 +125,7 @@ class Answers:
             self.add_fault("", "", f"it is {value_words(answers)}; allowed: an object of answers by the path asked")
 
     def __contains__(self, path: str) -> bool:
-        return path in self._by_path
+        return normal_path(path) in self._by_path
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_path)
@@ -138,7 +138,7 @@ class Answers:
 
     def refusal(self, path: str) -> str:
         """The engine's own words where it answered with an error; empty otherwise."""
-        answer = self._by_path.get(path)
+        answer = self._by_path.get(normal_path(path))
         errors = answer.get("errors") if isinstance(answer, Mapping) else None
         if not isinstance(errors, (list, tuple)) or not errors:
             return ""
@@ -147,13 +147,13 @@ class Answers:
 
     def raw(self, path: str) -> Any:
         """The answer as it came; None where it was not asked, or refused."""
-        return None if self.refusal(path) else self._by_path.get(path)
+        return None if self.refusal(path) else self._by_path.get(normal_path(path))
 
     def record(self, path: str) -> Record | None:
         """An answer that is an object. None where it was not asked or the engine refused it; all else is a fault."""
-        if path not in self._by_path or self.refusal(path):
+        if path not in self or self.refusal(path):
             return None
-        answer = self._by_path[path]
+        answer = self._by_path[normal_path(path)]
         if isinstance(answer, Mapping):
             return Record(self, path, "", answer)
         self.add_fault(path, "", f"it answered {value_words(answer)}; allowed: a JSON object")

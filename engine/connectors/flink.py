@@ -155,12 +155,8 @@ def read_metrics(answer: Any) -> dict[str, float]:
 
 
 def _asking(known: Answers, wanted: Iterable[tuple[str, int]]) -> Asking:
-    missing = {path: size for path, size in wanted if path not in known and _unescaped(path) not in known}
+    missing = {path: size for path, size in wanted if path not in known}
     return Asking(tuple(missing), sum(missing.values()))
-
-
-def _unescaped(path: str) -> str:
-    return next(iter(Answers({path: None}, _WHAT)))
 
 
 def _first_paths() -> Iterator[tuple[str, int]]:

@@ -170,7 +170,7 @@ def test_newest_offsets_of_the_broker_tell_what_came_whatever_was_read() -> None
 
 def test_batches_that_follow_one_another_have_no_trigger_and_say_so() -> None:
     progress = [
-        batch(n, 10_000 + 500 * n, timestamp=(BEGIN + timedelta(seconds=0.9 * n)).isoformat()) for n in range(12)
+        batch(n, 10_000 + 500 * n, timestamp=(BEGIN + timedelta(seconds=0.6 * n)).isoformat()) for n in range(12)
     ]
     picture = read_spark(cluster(progress), 0.0)
     trigger = picture.jobs[0].vertices[0].trigger

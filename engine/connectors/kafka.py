@@ -1,0 +1,297 @@
+"""Consumer lag of Kafka: how much waits before a job, told by exporters in Prometheus, Burrow, Confluent or the CLI.
+
+Lag says what has come and was not read; where back pressure holds a source back, the end offsets of its topics still
+say what comes (`end_offset_query`, `engine.connectors.prometheus.read_counts`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.connectors.answers import Answers, Record, number_of
+from engine.connectors.picture import Finding
+from engine.connectors.prometheus import RangeSeries, RangeWindow, read_range
+from engine.words import counted, listed, percent_words
+
+__all__ = [
+    "GroupLag",
+    "PartitionLag",
+    "end_offset_query",
+    "lag_paths",
+    "read_burrow_lag",
+    "read_cli_lag",
+    "read_confluent_lag",
+    "read_prometheus_lag",
+]
+
+_WHAT = "answer about consumer lag"
+#: Lag of kafka_exporter and of kafka-lag-exporter: the name, and the label of the group.
+_LAGS = (("kafka_consumergroup_lag", "consumergroup"), ("kafka_consumergroup_group_lag", "group"))
+_COLUMNS = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
+_STATES = {
+    "WARN": "its lag grows",
+    "ERR": "its lag grows and it commits late",
+    "STOP": "it has stopped committing",
+    "STALL": "it commits without moving on",
+    "REWIND": "its offsets went back",
+    "NOTFOUND": "it is not known",
+}
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Lag of one partition in events; None where no offset is committed yet or the end is not known."""
+
+    topic: str
+    partition: int | None
+    lag: float | None
+    end_offset: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """Lag of a consumer group now.
+
+    Attributes
+    ----------
+    events : float, optional
+        Events that wait, over the partitions that are known; None where none is.
+    state : str
+        In Burrow's word where it tells one: OK, WARN, ERR, STOP, STALL, REWIND, NOTFOUND; empty otherwise.
+    complete : float
+        Share of the samples or partitions that are known, 0 to 1: below 1 there may be more.
+    """
+
+    group: str
+    events: float | None
+    partitions: tuple[PartitionLag, ...] = ()
+    state: str = ""
+    complete: float = 1.0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(sorted({partition.topic for partition in self.partitions if partition.topic}))
+
+    def events_of(self, topic: str) -> float | None:
+        """Events that wait in one topic; None where no partition of it is known."""
+        lags = [partition.lag for partition in self.partitions if partition.topic == topic]
+        known = [lag for lag in lags if lag is not None]
+        return math.fsum(known) if known else None
+
+
+def end_offset_query(topic: str) -> str:
+    """PromQL of the end offsets of a topic's partitions, by kafka_exporter: their growth is what comes.
+
+    Examples
+    --------
+    >>> end_offset_query('shop."orders"')
+    'kafka_topic_partition_current_offset{topic="shop.\\\\"orders\\\\""}'
+    """
+    return f'kafka_topic_partition_current_offset{{topic="{_escaped(topic)}"}}'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def lag_paths(window: RangeWindow, group: str) -> tuple[str, ...]:
+    """Paths of range queries that `read_prometheus_lag` reads: those of both exporters, of which one answers."""
+    return tuple(window.path(f'{name}{{{label}="{_escaped(group)}"}}') for name, label in _LAGS)
+
+
+def read_prometheus_lag(answers: Mapping[str, Any], window: RangeWindow, group: str) -> GroupLag:
+    """Lag of a group at the end of the window, from the answers to `lag_paths`.
+
+    A lag of -1 is a partition without a committed offset: it is left out, and said.
+
+    Raises
+    ------
+    DocumentError
+        Errors of Prometheus, or no answer to either query.
+    """
+    known = Answers(answers, _WHAT)
+    ranges = [read_range(known, path, f"lag of {group}") for path in lag_paths(window, group)]
+    if all(answer is None for answer in ranges):
+        known.add_fault("", "", "there is no answer to a query of a consumer group's lag; allowed: those asked for")
+    known.check()
+    # Both exporters may watch the same group: the first that answers counts.
+    told = next((answer.series for answer in ranges if answer and answer.series), ())
+    partitions = [_series_lag(series) for series in told]
+    return _group(group, partitions, tuple(known.findings))
+
+
+def _series_lag(series: RangeSeries) -> PartitionLag:
+    number = number_of(series.labels.get("partition"))
+    lag = series.samples[-1][1] if series.samples else None
+    topic = series.labels.get("topic", "")
+    return PartitionLag(topic, None if number is None else int(number), None if lag is None or lag < 0.0 else lag)
+
+
+def _group(
+    group: str,
+    partitions: Sequence[PartitionLag],
+    findings: Iterable[Finding] = (),
+    *,
+    state: str = "",
+    complete: float | None = None,
+    events: float | None = None,
+) -> GroupLag:
+    known = [partition.lag for partition in partitions if partition.lag is not None]
+    if complete is None:
+        complete = len(known) / len(partitions) if partitions else 1.0
+    total = events if events is not None else math.fsum(known) if known else None
+    notes = [*findings, *_group_findings(group, partitions, state, complete)]
+    if total is None and not partitions and not state:
+        notes.append(Finding("missing", "lag_missing", group, f"Nothing tells of the lag of {group}."))
+    return GroupLag(group, total, tuple(partitions), state, complete, tuple(notes))
+
+
+def _group_findings(group: str, partitions: Sequence[PartitionLag], state: str, complete: float) -> Iterator[Finding]:
+    unknown = [f"{p.topic}/{'?' if p.partition is None else p.partition}" for p in partitions if p.lag is None]
+    if unknown:
+        message = (
+            f"{counted(len(unknown), 'partition')} of {group} have no committed offset or no end: {listed(unknown)}."
+        )
+        yield Finding("missing", "offsets_missing", group, message)
+    if complete < 1.0 and not unknown:
+        message = f"Only {percent_words(complete)} of the samples of {group} are there yet: its lag may be larger."
+        yield Finding("warning", "lag_incomplete", group, message)
+    if state and state != "OK":
+        yield Finding(
+            "warning", "consumer_state", group, f"Consumer group {group} is {state}: {_STATES.get(state, 'not OK')}."
+        )
+
+
+def read_burrow_lag(document: Any) -> GroupLag:
+    """Lag of a group from Burrow's ``GET /v3/kafka/:cluster/consumer/:group/lag``.
+
+    Raises
+    ------
+    DocumentError
+        Burrow's own error, missing fields, or another document.
+    """
+    known, record = _document(document, "Burrow")
+    if record.fields.get("error"):
+        known.add_fault("Burrow", "message", f"it answered with an error: {record.fields.get('message')}")
+        known.check()
+    status = record.record("status")
+    rows = [_burrow_partition(row) for row in status.records("partitions", required=False)]
+    state = status.text("status")
+    complete = status.optional("complete")
+    total = status.number("totallag", least=0) if state != "NOTFOUND" else None
+    group = status.text("group")
+    known.check()
+    return _group(
+        group, rows, state=state, complete=min(1.0, max(0.0, 1.0 if complete is None else complete)), events=total
+    )
+
+
+def _burrow_partition(row: Record) -> PartitionLag:
+    end = row.record("end", required=False)
+    lag = row.optional("current_lag")
+    lag = end.optional("lag") if lag is None else lag
+    offset = end.optional("offset")
+    return PartitionLag(
+        row.text("topic"),
+        int(row.number("partition", least=0)),
+        None if lag is None or lag < 0.0 else lag,
+        None if offset is None or lag is None else offset + lag,
+    )
+
+
+def read_confluent_lag(document: Any) -> GroupLag:
+    """Lag of a group from Confluent's REST v3: ``…/consumer-groups/:group/lag-summary``, or ``…/lags``.
+
+    Raises
+    ------
+    DocumentError
+        Confluent's own error, missing fields, or another document.
+    """
+    known, record = _document(document, "Confluent REST")
+    if "error_code" in record.fields:
+        words = f"{record.fields['error_code']}: {record.fields.get('message')}"
+        known.add_fault("Confluent REST", "error_code", f"it answered with an error: {words}")
+        known.check()
+    if "data" in record.fields:
+        rows = list(record.records("data"))
+        partitions = [_confluent_partition(row) for row in rows]
+        group = rows[0].text("consumer_group_id") if rows else ""
+        known.check()
+        return _group(group, partitions)
+    group, total = record.text("consumer_group_id"), record.number("total_lag", least=0)
+    known.check()
+    largest = record.optional("max_lag_partition_id")
+    topic = str(record.fields.get("max_lag_topic_name") or "")
+    worst = PartitionLag(topic, None if largest is None else int(largest), record.optional("max_lag"))
+    return _group(group, [worst] if topic else [], complete=1.0, events=total)
+
+
+def _confluent_partition(row: Record) -> PartitionLag:
+    lag = row.optional("lag")
+    return PartitionLag(
+        row.text("topic_name"),
+        int(row.number("partition_id", least=0)),
+        None if lag is None or lag < 0.0 else lag,
+        row.optional("log_end_offset"),
+    )
+
+
+def _document(document: Any, what: str) -> tuple[Answers, Record]:
+    known = Answers({"/lag": document}, f"{_WHAT} ({what})")
+    if isinstance(document, Mapping):
+        return known, Record(known, what, "", document)
+    known.record("/lag")
+    known.check()
+    raise AssertionError("a fault was raised")  # pragma: no cover
+
+
+def read_cli_lag(text: str) -> tuple[GroupLag, ...]:
+    """Lag by group from the text of ``kafka-consumer-groups.sh --describe``, in the order of the text.
+
+    Raises
+    ------
+    DocumentError
+        No line has the columns' names, or a line has another number of columns.
+
+    Examples
+    --------
+    >>> lag, = read_cli_lag("GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG HOST\\ng t 0 5 15 10 /10.0.0.1\\n")
+    >>> lag.group, lag.events, lag.partitions[0].end_offset
+    ('g', 10.0, 15.0)
+    """
+    known = Answers({}, f"{_WHAT} (kafka-consumer-groups.sh)")
+    columns: list[str] = []
+    groups: dict[str, list[PartitionLag]] = {}
+    notes: list[Finding] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if set(_COLUMNS) <= set(words):
+            columns = words
+        elif found := re.match(r"Consumer group '(.+)' (has no active members|does not exist)", line.strip()):
+            notes.append(Finding("warning", "consumer_state", found[1], f"Consumer group {found[1]} {found[2]}."))
+        elif words and columns and words[0] not in ("Error:", "Warning:"):
+            if len(words) < len(columns) - 1:  # the last column, a client's id, may be missing
+                known.add_fault(f"line {number}", "", f"it has {len(words)} columns; allowed: {len(columns)}")
+                continue
+            row = dict(zip(columns, words, strict=False))
+            groups.setdefault(row.get("GROUP", ""), []).append(_cli_partition(row))
+    if not columns:
+        known.add_fault("", "", f"no line names the columns; allowed: {', '.join(_COLUMNS)}")
+    known.check()
+    lags = [_group(group, rows, [n for n in notes if n.subject == group]) for group, rows in groups.items()]
+    return tuple(lags)
+
+
+def _cli_partition(row: Mapping[str, str]) -> PartitionLag:
+    values = {name: None if row[name] == _UNKNOWN else number_of(row[name]) for name in _COLUMNS if name != "TOPIC"}
+    number, lag = values["PARTITION"], values["LAG"]
+    end = values["LOG-END-OFFSET"]
+    return PartitionLag(
+        row["TOPIC"], None if number is None else int(number), None if lag is None or lag < 0.0 else lag, end
+    )

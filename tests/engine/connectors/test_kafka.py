@@ -1,0 +1,144 @@
+"""Consumer lag in each of its forms: what is not committed is left out, and states are said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.connectors.kafka import (
+    GroupLag,
+    end_offset_query,
+    lag_paths,
+    read_burrow_lag,
+    read_cli_lag,
+    read_confluent_lag,
+    read_prometheus_lag,
+)
+from engine.connectors.prometheus import RangeWindow
+from engine.errors import DocumentError
+from tests.engine.connectors.test_prometheus import matrix
+
+WINDOW = RangeWindow(0.0, 60.0, 15.0)
+
+
+def codes(lag: GroupLag) -> list[str]:
+    return [finding.code for finding in lag.findings]
+
+
+def series(partition: int, *lags: float) -> tuple[dict[str, str], list[tuple[float, Any]]]:
+    return {"topic": "t", "partition": str(partition)}, [(15.0 * i, lag) for i, lag in enumerate(lags)]
+
+
+def test_partitions_without_a_committed_offset_are_left_out_and_said() -> None:
+    first, second = lag_paths(WINDOW, "g")
+    lag = read_prometheus_lag({first: matrix(series(0, 5, 7), series(1, -1, -1)), second: matrix()}, WINDOW, "g")
+    assert lag.events == 7.0 and lag.complete == 0.5
+    assert codes(lag) == ["offsets_missing"]
+    assert lag.events_of("t") == 7.0 and lag.events_of("other") is None
+
+
+def test_the_other_exporter_is_read_where_the_first_has_nothing() -> None:
+    first, second = lag_paths(WINDOW, "g")
+    lag = read_prometheus_lag({first: matrix(), second: matrix(series(0, 3), series(1, 4))}, WINDOW, "g")
+    assert lag.events == 7.0 and codes(lag) == []
+
+
+def test_two_exporters_of_one_group_are_not_counted_twice() -> None:
+    first, second = lag_paths(WINDOW, "g")
+    assert read_prometheus_lag({first: matrix(series(0, 3)), second: matrix(series(0, 3))}, WINDOW, "g").events == 3.0
+
+
+def test_a_group_that_nothing_tells_of_has_no_lag_and_not_none_of_it() -> None:
+    first, _ = lag_paths(WINDOW, "g")
+    lag = read_prometheus_lag({first: matrix()}, WINDOW, "g")
+    assert lag.events is None and codes(lag) == ["lag_missing"]
+    with pytest.raises(DocumentError, match="no answer"):
+        read_prometheus_lag({}, WINDOW, "g")
+
+
+def test_names_are_quoted_in_queries() -> None:
+    assert end_offset_query("t") == 'kafka_topic_partition_current_offset{topic="t"}'
+    assert "%5C%22" in lag_paths(WINDOW, 'a"b')[0]
+
+
+def burrow(**status: Any) -> dict[str, Any]:
+    partition = {"topic": "t", "partition": 0, "status": "OK", "end": {"offset": 30, "lag": 15}, "current_lag": 15}
+    fields = {"group": "g", "status": "WARN", "complete": 1.0, "partitions": [partition], "totallag": 45}
+    return {"error": False, "message": "consumer status returned", "status": fields | status}
+
+
+def test_burrow_tells_total_partitions_and_a_state_that_is_said() -> None:
+    lag = read_burrow_lag(burrow())
+    assert (lag.group, lag.events, lag.state) == ("g", 45.0, "WARN")
+    assert lag.partitions[0].end_offset == 45.0
+    assert codes(lag) == ["consumer_state"]
+    assert codes(read_burrow_lag(burrow(status="OK"))) == []
+
+
+def test_too_few_samples_of_burrow_are_said() -> None:
+    lag = read_burrow_lag(burrow(status="OK", complete=0.4))
+    assert lag.complete == 0.4 and codes(lag) == ["lag_incomplete"]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"error": True, "message": "cluster or consumer not found"}, "cluster or consumer not found"),
+        ({"error": False, "status": {"group": "g", "status": "OK"}}, "totallag is missing"),
+        ("<html>", "a JSON object"),
+        ([], "a JSON object"),
+    ],
+)
+def test_faults_of_burrow_are_said(document: Any, words: str) -> None:
+    with pytest.raises(DocumentError, match=words):
+        read_burrow_lag(document)
+
+
+def test_confluent_tells_the_total_and_the_worst_partition() -> None:
+    summary = {
+        "consumer_group_id": "g",
+        "max_lag": 30,
+        "max_lag_topic_name": "t",
+        "max_lag_partition_id": 2,
+        "total_lag": 42,
+    }
+    lag = read_confluent_lag(summary)
+    assert (lag.group, lag.events, lag.partitions[0].partition, lag.topics) == ("g", 42.0, 2, ("t",))
+    assert codes(lag) == []
+    rows = [
+        {"consumer_group_id": "g", "topic_name": "t", "partition_id": i, "lag": i, "log_end_offset": 9} for i in (1, 2)
+    ]
+    assert read_confluent_lag({"data": rows}).events == 3.0
+
+
+def test_faults_of_confluent_are_said() -> None:
+    with pytest.raises(DocumentError, match="40403"):
+        read_confluent_lag({"error_code": 40403, "message": "not found"})
+    with pytest.raises(DocumentError, match="total_lag is missing"):
+        read_confluent_lag({"consumer_group_id": "g"})
+
+
+CLI = """
+Consumer group 'late' has no active members.
+
+GROUP TOPIC   PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID     HOST        CLIENT-ID
+late  orders  0          10              25              15   -               -           -
+late  orders  1          -               7               -    -               -           -
+g     clicks  0          4               4               0    consumer-1-abc  /10.0.0.1   consumer-1
+"""
+
+
+def test_the_text_of_the_command_line_is_read_by_its_columns() -> None:
+    late, lag = read_cli_lag(CLI)
+    assert (late.group, late.events, late.complete) == ("late", 15.0, 0.5)
+    assert set(codes(late)) == {"offsets_missing", "consumer_state"}
+    assert (lag.group, lag.events, codes(lag)) == ("g", 0.0, [])
+    assert late.partitions[1].end_offset == 7.0
+
+
+def test_a_text_of_another_command_is_refused() -> None:
+    with pytest.raises(DocumentError, match="no line names the columns"):
+        read_cli_lag("Error: Executing consumer group command failed")
+    with pytest.raises(DocumentError, match="line 2: it has 3 columns"):
+        read_cli_lag("GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID\ng t 0")
