@@ -197,6 +197,8 @@ class _Estimator:
         each = len(sample.world) // number
         ordered = sample.waited_s[: each * number].reshape(each, number).T
         worst_s, within = ordered.max(axis=1), arrived_s >= 0.0
+        if _has_second_buffer(way):  # what just misses every buffer is the longest wait there is, and of hardly any run
+            return PhaseWaits(total, ordered, worst_s, float(critical.waited_s.max()))
         np.maximum.at(worst_s, critical.world[within], critical.waited_s[within])
         return PhaseWaits(total, ordered, worst_s)
 
@@ -211,7 +213,9 @@ class _Estimator:
         phase_s = phases_s[world]
         if not by_phase and not any(isinstance(hold, BatchedHold) for hold in way) and cycle_s > 0.0:
             phase_s = rng.permutation(even) * cycle_s - times_s  # where in a cycle each falls is spread evenly
-        return Travellers.arriving(times_s, phase_s, world, lambda: rng.permutation(even))
+        each_world = (np.arange(number) + 0.5) / number
+        common = (lambda: rng.permutation(each_world)[world]) if by_phase else None
+        return Travellers.arriving(times_s, phase_s, world, lambda: rng.permutation(even), common)
 
     def _arriving(self, gains: FloatArray, shares: FloatArray) -> FloatArray:
         """Times by which these shares of a way's events have arrived."""
@@ -224,7 +228,7 @@ class _Estimator:
     def _worlds(way: Way, cycle_s: float) -> tuple[int, FloatArray]:
         """Phases that are looked at: enough for the shortest of the periods to begin a cycle in each subinterval."""
         shortest = min((hold.period_s for hold in way if hold.period_s), default=0.0)
-        number = 1
+        number = _MAX_WORLDS if _has_second_buffer(way) else 1
         if shortest:
             number = int(min(_MAX_WORLDS, max(_WORLDS, round(cycle_s / shortest))))
         return number, (np.arange(number) + 0.5) / number * cycle_s
@@ -335,6 +339,10 @@ class _Estimator:
                     f"{server_words(deployment.servers[server].name)}: other queries there are counted as if they came "
                     "spread out."
                 )
+
+
+def _has_second_buffer(way: Way) -> bool:
+    return any(isinstance(hold, BufferHold) and hold.is_second for hold in way)
 
 
 def _is_whole(operator: Operator) -> bool:

@@ -63,6 +63,7 @@ class Travellers:
     phase_s: FloatArray
     world: IntArray
     draws: Callable[[], FloatArray]
+    common_draws: Callable[[], FloatArray] | None = None  #: the same for all of a world, where worlds are told apart
     begun_s: FloatArray | None = None  #: start of the batch that each is in
     is_result: bool = False
     watermark_s: float | None = None  #: delay of the watermark, as far as it was waited for
@@ -70,10 +71,15 @@ class Travellers:
 
     @classmethod
     def arriving(
-        cls, times_s: FloatArray, phase_s: FloatArray, world: IntArray, draws: Callable[[], FloatArray]
+        cls,
+        times_s: FloatArray,
+        phase_s: FloatArray,
+        world: IntArray,
+        draws: Callable[[], FloatArray],
+        common_draws: Callable[[], FloatArray] | None = None,
     ) -> Travellers:
         """Events that arrive at these times."""
-        return cls(times_s, times_s, times_s, times_s, phase_s, world, draws)
+        return cls(times_s, times_s, times_s, times_s, phase_s, world, draws, common_draws)
 
     @property
     def waited_s(self) -> FloatArray:
@@ -114,21 +120,33 @@ class Hold:
 
 @dataclass(frozen=True)
 class BufferHold(Hold):
-    """Buffers of an exchange: each leaves when it is full or so old. Events fall anywhere in it alike."""
+    """Buffers of an exchange: each leaves when it is full or so old. Events fall anywhere in it alike.
+
+    What a buffer holds comes to the reader at once. Its last events, which waited least for the buffer to leave, wait
+    for those before them at the reader, which takes the share `use` of the time that the buffer took to fill: an event
+    waits for `use` of it at the least. While the reader has a backlog, waiting for the buffer costs nothing.
+
+    A second buffer on a way leaves a fixed time after the first one did: in one run, every event waits there alike.
+    """
 
     kind = "buffer"
 
     timeout_s: float
     bytes_per_event: float  #: over the number of channels that share the events
+    reader: int
+    servers: tuple[int, ...]  #: of the reader
+    is_second: bool = False
 
     def pass_on(self, events: Travellers, horizon: Horizon) -> None:
         longest_s: FloatArray | float = self.timeout_s
-        draws = events.draws()
+        draws = events.common_draws() if self.is_second and events.common_draws else events.draws()
         if self.bytes_per_event > 0.0:
             full_s = horizon.emitted(self.operator).wait_for(events.at_s, BUFFER_BYTES / self.bytes_per_event)
             # However fast they fill, one may have been begun just before a pause: the longest wait is the timeout.
             longest_s = np.where(draws < 1.0, np.minimum(full_s, self.timeout_s), self.timeout_s)
-        events.move(draws * longest_s)
+        use = horizon.use(self.reader, events.at_s)
+        backlog_s = np.min([horizon.work((server,)).backlog_s(events.at_s) for server in self.servers], axis=0)
+        events.move(np.maximum((use + (1.0 - use) * draws) * longest_s - backlog_s, 0.0))
 
 
 @dataclass(frozen=True)

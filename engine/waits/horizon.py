@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.loads import Loads
 from engine.waits.batches import BatchSchedule, ServerWork, batch_schedule
 from engine.waits.clocks import EventClock
 
 __all__ = ["Horizon"]
+
+_TINY = 1e-300  # in the place of a capacity of 0
 
 
 class Horizon:
@@ -19,6 +22,7 @@ class Horizon:
         self._deployment, self._loads = deployment, loads
         self._clocks: dict[tuple[str, int], EventClock] = {}
         self._work: dict[tuple[int, ...], ServerWork] = {}
+        self._use: dict[int, FloatArray] = {}
         self._schedules: dict[tuple[tuple[int, ...], float, float, float], BatchSchedule] = {}
 
     def arrivals(self, source: int) -> EventClock:
@@ -41,6 +45,19 @@ class Horizon:
             room = np.ascontiguousarray(capacities[:, listed].T)
             self._work[servers] = ServerWork.of(load, room, self._deployment.subinterval_s)
         return self._work[servers]
+
+    def use(self, operator: int, times_s: FloatArray) -> FloatArray:
+        """Share of a server that an operator takes at each time, 1 at most; of its replicas, by their events."""
+        if operator not in self._use:
+            deployment, layout = self._deployment, self._deployment.layout
+            load = self._loads.operator(np.array([operator])).load[0]
+            replicas = slice(layout.rep_start[operator], layout.rep_start[operator + 1])
+            fractions, servers = layout.rep_fraction[replicas], layout.rep_server[replicas]
+            room = deployment.capacities[:, servers] * deployment.subinterval_s
+            share = np.minimum(load[:, None] * fractions / np.maximum(room, _TINY), 1.0)
+            self._use[operator] = np.broadcast_to(share @ fractions, len(load))
+        steps = np.clip(times_s / self._deployment.subinterval_s, 0, len(self._use[operator]) - 1)
+        return np.asarray(self._use[operator][steps.astype(np.int64)])
 
     def schedule(self, servers: tuple[int, ...], interval_s: float, overhead_s: float, phase_s: float) -> BatchSchedule:
         """Micro-batches on some servers, where the horizon begins `phase_s` after a multiple of the interval."""

@@ -174,7 +174,9 @@ class QueryWaits:
         margins = {name: self.margin(name) for name in realised.statistics}
         statistics = {name: margins[name].widen(figures) for name, figures in realised.statistics.items()}
         longest = margins["worst"]
-        return replace(realised, statistics=statistics, under_s=realised.under_s + longest.shift_s + longest.above_s)
+        return replace(
+            realised, statistics=statistics, under_s=realised.under_s + max(0.0, longest.shift_s) + longest.above_s
+        )
 
     def and_then(self, more: QueryWaits) -> QueryWaits:
         """These waits, and others that are independent of them, whose margins are counted elsewhere."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -94,7 +95,7 @@ class WayFinder:
                     coming = ways[stream - self._sources]
                 passage = tuple(self._passage(stream - self._sources, j))
                 for way, gains in coming.items():
-                    _add(found, self._through(j, (*way, *passage)), gains * self.selectivity[k])
+                    _add(found, self._through(j, (*way, *_behind(way, passage))), gains * self.selectivity[k])
             ways[j] = self._fewest(found)
         return ways
 
@@ -109,7 +110,9 @@ class WayFinder:
                 yield BatchHold(above, *self._group(before))
             if before.buffer_timeout_s:
                 channels = len(before.replicas) * len(operator.replicas)
-                yield BufferHold(above, before.buffer_timeout_s, before.bytes_per_event / channels)
+                first, end = self._layout.rep_start[j : j + 2]
+                servers = tuple(sorted(set(self._layout.rep_server[first:end].tolist())))
+                yield BufferHold(above, before.buffer_timeout_s, before.bytes_per_event / channels, j, servers)
         if operator.trigger:
             yield TriggerHold(j, *self._group(operator))
 
@@ -166,6 +169,14 @@ class WayFinder:
         for way in listed[MAX_WAYS:]:
             kept[listed[0]] = kept[listed[0]] + ways[way]
         return kept
+
+
+def _behind(way: Way, passage: Way) -> Way:
+    """The passage after a way: what was let go at one time reaches its buffers at one time."""
+    return tuple(
+        replace(hold, is_second=True) if isinstance(hold, BufferHold) and (way or i) else hold
+        for i, hold in enumerate(passage)
+    )
 
 
 def _add(ways: dict[Way, FloatArray], way: Way, gains: FloatArray) -> None:

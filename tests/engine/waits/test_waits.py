@@ -146,6 +146,32 @@ def test_buffer_that_fills_first_leaves_first_and_is_bounded_by_its_timeout() ->
     assert waits.longest_s == pytest.approx(0.1)
 
 
+def test_events_of_a_buffer_wait_for_those_before_them_at_the_reader() -> None:
+    operators = [operator("a", "s", buffer_timeout_s=0.1), operator("b", "a", cost=5000.0)]
+    waits = waits_of(deployment(operators, s=[100.0] * 60))  # 10 events at once, which take half of the 0.1 s
+    assert waits.mean_s == pytest.approx(0.075, rel=1e-3)
+    assert float(waits.waits_s.min()) == pytest.approx(0.05, rel=1e-2)
+    assert waits.longest_s == pytest.approx(0.1)
+
+
+def test_buffer_before_a_backlog_costs_nothing() -> None:
+    operators = [operator("a", "s", buffer_timeout_s=0.1), operator("b", "a", cost=20_000.0)]
+    waits = waits_of(deployment(operators, s=[100.0] * 60))  # twice what b can do
+    assert waits.mean_s < 0.001
+    assert waits.worst_s[-1] == 0.0
+
+
+def test_buffers_one_behind_the_other_differ_from_run_to_run() -> None:
+    """A second buffer leaves a fixed time after the first: 50 ms is its mean over runs, not within one."""
+    one = [operator("a", "s", buffer_timeout_s=0.1), operator("b", "a")]
+    two = [one[0], operator("b", "a", buffer_timeout_s=0.1), operator("c", "b")]
+    single, double = (waits_of(deployment(operators, s=[100.0] * 600)) for operators in (one, two))
+    assert single.margin("mean").above_s < 0.002
+    assert double.margin("mean").above_s == pytest.approx(0.05, rel=0.1)
+    assert double.margin("worst").shift_s == pytest.approx(-0.05, rel=0.1)
+    assert double.margin("worst").above_s == pytest.approx(0.05, rel=0.1)
+
+
 def test_results_that_come_at_once_wait_for_each_other() -> None:
     sink = operator("sink", "w", cost=1000.0)
     system = deployment([operator("w", "s", selectivity=0.1, window=TUMBLING), sink], s=[1000.0] * 60)
