@@ -157,7 +157,7 @@ def _kind(parts: Sequence[str], lines: Sequence[str], *, has_inputs: bool, has_r
 
 
 def _window(parts: Iterable[str], lines: Sequence[str]) -> ChainWindow | None:
-    """The window that holds a chain's results: of SQL by its description, of Java by its name.
+    """The window that holds a chain's results: of SQL by its description, of Java by its name or description.
 
     The local half of a two-phase window aggregation only prepares slices: the global one holds them.
     """
@@ -169,7 +169,7 @@ def _window(parts: Iterable[str], lines: Sequence[str]) -> ChainWindow | None:
         if found := _OLD_SQL_WINDOW.search(line):
             size, slide = int(found[2]) / 1000, found[3] and int(found[3]) / 1000
             return ChainWindow(found[0], None if found[1] == "Session" else size, slide or None)
-    for part in parts:
+    for part in (*parts, *lines):  # a window that was given a name tells itself in its description
         if found := _JAVA_WINDOW.search(part):
             slide = found[4] if found[1] == "Sliding" else None
             size_s, slide_s = int(found[3]) / 1000, int(slide) / 1000 if slide else None

@@ -53,6 +53,7 @@ _CPU_METRICS = ("Status.JVM.CPU.Load", "Status.JVM.CPU.Time")
 _ENDED = {"FINISHED", "CANCELED", "FAILED", "SUSPENDED"}  # of a job, for good
 _KNOWN_VERSIONS = ((1, 14), (2, 3))
 _BUFFER_TIMEOUT_S = 0.1  # execution.buffer-timeout.interval unless set
+_WATERMARK_INTERVAL_S = 0.2  # pipeline.auto-watermark-interval unless set
 _FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
 _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
@@ -541,7 +542,11 @@ def _window(
     event_time = window.event_time if window.event_time is not None else bool(delays) and not by_clock
     delay_s = max((delay for delay in delays if delay is not None), default=None)
     if event_time and delay_s is None:
-        message = f"How late watermarks are at the window of {subject} is not told; 0 s is assumed."
+        delay_s = _WATERMARK_INTERVAL_S
+        message = (
+            f"How late watermarks are at the window of {subject} is not told; {delay_s:g} s is assumed, Flink's own "
+            "time from one to the next."
+        )
         known.find("assumed", "watermark_assumed", subject, message)
     if window.event_time is None and not delays and not by_clock:
         message = (

@@ -186,6 +186,7 @@ def _changes(vertex: Vertex, polls: Sequence[CounterPoll]) -> _Changes:
     reads = any((counters.records_in or 0.0) > 0.0 for _, counters in _counters_of(vertex, polls))
     counts_read = reads or not vertex.is_source
     runs: list[list[_Unit]] = [[]]
+    first: list[_Unit] = []  # with the first events of an attempt
     shares: list[float] = []
     resets, at_s = 0, 0.0
     before: tuple[CounterPoll, VertexCounters] | None = None
@@ -203,16 +204,28 @@ def _changes(vertex: Vertex, polls: Sequence[CounterPoll]) -> _Changes:
             runs.append([])
         else:
             runs[-1].append(unit)
+            if not before[1].records_in and before[1].busy_s and unit.events > 0.0 and not vertex.is_source:
+                first.append(unit)
             shares = _added_shares(shares, before[1].records_in_by_subtask, counters.records_in_by_subtask)
         before, at_s = (poll, counters), unit.end_s
     missing = sum(vertex.id not in poll.vertices for poll in polls)
     total = math.fsum(shares)
     return _Changes(
-        tuple(tuple(run) for run in runs if run),
+        tuple(tuple(_begun(run, first)) for run in runs if run),
         tuple(share / total for share in shares) if total > 0.0 else (),
         resets,
         missing,
     )
+
+
+def _begun(run: Sequence[_Unit], first: Sequence[_Unit]) -> Sequence[_Unit]:
+    """A run from its first event on, if enough follows.
+
+    A task that starts is busy with itself, which Flink takes back when it tells idle time: in the unit of the first
+    events, so that their cost would be too low.
+    """
+    begin = next((i for i, unit in enumerate(run) if unit in first), -1)
+    return run[begin + 1 :] if len(run) - begin > _MIN_CHANGES else run
 
 
 def _counters_of(vertex: Vertex, polls: Sequence[CounterPoll]) -> Iterator[tuple[CounterPoll, VertexCounters]]:

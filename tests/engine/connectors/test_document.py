@@ -140,7 +140,7 @@ def test_windows_go_into_the_body() -> None:
         "policy": "time",
         "type": "tumbling",
         "size": 5.0,
-        "watermark_delay_s": 0.0,
+        "watermark_delay_s": 0.2,
     }
 
 
