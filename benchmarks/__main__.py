@@ -18,6 +18,7 @@ BENCHMARKS = {
     "costream-simulator": ("benchmarks.costream_simulator",),
     "costream-speed": ("benchmarks.costream_speed",),
     "deadlines": ("benchmarks.deadlines",),
+    "flink": ("benchmarks.flink.command",),
     "forecast": ("benchmarks.forecast",),
     "honesty": ("benchmarks.honesty",),
     "jarvis": ("benchmarks.jarvis",),

@@ -40,6 +40,10 @@ def _agent(rest: list[str]) -> int:
 
 
 def _bench(rest: list[str]) -> int:
+    if rest[:1] == ["flink"] and not {"--rest", "--score", "-h", "--help"} & set(rest):
+        from launcher.engines.command import bench_flink
+
+        return bench_flink(rest)
     if rest[:1] == ["telemetry"]:  # the one that runs Spark
         from launcher.java import java_environment
 

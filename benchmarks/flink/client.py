@@ -1,0 +1,85 @@
+"""A Flink cluster over its REST API, and the compiler inside its jars."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+from py4j.java_gateway import GatewayParameters, JavaGateway
+
+__all__ = ["ENDED", "FlinkClient", "FlinkRefusal", "scheduled_job_jar"]
+
+ENDED = ("FINISHED", "FAILED", "CANCELED")
+_SOURCE = Path(__file__).with_name("ScheduledJob.java")
+_CLASS_VERSION = 8  # of Java: static methods of interfaces need it
+
+
+class FlinkRefusal(RuntimeError):
+    """Flink refused what was asked; the message holds its words."""
+
+
+def scheduled_job_jar(gateway_port: int) -> bytes:
+    """The benchmark's job as a jar, compiled by Janino in a process that has Flink's jars: no JDK is needed."""
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=gateway_port, auto_convert=True))
+    try:
+        compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.setSourceVersion(_CLASS_VERSION)
+        compiler.setTargetVersion(_CLASS_VERSION)
+        compiler.cook(_SOURCE.read_text())
+        classes = {str(name): bytes(code) for name, code in compiler.getBytecodes().items()}
+    finally:
+        gateway.close()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\nMain-Class: ScheduledJob\n\n")
+        for name, code in classes.items():
+            archive.writestr(f"{name.replace('.', '/')}.class", code)
+    return packed.getvalue()
+
+
+class FlinkClient:
+    """Client of a JobManager, as far as a benchmark needs one; safe to share between threads."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = httpx.Client(base_url=url, timeout=60.0)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str) -> Any:
+        """A decoded answer, also one that says no."""
+        return self._http.get(path).json()
+
+    def upload(self, jar: bytes) -> str:
+        """Upload a jar; its id."""
+        answer = self._http.post("/jars/upload", files={"jarfile": ("job.jar", jar, "application/x-java-archive")})
+        return Path(self._accepted(answer)["filename"]).name
+
+    def run(self, jar: str, arguments: Sequence[str], settings: Mapping[str, str]) -> str:
+        """Start an uploaded job; its id."""
+        body = {"programArgsList": list(arguments), "flinkConfiguration": dict(settings)}
+        return str(self._accepted(self._http.post(f"/jars/{jar}/run", json=body))["jobid"])
+
+    def cancel(self, job: str) -> None:
+        self._accepted(self._http.patch(f"/jobs/{job}", params={"mode": "cancel"}))
+
+    def state(self, job: str) -> str:
+        return str(self.get(f"/jobs/{job}")["state"])
+
+    def is_running(self, job: str) -> bool:
+        """Whether all of its operators run."""
+        answer = self.get(f"/jobs/{job}")
+        return answer["state"] == "RUNNING" and all(vertex["status"] == "RUNNING" for vertex in answer["vertices"])
+
+    @staticmethod
+    def _accepted(answer: httpx.Response) -> Any:
+        if answer.status_code >= 400:
+            causes = [line for line in answer.text.replace("\\n", "\n").splitlines() if line.startswith("Caused by")]
+            raise FlinkRefusal(causes[-1] if causes else answer.text[:2000])
+        return answer.json()
