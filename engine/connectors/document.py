@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.connectors.names import distinct_names, slug
 from engine.connectors.picture import (
+    ArrivalCounts,
     EngineJob,
     EnginePicture,
     Finding,
@@ -96,23 +97,33 @@ class ImportedPool:
 
     def to_deployment(
         self,
-        arrivals: Mapping[str, Sequence[float]],
+        arrivals: Mapping[str, ArrivalCounts | Sequence[float]],
         subinterval_s: float,
         objectives: Sequence[Mapping[str, Any]] = (),
+        *,
+        quiet_s: float = 0.0,
     ) -> dict[str, Any]:
         """A deployment document of all queries whose operators are placed, for `engine.estimation`.
 
         Parameters
         ----------
-        arrivals : mapping of str to sequence of float
-            Events of each subinterval by the name of the source; a source without any is silent.
+        arrivals : mapping of str to ArrivalCounts or sequence of float
+            By the name of the source: counts as they were sampled, or events of each subinterval where they are known
+            exactly. A source without any is silent.
+        quiet_s : float
+            Seconds without arrivals at the end, in which what waits is done.
         """
-        longest = max((len(counts) for counts in arrivals.values()), default=1)
-        sources = {name: 0 for query in self.queries for name in query.sources}
+        names = [name for query in self.queries for name in query.sources]
+        counted_ones = [counts for counts in arrivals.values() if isinstance(counts, ArrivalCounts)]
+        start_s = min((counts.start_s for counts in counted_ones), default=0.0)
+        ends_s = [counts.start_s + counts.step_s * len(counts.counts) - start_s for counts in counted_ones]
+        given = [len(counts) for counts in arrivals.values() if not isinstance(counts, ArrivalCounts)]
+        steps = max([1, *given, *(math.ceil(end_s / subinterval_s - 1e-9) for end_s in ends_s)])
+        steps += math.ceil(quiet_s / subinterval_s)
         placed = [query for query in self.queries if all(query.placement[op["id"]] for op in query.body["operators"])]
         return {
             "subinterval_s": subinterval_s,
-            "sources": [{"id": name, "arrivals": list(arrivals.get(name, [0.0] * longest))} for name in sources],
+            "sources": [_source(name, arrivals.get(name, ()), start_s, subinterval_s, steps) for name in names],
             "nodes": [{"id": node.name, "capacity_cps": SERVER_CPS, "cores": node.cores} for node in self.nodes],
             "operators": [
                 operator | {"query": query.name, "split": query.placement[operator["id"]]}
@@ -121,6 +132,16 @@ class ImportedPool:
             ],
             "objectives": list(objectives),
         }
+
+
+def _source(
+    name: str, counts: ArrivalCounts | Sequence[float], start_s: float, subinterval_s: float, steps: int
+) -> dict[str, Any]:
+    if not isinstance(counts, ArrivalCounts):
+        return {"id": name, "arrivals": [*counts, *[0.0] * (steps - len(counts))]}
+    source: dict[str, Any] = {"id": name, "arrivals": counts.spread(start_s, subinterval_s, steps)}
+    known_steps = math.ceil(counts.known_step_s / subinterval_s - 1e-9)
+    return source | ({"arrivals_step_s": min(known_steps, steps) * subinterval_s} if known_steps > 1 else {})
 
 
 def import_picture(

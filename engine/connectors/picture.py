@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
@@ -278,7 +279,8 @@ class ArrivalCounts:
     counts : tuple of float or None
         Events of the steps from `start_s` on, each of `step_s`; None where nobody counted (a gap).
     known_step_s : float
-        Width at which they were really counted: below it they are spread evenly.
+        Width at which they were really counted, a multiple of `step_s`: below it they are spread evenly. A deployment
+        document has to say it (`arrivals_step_s`), or an estimate takes bursts for smooth.
     origin : str
         ``offsets`` of the broker, which come whatever the job does; ``read`` or ``written`` by the source's thread.
     """
@@ -293,6 +295,25 @@ class ArrivalCounts:
     @property
     def events(self) -> float:
         return sum(count for count in self.counts if count is not None)
+
+    def spread(self, start_s: float, step_s: float, steps: int) -> list[float]:
+        """Events of other steps, spread evenly; none where nobody counted.
+
+        Examples
+        --------
+        >>> ArrivalCounts("v", 10.0, 4.0, (8.0, None), 4.0, "read").spread(8.0, 2.0, 4)
+        [0.0, 4.0, 4.0, 0.0]
+        """
+        counts = [0.0] * steps
+        for i, count in enumerate(self.counts):
+            begin_s = self.start_s + i * self.step_s
+            for k in range(
+                math.floor((begin_s - start_s) / step_s), math.ceil((begin_s + self.step_s - start_s) / step_s)
+            ):
+                overlap_s = min(begin_s + self.step_s, start_s + (k + 1) * step_s) - max(begin_s, start_s + k * step_s)
+                if count and 0 <= k < steps and overlap_s > 0.0:
+                    counts[k] += count * overlap_s / self.step_s
+        return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ _MIN_CHANGES = 3  # polls of the least sample worth a statistic
 _BACKPRESSURED = 0.05  # of the time, from which a source's rate is no longer taken for what came
 _SATURATED = 0.95
 _MIN_SATURATED_S = 10.0
+_EDGE = 1.5  # times the rate before, or less than one such part of it: no change by chance
+_COARSE_S = 5.0  # from which on bursts of an overload are hidden in it
 _GAP = 4.0  # usual intervals between polls; what came within a longer one is not known
 _MIN_GAP_S = 30.0
 _STEPS_S = (
@@ -68,6 +70,7 @@ _STEPS_S = (
     1800.0,
     3600.0,
 )
+_ABOUT = 0.1  # of a step, by which polls may be late
 _LATE_S = 15.0  # by so much may metrics be older than the answer that holds them
 _MAX_STEPS = 100_000
 
@@ -140,7 +143,7 @@ def sample_job(
     places : iterable of Place
         Of the engine; those of one host add up to its load.
     step_s : float, optional
-        Width of the steps of arrivals; the usual interval of polls, rounded up, unless given.
+        Width of the steps of arrivals; a second, or what polls are apart where that is less, unless given.
     offsets : mapping of str to ArrivalCounts, optional
         By vertex, what came to its topics by the broker's own account, which back pressure does not hold back.
 
@@ -578,6 +581,12 @@ def _arrivals(
             )
             continue
         arrivals[vertex.id] = counts
+        if counts.known_step_s > _COARSE_S:
+            message = (
+                f"Arrivals of {vertex.label} are known by {counts.known_step_s:g} s: of a burst shorter than that only "
+                "the mean is seen, so intervals are wide. Shorter intervals between polls, or offsets, tell more."
+            )
+            findings.append(Finding("found", "arrivals_coarse", subject, message))
         held = operators[vertex.id].backpressured_share
         if held is not None and held >= _BACKPRESSURED:
             message = (
@@ -597,6 +606,9 @@ def spread_counts(
 ) -> ArrivalCounts | None:
     """Counts by step from stretches (begin, end, events) in order, each spread evenly; None without any.
 
+    Where a rate changes by half or more from the stretch before to the one after, and is in between, it changed within:
+    at the moment that keeps the number of events. Spread evenly, a burst would lose its edges, and its queue with them.
+
     A stretch of more than four usual ones, and half a minute, is a gap, as is what no stretch covers: what came within
     it may have come at once.
 
@@ -610,23 +622,27 @@ def spread_counts(
     spans = [end - start for start, end, _ in stretches]
     usual_s = statistics.median(spans)
     longest_s = max(_GAP * usual_s, _MIN_GAP_S)
-    width_s = step_s or nice_step_s(usual_s)
+    # Finer than polls, so that a stretch is not spread twice: into these steps, and into a document's subintervals.
+    width_s = step_s or min(1.0, nice_step_s(usual_s))
     kept = [stretch for stretch, span_s in zip(stretches, spans, strict=True) if span_s <= longest_s]
     if not kept:
         return None
+    if step_s is None:
+        width_s = max(width_s, nice_step_s((kept[-1][1] - kept[0][0]) / _MAX_STEPS))
     first = math.ceil(kept[0][0] / width_s - 1e-9)
     steps = math.floor(kept[-1][1] / width_s + 1e-9) - first
     if steps < 1 or steps > _MAX_STEPS:
         first, steps = math.floor(kept[0][0] / width_s), 1 if steps < 1 else _MAX_STEPS
     counts, covered_s = [0.0] * steps, [0.0] * steps
-    for start, end, events in kept:
+    for start, end, events in _with_edges(kept):
         for i in range(max(0, math.floor(start / width_s) - first), min(steps, math.ceil(end / width_s) - first)):
             begin = (first + i) * width_s
             overlap = min(end, begin + width_s) - max(start, begin)
             if overlap > 0.0:
                 counts[i] += events * overlap / (end - start)
                 covered_s[i] += overlap
-    known_step_s = max(width_s, sorted(end - start for start, end, _ in kept)[int(0.9 * (len(kept) - 1))])
+    span_s = sorted(end - start for start, end, _ in kept)[int(0.9 * (len(kept) - 1))]
+    known_step_s = width_s * max(1, math.ceil(span_s / width_s - _ABOUT))
     return ArrivalCounts(
         vertex=vertex,
         start_s=first * width_s,
@@ -638,6 +654,20 @@ def spread_counts(
         known_step_s=known_step_s,
         origin=origin,  # type: ignore[arg-type]
     )
+
+
+def _with_edges(stretches: Sequence[tuple[float, float, float]]) -> Iterator[tuple[float, float, float]]:
+    """Stretches, those within which the rate of arrivals stepped up or down cut in two at that moment."""
+    rates = [events / (end - start) for start, end, events in stretches]
+    for i, (start, end, events) in enumerate(stretches):
+        if 0 < i < len(stretches) - 1 and stretches[i - 1][1] >= start and stretches[i + 1][0] <= end:
+            before, after = rates[i - 1], rates[i + 1]
+            if min(before, after) < rates[i] < max(before, after) and max(before, after) >= _EDGE * min(before, after):
+                edge = end - (end - start) * (rates[i] - before) / (after - before)
+                yield start, edge, before * (edge - start)
+                yield edge, end, after * (end - edge)
+                continue
+        yield start, end, events
 
 
 def nice_step_s(interval_s: float) -> float:

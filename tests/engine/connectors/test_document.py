@@ -9,7 +9,7 @@ import pytest
 
 from engine.connectors.document import SERVER_CPS, ImportedPool, import_picture
 from engine.connectors.flink import read_flink
-from engine.connectors.picture import EnginePicture, JobSample
+from engine.connectors.picture import ArrivalCounts, EnginePicture, JobSample
 from engine.connectors.statistics import sample_job
 from engine.document.deployment import Deployment
 from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, poll, taskmanager, vertex
@@ -169,3 +169,13 @@ def test_a_broadcast_reaches_every_subtask() -> None:
     sample = sample_job(picture.jobs[0], [poll(5.0 * i, *sent(5.0 * i)) for i in range(4)])
     body = import_picture(picture, {JOB: sample}).queries[0].body
     assert body["operators"][0]["inputs"][0]["selectivity"] == pytest.approx(3.0)
+
+
+def test_sampled_arrivals_say_by_what_width_they_are_known() -> None:
+    pool = imported()
+    counts = ArrivalCounts("v1", 10.0, 1.0, (4.0,) * 30, 15.0, "written")
+    document = pool.to_deployment({"orders.clicks": counts}, 2.0, quiet_s=4.0)
+    source = document["sources"][0]
+    assert source["arrivals"] == [8.0] * 15 + [0.0] * 2
+    assert source["arrivals_step_s"] == 16.0
+    Deployment.parse(document)

@@ -95,7 +95,7 @@ def test_polls_of_series_give_the_statistics_of_polls_of_rest() -> None:
     assert len(polls) == 13 and polls[0].at_s == 1000.0
     assert polls[1].vertices["v2"].busy_s == pytest.approx(2.0)
     assert polls[1].vertices["v2"].records_in_by_subtask == (250.0, 250.0)
-    sampled = sample_job(job(), polls)
+    sampled = sample_job(job(), polls, step_s=5.0)
     assert sampled.operators["v2"].cost_s == pytest.approx(0.004)
     assert sampled.operators["v2"].selectivity == pytest.approx(0.5)
     assert sampled.operators["v1"].bytes_per_event == pytest.approx(50.0)
@@ -181,7 +181,7 @@ def test_an_engine_that_is_neither_is_mapped_by_rates_and_costs() -> None:
     answers = {path: matrix(({}, [(t, values[query_of(path)]) for t in TIMES])) for path in paths}
     picture, polls = read_mapped("shop", operators, answers, WINDOW)
     assert [v.id for v in picture.jobs[0].vertices] == ["in", "work"]
-    sampled = sample_job(picture.jobs[0], polls)
+    sampled = sample_job(picture.jobs[0], polls, step_s=5.0)
     assert sampled.operators["work"].cost_s == pytest.approx(0.01)
     assert sampled.operators["work"].selectivity == pytest.approx(1.0)  # nobody reads it
     assert sampled.operators["in"].cost_s is None
@@ -208,7 +208,7 @@ def test_offsets_of_a_topic_are_arrivals_whatever_the_job_does() -> None:
     path = WINDOW.path("kafka_topic_partition_current_offset")
     first = ({"partition": "0"}, [(t, 10.0 * (t - 1000)) for t in TIMES])
     recreated = ({"partition": "1"}, [(t, 500.0 if t < 1030 else t - 1030) for t in TIMES])
-    counts, findings = read_counts({path: matrix(first, recreated)}, path, "v1")
+    counts, findings = read_counts({path: matrix(first, recreated)}, path, "v1", step_s=5.0)
     assert counts is not None and counts.origin == "offsets" and findings == ()
     assert counts.counts[:3] == pytest.approx((50.0,) * 3)
     assert counts.counts[-1] == pytest.approx(55.0)

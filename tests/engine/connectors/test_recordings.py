@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from engine.connectors.document import ImportedPool, import_picture
 from engine.connectors.flink import next_paths, poll_flink, read_flink
-from engine.connectors.picture import JobSample
-from engine.connectors.statistics import sample_job
-from engine.estimation.estimate import command
 from tests.engine.connectors.recordings import (
     DATA,
     RUNS,
@@ -21,26 +15,12 @@ from tests.engine.connectors.recordings import (
     latencies_of,
     meta_of,
     picture_of,
-    polls_of,
+    pool_of,
+    predict,
+    sample_of,
 )
 
 pytestmark = pytest.mark.skipif(not RUNS, reason="no recorded runs (SLUICE_CASES)")
-
-
-def sample_of(run: str) -> JobSample:
-    return sample_job(job_of(run), polls_of(run), places=picture_of(f"run_{run}/rest").places)
-
-
-def pool_of(run: str) -> ImportedPool:
-    return import_picture(picture_of(f"run_{run}/rest"), {job_of(run).id: sample_of(run)})
-
-
-def predict(pool: ImportedPool, arrivals: Sequence[float], statistic: str) -> dict[str, Any]:
-    query = pool.queries[0]
-    objective = {"query": query.name, "statistic": statistic, "bound_s": 5.0}
-    document = pool.to_deployment({next(iter(query.sources)): [*arrivals, *[0.0] * 60]}, 1.0, [objective])
-    report: dict[str, Any] = command(document, {})["queries"][query.name]
-    return report
 
 
 @pytest.mark.parametrize(("calm", "run"), [("calm", "over"), ("calm", "twoburst"), ("overcpu", "overcpu")])

@@ -62,7 +62,7 @@ def cluster(progress: Any = None, executors: Iterable[dict[str, Any]] = ()) -> d
 
 
 def sample(answers: dict[str, Any]) -> JobSample:
-    return sample_spark(read_spark(answers, 0.0).jobs[0], answers)
+    return sample_spark(read_spark(answers, 0.0).jobs[0], answers, step_s=5.0)
 
 
 def test_executors_are_places_and_the_driver_is_not() -> None:

@@ -237,13 +237,32 @@ def test_shares_of_subtasks_are_those_of_their_differences() -> None:
     assert sample([split(i) for i in range(4)]).operators["v2"].shares == pytest.approx((0.25, 0.75))
 
 
-def test_arrivals_have_the_width_of_polls_and_gaps_are_marked() -> None:
+def test_arrivals_are_known_by_the_interval_of_polls_and_gaps_are_marked() -> None:
     polls = steady(7) + [poll(s, *vertices(s)) for s in (230.0, 235.0, 240.0)]
     counts = sample(polls).arrivals["v1"]
-    assert counts.step_s == counts.known_step_s == 5.0
-    assert counts.counts[:6] == pytest.approx((500.0,) * 6)
-    assert set(counts.counts[6:-2]) == {None}
-    assert counts.counts[-2:] == pytest.approx((500.0,) * 2)
+    assert (counts.step_s, counts.known_step_s) == (1.0, 5.0)
+    assert counts.counts[:30] == pytest.approx((100.0,) * 30)
+    assert set(counts.counts[30:-10]) == {None}
+    assert counts.counts[-10:] == pytest.approx((100.0,) * 10)
+
+
+def test_arrivals_known_by_long_steps_are_said_to_hide_bursts() -> None:
+    polls = [poll(15.0 * i, *vertices(15.0 * i)) for i in range(13)]
+    assert "arrivals_coarse" in codes(sample(polls))
+    assert "arrivals_coarse" not in codes(sample(steady()))
+
+
+def test_a_burst_that_begins_between_two_polls_keeps_its_edge_and_its_events() -> None:
+    stretches = [(0.0, 5.0, 500.0), (5.0, 10.0, 900.0), (10.0, 15.0, 1500.0)]
+    counts = spread_counts("v", stretches, "written")
+    assert counts is not None
+    assert counts.counts[5:10] == pytest.approx((100.0, 100.0, 100.0, 300.0, 300.0))
+    assert counts.events == pytest.approx(2900.0)
+
+
+def test_a_rate_that_varies_by_chance_has_no_edges() -> None:
+    counts = spread_counts("v", [(0.0, 5.0, 500.0), (5.0, 10.0, 550.0), (10.0, 15.0, 600.0)], "written")
+    assert counts is not None and counts.counts[5:10] == pytest.approx((110.0,) * 5)
 
 
 def test_counts_are_never_known_below_the_interval_of_polls() -> None:
