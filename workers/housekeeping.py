@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from apps.connections.imports import polls_purge
 from apps.core.rest.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.calibration import calibrations_purge
@@ -77,4 +78,5 @@ def purge() -> int:
         + batches_purge()
         + executions_purge()
         + incidents_purge()
+        + polls_purge()
     )

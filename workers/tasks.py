@@ -1,6 +1,13 @@
 """Every Celery task, for Celery's discovery."""
 
 from workers import lifecycle
+from workers.connections import (
+    check_connection,
+    import_connection,
+    poll_connection,
+    poll_connections,
+    refresh_connection,
+)
 from workers.housekeeping import purge, refresh_estimates, sweep_jobs
 from workers.planning import (
     answer_what_if,
@@ -33,18 +40,23 @@ __all__ = [
     "advance_trials",
     "answer_what_if",
     "apply_moves",
+    "check_connection",
     "compare_plans",
     "estimate_cluster",
     "estimate_document",
     "fine_tune_model",
     "forecast_load",
+    "import_connection",
     "import_deployment",
     "lifecycle",
     "observe_accuracy",
     "observe_executions",
+    "poll_connection",
+    "poll_connections",
     "preview_admission",
     "purge",
     "refine_measurements",
+    "refresh_connection",
     "refresh_estimates",
     "refresh_objectives",
     "renew_forecasts",

@@ -69,7 +69,9 @@ class Connection(models.Model):
     engine_version = models.CharField(max_length=MAX_VERSION_TEXT, blank=True)
     findings = PackedJSONField(default=list, help_text="[{level, code, subject, message}] of the last look.")
     look = PackedJSONField(default=dict, help_text="Places and jobs of the last look (`apps.connections.looks`).")
-    cost = models.JSONField(default=dict, blank=True, help_text="What a round asks of the engine: {requests, bytes, seconds}.")
+    cost = models.JSONField(
+        default=dict, blank=True, help_text="What a round asks of the engine: {requests, bytes, seconds}."
+    )
     checked_at = models.DateTimeField(null=True, blank=True, help_text="When it was last checked in full.")
     imported_at = models.DateTimeField(null=True, blank=True, help_text="When its jobs became queries.")
     asked_at = models.DateTimeField(null=True, blank=True, help_text="When a round of questions last began.")
@@ -120,6 +122,7 @@ class ImportedJob(models.Model):
     started_at = models.DateTimeField(help_text="When its newest run began.")
     seen_at = models.DateTimeField(help_text="When the engine last listed it.")
     measured_at = models.DateTimeField(null=True, blank=True, help_text="When its statistics were last refined.")
+    latencies = models.JSONField(default=list, help_text="[time, seconds] of the stretch that is not scored yet.")
     scored_at = models.DateTimeField(null=True, blank=True, help_text="End of the last stretch that was scored.")
     created_at = models.DateTimeField(default=timezone.now)
 

@@ -36,7 +36,7 @@ class FindingSerializer(serializers.Serializer):
 
 
 class _CostSerializer(serializers.Serializer):
-    """What one round asks of the engine."""
+    """Questions of one round, and their cost to the engine."""
 
     requests = serializers.IntegerField()
     bytes = serializers.IntegerField()

@@ -65,6 +65,8 @@ PROBLEM_TITLES = {
     "nothing_to_override": "The verdict is to admit",
     # -- what cannot be done
     "impossible": "It cannot be done",
+    "engine_away": "The engine does not answer",
+    "engine_refused": "The engine cannot be asked, or answers with something else",
     "infeasible": "The question has no answer",
     "unplaced": "Operators are on no node",
     "not_executable": "The query has operators that cannot be executed",

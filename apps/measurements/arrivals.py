@@ -25,7 +25,7 @@ from engine.measurement.statistics import MIN_SUBINTERVALS
 from engine.measurement.variation import ScaleDispersion, measure_arrivals
 from engine.noise.dispersion import MEASURED_FINELY
 
-__all__ = ["ArrivalsNews", "arrivals_news", "arrivals_store"]
+__all__ = ["ArrivalsNews", "arrivals_compared", "arrivals_news", "arrivals_store", "without_gaps"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,22 @@ def _differing(cluster: Cluster, source_id: str, readers: list[tuple[int, str]],
     found = _trace(cluster, readers, now)
     if found is None:
         return None
-    trace, missing, scatter = found
+    return arrivals_compared(cluster, source_id, *found, now=now)
+
+
+def arrivals_compared(
+    cluster: Cluster,
+    source_id: str,
+    trace: EventCounts,
+    missing: int,
+    scatter: ScaleDispersion | None,
+    *,
+    now: datetime,
+) -> ArrivalsNews | None:
+    """Counts of a source, repeated up to the horizon, where they differ from what is stored of it; otherwise None.
+
+    `missing` is how many of the counts were filled in.
+    """
     stored = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
     values = resample(trace, start_s=trace.start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill="repeat")
     is_measured = stored is not None and stored.origin == ArrivalOrigin.TELEMETRY
@@ -122,12 +137,13 @@ def _trace(
     if len(totals) < MIN_SUBINTERVALS:
         return None
     starts = np.array(sorted(totals))
-    trace = _without_gaps(starts, np.array([totals[at] for at in starts.tolist()]), width_s)
+    trace = without_gaps(starts, np.array([totals[at] for at in starts.tolist()]), width_s)
     scatter = measure_arrivals(arrivals_variation(rows), max(cluster.slice_s, width_s * MEASURED_FINELY))
     return trace, len(trace.starts_s) - len(starts), scatter
 
 
-def _without_gaps(starts: FloatArray, counts: FloatArray, width_s: float) -> EventCounts:
+def without_gaps(starts: FloatArray, counts: FloatArray, width_s: float) -> EventCounts:
+    """Counts of steps that begin at `starts`; steps between them that nobody counted get the mean of the others."""
     places = np.rint((starts - starts[0]) / width_s).astype(np.int64)
     filled = np.full(int(places[-1]) + 1, counts.mean())
     filled[places] = counts

@@ -8,6 +8,7 @@ from apps.accounts.choices import Role
 from apps.accounts.models import User
 from apps.accounts.services import user_create
 from apps.admission.previews import preview_admission
+from apps.connections.work import check_connection, import_connection, refresh_connection
 from apps.estimates.work import estimate_cluster, estimate_document
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
@@ -48,6 +49,9 @@ _WORK = {
     JobKind.REPLAY: replay_work,
     JobKind.IMPORT: run_import,
     JobKind.FINE_TUNING: fine_tune_model,
+    JobKind.CONNECTION_CHECK: check_connection,
+    JobKind.CONNECTION_IMPORT: import_connection,
+    JobKind.CONNECTION_REFRESH: refresh_connection,
     JobKind.REPORT: write_report,
 }
 

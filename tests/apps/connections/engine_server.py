@@ -41,19 +41,20 @@ class Reply:
 
 @dataclass
 class EngineServer:
-    """Answers by path, without the query part where that is not listed, and the questions so far."""
+    """Answers by path, those that `find` makes where none is listed, and the questions so far."""
 
     url: str = ""
-    replies: dict[str, Reply | Callable[[], Any]] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
     default: Reply = field(default_factory=lambda: Reply({"errors": ["Not found."]}, 404))
     asked: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    find: Callable[[str], Reply] | None = None
+    served: list[tuple[str, Any]] = field(default_factory=list)
 
     def reply_of(self, path: str) -> Reply:
-        found = self.replies.get(path, self.replies.get(path.partition("?")[0], self.default))
-        if isinstance(found, Reply):
-            return found
-        return Reply(found())
+        if path in self.replies:
+            return self.replies[path]
+        return self.find(path) if self.find is not None else self.default
 
 
 @contextmanager
@@ -63,12 +64,15 @@ def serve_engine(certificate: Path | None = None) -> Iterator[EngineServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or each answer waits 40 ms for an acknowledgement
 
         def do_GET(self) -> None:
             engine.asked.append(self.path)
             engine.headers.append(dict(self.headers))
             reply = engine.reply_of(self.path)
             content = reply.content
+            if reply.status == 200:
+                engine.served.append((self.path, reply.body))
             self.send_response(reply.status)
             self.send_header("Content-Type", reply.kind)
             self.send_header("Content-Length", str(len(content)))

@@ -68,7 +68,13 @@ def test_token_is_encrypted_and_lost_with_the_key(cluster: Cluster, settings: An
 
 def test_token_is_not_sent_in_the_clear_unless_the_host_is_listed(cluster: Cluster, settings: Any) -> None:
     settings.CONNECT_HOSTS = []
-    fields = {"cluster": cluster, "name": "shop", "engine": "flink", "url": "http://flink.example", "token": "t0ken"}
+    fields: dict[str, Any] = {
+        "cluster": cluster,
+        "name": "shop",
+        "engine": "flink",
+        "url": "http://flink.example",
+        "token": "t0ken",
+    }
     assert paths_of(**fields) == {"token"}
     settings.CONNECT_HOSTS = ["flink.example"]
     assert connection_create(**fields).pk

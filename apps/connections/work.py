@@ -1,0 +1,324 @@
+"""Work of connections' jobs and of the schedule: ask an engine, read its answers, store what they show."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from celery import current_app
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from apps.connections.choices import ConnectionOrigin, ConnectionState
+from apps.connections.imports import ImportOutcome, finding_document, look_store
+from apps.connections.looks import look_document
+from apps.connections.models import Connection, KeptAnswers
+from apps.connections.rounds import (
+    Answers,
+    EngineLook,
+    ask_picture,
+    ask_polls,
+    client_of,
+    look_at_upload,
+    read_picture,
+    read_polls,
+    reader_of,
+)
+from apps.connections.scores import latency_score
+from apps.connections.selectors import connections_due
+from apps.connections.services import state_change
+from apps.connections.transport import EngineAway, EngineClient, EngineRefused
+from apps.core.errors import Impossible, Malformed, Missing, SluiceError
+from apps.jobs.runner import JobOutcome, JobReporter
+from engine.connectors.document import import_picture
+from engine.connectors.picture import Finding
+from engine.connectors.statistics import sample_job
+from engine.words import counted
+
+__all__ = [
+    "IMPORT_POLLS",
+    "POLL_TASK",
+    "check_connection",
+    "connection_poll",
+    "connection_poll_due",
+    "connections_poll",
+    "import_connection",
+    "refresh_connection",
+]
+
+POLL_TASK = "workers.poll_connection"
+CHECK_POLLS, IMPORT_POLLS = 2, 12
+PAUSE_S = 2.0  # between polls of a check or an import
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A look with the answers behind it, and what a round of questions costs the engine."""
+
+    look: EngineLook
+    answers: Answers | None
+    cost: dict[str, Any]
+
+
+# -- jobs
+
+
+def check_connection(report: JobReporter) -> JobOutcome:
+    """The work of a check: what was found, is missing, is assumed, and what asking costs. Nothing is imported."""
+    connection = _connection(report)
+    asked = _look(connection, report, CHECK_POLLS, connection.job_names)
+    report(0.9, "Reading the answers")
+    look = asked.look
+    samples = {job.id: sample_job(job, look.polls.get(job.id, [])) for job in look.picture.jobs}
+    pool = import_picture(look.picture, samples)
+    findings = [*look.all_findings, *pool.findings]
+    for query in pool.queries:
+        findings += query.findings
+    for sample in samples.values():
+        findings += [*sample.findings, *(f for operator in sample.operators.values() for f in operator.findings)]
+    if not look.picture.jobs:
+        findings.append(Finding("missing", "jobs_missing", "", "No job runs there, so there is nothing to import."))
+    findings += _cost_findings(connection, asked.cost)
+    unique = list(dict.fromkeys(findings))
+    shown = look_document(
+        look.picture,
+        {id_: sample.operators.values() for id_, sample in samples.items()},
+        {id_: len(polls) for id_, polls in look.polls.items()},
+    )
+    with transaction.atomic():
+        row = _answered(connection, asked)
+        row.findings, row.look = [finding_document(finding) for finding in unique], shown
+        row.engine_version, row.checked_at = look.picture.version[:40], timezone.now()
+        row.save(update_fields=["findings", "look", "engine_version", "checked_at"])
+    counts = {"places": len(look.picture.places), "jobs": len(look.picture.jobs), "findings": len(unique)}
+    return JobOutcome({**counts, **asked.cost}, *_addresses(connection))
+
+
+def import_connection(report: JobReporter) -> JobOutcome:
+    """The work of an import: jobs become running queries with measured statistics, all of them or none."""
+    connection = _connection(report)
+    params = report.job.params
+    jobs = connection.job_names if params.get("jobs") is None else params["jobs"]
+    asked = _look(connection, report, IMPORT_POLLS, jobs)
+    report(0.9, "Storing nodes, queries and statistics")
+    with transaction.atomic():
+        row = _answered(connection, asked)
+        if row.job_names != jobs:
+            row.job_names = list(jobs)
+            row.save(update_fields=["job_names"])
+        outcome = look_store(
+            connection=row,
+            look=asked.look,
+            objectives=params.get("objectives") or {},
+            ended={} if asked.answers is None else reader_of(row).ended(asked.answers),
+            user=report.job.requested_by,
+        )
+        _keep(row, asked.answers, outcome)
+    return JobOutcome(outcome.as_dict(), *_addresses(connection))
+
+
+def refresh_connection(report: JobReporter) -> JobOutcome:
+    """The work of a refresh that somebody asked for: one round, outside the schedule."""
+    connection = _connection(report)
+    report(0.1, "Asking the engine")
+    outcome = connection_poll(connection)
+    return JobOutcome(outcome.as_dict(), *_addresses(connection))
+
+
+def _addresses(connection: Connection) -> tuple[str, str]:
+    return f"/c/{connection.cluster.slug}/connections/{connection.pk}/", f"/api/v1/connections/{connection.pk}"
+
+
+def _connection(report: JobReporter) -> Connection:
+    pk = report.job.params["connection"]
+    row = Connection.objects.select_related("cluster").filter(pk=pk).first()
+    if row is None:
+        raise Missing("The connection was deleted meanwhile.")
+    return row
+
+
+def _look(connection: Connection, report: JobReporter, polls: int, jobs: Sequence[str]) -> _Asked:
+    """A picture and polls, two seconds apart; of an upload, what was uploaded."""
+    with engine_faults(connection):
+        if connection.origin == ConnectionOrigin.UPLOAD:
+            report(0.3, "Reading the uploaded answers")
+            return _Asked(_chosen(look_at_upload(connection), jobs), None, {})
+        with client_of(connection) as client:
+            step = "Asking what runs there"
+            report(0.02, step)
+            wanted = jobs or None
+            asked = ask_picture(connection, client, jobs=wanted, report=lambda share: report(0.02 + 0.2 * share, step))
+            look = EngineLook(_chosen(EngineLook(asked.picture), jobs).picture)
+            cost: dict[str, Any] = {}
+            for i in range(polls if look.picture.jobs else 0):
+                if i:
+                    time.sleep(PAUSE_S)
+                report(0.25 + 0.6 * i / polls, f"Counting events and busy time, {i + 1} of {polls}")
+                answers, cost = _measured(client, lambda: _poll(connection, client, look))
+                asked.answers.update(answers)
+            return _Asked(look, asked.answers, cost)
+
+
+def _poll(connection: Connection, client: EngineClient, look: EngineLook) -> Answers:
+    answers, polls, findings = ask_polls(connection, client, look.picture)
+    look.add(polls, findings)
+    return answers
+
+
+def _measured(client: EngineClient, ask: Callable[[], Answers]) -> tuple[Answers, dict[str, Any]]:
+    """Answers, and what they cost: requests, bytes, seconds."""
+    requests, size, seconds = client.requests, client.bytes, client.seconds
+    answers = ask()
+    cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
+    return answers, {**cost, "seconds": round(client.seconds - seconds, 3)}
+
+
+def _chosen(look: EngineLook, jobs: Sequence[str]) -> EngineLook:
+    """The look without jobs that are not wanted; a wanted one that is not there is a finding."""
+    if not jobs:
+        return look
+    kept = tuple(job for job in look.picture.jobs if job.id in jobs or job.name in jobs)
+    known = {word for job in kept for word in (job.id, job.name)}
+    missing = [
+        Finding("missing", "job_missing", name, f"No job {name!r} runs there.") for name in jobs if name not in known
+    ]
+    picture = replace(look.picture, jobs=kept, findings=(*look.picture.findings, *missing))
+    return EngineLook(picture, {job.id: look.polls[job.id] for job in kept if job.id in look.polls}, look.findings)
+
+
+def _cost_findings(connection: Connection, cost: Mapping[str, Any]) -> Iterator[Finding]:
+    if not cost:
+        return
+    size = f"{cost['bytes'] / 1000:,.1f} kB"
+    words = f"{counted(cost['requests'], 'request')} and {size} in {cost['seconds']:.2f} s"
+    message = f"A round asks the engine {words}, every {connection.poll_interval_s:g} s."
+    yield Finding("found", "cost_of_asking", "", message)
+
+
+def _answered(connection: Connection, asked: _Asked) -> Connection:
+    """The connection, locked, with what was asked of it; its state is connected unless it is paused."""
+    row = Connection.objects.select_for_update(of=("self",)).select_related("cluster").filter(pk=connection.pk).first()
+    if row is None:
+        raise Missing(f"The connection {connection.name!r} was deleted meanwhile; nothing was stored.")
+    row.answered_at = row.asked_at = timezone.now()
+    row.cost = asked.cost or row.cost
+    row.save(update_fields=["answered_at", "asked_at", "cost"])
+    return row if row.state == ConnectionState.PAUSED else state_change(row, ConnectionState.CONNECTED, "")
+
+
+def _keep(connection: Connection, answers: Answers | None, outcome: ImportOutcome) -> None:
+    """Keep the answers of a picture for the next round, without those of jobs that are not imported."""
+    if answers is None:
+        return
+    reader, ids = reader_of(connection), [job.engine_id for job in outcome.jobs]
+    unknown = set(reader.ended(answers)) - set(ids)
+    kept = {path: a for path, a in answers.items() if not any(reader.is_of_job(path, job) for job in unknown)}
+    KeptAnswers.objects.update_or_create(connection=connection, defaults={"answers": [kept], "rounds": 1})
+
+
+@contextmanager
+def engine_faults(connection: Connection) -> Iterator[None]:
+    """Faults of an engine's answers become the connection's state, and a refusal in the same words."""
+    try:
+        yield
+    except EngineAway as error:
+        _failed(connection, ConnectionState.AWAY, str(error))
+        raise Impossible(f"The engine is away: {error}.", [("url", str(error))], code="engine_away") from None
+    except EngineRefused as error:
+        _failed(connection, ConnectionState.REFUSED, str(error))
+        raise Impossible(
+            f"The engine cannot be asked: {error}.", [("url", str(error))], code="engine_refused"
+        ) from None
+    except Malformed as error:
+        _failed(connection, ConnectionState.REFUSED, error.message)
+        raise
+
+
+def _failed(connection: Connection, state: ConnectionState, words: str) -> None:
+    with transaction.atomic():
+        row = Connection.objects.select_for_update(of=("self",)).select_related("cluster")
+        current = row.filter(pk=connection.pk).first()
+        if current is not None and current.state != ConnectionState.PAUSED:
+            current.asked_at = timezone.now()
+            current.save(update_fields=["asked_at"])
+            state_change(current, state, words)
+
+
+# -- the schedule
+
+
+def connections_poll(now: datetime | None = None) -> int:
+    """Send a task for each connection whose round is due; returns how many. Each is claimed once."""
+    present, sent = now or timezone.now(), 0
+    for connection in connections_due(present):
+        before = connection.asked_at
+        unchanged = Q(asked_at=before) if before is not None else Q(asked_at__isnull=True)
+        if Connection.objects.filter(unchanged, pk=connection.pk).update(asked_at=present):
+            current_app.send_task(POLL_TASK, args=[connection.pk], expires=connection.poll_interval_s * 2, retry=False)
+            sent += 1
+    return sent
+
+
+def connection_poll_due(pk: int) -> bool:
+    """Ask one connection, as the schedule does; what is wrong is its state and no failure of the task."""
+    connection = Connection.objects.select_related("cluster").filter(pk=pk).first()
+    if connection is None or connection.state == ConnectionState.PAUSED:
+        return False
+    try:
+        connection_poll(connection)
+    except SluiceError as error:
+        _log.warning("the connection %s could not be refreshed: %s", connection, error.message)
+        return False
+    return True
+
+
+def connection_poll(connection: Connection) -> ImportOutcome:
+    """One round: ask for what changes, recognise what was deployed, restarted or lost, and store it.
+
+    Raises
+    ------
+    Impossible, Malformed
+        The engine is away or answers with something else, which its state says from now on.
+    """
+    with engine_faults(connection), client_of(connection) as client:
+        asked = _round(connection, client)
+        with transaction.atomic():
+            row = _answered(connection, asked)
+            ended = reader_of(row).ended(asked.answers or {})
+            outcome = look_store(connection=row, look=asked.look, ended=ended)
+            _keep(row, asked.answers, outcome)
+        if connection.latency_metric or connection.latency_query:
+            latency_score(connection, client, asked.look.picture, outcome.jobs)
+    return outcome
+
+
+def _round(connection: Connection, client: EngineClient) -> _Asked:
+    """Counters of the jobs that are known, then whatever the picture lacks: new jobs, runs and places."""
+    kept = KeptAnswers.objects.filter(connection=connection).first()
+    known: Answers = dict(kept.answers[0]) if kept is not None and kept.answers else {}
+    reader = reader_of(connection)
+    before = read_picture(connection, known) if known else None
+    requests, size, seconds = client.requests, client.bytes, client.seconds
+    fresh = {path: answer for path, answer in known.items() if not reader.volatile(path)}
+    polled: Answers = {}
+    if before is not None:
+        polled = ask_polls(connection, client, before)[0]
+        attempts = dict(connection.jobs.values_list("engine_id", "attempt"))
+        told = {poll.job: poll.attempt for poll in read_polls(connection, polled, before, time.time())[0]}
+        for job in before.jobs:
+            if told.get(job.id) != attempts.get(job.id):  # it runs anew, or not at all
+                fresh = {path: answer for path, answer in fresh.items() if not reader.is_of_job(path, job.id)}
+        fresh |= polled
+    asked = ask_picture(connection, client, known=fresh, jobs=connection.job_names or None)
+    look = _chosen(EngineLook(asked.picture), connection.job_names)
+    look.add(*read_polls(connection, asked.answers, look.picture, asked.picture.at_s))
+    cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
+    return _Asked(look, asked.answers, {**cost, "seconds": round(client.seconds - seconds, 3)})

@@ -1,0 +1,362 @@
+"""A running Flink becomes nodes, running queries, arrivals and measured statistics; and what becomes of it later."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.base import ContentFile
+from django.utils import timezone
+
+from apps.connections import imports, scores, work
+from apps.connections.models import Connection, ImportedJob
+from apps.connections.selectors import connections_due
+from apps.connections.services import connection_check, connection_create, connection_import, connection_pause
+from apps.connections.uploads import upload_store
+from apps.connections.work import connection_poll, connection_poll_due
+from apps.core.errors import Malformed
+from apps.estimates.models import AccuracyObservation, EstimateRun
+from apps.estimates.services import estimate_request
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.queries.models import OperatorInput, Query
+from tests.apps import small_cluster
+from tests.apps.connections.engine_server import EngineServer, Reply
+from tests.apps.connections.fake_flink import FakeFlink, FakeVertex, shop_job
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "PAUSE_S", 0.0)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return small_cluster.small_cluster()
+
+
+@pytest.fixture
+def flink(engine: EngineServer) -> FakeFlink:
+    cluster = FakeFlink()
+    cluster.serve(engine)
+    return cluster
+
+
+@pytest.fixture
+def connection(cluster: Cluster, engine: EngineServer, flink: FakeFlink) -> Connection:
+    return connection_create(cluster=cluster, name="shop", engine="flink", url=engine.url)
+
+
+def done(job: Job) -> Job:
+    small_cluster.run_jobs()
+    job.refresh_from_db()
+    return job
+
+
+def imported(connection: Connection, **options: Any) -> Job:
+    job = done(connection_import(connection=connection, **options))
+    assert job.state == "succeeded", job.error
+    connection.refresh_from_db()
+    return job
+
+
+def statistics_of(query: Query) -> dict[str, tuple[float, float | None, str]]:
+    rows = OperatorInput.objects.filter(operator__version=query.running_version).select_related("operator")
+    return {row.operator.name: (row.selectivity, row.cycles_per_event, row.evidence) for row in rows}
+
+
+def codes_of(connection: Connection) -> set[str]:
+    connection.refresh_from_db()
+    return {finding["code"] for finding in connection.findings}
+
+
+def test_check_says_what_was_found_and_costs_and_stores_nothing_of_it(connection: Connection, cluster: Cluster) -> None:
+    job = done(connection_check(connection=connection))
+    assert job.state == "succeeded", job.error
+    connection.refresh_from_db()
+    assert (connection.state, connection.engine_version) == ("connected", "2.3.0")
+    assert connection.cost["requests"] > 1 and connection.cost["bytes"] > 1000
+    assert {"cost_of_asking", "source_cost_predicted"} <= codes_of(connection)
+    assert [row["name"] for row in connection.look["jobs"]] == ["shop"]
+    assert not cluster.queries.exists() and not cluster.pools.filter(name="flink-shop").exists()
+
+
+def test_running_job_becomes_a_running_query_with_measured_statistics(connection: Connection, cluster: Cluster) -> None:
+    job = imported(connection, objectives={"shop": {"statistic": "worst", "bound_s": 5.0}})
+    assert job.result is not None and job.result["queries"] == ["shop"]
+    query = cluster.queries.get(name="shop")
+    assert query.state == "running" and query.objective_bound_s == 5.0
+    statistics = statistics_of(query)
+    assert statistics["parse"] == (pytest.approx(0.8, rel=0.01), pytest.approx(5e5, rel=0.01), "measured")
+    assert statistics["enrich"] == (pytest.approx(1.0, rel=0.01), pytest.approx(4e6, rel=0.01), "measured")
+    assert statistics["clicks-2"][2] == "predicted"  # the cluster has a source clicks
+    pool = cluster.pools.get(name="flink-shop")
+    assert pool.capacity_cps == 1e9 and pool.nodes.count() == 1
+    row = ImportedJob.objects.get()
+    assert row.vertices["parse"] == FakeVertex("parse", None).id and list(row.places.values()) == ["tm1"]
+    placed = query.running_version.operators.get(name="enrich").placements.all()  # type: ignore[union-attr]
+    assert sorted(placement.fraction for placement in placed) == [0.5, 0.5]
+    series = cluster.arrivals.get(source_id="shop.clicks")
+    assert series.mean_eps == pytest.approx(100.0, rel=0.05) and series.evidence == "measured"
+    assert series.spec["extrapolated_s"] > 0
+    estimate_request(cluster=cluster)
+    small_cluster.run_jobs()
+    estimate = EstimateRun.objects.get(cluster=cluster).queries.get(query=query)
+    assert estimate.estimate_s is not None and 0.0 < estimate.estimate_s < 5.0
+
+
+def test_import_repeated_changes_nothing(connection: Connection, cluster: Cluster) -> None:
+    imported(connection)
+    nodes = list(cluster.nodes.values_list("pk", "updated_at"))
+    job = imported(connection)
+    assert job.result is not None and job.result["created"] == []
+    assert cluster.queries.count() == 1 and cluster.queries.get().versions.count() == 1
+    assert list(cluster.nodes.values_list("pk", "updated_at")) == nodes
+
+
+def test_only_chosen_jobs_are_imported(connection: Connection, cluster: Cluster, flink: FakeFlink) -> None:
+    flink.jobs.append(shop_job(name="Other Job"))
+    imported(connection, jobs=["Other Job", "third"])
+    assert [query.name for query in cluster.queries.all()] == ["other-job"]
+    assert connection.job_names == ["Other Job", "third"] and "job_missing" in codes_of(connection)
+
+
+def test_upload_of_the_same_answers_gives_the_same_statistics(
+    connection: Connection, cluster: Cluster, engine: EngineServer
+) -> None:
+    imported(connection)
+    rounds: list[dict[str, Any]] = [{}]
+    for path, body in engine.served:
+        if path.startswith("/jobs/") and path.count("/") == 2 and path != "/jobs/overview" and path in rounds[-1]:
+            rounds.append({})
+        rounds[-1][path] = body
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for i, part in enumerate(rounds):
+            archive.writestr(f"round-{i:03}.json", json.dumps(part))
+    other = small_cluster.small_cluster("other")
+    uploaded = connection_create(cluster=other, name="shop", engine="flink")
+    outcome = upload_store(connection=uploaded, file=ContentFile(packed.getvalue(), name="answers.zip"))
+    assert outcome.rounds == len(rounds)
+    imported(uploaded)
+    assert statistics_of(other.queries.get()) == statistics_of(cluster.queries.get())
+    bodies = [ImportedJob.objects.get(connection=row).shape for row in (connection, uploaded)]
+    assert bodies[0] == bodies[1]
+    assert [a.digest for a in other.arrivals.filter(source_id="shop.clicks")] == [
+        a.digest for a in cluster.arrivals.filter(source_id="shop.clicks")
+    ]
+
+
+def test_refresh_refines_statistics_that_moved(connection: Connection, flink: FakeFlink, cluster: Cluster) -> None:
+    imported(connection)
+    flink.change(
+        "shop",
+        lambda job: replace(
+            job, vertices=(*job.vertices[:2], FakeVertex("enrich", 0.02, parallelism=2), job.vertices[3])
+        ),
+    )
+    flink.step_s = 60.0
+    for _ in range(4):
+        connection_poll(connection)
+    assert statistics_of(cluster.queries.get())["enrich"][1] > 6e6  # type: ignore[operator]
+
+
+def test_refresh_asks_less_than_a_look(connection: Connection, engine: EngineServer) -> None:
+    imported(connection)
+    connection_poll(connection)
+    engine.asked.clear()
+    connection_poll(connection)
+    assert "/jobmanager/config" not in engine.asked and len(engine.asked) <= 7
+    connection.refresh_from_db()
+    assert connection.cost["requests"] == len(engine.asked)
+
+
+def test_restart_is_the_same_version_and_a_new_attempt(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    before = statistics_of(cluster.queries.get())
+    flink.restart("shop")
+    connection_poll(connection)
+    row = ImportedJob.objects.get()
+    assert (row.restarts_seen, row.versions_seen) == (1, 1) and row.engine_id == flink.jobs[0].id
+    assert row.events[-1]["kind"] == "restarted"
+    assert cluster.queries.get().versions.count() == 1 and statistics_of(cluster.queries.get()) == before
+
+
+def test_rescale_is_a_new_version_whose_statistics_survive(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    before = statistics_of(cluster.queries.get())
+    wider = (*shop_job().vertices[:2], replace(shop_job().vertices[2], parallelism=3), shop_job().vertices[3])
+    flink.restart("shop", vertices=wider)
+    connection_poll(connection)
+    query = cluster.queries.get()
+    assert query.running_version is not None and query.running_version.number == 2
+    assert statistics_of(query)["enrich"] == before["enrich"]
+    assert query.running_version.operators.get(name="enrich").placements.count() == 3
+    row = ImportedJob.objects.get()
+    assert row.events[-1]["kind"] == "rescaled" and row.version == query.running_version
+
+
+def test_redeploy_with_other_operators_keeps_those_of_the_same_name(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    vertices = shop_job().vertices
+    flink.restart("shop", vertices=(*vertices[:3], FakeVertex("score", 0.002), vertices[3]))
+    connection_poll(connection)
+    query = cluster.queries.get()
+    statistics = statistics_of(query)
+    assert statistics["parse"][2] == "measured" and statistics["score"][1] is None
+    assert ImportedJob.objects.get().events[-1]["kind"] == "redeployed"
+    for _ in range(3):
+        connection_poll(connection)
+    assert statistics_of(query)["score"] == (pytest.approx(1.0), pytest.approx(2e6, rel=0.02), "measured")
+
+
+def test_engine_that_is_away_is_a_state_and_statistics_stand(
+    connection: Connection, engine: EngineServer, cluster: Cluster
+) -> None:
+    imported(connection)
+    before = statistics_of(cluster.queries.get())
+    engine.find = lambda path: Reply({}, 503)
+    assert not connection_poll_due(connection.pk)
+    connection.refresh_from_db()
+    assert connection.state == "away" and "503" in connection.state_words
+    since = connection.state_since
+    assert not connection_poll_due(connection.pk)
+    connection.refresh_from_db()
+    assert connection.state_since == since
+    assert cluster.queries.get().state == "running" and statistics_of(cluster.queries.get()) == before
+
+
+def test_answer_that_cannot_be_read_refuses_the_connection_and_changes_nothing(
+    connection: Connection, engine: EngineServer, flink: FakeFlink, cluster: Cluster
+) -> None:
+    engine.replies["/jobs/overview"] = Reply({"jobs": [{"jid": 7}]})
+    job = done(connection_import(connection=connection))
+    assert job.state == "failed" and job.error is not None and job.error["faults"]
+    connection.refresh_from_db()
+    assert connection.state == "refused" and connection.imported_at is None
+    assert not cluster.queries.exists() and not cluster.pools.filter(name="flink-shop").exists()
+
+
+def test_job_that_fails_between_two_polls_stops_its_query(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    flink.change("shop", lambda job: replace(job, state="FAILED"))
+    connection_poll(connection)
+    row = ImportedJob.objects.get()
+    assert cluster.queries.get().state == "stopped" and row.state == "failed" and row.events[-1]["kind"] == "ended"
+    flink.restart("shop", state="RUNNING")
+    connection_poll(connection)
+    row.refresh_from_db()
+    assert cluster.queries.get().state == "running" and row.state == "running"
+    assert "returned" in {event["kind"] for event in row.events}
+
+
+def test_job_that_is_not_listed_for_a_moment_still_runs(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    flink.jobs = []
+    connection_poll(connection)
+    assert cluster.queries.get().state == "running" and "job_unlisted" in codes_of(connection)
+    ImportedJob.objects.update(seen_at=timezone.now() - timedelta(minutes=2))
+    connection_poll(connection)
+    assert cluster.queries.get().state == "stopped" and ImportedJob.objects.get().state == "gone"
+
+
+def test_job_that_vanishes_during_the_import_is_a_finding(
+    connection: Connection, engine: EngineServer, flink: FakeFlink, cluster: Cluster
+) -> None:
+    flink.jobs.append(shop_job(name="short"))
+    short = flink.jobs[1].id
+    asked: list[str] = []
+
+    def reply(path: str) -> Reply:
+        asked.append(path)
+        if path == f"/jobs/{short}" and asked.count(path) > 2:
+            return Reply({"errors": [f"Job {short} not found"]}, 404)
+        return flink.reply(path)
+
+    engine.find = reply
+    imported(connection)
+    assert "poll_missing" in codes_of(connection) and cluster.queries.filter(name="shop").exists()
+
+
+def test_lost_node_is_offline_once_its_operators_run_elsewhere(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    imported(connection)
+    flink.places = ["tm2"]
+    flink.restart("shop")
+    connection_poll(connection)
+    states = dict(cluster.nodes.filter(pool__name="flink-shop").values_list("labels__place", "state"))
+    assert states == {"tm1": "offline", "tm2": "active"}
+
+
+def test_round_is_due_by_the_schedule_and_claimed_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(work.current_app, "send_task", lambda name, args, **_: sent.append(args[0]))
+    assert work.connections_poll() == 0  # nothing was imported yet
+    imported(connection)
+    now = timezone.now() + timedelta(seconds=30)
+    assert work.connections_poll(now) == 1 and work.connections_poll(now) == 0
+    assert sent == [connection.pk]
+    connection_pause(connection=connection)
+    assert connections_due(now + timedelta(hours=1)) == [] and not connection_poll_due(connection.pk)
+
+
+def test_engine_without_jobs_imports_nothing_and_says_so(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    flink.jobs = []
+    imported(connection)
+    assert "jobs_missing" in codes_of(connection) and connection.imported_at is None
+
+
+def test_polls_are_kept_for_a_while(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(connection)
+    row = ImportedJob.objects.get()
+    assert row.polls.count() == work.IMPORT_POLLS
+    monkeypatch.setattr(imports, "MAX_POLLS", 5)
+    assert imports.polls_purge() == work.IMPORT_POLLS - 5
+    assert imports.polls_purge(timezone.now() + timedelta(hours=3)) == 5
+
+
+def test_measured_latency_is_scored_once_a_stretch(
+    connection: Connection, flink: FakeFlink, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "STRETCH_S", 1.0)
+    connection.latency_metric = "resultLatencyWorst"
+    connection.save()
+    imported(connection, objectives={"*": {"statistic": "worst", "bound_s": 5.0}})
+    estimate_request(cluster=cluster)
+    small_cluster.run_jobs()
+    flink.latency_s = 0.25
+    for _ in range(4):
+        connection_poll(connection)
+        time.sleep(0.5)
+    row = AccuracyObservation.objects.get()
+    assert (row.origin, row.observed_s, row.statistic) == ("flink", 0.25, "worst")
+
+
+def test_upload_that_holds_no_answers_is_refused(cluster: Cluster) -> None:
+    uploaded = connection_create(cluster=cluster, name="shop", engine="flink")
+    job = done(connection_check(connection=uploaded))
+    assert job.state == "failed" and job.error is not None and "nothing was uploaded" in job.error["message"]
+    for content in (b"", b"<html>", b"[]", b'{"jobs": ', b"\xff\xfe"):
+        with pytest.raises(Malformed):
+            upload_store(connection=uploaded, file=ContentFile(content, name="x.json"))
