@@ -134,6 +134,7 @@ PAGES: dict[str, Page] = {
     "pages:alert-rule-delete": _action(**_LIVE, pk="rule"),
     "pages:alert-acknowledge": _action(**_LIVE, pk="alert"),
     "pages:admissions": _view(),
+    "pages:kubernetes-reviews": _view(),
     "pages:admission-new": Page(get=OPERATE, post=OPERATE, query="query=draft"),
     "pages:admission-plan": Page(get=OPERATE, query="query=draft"),
     "pages:admission": _view(pk="admission"),
