@@ -31,6 +31,7 @@ __all__ = [
     "refine_measurements",
     "refresh_objectives",
     "review_queue",
+    "simulate_cluster",
 ]
 
 
@@ -95,6 +96,11 @@ def refresh_objectives() -> int:
 def observe_executions() -> int:
     """Hold executions of live queries against their predictions; returns how many were observed."""
     return executions_observe_all()
+
+
+@shared_task(name=JobKind.SIMULATION.value)
+def simulate_cluster(job_id: str) -> None:
+    run_job(job_id, estimates_work.simulate_cluster)
 
 
 @shared_task(name=JobKind.FINE_TUNING.value)

@@ -31,6 +31,7 @@ from workers.queries import (
     refine_measurements,
     refresh_objectives,
     review_queue,
+    simulate_cluster,
 )
 from workers.reports import run_due_reports, run_report, send_deliveries
 from workers.rollouts import advance_rollouts, renew_refined, replay_schedule
@@ -69,5 +70,6 @@ __all__ = [
     "run_report",
     "search_placement",
     "send_deliveries",
+    "simulate_cluster",
     "sweep_jobs",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,12 +18,20 @@ from apps.estimates.choices import RunOrigin, UnscoredReason
 from apps.estimates.models import AccuracyObservation, QueryEstimate, UnscoredInterval
 from apps.measurements.stream_processor import stream_disturbances
 from apps.measurements.subintervals import work_by_operator
-from apps.queries.models import Query
+from apps.queries.models import Query, QueryVersion
 from apps.results.models import ResultWindow
 from apps.telemetry.models import LiveQuery
 from engine.words import listed
 
-__all__ = ["KEEP", "accuracy_observe", "accuracy_observe_all", "accuracy_purge", "accuracy_report"]
+__all__ = [
+    "KEEP",
+    "accuracy_observe",
+    "accuracy_observe_all",
+    "accuracy_purge",
+    "accuracy_report",
+    "scored_run",
+    "work_by_kind",
+]
 
 _IMPORTED = (RunOrigin.FLINK, RunOrigin.SPARK, RunOrigin.PROMETHEUS)
 
@@ -55,7 +63,7 @@ def accuracy_observe(*, query: Query, since: datetime, now: datetime) -> list[Ac
 
     An interval that cannot be scored has no observation; it is kept with the reason.
     """
-    last = AccuracyObservation.objects.filter(query=query).order_by("-starts_at").first()
+    last = AccuracyObservation.objects.filter(query=query, origin=RunOrigin.LIVE).order_by("-starts_at").first()
     begin = max(since, last.ends_at) if last else since
     found = [_observation(query, starts_at, windows) for starts_at, windows in _by_interval(query, begin, now)]
     rows = [row for row in found if isinstance(row, AccuracyObservation)]
@@ -78,61 +86,115 @@ def accuracy_report(
     ends_at: datetime | None = None,
     duration_s: float = INTERVAL.total_seconds(),
     windows: int = 1,
+    version: int | None = None,
+    work: Mapping[str, float] | None = None,
     now: datetime | None = None,
 ) -> AccuracyObservation:
     """Score the estimate of a query that another engine runs by the latency that was measured there.
 
-    `latency_s` is the statistic of the query's objective over the `duration_s` up to `ends_at`, from `windows` results.
+    Parameters
+    ----------
+    latency_s : float
+        The statistic of the query's objective over the `duration_s` up to `ends_at`, from `windows` results.
+    version : int, optional
+        Number of the version that ran, where the reporter knows it.
+    work : mapping of operator name to cycles/s, optional
+        Work that was measured over the same stretch, of some or all operators: their kinds' bias is learned from it.
 
     Raises
     ------
     Malformed
         With every fault of what was measured.
     Conflict
-        The query is live, so Sluice measures it itself; or the stretch was reported before.
+        The query is live, so Sluice measures it itself; or the same origin reported a part of the stretch before.
     Impossible
-        No estimate was in force when the stretch began.
+        No estimate was in force when the stretch began, or only one of another version than ran.
     """
     present = now or timezone.now()
     until = ends_at or present
-    _check_report(origin, latency_s, until, duration_s, windows, present)
+    _refuse(_report_faults(origin, latency_s, until, duration_s, windows, work, present))
+    Query.objects.select_for_update().get(pk=query.pk)  # two reports of a stretch at once: the second sees the first
     if LiveQuery.objects.filter(query=query).exists():
         message = f"{query.name} runs on live telemetry, of which latencies are measured here"
         raise Conflict(f"{message}.", [("query", message)])
     starts_at = until - timedelta(seconds=duration_s)
-    if AccuracyObservation.objects.filter(query=query, starts_at__lt=until, ends_at__gt=starts_at).exists():
+    reported = AccuracyObservation.objects.filter(query=query, origin=origin)
+    if reported.filter(starts_at__lt=until, ends_at__gt=starts_at).exists():
         message = f"the stretch from {starts_at.isoformat()} overlaps one that was reported before"
         raise Conflict(f"Of {query.name} {message}.", [("ends_at", message)])
     estimate = _estimate_before(query, starts_at)
-    if estimate is None:
-        message = f"no estimate of {query.name} was in force at {starts_at.isoformat()}"
+    if estimate is None or version not in (None, estimate.version.number):
+        of_version = "" if version is None else f", version {version},"
+        message = f"no estimate of {query.name}{of_version} was in force at {starts_at.isoformat()}"
         raise Impossible(f"There is nothing to score: {message}.", [("ends_at", message)])
-    if statistic != estimate.statistic:
-        message = f"statistic is {statistic!r}; allowed: {estimate.statistic!r}, which the estimate is of"
-        raise Malformed(f"The report has 1 fault: {message}", [("statistic", message)])
-    row = _scored(estimate, latency_s, starts_at=starts_at, ends_at=until, origin=origin, windows=windows)
+    _refuse(_estimate_faults(estimate, statistic, work or {}))
+    row = _scored(
+        estimate,
+        latency_s,
+        starts_at=starts_at,
+        ends_at=until,
+        origin=origin,
+        windows=windows,
+        kinds=_kinds(estimate, work or {}),
+    )
     row.save()
     calibrations_refresh({group_of(row)}, now=present)
     announce(f"accuracy:{query.cluster.slug}")
     return row
 
 
-def _check_report(
-    origin: str, latency_s: float, ends_at: datetime, duration_s: float, windows: int, now: datetime
-) -> None:
+def _refuse(faults: list[Fault]) -> None:
+    if faults:
+        raise Malformed(f"The report has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
+
+
+def _report_faults(
+    origin: str,
+    latency_s: float,
+    ends_at: datetime,
+    duration_s: float,
+    windows: int,
+    work: Mapping[str, float] | None,
+    now: datetime,
+) -> list[Fault]:
+    """Faults of a report that show without an estimate."""
     faults = []
     if origin not in _IMPORTED:
         faults.append(Fault("origin", f"origin is {origin!r}; allowed: {listed(list(_IMPORTED))}"))
-    if not (math.isfinite(latency_s) and latency_s >= 0.0):
-        faults.append(Fault("latency_s", f"latency_s is {latency_s}; allowed: a finite number of at least 0"))
-    if not (math.isfinite(duration_s) and 1.0 <= duration_s <= _MAX_DURATION_S):
-        faults.append(Fault("duration_s", f"duration_s is {duration_s}; allowed: 1 to 86,400 seconds"))
-    if not now - KEEP <= ends_at <= now:
+    if not _is_amount(latency_s):
+        faults.append(Fault("latency_s", f"latency_s is {latency_s!r}; allowed: a finite number of at least 0"))
+    if not (_is_amount(duration_s) and 1.0 <= duration_s <= _MAX_DURATION_S):
+        faults.append(Fault("duration_s", f"duration_s is {duration_s!r}; allowed: 1 to 86,400 seconds"))
+    if timezone.is_naive(ends_at):
+        faults.append(Fault("ends_at", f"ends_at is {ends_at.isoformat()}; allowed: a moment with its time zone"))
+    elif not now - KEEP <= ends_at <= now:
         faults.append(Fault("ends_at", f"ends_at is {ends_at.isoformat()}; allowed: a moment of the last 30 days"))
-    if windows < 1:
-        faults.append(Fault("windows", f"windows is {windows}; allowed: a whole number of at least 1"))
-    if faults:
-        raise Malformed(f"The report has {fault_count(faults)}; first: {faults[0].path}: {faults[0].message}", faults)
+    if not isinstance(windows, int) or isinstance(windows, bool) or windows < 1:
+        faults.append(Fault("windows", f"windows is {windows!r}; allowed: a whole number of at least 1"))
+    for name, cps in (work or {}).items():
+        if not _is_amount(cps):
+            faults.append(Fault(f"work.{name}", f"{cps!r}; allowed: cycles per second, a finite number of at least 0"))
+    return faults
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0.0
+
+
+def _estimate_faults(estimate: QueryEstimate, statistic: str, work: Mapping[str, float]) -> list[Fault]:
+    """Faults of a report against the estimate that it is held against."""
+    faults = []
+    if statistic != estimate.statistic:
+        message = f"statistic is {statistic!r}; allowed: {estimate.statistic!r}, which the estimate is of"
+        faults.append(Fault("statistic", message))
+    known = sorted(estimate.result.get("operators", {}))
+    of_version = f"an operator of version {estimate.version.number}"
+    faults += [
+        Fault(f"work.{name}", f"{name} is not {of_version}; allowed: {listed(known)}")
+        for name in work
+        if name not in known
+    ]
+    return faults
 
 
 def accuracy_purge(now: datetime | None = None) -> int:
@@ -183,7 +245,7 @@ def _observation(
         windows=len(kept),
         left_out=len(windows) - len(kept),
         disturbed=disturbed,
-        kinds=_kinds(query, estimate, starts_at),
+        kinds=_kinds(estimate, work_by_operator(query, starts_at, starts_at + INTERVAL)),
     )
 
 
@@ -193,31 +255,46 @@ def _estimate_before(query: Query, moment: datetime) -> QueryEstimate | None:
     return rows.select_related("run", "query", "version").order_by("-run__created_at", "-run_id").first()
 
 
-def _scored(estimate: QueryEstimate, observed_s: float, *, disturbed: str = "", **fields: Any) -> AccuracyObservation:
-    """An unsaved run: the estimate with its interval of runs, as stated and as scaled, beside what was measured."""
-    calibration = estimate.result.get("calibration") or {}
-    stated_low_s, stated_high_s = calibration.get("stated") or (estimate.low_s, estimate.high_s)
-    low_s, high_s = calibration.get("run") or (stated_low_s, stated_high_s)
-    return AccuracyObservation(
+def _scored(estimate: QueryEstimate, observed_s: float, **fields: Any) -> AccuracyObservation:
+    """An unsaved run of a stored estimate."""
+    columns = {name: getattr(estimate, name) for name in ("statistic", "estimate_s", "low_s", "high_s")}
+    return scored_run(
+        {**estimate.result, **columns},
+        estimate.version,
+        observed_s,
         cluster_id=estimate.run.cluster_id,
         query=estimate.query,
         estimate=estimate,
-        version=estimate.version.number,
         estimated_at=estimate.run.created_at,
-        statistic=estimate.statistic,
-        evidence=evidence_of(estimate.result),
-        expected_s=estimate.estimate_s,
+        **fields,
+    )
+
+
+def scored_run(
+    result: Mapping[str, Any], version: QueryVersion, observed_s: float, *, disturbed: str = "", **fields: Any
+) -> AccuracyObservation:
+    """An unsaved run: an estimate's answer with its interval of runs, as stated and as scaled, beside what was
+    measured.
+    """
+    calibration = result.get("calibration") or {}
+    stated_low_s, stated_high_s = calibration.get("stated") or (result["low_s"], result["high_s"])
+    low_s, high_s = calibration.get("run") or (stated_low_s, stated_high_s)
+    return AccuracyObservation(
+        version=version.number,
+        statistic=result["statistic"],
+        evidence=evidence_of(result),
+        expected_s=result["estimate_s"],
         low_s=low_s,
         high_s=high_s,
         stated_low_s=stated_low_s,
         stated_high_s=stated_high_s,
         lower_factor=calibration.get("lower", 1.0),
         upper_factor=calibration.get("upper", 1.0),
-        windowed=is_windowed(estimate.version),
+        windowed=is_windowed(version),
         observed_s=observed_s,
         disturbed=disturbed,
         covered=None if low_s is None or high_s is None or disturbed else low_s <= observed_s <= high_s,
-        parts=_parts(estimate),
+        parts=_parts(result),
         **fields,
     )
 
@@ -256,8 +333,8 @@ def _disturbed(windows: list[ResultWindow]) -> str:
     return ""
 
 
-def _parts(estimate: QueryEstimate) -> dict[str, float] | None:
-    live = estimate.result.get("live")
+def _parts(result: Mapping[str, Any]) -> dict[str, float] | None:
+    live = result.get("live")
     return live and {name: value for name, value in live.items() if name.endswith("_s")}
 
 
@@ -269,11 +346,15 @@ def _statistic(values: list[float], statistic: str) -> float:
     return sorted(values)[max(1, math.ceil(level * len(values) - 1e-9)) - 1]
 
 
-def _kinds(query: Query, estimate: QueryEstimate, starts_at: datetime) -> dict[str, Any]:
-    """Work by operator kind, in cycles per second: as estimated, and as measured in the interval."""
-    expected = estimate.result.get("operators", {})
-    measured = work_by_operator(query, starts_at, starts_at + INTERVAL)
-    kinds = dict(estimate.version.operators.values_list("name", "kind"))
+def _kinds(estimate: QueryEstimate, measured: Mapping[str, float]) -> dict[str, list[float]]:
+    return work_by_kind(estimate.version, estimate.result.get("operators", {}), measured)
+
+
+def work_by_kind(
+    version: QueryVersion, expected: Mapping[str, Mapping[str, float]], measured: Mapping[str, float]
+) -> dict[str, list[float]]:
+    """Work by operator kind, in cycles per second, of operators of which both are known: as estimated, as measured."""
+    kinds = dict(version.operators.values_list("name", "kind")) if measured else {}
     totals: dict[str, list[float]] = {}
     for name, cps in measured.items():
         if name in expected and name in kinds:

@@ -46,7 +46,15 @@ from apps.estimates.serializers import (
     QueryLatestSerializer,
 )
 from apps.estimates.services import document_estimate_request, estimate_request
-from apps.estimates.summary import accuracy_listed, accuracy_summary, calibrations_listed, unscored_listed
+from apps.estimates.simulations import simulation_request
+from apps.estimates.summary import (
+    accuracy_listed,
+    accuracy_origins,
+    accuracy_summary,
+    calibrations_listed,
+    measured_alone,
+    unscored_listed,
+)
 from apps.fleet.selectors import cluster_by_slug
 from apps.fleet.serializers import ClusterField, NumberField
 from apps.jobs.api import job_response
@@ -63,6 +71,7 @@ __all__ = [
     "EstimateViewSet",
     "ObjectiveViewSet",
     "QueryEstimateView",
+    "SimulationView",
     "UnscoredViewSet",
 ]
 
@@ -177,9 +186,9 @@ class AccuracySerializer(serializers.ModelSerializer):
     class Meta:
         model = AccuracyObservation
         fields = ["id", "cluster", "query", "query_id", "version", "estimate", "estimated_at", "starts_at", "ends_at"]
-        fields += ["origin", "statistic", "windowed", "evidence", "expected_s", "low_s", "high_s", "stated_low_s"]
-        fields += ["stated_high_s", "lower_factor", "upper_factor", "observed_s", "error_s", "covered", "disturbed"]
-        fields += ["windows", "left_out", "parts", "kinds"]
+        fields += ["origin", "seed", "statistic", "windowed", "evidence", "expected_s", "low_s", "high_s"]
+        fields += ["stated_low_s", "stated_high_s", "lower_factor", "upper_factor", "observed_s", "error_s", "covered"]
+        fields += ["disturbed", "windows", "left_out", "parts", "kinds"]
 
 
 class AccuracyCreateSerializer(StrictSerializer):
@@ -193,6 +202,10 @@ class AccuracyCreateSerializer(StrictSerializer):
     ends_at = serializers.DateTimeField(required=False, help_text="End of the stretch; now unless given.")
     duration_s = NumberField(required=False, help_text="Length of the stretch; 30 s unless given.")
     windows = serializers.IntegerField(required=False, help_text="Results measured; 1 unless given.")
+    version = serializers.IntegerField(required=False, help_text="Number of the version that ran, if known.")
+    work = serializers.DictField(
+        child=NumberField(), required=False, help_text="Work measured, cycles per second: {operator: number}."
+    )
 
 
 class _CoverageSerializer(serializers.Serializer):
@@ -221,8 +234,20 @@ class CalibrationSerializer(serializers.ModelSerializer):
 
 class _QueryAccuracySerializer(serializers.Serializer):
     query = serializers.CharField(source="query.name")
+    origin = serializers.ChoiceField(RunOrigin.choices)
     judged = _CoverageSerializer()
     calibration = CalibrationSerializer(allow_null=True, help_text="Factors of its next interval, and its trust.")
+
+
+class _WorkBiasSerializer(serializers.Serializer):
+    """Measured over estimated work with its 95 % interval, null where too few instants were measured."""
+
+    ratio = serializers.FloatField(allow_null=True)
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    runs = serializers.IntegerField()
+    instants = serializers.IntegerField()
+    is_proven = serializers.BooleanField(help_text="Whether the interval lies more than 5 % to one side of 1.")
 
 
 class _KindAccuracySerializer(serializers.Serializer):
@@ -230,11 +255,39 @@ class _KindAccuracySerializer(serializers.Serializer):
     expected_cps = serializers.FloatField()
     measured_cps = serializers.FloatField()
     bias = serializers.FloatField(allow_null=True)
+    learned = _WorkBiasSerializer(help_text="Measured over estimated; it moves no estimate.")
+
+
+class _IntervalFiguresSerializer(serializers.Serializer):
+    """Intervals as stated (before) and as shown (after); widths are medians, as a share of the estimate."""
+
+    runs = serializers.IntegerField()
+    coverage_before = serializers.FloatField(allow_null=True)
+    coverage_after = serializers.FloatField(allow_null=True)
+    width_before = serializers.FloatField(allow_null=True)
+    width_after = serializers.FloatField(allow_null=True)
+    bias = serializers.FloatField(allow_null=True, help_text="Median of measured over estimated.")
+
+
+class _OriginAccuracySerializer(serializers.Serializer):
+    """Figures of the runs of one origin."""
+
+    origin = serializers.ChoiceField(RunOrigin.choices)
+    judged = _CoverageSerializer()
+    intervals = _IntervalFiguresSerializer()
+    instants = serializers.IntegerField(help_text="Moments with runs that have an interval.")
+    instants_needed = serializers.IntegerField(help_text="From so many on intervals are scaled.")
+    queries = serializers.IntegerField()
+    last_at = serializers.DateTimeField()
 
 
 class AccuracySummarySerializer(serializers.Serializer):
-    """Figures of the newest observations that the filters leave, at most 5,000; `more` were left out as older."""
+    """Figures of the newest observations that the filters leave, at most 5,000; `more` were left out as older.
 
+    Simulated runs count in `origins` alone, unless `origin=simulated` was asked for.
+    """
+
+    origins = serializers.SerializerMethodField(help_text="Every origin apart.")
     judged = _CoverageSerializer()
     more = serializers.IntegerField()
     disturbed = serializers.DictField(
@@ -246,6 +299,10 @@ class AccuracySummarySerializer(serializers.Serializer):
     queries = serializers.SerializerMethodField()
     kinds = serializers.SerializerMethodField(help_text="Work by kind of operator, cycles per second.")
     calibrations = CalibrationSerializer(many=True, help_text="In force, of kinds and origins.")
+
+    @extend_schema_field(_OriginAccuracySerializer(many=True))
+    def get_origins(self, summary: Any) -> Any:
+        return _OriginAccuracySerializer(self.context["origins"], many=True).data
 
     @extend_schema_field(_QueryAccuracySerializer(many=True))
     def get_queries(self, summary: Any) -> Any:
@@ -283,9 +340,47 @@ class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     @extend_schema(responses=AccuracySummarySerializer, filters=True)
     @action(detail=False, methods=["get"], pagination_class=None)
     def summary(self, request: Request) -> Response:
-        """Coverage, bias and calibrations: together, by query, by kind of operator."""
-        summary = accuracy_summary(self.filter_queryset(self.get_queryset()))
-        return Response(AccuracySummarySerializer(summary).data)
+        """Coverage, bias and calibrations: of each origin, together, by query, by kind of operator."""
+        rows = self.filter_queryset(self.get_queryset())
+        chosen = rows if "origin" in request.query_params else measured_alone(rows)
+        context = {"origins": accuracy_origins(rows)}
+        return Response(AccuracySummarySerializer(accuracy_summary(chosen), context=context).data)
+
+
+class SimulationCreateSerializer(StrictSerializer):
+    """A cluster whose running queries are to be simulated."""
+
+    cluster = ClusterField()
+
+
+class SimulationSerializer(serializers.Serializer):
+    """Outcome of simulations of a cluster's snapshot; its runs are listed at `accuracy?origin=simulated`."""
+
+    runs = serializers.IntegerField(help_text="Scored runs, one for each query and seed.")
+    coverage = serializers.FloatField(allow_null=True, help_text="Share of them that the interval held.")
+    horizon_s = serializers.FloatField(help_text="Stretch that was simulated and estimated.")
+    cut = serializers.BooleanField(help_text="Whether it is the beginning of a horizon with too many events.")
+    left_out = serializers.ListField(
+        child=serializers.CharField(), help_text="Queries with a window that does not close twice within it."
+    )
+    cost_cv = serializers.FloatField(help_text="Coefficient of variation of the costs that were drawn.")
+
+
+class SimulationView(ApiMixin, APIView):
+    """Simulations of what runs in a cluster, to score its estimate as runs of the origin `simulated`."""
+
+    scopes = {"POST": Scope.OPERATE}
+
+    @extend_schema(request=SimulationCreateSerializer, responses={200: SimulationSerializer, 202: JobSerializer})
+    def post(self, request: Request) -> Response:
+        """Simulate a cluster over several seeds. 202 with a job, or the result with `Prefer: wait=N`."""
+        asked = read_body(SimulationCreateSerializer, request)
+        job = simulation_request(cluster=asked["cluster"], user=signed_in_user(request))
+        return job_response(request, job, _simulated)
+
+
+def _simulated(job: Job) -> Any:
+    return SimulationSerializer(job.result).data
 
 
 class UnscoredSerializer(serializers.ModelSerializer):

@@ -12,6 +12,7 @@ from apps.estimates.api import (
     EstimateViewSet,
     ObjectiveViewSet,
     QueryEstimateView,
+    SimulationView,
     UnscoredViewSet,
 )
 
@@ -25,5 +26,6 @@ router.register("estimates", EstimateViewSet, basename="estimate")
 
 urlpatterns = [
     path("queries/<int:pk>/estimate", QueryEstimateView.as_view(), name="query-estimate"),
+    path("accuracy/simulations", SimulationView.as_view(), name="accuracy-simulation"),
     *router.urls,
 ]

@@ -37,6 +37,7 @@ from engine.measurement.trust import UNJUDGED, EstimateTrust, QueryCalibration, 
 
 __all__ = [
     "INTERVAL",
+    "RUN_FIELDS",
     "CalibrationGroup",
     "calibrations_in_force",
     "calibrations_purge",
@@ -45,6 +46,7 @@ __all__ = [
     "group_of",
     "in_force",
     "is_windowed",
+    "scored_runs",
 ]
 
 INTERVAL = timedelta(seconds=30)  #: of measured latency, one scored run each
@@ -166,7 +168,7 @@ def _trust(row: IntervalCalibration) -> EstimateTrust:
 def _refresh(group: CalibrationGroup, wider: IntervalCalibration | None, now: datetime) -> IntervalCalibration:
     weighing = _weighing(group)
     counting = [row for row in weighing if _counts(row)][::-1]
-    runs = _runs(counting)
+    runs = scored_runs(counting)
     trust = judge_trust(row["covered"] for row in counting) if group.scope == CalibrationScope.QUERY else None
     factors = interval_factors(
         runs,
@@ -203,12 +205,12 @@ def _of_trust(trust: EstimateTrust | None) -> dict[str, Any]:
     return {"held": trust.held, "judged": trust.judged, "trust": trust.state} if trust else {}
 
 
-_READ = ("starts_at", "query_id", "expected_s", "stated_low_s", "stated_high_s", "low_s", "high_s", "observed_s")
+RUN_FIELDS = ("starts_at", "query_id", "expected_s", "stated_low_s", "stated_high_s", "low_s", "high_s", "observed_s")
 
 
 def _weighing(group: CalibrationGroup) -> list[dict[str, Any]]:
     """Runs that weigh in a group's factors, newest first; of a wide group a sample that takes from every instant."""
-    rows = group.observations().values(*_READ, "covered", "disturbed")
+    rows = group.observations().values(*RUN_FIELDS, "covered", "disturbed")
     if group.scope == CalibrationScope.QUERY:
         return list(rows[:MAX_AGE])
     newest = rows[0]["starts_at"]
@@ -224,8 +226,8 @@ def _counts(row: Mapping[str, Any]) -> bool:
     return not row["disturbed"] and row["stated_low_s"] is not None and row["stated_high_s"] is not None
 
 
-def _runs(rows: Sequence[Mapping[str, Any]]) -> ScoredRuns:
-    """Rows, oldest first, as the engine takes them."""
+def scored_runs(rows: Sequence[Mapping[str, Any]]) -> ScoredRuns:
+    """Values of `RUN_FIELDS`, oldest first where order counts, as the engine takes them."""
 
     def column(name: str) -> FloatArray:
         return np.array([row[name] for row in rows], dtype=np.float64)

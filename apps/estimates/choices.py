@@ -27,10 +27,11 @@ class MeasurementLack(models.TextChoices):
 class RunOrigin(models.TextChoices):
     """Origin of a run that an estimate was held against."""
 
-    LIVE = "live", "Live queries"  #: measured by agents and stream processor
-    FLINK = "flink", "Imported from Flink"  #: reported from there, as are the next two
-    SPARK = "spark", "Imported from Spark"
-    PROMETHEUS = "prometheus", "Imported from Prometheus"
+    LIVE = "live", "Agents"  #: measured by agents and stream processor
+    FLINK = "flink", "Flink"  #: reported from there, as are the next two
+    SPARK = "spark", "Spark"
+    PROMETHEUS = "prometheus", "Prometheus"
+    SIMULATED = "simulated", "Simulated"  #: by `engine.simulation`; nothing was measured
 
 
 class CalibrationScope(models.TextChoices):

@@ -33,10 +33,11 @@ class EstimateRunFilter(ListFilter):
 
 
 class AccuracyFilter(ListFilter):
-    """`?cluster=eu-1&query=checkout&evidence=measured&since=…&until=…`."""
+    """`?cluster=eu-1&query=checkout&origin=flink&evidence=measured&since=…&until=…`."""
 
     cluster = TextFilter("cluster__slug", label="Slug of the cluster")
     query = TextFilter("query__name", label="Name of the query")
+    origin = ChoiceFilter(choices=RunOrigin.choices, label="Origin of the runs")
     evidence = ChoiceFilter(choices=Evidence.choices, label="What the estimate rested on")
     covered = BooleanFilter(label="Whether the 90 % interval held")
     disturbed = ChoiceFilter(choices=StreamWork.choices, label="What the stream processor did instead of its work")

@@ -28,7 +28,7 @@ __all__ = ["group_applied", "queries_untrusted", "query_calibrations", "scaled_r
 def with_calibration(answer: dict[str, Any], *, cluster: Cluster) -> dict[str, Any]:
     """The answer with the intervals of live queries scaled, and of those whose runs another engine reported."""
     calibrations = calibrations_in_force(cluster)
-    origins = {group.query_id: group.origin for group in calibrations if group.origin != RunOrigin.LIVE}
+    origins = _reported_origins(calibrations)
     running = Query.objects.filter(cluster=cluster, running_version__isnull=False)
     running = running.select_related("running_version").prefetch_related("running_version__operators")
     queries = dict(answer["queries"])
@@ -46,6 +46,16 @@ def with_calibration(answer: dict[str, Any], *, cluster: Cluster) -> dict[str, A
             )
             queries[query.name] = scaled_result(result, group, calibrations)
     return {**answer, "queries": queries}
+
+
+def _reported_origins(calibrations: Mapping[CalibrationGroup, IntervalCalibration]) -> dict[int | None, str]:
+    """By query the origin of what another engine reported, of the newest run; simulated runs scale nothing."""
+    reported = [
+        (row.last_at, group)
+        for group, row in calibrations.items()
+        if group.origin not in (RunOrigin.LIVE, RunOrigin.SIMULATED)
+    ]
+    return {group.query_id: group.origin for _, group in sorted(reported, key=lambda entry: entry[0])}
 
 
 def scaled_result(

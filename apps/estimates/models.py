@@ -60,6 +60,7 @@ class AccuracyObservation(models.Model):
     lower_factor = models.FloatField(default=1.0, help_text="By which the lower side was scaled.")
     upper_factor = models.FloatField(default=1.0, help_text="By which the upper side was scaled.")
     origin = models.CharField(max_length=10, choices=RunOrigin.choices, default=RunOrigin.LIVE)
+    seed = models.PositiveIntegerField(default=0, help_text="Of the simulation; 0 of what was measured.")
     windowed = models.BooleanField(default=True, help_text="Whether the version that ran has windows.")
     observed_s = models.FloatField()
     windows = models.PositiveIntegerField(help_text="Windows whose latency was measured.")
@@ -80,7 +81,11 @@ class AccuracyObservation(models.Model):
 
     class Meta:
         ordering = ["-starts_at", "query__name"]
-        constraints = [models.UniqueConstraint(fields=["query", "starts_at"], name="one_observation_per_interval")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["query", "origin", "seed", "starts_at"], name="one_observation_per_interval_and_origin"
+            )
+        ]
         indexes = [models.Index(fields=["cluster", "-starts_at"], name="accuracy_by_time")]
 
     def __str__(self) -> str:

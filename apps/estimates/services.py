@@ -42,6 +42,7 @@ __all__ = [
     "estimate_request",
     "estimate_store",
     "node_rows",
+    "operators_of",
     "query_rows",
     "run_facts",
     "series_purge",
@@ -70,7 +71,7 @@ def query_rows(run: EstimateRun, answer: dict[str, Any]) -> list[QueryEstimate]:
         )
     }
     return [
-        _query_row(run, running[name], result, _operators_of(name, answer, run.subinterval_s))
+        _query_row(run, running[name], result, operators_of(name, answer, run.subinterval_s))
         for name, result in answer["queries"].items()
         if name in running  # stopped while it was estimated: nobody asks for it any more
     ]
@@ -118,7 +119,7 @@ def _query_row(
     )
 
 
-def _operators_of(query: str, answer: dict[str, Any], subinterval_s: float) -> dict[str, dict[str, float]]:
+def operators_of(query: str, answer: dict[str, Any], subinterval_s: float) -> dict[str, dict[str, float]]:
     """Load and output of each of the query's operators, by their names within the query."""
     prefix = f"{query}/"
     return {

@@ -1,26 +1,34 @@
-"""Summary of accuracy: coverage, bias and error of observations, by query, by kind of operator, and calibrations."""
+"""Summary of accuracy: coverage, bias and error of observations, by origin, query and kind of operator."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import QuerySet
 
+from apps.estimates.calibration import RUN_FIELDS, scored_runs
+from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, IntervalCalibration, UnscoredInterval
 from apps.measurements.models import StreamWork
 from apps.queries.models import Query
+from engine.measurement.calibration import MIN_INSTANTS, IntervalFigures, interval_figures
 from engine.measurement.trust import EstimateTrust, JudgedPrediction, PredictionOutcome, judge_predictions
+from engine.measurement.work_bias import NO_BIAS, WorkBias, work_bias
 
 __all__ = [
     "MAX_ROWS",
     "AccuracySummary",
     "KindAccuracy",
+    "OriginAccuracy",
     "QueryAccuracy",
     "accuracy_listed",
+    "accuracy_origins",
     "accuracy_summary",
     "calibrations_listed",
+    "measured_alone",
     "unscored_listed",
 ]
 
@@ -29,9 +37,10 @@ MAX_ROWS = 5000  # observations a summary is made of: 40 hours of one query
 
 @dataclass(frozen=True)
 class QueryAccuracy:
-    """A query's figures, and the calibration of its newest runs; None before there were any."""
+    """Figures of a query's runs of one origin, and the calibration of the newest; None before there were any."""
 
     query: Query
+    origin: RunOrigin
     judged: JudgedPrediction
     calibration: IntervalCalibration | None
 
@@ -44,16 +53,38 @@ class QueryAccuracy:
 
 @dataclass(frozen=True)
 class KindAccuracy:
-    """Work of all operators of a kind, in cycles per second: estimated and measured. Sums, so large ones count more."""
+    """Work of all operators of a kind, in cycles per second: estimated and measured. Sums, so large ones count more.
+
+    `learned` is the same as a ratio, with its uncertainty and what it proves; it moves no estimate.
+    """
 
     kind: str
     expected_cps: float
     measured_cps: float
+    learned: WorkBias = NO_BIAS
 
     @property
     def bias(self) -> float | None:
         """Share by which the estimate was too high."""
         return (self.expected_cps - self.measured_cps) / self.measured_cps if self.measured_cps > 0.0 else None
+
+
+@dataclass(frozen=True)
+class OriginAccuracy:
+    """Figures of the runs of one origin, and of their intervals as stated (before) and as shown (after).
+
+    `instants` are moments with runs that have an interval, of the newest `MAX_ROWS`; factors exist from
+    `instants_needed` on. Widths are medians, as a share of the estimate.
+    """
+
+    origin: RunOrigin
+    judged: JudgedPrediction
+    intervals: IntervalFigures
+    instants: int
+    queries: int
+    last_at: datetime
+
+    instants_needed = int(MIN_INSTANTS) + 1
 
 
 @dataclass(frozen=True)
@@ -92,20 +123,46 @@ def calibrations_listed() -> QuerySet[IntervalCalibration]:
     return IntervalCalibration.objects.select_related("cluster", "query")
 
 
+def measured_alone(rows: QuerySet[AccuracyObservation]) -> QuerySet[AccuracyObservation]:
+    """Observations without simulated ones, which are no measurements."""
+    return rows.exclude(origin=RunOrigin.SIMULATED)
+
+
+def accuracy_origins(rows: QuerySet[AccuracyObservation]) -> list[OriginAccuracy]:
+    """Figures of every origin of some observations apart, of the newest `MAX_ROWS` of each."""
+    present = set(rows.order_by().values_list("origin", flat=True).distinct())
+    return [_of_origin(origin, rows.filter(origin=origin)) for origin in RunOrigin if origin in present]
+
+
+def _of_origin(origin: RunOrigin, rows: QuerySet[AccuracyObservation]) -> OriginAccuracy:
+    newest = list(rows.order_by("-starts_at", "-pk").values(*RUN_FIELDS, "covered", "disturbed")[:MAX_ROWS])
+    counting = [row for row in newest if not row["disturbed"]]
+    stated = [row for row in counting if row["stated_low_s"] is not None and row["stated_high_s"] is not None]
+    outcomes = [PredictionOutcome(row["expected_s"], row["observed_s"], row["covered"]) for row in counting]
+    return OriginAccuracy(
+        origin=origin,
+        judged=judge_predictions(outcomes),
+        intervals=interval_figures(scored_runs(stated)),
+        instants=len({row["starts_at"] for row in stated}),
+        queries=len({row["query_id"] for row in newest}),
+        last_at=newest[0]["starts_at"],
+    )
+
+
 def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
     """Figures of the newest `MAX_ROWS` of some observations."""
     ordered = rows.order_by("-starts_at", "query__name")
     newest = list(ordered[:MAX_ROWS])
     more = ordered.count() - len(newest) if len(newest) == MAX_ROWS else 0
     kept = [row for row in newest if not row.disturbed]
-    by_query: dict[int, list[AccuracyObservation]] = {}
+    by_query: dict[tuple[int, str], list[AccuracyObservation]] = {}
     for row in kept:
-        by_query.setdefault(row.query_id, []).append(row)
+        by_query.setdefault((row.query_id, row.origin), []).append(row)
     calibrations = _in_force(kept)
-    own = {row.query_id: row for row in calibrations if row.query_id is not None}
+    own = {(row.query_id, row.origin): row for row in calibrations if row.query_id is not None}
     queries = [
-        QueryAccuracy(listed[0].query, judge_predictions(_outcomes(listed)), own.get(pk))
-        for pk, listed in by_query.items()
+        QueryAccuracy(listed[0].query, RunOrigin(key[1]), judge_predictions(_outcomes(listed)), own.get(key))
+        for key, listed in by_query.items()
     ]
     return AccuracySummary(
         rows=kept,
@@ -114,7 +171,7 @@ def accuracy_summary(rows: QuerySet[AccuracyObservation]) -> AccuracySummary:
         without_interval=sum(row.covered is None for row in kept),
         windows_left_out=sum(row.left_out for row in kept),
         judged=judge_predictions(_outcomes(kept)),
-        queries=sorted(queries, key=lambda query: query.query.name),
+        queries=sorted(queries, key=lambda query: (query.query.name, query.origin)),
         kinds=_by_kind(kept),
         calibrations=[row for row in calibrations if row.query_id is None],
     )
@@ -125,17 +182,22 @@ def _outcomes(rows: Iterable[AccuracyObservation]) -> list[PredictionOutcome]:
 
 
 def _in_force(rows: Sequence[AccuracyObservation]) -> list[IntervalCalibration]:
-    """Calibrations of the clusters of some observations; of a query that of its newest runs, which comes last."""
-    clusters = {row.cluster_id for row in rows}
-    return list(IntervalCalibration.objects.filter(cluster__in=clusters, until__isnull=True).order_by("last_at", "pk"))
+    """Calibrations of the clusters and origins of some observations; of a query that of its newest runs comes last."""
+    present = IntervalCalibration.objects.filter(
+        cluster__in={row.cluster_id for row in rows}, origin__in={row.origin for row in rows}, until__isnull=True
+    )
+    return list(present.order_by("last_at", "pk"))
 
 
 def _by_kind(rows: Sequence[AccuracyObservation]) -> list[KindAccuracy]:
-    sums: dict[str, list[float]] = {}
+    runs: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
         for kind, (expected, measured) in row.kinds.items():
-            total = sums.setdefault(kind, [0.0, 0.0])
-            total[0] += expected
-            total[1] += measured
+            runs.setdefault(kind, []).append((row.starts_at.timestamp(), expected, measured))
     count = max(1, len({row.starts_at for row in rows if row.kinds}))
-    return [KindAccuracy(kind, a / count, b / count) for kind, (a, b) in sorted(sums.items())]
+    return [_of_kind(kind, listed, count) for kind, listed in sorted(runs.items())]
+
+
+def _of_kind(kind: str, runs: Sequence[tuple[float, float, float]], count: int) -> KindAccuracy:
+    at_s, expected, measured = zip(*runs, strict=True)
+    return KindAccuracy(kind, sum(expected) / count, sum(measured) / count, work_bias(at_s, expected, measured))

@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from django.utils import timezone
+
+from apps.estimates.choices import RunOrigin
 from apps.estimates.live_parts import as_scheduled
 from apps.estimates.models import DocumentEstimate, EstimateRun
 from apps.estimates.services import document_estimate_document, document_estimate_store, estimate_store
+from apps.estimates.simulations import SIMULATION_SEEDS, simulation_store
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
+from engine.simulation.comparison import compare_with_simulations
 
-__all__ = ["SLICES_PER_SUBINTERVAL", "estimate_cluster", "estimate_document"]
+__all__ = ["SLICES_PER_SUBINTERVAL", "estimate_cluster", "estimate_document", "simulate_cluster"]
 
 SLICES_PER_SUBINTERVAL = 4  # snapshots are at a quarter of a subinterval
 
@@ -50,6 +55,39 @@ def estimate_document(report: JobReporter) -> JobOutcome:
             **{key: answer[key] for key in ("mace_wc", "flow_wc", "flow_by_input_wc")},
         }
         return JobOutcome(facts, "", f"/api/v1/estimates/documents/{row.pk}")
+
+    return JobOutcome(store=store)
+
+
+def simulate_cluster(report: JobReporter) -> JobOutcome:
+    """Hold an estimate of what runs in the job's cluster against simulations of it, in the order of stimulus time."""
+    cluster = report.job.cluster
+    report(0.0, "Taking a snapshot")
+    at = timezone.now()
+    snapshot = cluster_snapshot(cluster)
+    first = report.job.params["first_seed"]
+    comparison = compare_with_simulations(
+        snapshot.deployment,
+        range(first, first + SIMULATION_SEEDS),
+        mace_every=SLICES_PER_SUBINTERVAL,
+        progress=report,
+    )
+
+    def store(job: Job) -> JobOutcome:
+        rows = simulation_store(cluster=cluster, comparison=comparison, at=at)
+        held = [row.covered for row in rows if row.covered is not None]
+        result = {
+            "runs": len(rows),
+            "coverage": sum(held) / len(held) if held else None,
+            "horizon_s": comparison.horizon_s,
+            "cut": comparison.is_cut,
+            "left_out": list(comparison.left_out),
+            "cost_cv": round(comparison.cost_cv, 4),
+        }
+        query = f"origin={RunOrigin.SIMULATED}"
+        return JobOutcome(
+            result, f"/c/{cluster.slug}/accuracy/?{query}", f"/api/v1/accuracy?cluster={cluster.slug}&{query}"
+        )
 
     return JobOutcome(store=store)
 

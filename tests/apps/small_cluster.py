@@ -9,7 +9,7 @@ from apps.accounts.models import User
 from apps.accounts.services import user_create
 from apps.admission.previews import preview_admission
 from apps.connections.work import check_connection, import_connection, refresh_connection
-from apps.estimates.work import estimate_cluster, estimate_document
+from apps.estimates.work import estimate_cluster, estimate_document, simulate_cluster
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
 from apps.jobs.models import Job, JobKind, JobState
@@ -53,6 +53,7 @@ _WORK = {
     JobKind.CONNECTION_IMPORT: import_connection,
     JobKind.CONNECTION_REFRESH: refresh_connection,
     JobKind.REPORT: write_report,
+    JobKind.SIMULATION: simulate_cluster,
 }
 
 

@@ -18,6 +18,7 @@ from apps.ui.sentences import sentence
 
 __all__ = [
     "CalibrationLine",
+    "before_after",
     "calibration_lines",
     "calibration_sentence",
     "factors_chart",
@@ -89,8 +90,8 @@ def _line(row: IntervalCalibration) -> CalibrationLine:
         evidence=evidence_mark(row.evidence),
         runs=count(row.own_runs),
         left_out=count(row.left_out) if row.left_out else MISSING,
-        coverage=_before_after(row.coverage_before, row.coverage_after),
-        width=_before_after(row.width_before, row.width_after),
+        coverage=before_after(row.coverage_before, row.coverage_after),
+        width=before_after(row.width_before, row.width_after),
         bias=str(factor(row.bias)),
         upper=_factor(row.upper, row.scope),
         lower=_factor(row.lower, row.scope),
@@ -99,7 +100,8 @@ def _line(row: IntervalCalibration) -> CalibrationLine:
     )
 
 
-def _before_after(before: float | None, after: float | None) -> str:
+def before_after(before: float | None, after: float | None) -> str:
+    """Of intervals as stated and as shown: 71% → 90%."""
     return MISSING if before is None else f"{percent(before)} → {percent(after)}"
 
 

@@ -58,14 +58,16 @@ def _placed(
     return found
 
 
-def latency_chart(rows: Sequence[AccuracyObservation], step: timedelta) -> Chart:
+def latency_chart(rows: Sequence[AccuracyObservation], step: timedelta, observed: str) -> Chart:
     """Estimate with its interval against what was measured; the largest of each stretch where many share a point."""
     start, wide, count = _grid(rows, step, _POINTS)
     parts = _placed(rows, start, wide, count)
     banded = [(i, part) for i, part in enumerate(parts) if part and all(row.high_s is not None for row in part)]
     lines = [
         Series("estimate", "Estimate", y=[max((row.expected_s for row in part), default=None) for part in parts]),
-        Series("measured", "Measured", y=[max((row.observed_s for row in part), default=None) for part in parts]),
+        Series(
+            "measured", observed.capitalize(), y=[max((row.observed_s for row in part), default=None) for part in parts]
+        ),
     ]
     if banded:
         band = Series(
@@ -78,20 +80,20 @@ def latency_chart(rows: Sequence[AccuracyObservation], step: timedelta) -> Chart
         lines.insert(0, band)
     newest = rows[-1]
     finding = (
-        f"{newest.query.name}: {seconds(newest.expected_s)} estimated and {seconds(newest.observed_s)} measured "
+        f"{newest.query.name}: {seconds(newest.expected_s)} estimated and {seconds(newest.observed_s)} {observed} "
         f"at {timezone.localtime(newest.starts_at):%H:%M:%S}."
     )
     return Chart("latency-over-time", finding, "s", time_axis(start, wide.total_seconds(), count), lines)
 
 
-def error_chart(rows: Sequence[AccuracyObservation], step: timedelta) -> Chart:
-    """Size of the error as a share of what was measured."""
+def error_chart(rows: Sequence[AccuracyObservation], step: timedelta, observed: str) -> Chart:
+    """Size of the error as a share of what was measured, or simulated."""
     start, wide, count = _grid(rows, step, _POINTS)
     shares = [max((_share(row) for row in part), default=None) for part in _placed(rows, start, wide, count)]
     known = sorted(value for value in shares if value is not None)
     middle = known[len(known) // 2] / 100 if known else None
-    finding = f"Error of {rows[-1].query.name}: {percent(middle)} of the measured latency in the median."
-    line = Series("alt", "Error, of the measured latency", y=shares)
+    finding = f"Error of {rows[-1].query.name}: {percent(middle)} of the {observed} latency in the median."
+    line = Series("alt", f"Error, of the {observed} latency", y=shares)
     return Chart("error-over-time", finding, "%", time_axis(start, wide.total_seconds(), count), [line], height=200)
 
 

@@ -13,17 +13,22 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from apps.estimates.calibration import INTERVAL
-from apps.estimates.choices import TrustState, UnscoredReason
+from apps.estimates.choices import RunOrigin, TrustState, UnscoredReason
 from apps.estimates.models import AccuracyObservation, IntervalCalibration
+from apps.estimates.simulations import simulation_under_way
 from apps.estimates.summary import (
     AccuracySummary,
+    OriginAccuracy,
     accuracy_listed,
+    accuracy_origins,
     accuracy_summary,
     calibrations_listed,
+    measured_alone,
     unscored_listed,
 )
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
+from apps.jobs.models import Job
 from apps.pages.accuracy.calibration import (
     CalibrationLine,
     calibration_lines,
@@ -96,6 +101,13 @@ class AccuracyFacts:
         self.evidence = given.get("evidence", "") if given.get("evidence", "") in Evidence.values else ""
         wanted = given.get("query", "")
         self.query = wanted if wanted in self.names else ""
+        self.origin = self._chosen_origin(given.get("origin", ""))
+
+    def _chosen_origin(self, wanted: str) -> RunOrigin:
+        """The wanted origin; else the first that has runs in this time, agents before others."""
+        if wanted in RunOrigin.values:
+            return RunOrigin(wanted)
+        return self.by_origin[0].origin if self.by_origin else RunOrigin.LIVE
 
     spans = [(key, label) for key, (label, _) in SPANS.items()]
     evidences = Evidence.choices
@@ -107,8 +119,31 @@ class AccuracyFacts:
         return sorted(rows.values_list("query__name", flat=True).distinct())
 
     @cached_property
+    def by_origin(self) -> list[OriginAccuracy]:
+        """Figures of every origin apart, of the query, time and evidence chosen."""
+        return accuracy_origins(self._of_all_origins)
+
+    @cached_property
     def rows(self) -> QuerySet[AccuracyObservation]:
-        """The observations chosen, newest first."""
+        """The observations chosen, newest first, of one origin."""
+        return self._of_all_origins.filter(origin=self.origin)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether nothing was measured of what is shown."""
+        return self.origin == RunOrigin.SIMULATED
+
+    @cached_property
+    def can_simulate(self) -> bool:
+        """Whether anything runs that could be simulated."""
+        return Query.objects.filter(cluster=self.cluster, state=QueryState.RUNNING).exists()
+
+    @cached_property
+    def simulation_job(self) -> Job | None:
+        return simulation_under_way(self.cluster)
+
+    @cached_property
+    def _of_all_origins(self) -> QuerySet[AccuracyObservation]:
         rows = accuracy_listed().filter(cluster=self.cluster, starts_at__gte=timezone.now() - SPANS[self.span][1])
         if self.query:
             rows = rows.filter(query__name=self.query)
@@ -141,6 +176,8 @@ class AccuracyFacts:
         rows = unscored_listed().filter(cluster=self.cluster, starts_at__gte=timezone.now() - SPANS[self.span][1])
         if self.query:
             rows = rows.filter(query__name=self.query)
+        if self.origin != RunOrigin.LIVE:
+            rows = rows.none()  # what is not scored of a live query
         by_reason = rows.order_by().values_list("reason").annotate(number=Count("pk"))
         found = [
             *(
@@ -174,7 +211,8 @@ class AccuracyFacts:
     def _unmeasured_count(self) -> int:
         """Running queries that are neither live nor were reported in this time."""
         live = live_served().filter(query__cluster=self.cluster).values("query")
-        return self._running.exclude(pk__in=live).exclude(pk__in=self.rows.order_by().values("query")).count()
+        scored = measured_alone(self._of_all_origins).order_by().values("query")
+        return self._running.exclude(pk__in=live).exclude(pk__in=scored).count()
 
     @property
     def _silent_count(self) -> int:
@@ -191,7 +229,7 @@ class AccuracyFacts:
         if not self.names:
             return "No estimate has been held against a measurement yet."
         if self.is_empty:
-            return self.disturbed or "Nothing was measured of what is chosen here."
+            return self.disturbed or f"No run of {self.origin.label} is among what is chosen here."
         return sentence("pages/accuracy/sentences/finding.html", facts=self)
 
     @property
@@ -201,6 +239,15 @@ class AccuracyFacts:
     @property
     def span_words(self) -> str:
         return SPANS[self.span][0].lower().replace("last", "the last")
+
+    @property
+    def subject(self) -> str:
+        """2 live queries; 1 query that runs on Flink; 3 queries in simulations."""
+        number = len(self.summary.queries)
+        if self.origin == RunOrigin.LIVE:
+            return counted(number, "live query", "live queries")
+        queries = counted(number, "query", "queries")
+        return f"{queries} in simulations" if self.is_simulated else f"{queries} measured by {self.origin.label}"
 
     @property
     def interval_count(self) -> int:
@@ -214,7 +261,7 @@ class AccuracyFacts:
         return [
             Stat("Coverage", percent(found.coverage), "of 90% intervals; 90% is right", "" if fair else "bad"),
             Stat("Bias", _signed(found.bias), "of all estimates; below 0 is the risky side", _bias_tone(found.bias)),
-            Stat("Error, median", percent(found.median_error), "of the measured latency"),
+            Stat("Error, median", percent(found.median_error), f"of the {self.observed_word} latency"),
             self._least_trust(),
             Stat(
                 "Intervals",
@@ -278,7 +325,18 @@ class AccuracyFacts:
     @property
     def charts(self) -> list[Chart]:
         rows = self._drawn_rows
-        return [latency_chart(rows, INTERVAL), error_chart(rows, INTERVAL)]
+        return [latency_chart(rows, INTERVAL, self.observed_word), error_chart(rows, INTERVAL, self.observed_word)]
+
+    @property
+    def observed_word(self) -> str:
+        return "simulated" if self.is_simulated else "measured"
+
+    @property
+    def stretch_words(self) -> str:
+        """Length of what a run is about: 30 s of a live query, the stretch that was reported, the horizon."""
+        if self.origin == RunOrigin.LIVE:
+            return "each 30 s"
+        return "the horizon, from an empty start" if self.is_simulated else "each stretch that was reported"
 
     @cached_property
     def coverage(self) -> Sequence[CoveragePart]:
@@ -295,7 +353,12 @@ class AccuracyFacts:
 
     @property
     def api_path(self) -> str:
-        chosen = {"cluster": self.cluster.slug, "query": self.query, "evidence": self.evidence}
+        chosen = {
+            "cluster": self.cluster.slug,
+            "origin": self.origin.value,
+            "query": self.query,
+            "evidence": self.evidence,
+        }
         return "/api/v1/accuracy?" + "&".join(f"{name}={value}" for name, value in chosen.items() if value)
 
 

@@ -11,15 +11,19 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.estimates.models import AccuracyObservation
-from apps.estimates.summary import QueryAccuracy
-from apps.pages.accuracy.calibration import scaling_words
+from apps.estimates.summary import KindAccuracy, OriginAccuracy, QueryAccuracy
+from apps.pages.accuracy.calibration import before_after, scaling_words
 from apps.pages.accuracy.facts import AccuracyFacts, bias_text
 from apps.ui.marks import evidence_mark, icon
 from apps.ui.numbers import MISSING, count, factor, percent, ratio, seconds, seconds_range
 from apps.ui.tables import Column, Table
 from apps.ui.times import exact
+from engine.measurement.work_bias import MIN_INSTANTS
 
-__all__ = ["observations_table", "queries_table"]
+__all__ = ["kinds_table", "observations_table", "origins_table", "queries_table"]
+
+
+_CLAIMED = (0.88, 0.92)  # what 90 % intervals are to hold
 
 
 def observations_table(request: HttpRequest, facts: AccuracyFacts) -> Table:
@@ -31,8 +35,8 @@ def observations_table(request: HttpRequest, facts: AccuracyFacts) -> Table:
         caption="Intervals",
         default_sort="-at",
         page_size=25,
-        file_name=f"accuracy-{facts.cluster.slug}",
-        empty={"icon": "accuracy", "title": "Nothing measured", "text": "No interval of what is chosen was measured."},
+        file_name=f"accuracy-{facts.cluster.slug}-{facts.origin}",
+        empty={"icon": "accuracy", "title": "No run", "text": "No run of what is chosen was scored."},
     )
 
 
@@ -57,9 +61,76 @@ def _query_line(accuracy: QueryAccuracy, facts: AccuracyFacts) -> dict[str, Any]
     }
 
 
-def request_of(facts: AccuracyFacts, query: str) -> str:
-    """The present choice, of one query."""
-    kept = {"span": facts.span, "evidence": facts.evidence, "query": query}
+def origins_table(facts: AccuracyFacts) -> list[dict[str, Any]]:
+    """By origin of the runs: figures of each apart, and whether 90 % means 90 %."""
+    return [_origin_line(origin, facts) for origin in facts.by_origin]
+
+
+def _origin_line(accuracy: OriginAccuracy, facts: AccuracyFacts) -> dict[str, Any]:
+    intervals = accuracy.intervals
+    return {
+        "name": accuracy.origin.label,
+        "choose": request_of(facts, facts.query, accuracy.origin),
+        "chosen": facts.origin == accuracy.origin,
+        "runs": count(accuracy.judged.outcomes),
+        "queries": count(accuracy.queries),
+        "bias": bias_text(accuracy.judged.bias),
+        "error": percent(accuracy.judged.median_error).html,
+        "coverage": before_after(intervals.coverage_before, intervals.coverage_after),
+        "width": before_after(intervals.width_before, intervals.width_after),
+        "instants": f"{min(accuracy.instants, accuracy.instants_needed)} of {accuracy.instants_needed}",
+        "claim": claim_words(accuracy),
+        "last_at": accuracy.last_at,
+    }
+
+
+def claim_words(accuracy: OriginAccuracy) -> str:
+    """Whether 90 % intervals held as often as they claim: between 88 and 92 %."""
+    shown = accuracy.intervals.coverage_after
+    if shown is None:
+        return "no interval"
+    if accuracy.instants < accuracy.instants_needed:
+        return "too few to say"
+    if shown < _CLAIMED[0]:
+        return "holds too seldom"
+    return "as claimed" if shown <= _CLAIMED[1] else "wider than claimed"
+
+
+def kinds_table(facts: AccuracyFacts) -> list[dict[str, Any]]:
+    """By kind of operator: work, its bias as learned, and what that would change."""
+    return [_kind_line(row) for row in facts.summary.kinds]
+
+
+def _kind_line(row: KindAccuracy) -> dict[str, Any]:
+    learned = row.learned
+    known = learned.low is not None and learned.high is not None
+    interval = f" ({learned.low:.2f} to {learned.high:.2f})" if known else ""
+    return {
+        "kind": row.kind.capitalize(),
+        "expected": row.expected_cps,
+        "measured": row.measured_cps,
+        "ratio": MISSING if learned.ratio is None else f"{factor(learned.ratio)}{interval}",
+        "runs": count(learned.runs),
+        "change": _change_words(row),
+    }
+
+
+def _change_words(row: KindAccuracy) -> str:
+    """Effect of the bias on an estimate, were it followed."""
+    learned = row.learned
+    if learned.ratio is None:
+        return "nothing: none was estimated"
+    if learned.low is None:
+        return f"nothing yet: {learned.instants} of {MIN_INSTANTS} instants"
+    if not learned.is_proven:
+        return "nothing: within 5% or not proven"
+    more = learned.ratio > 1.0
+    return f"work of {row.kind}s {percent(abs(learned.ratio - 1.0))} {'more' if more else 'less'}"
+
+
+def request_of(facts: AccuracyFacts, query: str, origin: str = "") -> str:
+    """The present choice, of one query, and of another origin where one is given."""
+    kept = {"origin": origin or facts.origin.value, "span": facts.span, "evidence": facts.evidence, "query": query}
     return "?" + "&".join(f"{name}={value}" for name, value in kept.items() if value)
 
 

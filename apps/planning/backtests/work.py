@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import candidate_of
+from apps.estimates.choices import RunOrigin
 from apps.estimates.models import AccuracyObservation, QueryEstimate
 from apps.estimates.selectors import run_latest
 from apps.estimates.work import SLICES_PER_SUBINTERVAL
@@ -213,7 +214,7 @@ def _waits_by_query(cluster: Cluster) -> dict[str, float]:
 
 def _measured_latencies(cluster: Cluster, grid: SegmentGrid) -> dict[str, FloatArray]:
     """By live query, the largest latency measured in every segment."""
-    rows = AccuracyObservation.objects.filter(
+    rows = AccuracyObservation.objects.exclude(origin=RunOrigin.SIMULATED).filter(
         cluster=cluster, starts_at__gte=_datetime_of(grid.since_s), starts_at__lt=_datetime_of(grid.until_s)
     )
     latencies: dict[str, FloatArray] = {}

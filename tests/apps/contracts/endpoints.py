@@ -111,6 +111,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "accuracy-list": _list(INGEST),
     "accuracy-summary": Endpoint({"GET": READ}, query="cluster={cluster}"),
     "accuracy-detail": _row("observation"),
+    "accuracy-simulation": Endpoint({"POST": OPERATE}),
     "calibration-list": _list(),
     "calibration-detail": _row("calibration"),
     "connection-list": _list(OPERATE),

@@ -187,6 +187,7 @@ PAGES: dict[str, Page] = {
     "pages:incident": _view(pk="incident"),
     "pages:incident-acknowledge": _action(pk="incident"),
     "pages:accuracy": _view(),
+    "pages:accuracy-simulate": _action(),
     "pages:prediction-model": _view(),
     "pages:prediction-model-tune": _action(),
     "pages:prediction-model-use": _action(pk="model_version"),

@@ -30,11 +30,12 @@ def make_runs(
         low, high = 3.0 / _HALF, 3.0 * _HALF
         values = {
             "statistic": "worst", "evidence": "measured", "stated_low_s": low, "stated_high_s": high, "low_s": low,
-            "high_s": high, "covered": low <= observed <= high, **fields,
+            "high_s": high, **fields,
         }  # fmt: skip
+        covered = values.pop("covered", values["low_s"] <= observed <= values["high_s"])
         row = AccuracyObservation(
             cluster=query.cluster, query=query, version=1, estimated_at=at, starts_at=at, ends_at=at + INTERVAL,
-            expected_s=3.0, observed_s=observed, windows=3, **values,
+            expected_s=3.0, observed_s=observed, covered=covered, windows=3, **values,
         )  # fmt: skip
         rows.append(row)
     return AccuracyObservation.objects.bulk_create(rows)

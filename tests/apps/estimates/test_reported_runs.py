@@ -74,6 +74,45 @@ def test_every_fault_of_a_report_is_told_at_once(query: Query) -> None:
     assert not AccuracyObservation.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        ({"latency_s": True, "windows": 2.5}, ["latency_s", "windows"]),
+        ({"latency_s": "NaN"}, ["latency_s"]),
+        ({"latency_s": float("inf"), "duration_s": float("nan")}, ["latency_s", "duration_s"]),
+        ({"origin": "simulated", "latency_s": -0.1}, ["origin", "latency_s"]),
+        ({"ends_at": NOW.replace(tzinfo=None)}, ["ends_at"]),
+        ({"ends_at": NOW + timedelta(seconds=1)}, ["ends_at"]),
+        ({"work": {"work": float("nan"), "b": -1.0, "c": None}}, ["work.work", "work.b", "work.c"]),
+        ({"work": {"nobody": 1.0}, "statistic": "mean"}, ["statistic", "work.nobody"]),
+    ],
+)
+def test_bad_report_names_every_field_and_stores_nothing(
+    query: Query, changes: dict[str, Any], paths: list[str]
+) -> None:
+    with pytest.raises(Malformed) as refusal:
+        accuracy_report(query=query, **told(**changes))
+    assert [fault.path for fault in refusal.value.faults] == paths
+    assert not AccuracyObservation.objects.exists()
+
+
+def test_reported_work_is_summed_by_kind_of_operator(query: Query) -> None:
+    row = accuracy_report(query=query, **told(work={"work": 700.0}))
+    assert row.kinds == {"other": [pytest.approx(600.0), 700.0]}
+
+
+def test_two_origins_may_report_the_same_stretch(query: Query) -> None:
+    accuracy_report(query=query, **told())
+    accuracy_report(query=query, **told(origin="prometheus", latency_s=0.9))
+    assert IntervalCalibration.objects.filter(query=query, own_runs=1).count() == 2
+
+
+def test_run_of_another_version_than_the_estimate_is_refused(query: Query) -> None:
+    with pytest.raises(Impossible, match=r"no estimate of orders, version 2, was in force"):
+        accuracy_report(query=query, **told(version=2))
+    assert accuracy_report(query=query, **told(version=1)).version == 1
+
+
 def test_report_of_another_statistic_is_refused(query: Query) -> None:
     with pytest.raises(Malformed, match="'mean'; allowed: 'worst'"):
         accuracy_report(query=query, **told(statistic="mean"))

@@ -79,7 +79,7 @@ def test_the_finding_is_a_sentence_with_numbers(browser: Client, live: LiveQuery
         "Intervals of errors: upper side as stated, lower side widened 2.2\u00a0×, by its own 30 scored runs." in html
     )
     assert "50% held as stated, 50% as shown." in html and 'data-chart="factors-over-time"' in html
-    assert "+100" in html  # work of filters
+    assert "work of filters 50% less" in html
     assert "GET" in html and "/api/v1/accuracy?cluster=this-host" in html
 
 
@@ -88,7 +88,7 @@ def test_calibration_shows_groups_counts_and_what_was_left_out(browser: Client, 
     AccuracyObservation.objects.filter(pk=AccuracyObservation.objects.first().pk).update(disturbed="away", covered=None)
     calibrations_refresh({group_of(row) for row in AccuracyObservation.objects.all()}, now=NOW)
     html = body(browser.get(ROOT))
-    assert "Live queries" in html and "Worst case, with windows" in html
+    assert "Agents" in html and "Worst case, with windows" in html
     assert "49% → 49%" in html and "28% → 28%" in html
     row = IntervalCalibration.objects.get(query=live.query, until=None)
     assert (row.own_runs, row.left_out, row.trust) == (49, 1, "lost")
@@ -109,7 +109,7 @@ def test_filters_are_in_the_address(browser: Client, live: LiveQuery) -> None:
     judged(other, 4, evidence="assumed")
     html = body(browser.get(f"{ROOT}?query=again"))
     assert "Estimates of <b>again</b>" in html and "of 4 intervals" in html
-    assert "Nothing measured" in body(browser.get(f"{ROOT}?query=again&evidence=measured"))
+    assert "No scored run" in body(browser.get(f"{ROOT}?query=again&evidence=measured"))
     assert "of 8 intervals" in body(browser.get(f"{ROOT}?query=nobody&span=never&evidence=odd"))
 
 
@@ -140,8 +140,11 @@ def test_rest_lists_and_sums_up(api: APIClient, live: LiveQuery) -> None:
     assert (own["scope"], own["trust"], own["held"], own["judged"]) == ("query", "holding", 15, 30)
     assert [row["group"] for row in summary["calibrations"]] == ["origin", "kind"]
     assert summary["kinds"] == [
-        {"kind": "filter", "expected_cps": pytest.approx(2e6), "measured_cps": pytest.approx(1e6), "bias": 1.0}
-    ]
+        {
+            "kind": "filter", "expected_cps": pytest.approx(2e6), "measured_cps": pytest.approx(1e6), "bias": 1.0,
+            "learned": {"ratio": 0.5, "low": 0.5, "high": 0.5, "runs": 30, "instants": 30, "is_proven": True},
+        }
+    ]  # fmt: skip
     assert api.get("/api/v1/accuracy", {"evidence": "odd"}).status_code == 400
     assert api.get(f"/api/v1/accuracy/{found[0]['id']}").status_code == 200
 
