@@ -43,8 +43,6 @@ INSTALLED_APPS = [
     "apps.planning",
     "apps.reports",
     "apps.incidents",
-    "apps.exports",
-    "apps.kubernetes",
     "apps.pages",
     "apps.demo",
     "django.contrib.auth",
@@ -213,7 +211,6 @@ SPECTACULAR_SETTINGS = {
         "console.openapi.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "AdmissionSource": "apps.admission.choices.AdmissionSource",
         "AdmissionState": "apps.admission.choices.AdmissionState",
         "Evidence": "apps.fleet.choices.Evidence",
         "FitReason": "apps.microbatch.choices.FitReason",

@@ -19,6 +19,7 @@ __all__ = [
     "connections_listed",
     "imported_job_of",
     "jobs_listed",
+    "next_round_at",
     "statistics_age",
 ]
 
@@ -59,6 +60,16 @@ def connections_due(now: datetime | None = None) -> list[Connection]:
     rows = Connection.objects.filter(origin=ConnectionOrigin.URL, imported_at__isnull=False)
     rows = rows.exclude(state=ConnectionState.PAUSED).order_by(F("asked_at").asc(nulls_first=True), "pk")
     return [row for row in rows if row.asked_at is None or row.asked_at + _interval(row, present) <= present]
+
+
+def next_round_at(connection: Connection, now: datetime | None = None) -> datetime | None:
+    """When a connection is asked next; now where that is overdue, None for one that is not asked."""
+    is_asked = connection.origin == ConnectionOrigin.URL and connection.imported_at is not None
+    if not is_asked or connection.state == ConnectionState.PAUSED:
+        return None
+    present = now or timezone.now()
+    due_at = present if connection.asked_at is None else connection.asked_at + _interval(connection, present)
+    return max(due_at, present)
 
 
 def _interval(connection: Connection, now: datetime) -> timedelta:

@@ -18,6 +18,8 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
+from apps.connections.choices import ConnectionState
+from apps.connections.models import Connection
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster, Node
 from apps.incidents.choices import IncidentState
@@ -49,7 +51,8 @@ def url_of(name: str, *args: Any) -> str:
 
 def clusters_with_counts() -> QuerySet[Cluster]:
     """Clusters with `node_count`, `query_count`, `running_count`, `waiting_count`, `agent_count`, open
-    `incident_count`, and by state of their objectives `breached_count` and `risky_count`.
+    `incident_count`, `connection_count` with `lost_count` that do not answer well, and by state of their objectives
+    `breached_count` and `risky_count`.
     """
     judged = ObjectiveStatus.objects.filter(query__cluster=OuterRef("pk"), query__state=QueryState.RUNNING)
     counts = {
@@ -60,6 +63,10 @@ def clusters_with_counts() -> QuerySet[Cluster]:
             cluster=OuterRef("pk"), state__in=[AdmissionState.AWAITING, AdmissionState.QUEUED]
         ),
         "agent_count": Agent.objects.filter(cluster=OuterRef("pk")),
+        "connection_count": Connection.objects.filter(cluster=OuterRef("pk")),
+        "lost_count": Connection.objects.filter(
+            cluster=OuterRef("pk"), state__in=[ConnectionState.AWAY, ConnectionState.REFUSED]
+        ),
         "breached_count": judged.filter(state=ObjectiveState.BREACHED),
         "risky_count": judged.filter(state=ObjectiveState.AT_RISK),
         "incident_count": Incident.objects.filter(cluster=OuterRef("pk"), state=IncidentState.OPEN),
@@ -192,6 +199,15 @@ class PageFrame:
             ("Provisioning", "pages:provisioning", "tune", "w", None, False, ""),
             ("Arrivals", "pages:arrivals", "arrivals", "r", None, False, ""),
             ("Sources", "pages:sources", "sources", "s", cluster.agent_count or None, False, "agents"),
+            (
+                "Connections",
+                "pages:connections",
+                "link",
+                "c",
+                cluster.lost_count or cluster.connection_count or None,
+                bool(cluster.lost_count),
+                "away or refused" if cluster.lost_count else "engines",
+            ),
             ("Accuracy", "pages:accuracy", "accuracy", "y", None, False, ""),
             ("Fleet", "pages:fleet", "nodes", "f", cluster.node_count, False, ""),
             ("Reports", "pages:reports", "log", "e", None, False, ""),

@@ -17,6 +17,7 @@ _KINDS = {
     "node": ("node", "name"),
     "agent": ("agent", "name"),
     "arrivals-detail": ("source", "pk"),
+    "connection": ("connection", "pk"),
     "admission": ("decision", "pk"),
 }
 

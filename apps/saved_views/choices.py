@@ -18,6 +18,7 @@ class SavedList(models.TextChoices):
     ARRIVALS = "arrivals", "Arrivals"
     HISTORIES = "histories", "Load histories"
     AGENTS = "agents", "Agents"
+    CONNECTIONS = "connections", "Connections"
     CONFIGS = "configs", "Configs"
     PLACEMENTS = "placements", "Placement runs"
     WHAT_IFS = "what_ifs", "Answers"

@@ -18,6 +18,7 @@ from apps.estimates.selectors import ServerLoad, node_estimates, run_latest, ser
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.filters import NodeFilter
 from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.pages.connections.facts import NodePlace, place_of_node
 from apps.pages.context import url_of
 from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
@@ -277,6 +278,11 @@ class NodeDetail:
     @cached_property
     def run(self) -> EstimateRun | None:
         return run_latest(self.cluster)
+
+    @cached_property
+    def place(self) -> NodePlace | None:
+        """The TaskManager or executor that it is; None for a machine that no engine brought."""
+        return place_of_node(self.node)
 
     @cached_property
     def servers(self) -> list[NodeEstimate]:

@@ -61,6 +61,11 @@ _WORDS = (
         "queries.",
     ),
     ("Measured", "The objective's statistic of the results of the last ten minutes. It decides before the estimate."),
+    (
+        "Connection",
+        "An engine that runs elsewhere, such as Flink. Its jobs are queries here, with statistics from differences of "
+        "its counters over many polls.",
+    ),
     ("Incident", "Queries that are late by one cause, from the first to be late until the last is well again."),
     ("Interval", "The range of the estimate at the 90% level, from the batches of its statistics."),
     ("Watermark", "A promise that no earlier record follows. One that passes the end of a window sweeps it."),

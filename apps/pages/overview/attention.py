@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from apps.admission.choices import AdmissionState
 from apps.admission.models import AdmissionRequest
+from apps.connections.choices import ConnectionState
+from apps.connections.selectors import connections_away
 from apps.estimates.choices import TrustState
 from apps.estimates.models import QueryEstimate
 from apps.estimates.words import cause_sentence, cause_title, evidence_words
@@ -67,6 +69,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
     return [
         *_late(findings),
         *live_attention(cluster),
+        *_away(cluster),
         *_untrusted(findings),
         *_waiting(cluster),
         *_threatened(findings),
@@ -148,6 +151,19 @@ def _stopped(cluster: Cluster) -> list[AttentionItem]:
         )
         for live in rows[:3]
     ]
+
+
+def _away(cluster: Cluster) -> list[AttentionItem]:
+    """Engines that do not answer, or with something else: their statistics age."""
+    items = []
+    for connection in connections_away(cluster).defer("findings", "look")[:_MAX_NAMED]:
+        is_away = connection.state == ConnectionState.AWAY
+        drawing, tone = ("unknown", "watch") if is_away else ("reject", "bad")
+        title = f"{connection.name} does not answer" if is_away else f"{connection.name} cannot be read"
+        text = sentence("pages/overview/sentences/away.html", connection=connection)
+        url = url_of("pages:connection", cluster.slug, connection.pk)
+        items.append(AttentionItem(drawing, tone, title, text, url, "Open connection"))
+    return items
 
 
 def _drifting(cluster: Cluster) -> list[AttentionItem]:

@@ -20,6 +20,7 @@ from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done
 from apps.pages.bulk import BulkAction, BulkPage
+from apps.pages.connections.facts import imported_facts
 from apps.pages.crud import Crud, kept_query
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.facts import QueryDetail, version_difference
@@ -200,7 +201,8 @@ class PlanTab(QueryTab):
         detail = self.detail(name)
         chart = latency_chart(detail.estimate) if detail.estimate else None
         timeline = detail.timeline if detail.is_running else None
-        return self.show(detail, plan=PlanPicture(detail), chart=chart, timeline=timeline, **_statistics(detail))
+        shown = {"chart": chart, "timeline": timeline, "imported": imported_facts(detail.query)}
+        return self.show(detail, plan=PlanPicture(detail), **shown, **_statistics(detail))
 
 
 class StatisticsTab(QueryTab):
@@ -219,6 +221,7 @@ class StatisticsTab(QueryTab):
         latency = LatencyParts(detail.estimate)
         sources = source_lines(detail.version) if form is None else []
         shown = {"form": form, "measured": measured, "latency": latency, "features": features, "sources": sources}
+        shown["imported"] = imported_facts(detail.query)
         return self.show(detail, **shown, **_statistics(detail))
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:

@@ -46,6 +46,7 @@ LIST_PAGES = {
     SavedList.ARRIVALS: "pages:arrivals",
     SavedList.HISTORIES: "pages:histories",
     SavedList.AGENTS: "pages:sources",
+    SavedList.CONNECTIONS: "pages:connections",
     SavedList.CONFIGS: "pages:configs",
     SavedList.PLACEMENTS: "pages:placement-runs",
     SavedList.WHAT_IFS: "pages:what-ifs",

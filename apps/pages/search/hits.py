@@ -9,7 +9,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from apps.admission.models import AdmissionRequest
+from apps.connections.models import Connection
 from apps.fleet.models import Cluster, Node
+from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Query
@@ -35,17 +37,19 @@ class SearchHit:
 
 
 def hits_of(cluster: Cluster, text: str, limit: int = _HITS_LIMIT) -> list[SearchHit]:
-    """At most `limit` of each kind: queries, nodes, sources, agents, decisions."""
+    """At most `limit` of each kind: queries, nodes, sources, agents, connections, decisions."""
     queries = _queries(cluster).filter(_contains(text, "name", "team", "description")).order_by("name")
     nodes = _nodes(cluster).filter(_contains(text, "name", "pool__name"))
     sources = _sources(cluster).filter(_contains(text, "source_id", "description"))
     agents = cluster.agents.filter(_contains(text, "name", "host")).order_by("name")
+    connections = _connections(cluster).filter(_contains(text, "name", "engine", "jobs__name")).distinct()
     decisions = _decisions(cluster).filter(query__name__icontains=text)
     return [
         *_query_hits(cluster, queries[:limit]),
         *_node_hits(cluster, nodes[:limit]),
         *_source_hits(cluster, sources[:limit]),
         *_agent_hits(cluster, agents[:limit]),
+        *_connection_hits(cluster, connections[:limit]),
         *_decision_hits(cluster, decisions[:limit]),
     ]
 
@@ -53,7 +57,7 @@ def hits_of(cluster: Cluster, text: str, limit: int = _HITS_LIMIT) -> list[Searc
 def hits_named(cluster: Cluster, wanted: Sequence[tuple[str, str]]) -> list[SearchHit]:
     """The rows of a cluster that (kind, key) name, in that order; what is gone is left out.
 
-    Keys are those of their pages: names of queries, nodes and agents, ids of sources and decisions.
+    Keys are those of their pages: names of queries, nodes and agents, ids of sources, connections and decisions.
     """
     keys: dict[str, list[str]] = {}
     for kind, key in wanted:
@@ -74,6 +78,7 @@ def _kinds(cluster: Cluster) -> list[tuple[str, Any, QuerySet[Any], str]]:
         ("node", _node_hits, _nodes(cluster), "name"),
         ("source", _source_hits, _sources(cluster), "pk"),
         ("agent", _agent_hits, cluster.agents.all(), "name"),
+        ("connection", _connection_hits, _connections(cluster), "pk"),
         ("decision", _decision_hits, _decisions(cluster), "pk"),
     ]
 
@@ -88,6 +93,10 @@ def _nodes(cluster: Cluster) -> QuerySet[Node]:
 
 def _sources(cluster: Cluster) -> QuerySet[ArrivalSeries]:
     return cluster.arrivals.defer("data")
+
+
+def _connections(cluster: Cluster) -> QuerySet[Connection]:
+    return cluster.connections.only("name", "engine", "origin", "url", "state")
 
 
 def _decisions(cluster: Cluster) -> QuerySet[AdmissionRequest]:
@@ -148,6 +157,19 @@ def _source_hits(cluster: Cluster, rows: Iterable[ArrivalSeries]) -> list[Search
 def _agent_hits(cluster: Cluster, rows: Iterable[Agent]) -> list[SearchHit]:
     return [
         SearchHit("Agent", "sources", "muted", row.name, row.host, url_of("pages:agent", cluster.slug, row.name))
+        for row in rows
+    ]
+
+
+def _connection_hits(cluster: Cluster, rows: Iterable[Connection]) -> list[SearchHit]:
+    return [
+        _hit(
+            "Connection",
+            connection_mark(row),
+            row.name,
+            f"{row.get_engine_display()}, {connection_address(row)}",
+            url_of("pages:connection", cluster.slug, row.pk),
+        )
         for row in rows
     ]
 
