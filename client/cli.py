@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from client.console import ConsoleConnection
-from client.documents import query_document, read_document
+from client.documents import manifest_text, query_document, read_document
 from client.errors import ClientError
 from client.report import (
     ESTIMATE_EXIT_TEXT,
@@ -23,6 +23,8 @@ from client.report import (
     admission_text,
     estimate_status,
     estimate_text,
+    manifest_answer_text,
+    manifest_status,
 )
 from client.settings import read_settings
 
@@ -30,6 +32,9 @@ __all__ = ["client_parser", "main"]
 
 _OBJECTIVE = re.compile(r"(worst|mean|q0?\.\d+|q1(?:\.0*)?)[:=](\d+(?:\.\d+)?)s?")
 _DEFAULT_TIMEOUT_S = 120.0
+_MAX_MANIFEST_WAIT_S = 120.0  # that the console waits for the verdicts of a manifest
+_GRACE_S = 10.0  # for the way there and back
+_QUERY_OPTIONS = ("query", "version", "objective", "may_wait_s", "reason")
 _SETTINGS_TEXT = """server: --server, SLUICE_SERVER, or server = "https://…" in the file of settings; else http://localhost:8000
 token:  SLUICE_TOKEN, or token = "slu_…" in the file of settings (SLUICE_CONFIG, or ~/.config/sluice/client.toml)"""
 
@@ -59,7 +64,10 @@ def _admit(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     if options.file is None:
         asked["query"] = options.query
     else:
-        asked["document"] = query_document(options.file, options.query)
+        text, is_manifest = manifest_text(options.file)
+        if is_manifest:
+            return _admit_manifest(options, text)
+        asked["document"] = query_document(text, options.file, options.query)
     for name in ("objective", "version", "may_wait_s", "reason"):
         if getattr(options, name) is not None:
             asked[name] = getattr(options, name)
@@ -68,6 +76,23 @@ def _admit(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     status = admission_status(admission, apply=options.apply, accept_changes=options.accept_changes)
     address = console.address(f"/c/{admission.get('cluster')}/admission/{admission.get('id')}/")
     return status, {"url": address, "admission": admission}, admission_text(admission, address)
+
+
+def _admit_manifest(options: argparse.Namespace, text: str) -> tuple[int, dict[str, Any], str]:
+    """Ask as Kubernetes would be answered if the manifest's objects were created."""
+    given = [f"--{name.replace('_', '-')}" for name in _QUERY_OPTIONS if getattr(options, name) is not None]
+    if given:
+        message = (
+            f"{', '.join(given)} is of a query's document; a manifest says it by annotations (docs/kubernetes.md)."
+        )
+        raise ClientError("document", message)
+    wait_s = max(1.0, min(_MAX_MANIFEST_WAIT_S, options.timeout - _GRACE_S))
+    mode = "apply" if options.apply else "preview"
+    asked = {"cluster": options.cluster, "manifest": text, "mode": mode, "wait_s": wait_s}
+    console = _connection(options)
+    answer = _about_cluster(console, options.cluster, lambda: console.post_job("/api/v1/kubernetes-reviews", asked))
+    status = manifest_status(answer, apply=options.apply, accept_changes=options.accept_changes)
+    return status, answer, manifest_answer_text(answer)
 
 
 def _estimate(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
@@ -124,7 +149,12 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=kind)
     admit = _command(commands, "admit", "May a query run in a cluster of a console?", EXIT_TEXT)
     admit.set_defaults(parser=admit, ask=_admit, fault=_admit_fault)
-    admit.add_argument("file", nargs="?", metavar="FILE", help="the query as JSON; - is the standard input")
+    admit.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="the query as JSON, or a manifest of Kubernetes; - is the standard input",
+    )
     admit.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
     admit.add_argument("--query", metavar="NAME", help="its name; without FILE, a query that is registered")
     admit.add_argument("--query-version", type=_count, dest="version", metavar="N", help="of a registered one (newest)")

@@ -1,16 +1,18 @@
-"""The file that a command is given: a query for `admit`, a deployment for `estimate`."""
+"""The file that a command is given: a query or a manifest for `admit`, a deployment for `estimate`."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from client.errors import ClientError
 
-__all__ = ["query_document", "read_document"]
+__all__ = ["manifest_text", "query_document", "read_document"]
 
+_MANIFEST = re.compile(r"^apiVersion:\s*\S", re.MULTILINE)
 _QUERY_FIELDS = frozenset({"query", "operators", "sources", "objective", "priority", "team", "description"})
 
 
@@ -22,14 +24,43 @@ def read_document(file: str) -> dict[str, Any]:
     ClientError
         It cannot be read, or is no JSON object.
     """
-    name = "the standard input" if file == "-" else file
+    return _parsed(_text(file), _name(file))
+
+
+def manifest_text(file: str) -> tuple[str, bool]:
+    """The text of a file, and whether it is a manifest of Kubernetes: YAML, or JSON with a kind and its version.
+
+    The console parses YAML: this command needs the standard library alone.
+    """
+    text = _text(file)
+    if Path(file).suffix in {".yaml", ".yml"}:
+        return text, True
+    if not text.lstrip().startswith("{"):
+        return text, _MANIFEST.search(text) is not None
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text, False
+    return text, isinstance(document, dict) and {"apiVersion", "kind"} <= document.keys()
+
+
+def _name(file: str) -> str:
+    return "the standard input" if file == "-" else file
+
+
+def _text(file: str) -> str:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        document = json.loads(data.decode("utf-8-sig"))
+        return data.decode("utf-8-sig")
     except OSError as error:
-        raise ClientError("document", f"{name} cannot be read: {error.strerror}.") from None
+        raise ClientError("document", f"{_name(file)} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise ClientError("document", f"{name} is not UTF-8: byte {error.start}.") from None
+        raise ClientError("document", f"{_name(file)} is not UTF-8: byte {error.start}.") from None
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         message = f"{name} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
         raise ClientError("document", message) from None
@@ -40,15 +71,15 @@ def read_document(file: str) -> dict[str, Any]:
     return document
 
 
-def query_document(file: str, name: str | None) -> dict[str, Any]:
-    """The query that a file describes, with its name from the file or from `name`.
+def query_document(text: str, file: str, name: str | None) -> dict[str, Any]:
+    """The query that the text of a file describes, with its name from the file or from `name`.
 
     Raises
     ------
     ClientError
         The file describes no query, or a whole cluster; or the query has no name.
     """
-    document = read_document(file)
+    document = _parsed(text, _name(file))
     if "candidate" in document or "nodes" in document:
         raise ClientError(
             "document",

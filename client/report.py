@@ -17,6 +17,8 @@ __all__ = [
     "admission_text",
     "estimate_status",
     "estimate_text",
+    "manifest_answer_text",
+    "manifest_status",
 ]
 
 PASSED, FAILED, USAGE, REFUSED, OPEN = 0, 1, 2, 3, 4
@@ -62,6 +64,39 @@ def admission_text(admission: Mapping[str, Any], address: str) -> str:
         **(admission.get("decision") or {}),
     }
     return "\n".join([decision_text(decision), "", *column_lines(rows, "")])
+
+
+#: Grounds of an answer to Kubernetes that need no verdict. Not known and not in time never pass.
+_BY_BASIS = {"running": PASSED, "unchanged": PASSED, "stops": PASSED, "other": PASSED, "less": OPEN}
+
+
+def manifest_status(answer: Mapping[str, Any], *, apply: bool, accept_changes: bool) -> int:
+    """The worst of a manifest's objects: refused, then without a verdict, then open.
+
+    A rule of the cluster that lets Kubernetes start what is not known is no verdict: a pipeline stops at it.
+    """
+    reviews = answer.get("reviews") or []
+    statuses = {_review_status(review, apply=apply, accept_changes=accept_changes) for review in reviews}
+    return next((status for status in (REFUSED, FAILED, OPEN) if status in statuses), PASSED if statuses else FAILED)
+
+
+def _review_status(review: Mapping[str, Any], *, apply: bool, accept_changes: bool) -> int:
+    if review.get("basis") == "verdict":
+        return admission_status(review, apply=apply, accept_changes=accept_changes)
+    return _BY_BASIS.get(str(review.get("basis")), FAILED)
+
+
+def manifest_answer_text(answer: Mapping[str, Any]) -> str:
+    """An object a paragraph: what Kubernetes would be answered, by which ground, and why."""
+    paragraphs = []
+    for review in answer.get("reviews") or []:
+        verb = "ALLOWED" if review.get("allowed") else "DENIED"
+        place = "/".join(part for part in (review.get("namespace"), review.get("name")) if part)
+        ground = review.get("verdict") if review.get("basis") == "verdict" else review.get("basis")
+        lines = [f"{verb}  {review.get('kind')} {place}  ({ground})", f"  {review.get('message')}"]
+        lines += [f"  warning: {text}" for text in review.get("warnings") or [] if text not in str(lines)]
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(paragraphs) or "The manifest holds no object."
 
 
 def estimate_status(estimate: Mapping[str, Any]) -> int:

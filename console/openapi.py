@@ -28,6 +28,8 @@ TAGS = [
         ("microbatch", "Spark queries that are watched by their progress."),
         ("rollouts", "Configurations of agents, their rollouts and schedules."),
         ("reports", "Reports, their schedules and deliveries."),
+        ("exports", "Decisions and proposals as settings of Flink and Spark, with their reverse."),
+        ("kubernetes", "Answers to Kubernetes before it creates or changes a job."),
         ("incidents", "Late queries by cause, and where they are reported to."),
     )
 ]

@@ -43,6 +43,8 @@ INSTALLED_APPS = [
     "apps.planning",
     "apps.reports",
     "apps.incidents",
+    "apps.exports",
+    "apps.kubernetes",
     "apps.pages",
     "apps.demo",
     "django.contrib.auth",
@@ -211,6 +213,7 @@ SPECTACULAR_SETTINGS = {
         "console.openapi.add_examples",
     ],
     "ENUM_NAME_OVERRIDES": {
+        "AdmissionSource": "apps.admission.choices.AdmissionSource",
         "AdmissionState": "apps.admission.choices.AdmissionState",
         "Evidence": "apps.fleet.choices.Evidence",
         "FitReason": "apps.microbatch.choices.FitReason",

@@ -28,8 +28,11 @@ urlpatterns = [
     path("api/v1/", include("apps.planning.api_urls")),
     path("api/v1/", include("apps.reports.api_urls")),
     path("api/v1/", include("apps.incidents.api_urls")),
+    path("api/v1/", include("apps.exports.api_urls")),
+    path("api/v1/", include("apps.kubernetes.api_urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
+    path("", include("apps.kubernetes.urls")),
     path("", include("apps.accounts.urls")),
     path("", include("apps.pages.urls")),
 ]

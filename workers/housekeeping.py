@@ -11,9 +11,11 @@ from apps.estimates.calibration import calibrations_purge
 from apps.estimates.refresh import estimate_refresh_all
 from apps.estimates.retention import estimates_of_telemetry_thin
 from apps.estimates.services import document_estimates_purge
+from apps.exports.notices import decision_notices_purge
 from apps.incidents.services import incidents_purge
 from apps.jobs.selectors import jobs_lost
 from apps.jobs.services import job_resend
+from apps.kubernetes.services import reviews_purge
 from apps.measurements.retention import statistics_purge
 from apps.measurements.stream_processor import stretches_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
@@ -61,6 +63,8 @@ def purge() -> int:
         idempotency_purge()
         + document_estimates_purge()
         + imports_purge()
+        + reviews_purge()
+        + decision_notices_purge()
         + uploads_purge()
         + placements_purge()
         + what_ifs_purge()

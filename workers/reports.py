@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from apps.core.deliveries import SEND_TASK
+from apps.exports.notices import decision_deliveries_send_due
 from apps.incidents.notices import incident_deliveries_send_due
 from apps.jobs.models import JobKind
 from apps.jobs.runner import run_job
@@ -29,4 +30,9 @@ def run_report(job_id: str) -> None:
 @shared_task(name=SEND_TASK)
 def send_deliveries() -> int:
     """Alerts and incidents first: they are short, and somebody may have to act."""
-    return alert_deliveries_send_due() + incident_deliveries_send_due() + deliveries_send_due()
+    return (
+        alert_deliveries_send_due()
+        + incident_deliveries_send_due()
+        + decision_deliveries_send_due()
+        + deliveries_send_due()
+    )

@@ -16,7 +16,7 @@ from apps.accounts.permissions import needed_scope
 from apps.accounts.services import token_digest, token_used
 from apps.core.errors import Forbidden, NotAuthenticated
 
-__all__ = ["TokenAuthentication", "TokenScheme"]
+__all__ = ["PathTokenAuthentication", "TokenAuthentication", "TokenScheme"]
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -31,6 +31,10 @@ class TokenAuthentication(BaseAuthentication):
             return None
         if scheme.lower() != "bearer" or not secret.strip():
             raise NotAuthenticated("Authorization: only `Bearer slu_…` is understood.")
+        return self.owner_of(request, secret)
+
+    def owner_of(self, request: Request, secret: str) -> tuple[User, Token]:
+        """The token of a secret and whose it is; refused where it is not known or may not be used here."""
         token = Token.objects.select_related("user").filter(digest=token_digest(secret.strip())).first()
         if token is None or not token.user.is_active:
             raise NotAuthenticated("The token is not known.")
@@ -60,6 +64,14 @@ def _within(address: str, networks: list[str]) -> bool:
         return False
     mapped = getattr(parsed, "ipv4_mapped", None)
     return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
+
+
+class PathTokenAuthentication(TokenAuthentication):
+    """A token as a part of the address, for callers such as Kubernetes that send no header; the header goes first."""
+
+    def authenticate(self, request: Request) -> tuple[User, Token] | None:
+        secret = (request.parser_context or {}).get("kwargs", {}).get("token", "")
+        return super().authenticate(request) or (self.owner_of(request, secret) if secret else None)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):

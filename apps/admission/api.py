@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
+from apps.admission.choices import AdmissionSource
 from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
@@ -76,7 +77,11 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         if is_apply and Scope.ADMIT not in scopes_of(signed_in_user(request), request.auth):
             raise Forbidden(f"mode=apply needs the scope 'admit'. {role_hint(Scope.ADMIT)}", code="scope_missing")
         admission, job = admission_preview(
-            cluster=_cluster(asked.pop("cluster")), user=signed_in_user(request), apply_when_admitted=is_apply, **asked
+            cluster=_cluster(asked.pop("cluster")),
+            user=signed_in_user(request),
+            apply_when_admitted=is_apply,
+            source=AdmissionSource.API,
+            **asked,
         )
         return _job_answer(request, admission, job)
 

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["OPEN", "AdmissionState", "TrialState", "Verdict"]
+__all__ = ["OPEN", "AdmissionSource", "AdmissionState", "TrialState", "Verdict"]
 
 
 class Verdict(models.TextChoices):
@@ -13,6 +13,14 @@ class Verdict(models.TextChoices):
     QUEUE = "queue", "Queue"
     REVIEW = "review", "Review"
     REJECT = "reject", "Reject"
+
+
+class AdmissionSource(models.TextChoices):
+    """Way by which a request came in."""
+
+    CONSOLE = "console", "Console"  #: a page, or Sluice itself
+    API = "api", "REST API"  #: a program with a token, such as ./sluice admit
+    KUBERNETES = "kubernetes", "Kubernetes"  #: a review of an API server, or of a manifest
 
 
 class AdmissionState(models.TextChoices):

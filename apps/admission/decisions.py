@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
+from django.dispatch import Signal
 from django.utils import timezone
 
 from apps.accounts.models import User
@@ -21,9 +22,10 @@ from apps.fleet.services import link_create, node_create
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_update
 from apps.queries.lifecycle import placement_move, query_start
-from apps.queries.models import Query
+from apps.queries.models import Placement, Query
 
 __all__ = [
+    "admission_applied",
     "admission_apply",
     "admission_approve",
     "admission_override",
@@ -32,6 +34,7 @@ __all__ = [
     "enqueue_decided",
     "has_later_start",
     "is_passing",
+    "placement_now",
     "placement_of",
     "share_of",
     "start_of",
@@ -54,6 +57,16 @@ def placement_of(query: Query, decision: Mapping[str, Any]) -> dict[str, list[di
         for operator, replicas in decision["placement"].items()
         if operator.startswith(prefix)
     }
+
+
+def placement_now(query: Query) -> dict[str, list[dict[str, Any]]]:
+    """Replicas of the operators of the version that runs, by the operator's name; empty where none does."""
+    placed: dict[str, list[dict[str, Any]]] = {}
+    rows = Placement.objects.filter(operator__version=query.running_version_id).select_related("operator", "node")
+    for row in rows.order_by("operator__position", "pk") if query.running_version_id else ():
+        replica = {"node": row.node.name, "core": row.core, "fraction": row.fraction}
+        placed.setdefault(row.operator.name, []).append(replica)
+    return placed
 
 
 def start_of(changes: Sequence[Mapping[str, Any]]) -> float:
@@ -114,6 +127,9 @@ _HANDLERS: dict[str, Callable[[Cluster, Query, Mapping[str, Any]], None]] = {
     "move": _move,
 }
 
+
+#: Sent with `request` inside the transaction that applies it.
+admission_applied = Signal()
 
 _PASSING = frozenset({Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES})
 _APPLICABLE = frozenset({AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED})
@@ -191,6 +207,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     decision = request.result or {}
     changes = decision.get("changes") or []
     query = request.query
+    request.placed_before = placement_now(query)
     if request.objective:
         query_update(query=query, objective=request.objective)
     changes_apply(request.cluster, query, changes)
@@ -203,6 +220,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
     request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, timezone.now()
     request.save()
     _supersede_others(request)
+    admission_applied.send(sender=AdmissionRequest, request=request)
     admission_announce(request)
     announce(f"query:{request.cluster.slug}/{query.name}")
     return request

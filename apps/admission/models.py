@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from apps.admission.choices import AdmissionState, TrialState, Verdict
+from apps.admission.choices import AdmissionSource, AdmissionState, TrialState, Verdict
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_REASON
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
@@ -32,6 +32,9 @@ class AdmissionRequest(models.Model):
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="admissions"
     )
+    source = models.CharField(
+        max_length=10, choices=AdmissionSource.choices, default=AdmissionSource.CONSOLE, help_text="Way it came in."
+    )
     reason = models.CharField(max_length=MAX_REASON, blank=True, help_text="Why the requester wants it.")
     apply_when_admitted = models.BooleanField(default=False, help_text="mode=apply: apply at once if admitted.")
     objective = models.JSONField(
@@ -49,6 +52,9 @@ class AdmissionRequest(models.Model):
         help_text="Metric that the first placement of a query that never ran is chosen by.",
     )
     may_wait_s = models.FloatField(default=0.0, help_text="How long the requester would wait in the queue.")
+    placed_before = models.JSONField(
+        default=dict, help_text="{operator: replicas} of the version that ran when it was applied."
+    )
     state = models.CharField(
         max_length=12, choices=AdmissionState.choices, default=AdmissionState.ESTIMATING, db_index=True
     )

@@ -137,8 +137,18 @@ class AdmissionSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = AdmissionRequest
-        fields = ["id", "cluster", "query", "query_id", "version", "mode", "state", "verdict", "headline", "reason"]
-        fields += ["never_ran", "requested_by", "job", "parent", "starts_at", "valid_until", "overridden", "decided_by"]
+        fields = ["id", "cluster", "query", "query_id", "version", "source", "mode", "state", "verdict", "headline"]
+        fields += [
+            "reason",
+            "never_ran",
+            "requested_by",
+            "job",
+            "parent",
+            "starts_at",
+            "valid_until",
+            "overridden",
+            "decided_by",
+        ]
         fields += ["decided_at", "decision_reason", "created_at", "updated_at"]
 
     def get_mode(self, request: AdmissionRequest) -> str:

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
-from apps.admission.choices import OPEN, AdmissionState
+from apps.admission.choices import OPEN, AdmissionSource, AdmissionState
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import (
     draft_from_document,
@@ -73,6 +73,7 @@ def admission_create(
     target: str = TargetMetric.END_TO_END_LATENCY,
     apply_when_admitted: bool = False,
     reason: str = "",
+    source: str = AdmissionSource.CONSOLE,
     outline: ClusterOutline | None = None,
 ) -> AdmissionRequest:
     """Write a request, not sent to the engine yet. A `document` also describes the query and the sources it brings.
@@ -110,6 +111,7 @@ def admission_create(
         version=drafted,
         requested_by=user,
         reason=reason[:300],
+        source=source,
         apply_when_admitted=apply_when_admitted,
         objective=dict(objective or {}),
         fingerprint=digest,
@@ -243,6 +245,7 @@ def admission_create_follower(
         parent=request,
         requested_by=user,
         reason=request.reason,
+        source=request.source,
         objective=request.objective,
         fingerprint=digest,
         placement=request.placement,

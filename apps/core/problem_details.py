@@ -67,6 +67,8 @@ PROBLEM_TITLES = {
     "impossible": "It cannot be done",
     "engine_away": "The engine does not answer",
     "engine_refused": "The engine cannot be asked, or answers with something else",
+    "not_imported": "The query was not imported from an engine",
+    "nothing_to_export": "There is no placement to export",
     "infeasible": "The question has no answer",
     "unplaced": "Operators are on no node",
     "not_executable": "The query has operators that cannot be executed",

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["ABSENT", "Evidence", "InputOrigin", "NodeState"]
+__all__ = ["ABSENT", "Evidence", "Fallback", "InputOrigin", "NodeState"]
 
 
 class NodeState(models.TextChoices):
@@ -32,3 +32,10 @@ class InputOrigin(models.TextChoices):
     PREDICTED = "predicted", "Predicted"  #: computed by a model
     ASSUMED = "assumed", "Assumed"  #: entered by a person, or split off a measured sum by an assumption
     DEFAULT = "default", "Default"  #: nobody has given it: the product's value
+
+
+class Fallback(models.TextChoices):
+    """Answer to an API server where there is no verdict that says yes or no."""
+
+    ALLOW = "allow", "Allow, with a warning"  #: fails open
+    DENY = "deny", "Deny"  #: fails closed

@@ -7,9 +7,9 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
-from apps.fleet.choices import Evidence, NodeState
+from apps.fleet.choices import Evidence, Fallback, NodeState
 
-__all__ = ["REVIEW_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
+__all__ = ["KUBERNETES_RULES", "REVIEW_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
 
 MAX_CORES = 1024  # each is a server of the models
 SLUG = RegexValidator(
@@ -21,6 +21,8 @@ CURRENCY = RegexValidator(r"^[A-Z]{3}\Z", "Use the three capital letters of ISO 
 
 #: Fields of a cluster that say what a person decides on.
 REVIEW_RULES = ("review_at_risk", "review_assumed", "review_coarse", "review_untrusted")
+#: Fields of a cluster that say what Kubernetes is answered without a verdict that says yes or no.
+KUBERNETES_RULES = ("kubernetes_unknown", "kubernetes_late", "kubernetes_review")
 
 
 class Cluster(models.Model):
@@ -56,6 +58,24 @@ class Cluster(models.Model):
         default=0.1,
         validators=[MinValueValidator(0), MaxValueValidator(1)],
         help_text="A verdict that keeps with less than this share of more load or cost is called thin; 0: none is.",
+    )
+    kubernetes_unknown = models.CharField(
+        max_length=5,
+        choices=Fallback.choices,
+        default=Fallback.ALLOW,
+        help_text="Answer to Kubernetes about a job of which nothing is known.",
+    )
+    kubernetes_late = models.CharField(
+        max_length=5,
+        choices=Fallback.choices,
+        default=Fallback.ALLOW,
+        help_text="Answer to Kubernetes where no verdict is there in time.",
+    )
+    kubernetes_review = models.CharField(
+        max_length=5,
+        choices=Fallback.choices,
+        default=Fallback.ALLOW,
+        help_text="Answer to Kubernetes where a person has to decide.",
     )
     preview_valid_s = models.PositiveIntegerField(default=900, help_text="How long a preview can be applied.")
     currency = models.CharField(

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.bulk import BulkSerializer
-from apps.fleet.choices import Evidence, NodeState
+from apps.fleet.choices import Evidence, Fallback, NodeState
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import MAX_PLANNED_NODES
 
@@ -70,6 +70,15 @@ class ClusterSerializer(StrictSerializer):
     review_untrusted = serializers.BooleanField(required=False)
     thin_below = NumberField(
         required=False, help_text="A verdict that keeps with less than this share of more load or cost is called thin."
+    )
+    kubernetes_unknown = serializers.ChoiceField(
+        Fallback.choices, required=False, help_text="Answer to Kubernetes about a job of which nothing is known."
+    )
+    kubernetes_late = serializers.ChoiceField(
+        Fallback.choices, required=False, help_text="Answer to Kubernetes where no verdict is there in time."
+    )
+    kubernetes_review = serializers.ChoiceField(
+        Fallback.choices, required=False, help_text="Answer to Kubernetes where a person has to decide."
     )
     currency = serializers.CharField(required=False)
     preview_valid_s = serializers.IntegerField(required=False, min_value=1, max_value=86_400)

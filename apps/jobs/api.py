@@ -21,7 +21,7 @@ from apps.jobs.selectors import jobs_visible
 from apps.jobs.serializers import JobSerializer
 from apps.jobs.services import job_cancel, job_name_result
 
-__all__ = ["MAX_WAIT_S", "JobViewSet", "job_response", "prefer_wait"]
+__all__ = ["MAX_WAIT_S", "JobViewSet", "job_response", "job_wait", "prefer_wait"]
 
 
 MAX_WAIT_S = 30.0
@@ -51,7 +51,7 @@ def job_response(
         job_name_result(job, address)
     wait_s = prefer_wait(request)
     if wait_s:
-        _wait(job, wait_s)
+        job_wait(job, wait_s)
     location = f"/api/v1/jobs/{job.pk}"
     if not wait_s or not job.is_finished:
         return Response(JobSerializer(job).data, status=202, headers={"Location": location})
@@ -65,7 +65,8 @@ def job_response(
     return Response(JobSerializer(job).data, headers={**applied, "Content-Location": location})
 
 
-def _wait(job: Job, wait_s: float) -> None:
+def job_wait(job: Job, wait_s: float) -> None:
+    """Read the job until it has ended, for so many seconds at most. Call it outside of a transaction."""
     until, polls = time.monotonic() + wait_s, iter(_POLL_S)
     pause = _POLL_S[0]
     while True:

@@ -12,6 +12,7 @@ _ROOMS = (
     "apps.pages.fleet.urls",
     "apps.pages.queries.urls",
     "apps.pages.admission.urls",
+    "apps.pages.kubernetes.urls",
     "apps.pages.placement.urls",
     "apps.pages.plans.urls",
     "apps.pages.forecasts.urls",

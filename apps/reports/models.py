@@ -19,12 +19,18 @@ __all__ = ["Delivery", "Report", "ReportDefinition", "ReportSchedule", "Webhook"
 
 
 class Webhook(models.Model):
-    """An address that is told of finished reports. Its secret is derived from the salt and the installation's key."""
+    """An address that is told of finished reports, and of decisions.
+
+    Its secret is derived from the salt and the installation's key.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="webhooks")
     name = models.CharField(max_length=MAX_NAME)
     url = models.CharField(max_length=MAX_URL, help_text="http or https.")
+    sends_decisions = models.BooleanField(
+        default=False, help_text="Told of each decision that is applied to an imported query, with its export."
+    )
     salt = models.CharField(max_length=DIGEST_LENGTH, help_text="Renewed when the secret is.")
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(auto_now=True)

@@ -37,6 +37,9 @@ class WebhookSerializer(StrictSerializer):
     cluster = ClusterField()
     name = serializers.CharField(max_length=MAX_NAME)
     url = serializers.CharField(max_length=MAX_URL, help_text="http or https; private networks only by setting.")
+    sends_decisions = serializers.BooleanField(
+        required=False, default=False, help_text="Whether it is told of decisions applied to imported queries."
+    )
     definition_count = serializers.IntegerField(read_only=True, default=0)
     created_at = serializers.DateTimeField(read_only=True)
     updated_at = serializers.DateTimeField(read_only=True)

@@ -168,9 +168,14 @@ def definition_delete(*, definition: ReportDefinition) -> None:
 
 
 @transaction.atomic
-def webhook_create(*, cluster: Cluster, name: str, url: str) -> Webhook:
-    """Register an address that is told of reports; `signing.webhook_secret` is what its messages are signed with."""
-    return _hook_stored(Webhook(cluster=cluster, name=name, url=url, salt=secrets.token_hex(16)))
+def webhook_create(*, cluster: Cluster, name: str, url: str, sends_decisions: bool = False) -> Webhook:
+    """Register an address that is told of reports; of applied decisions, too, if it `sends_decisions`.
+
+    `deliveries.webhook_secret` is what its messages are signed with.
+    """
+    return _hook_stored(
+        Webhook(cluster=cluster, name=name, url=url, sends_decisions=sends_decisions, salt=secrets.token_hex(16))
+    )
 
 
 @transaction.atomic

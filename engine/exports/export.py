@@ -38,6 +38,20 @@ _MAX_KUBERNETES_NAME = 45  # of a FlinkDeployment, whose name becomes part of ot
 
 
 @dataclass(frozen=True, slots=True)
+class ExportNote:
+    """Something that a reader of an export has to know.
+
+    `level` is ``lost`` (the engine cannot express it), ``program`` (only the program can set it), ``assumed`` or
+    ``info``; `code` is stable.
+    """
+
+    level: NoteLevel
+    code: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class DecidedOperator:
     """An operator of a decision, and what it is on the engine.
 
@@ -91,6 +105,8 @@ class DecidedJob:
         Interval of Spark's trigger.
     start_s : float
         Seconds into the decision's horizon before which it reads nothing.
+    notes : tuple of ExportNote
+        Notes of whoever made it, which go first.
     """
 
     id: str
@@ -104,20 +120,7 @@ class DecidedJob:
     trigger_s: float | None = None
     start_s: float = 0.0
     target: KubernetesTarget | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportNote:
-    """Something that a reader of an export has to know.
-
-    `level` is ``lost`` (the engine cannot express it), ``program`` (only the program can set it), ``assumed`` or
-    ``info``; `code` is stable.
-    """
-
-    level: NoteLevel
-    code: str
-    subject: str
-    message: str
+    notes: tuple[ExportNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,8 @@ def uneven_note(operator: DecidedOperator, engine: str) -> ExportNote:
 
 def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[ExportNote]:
     """Notes that do not depend on the engine: operators that it does not know, a later start, a share of events."""
-    notes = [
+    notes = [*job.notes]
+    notes += [
         ExportNote(
             "lost",
             "no_vertex",

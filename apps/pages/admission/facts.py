@@ -32,10 +32,12 @@ from apps.admission.trials import (
     trial_newest,
     trial_offer,
 )
+from apps.exports.services import admission_export
 from apps.fleet.models import Cluster
 from apps.measurements.stream_processor import timing_now
 from apps.pages.admission import tables as rows
 from apps.pages.admission.charts import OutcomePicture, time_at
+from apps.pages.exports import ExportFacts, export_facts
 from apps.pages.predictions.charts import interval_figure
 from apps.pages.predictions.facts import PredictionFacts
 from apps.predictions.selectors import prediction_newest
@@ -181,6 +183,14 @@ class AdmissionDetail(AdmissionPowers):
     @property
     def cluster_topic(self) -> str:
         return f"cluster:{self.cluster.slug}"
+
+    @cached_property
+    def export(self) -> ExportFacts | None:
+        """The decision in terms of the query's engine; None of a query that was not imported, or of an alternative."""
+        if self.choice is not None:
+            return None
+        base = f"/api/v1/admissions/{self.request.pk}/export"
+        return export_facts(lambda: admission_export(self.request), base)
 
     # -- the outcome that is shown
 

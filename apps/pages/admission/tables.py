@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.admission.choices import AdmissionState, Verdict
+from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
 from apps.admission.filters import AdmissionFilter
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible, patience_ends_at
@@ -53,14 +53,16 @@ _WAITING = (AdmissionState.PREVIEW, AdmissionState.AWAITING)
 
 
 class AdmissionCounts:
-    """Number of requests of each verdict and in each state."""
+    """Number of requests of each verdict, in each state and of each source."""
 
     def __init__(self, cluster: Cluster) -> None:
         rows = AdmissionRequest.objects.filter(cluster=cluster).order_by()
-        by_both = rows.values_list("verdict", "state").annotate(n=Count("pk"))
+        by_all = rows.values_list("verdict", "state", "source").annotate(n=Count("pk"))
         self.verdicts: dict[str, int] = {}
         self.states: dict[str, int] = {}
-        for verdict, state, n in by_both:
+        self.sources: dict[str, int] = {}
+        for verdict, state, source, n in by_all:
+            self.sources[source] = self.sources.get(source, 0) + n
             self.verdicts[verdict] = self.verdicts.get(verdict, 0) + n
             self.states[state] = self.states.get(state, 0) + n
         self.total = sum(self.states.values())
@@ -108,6 +110,7 @@ def admissions_table(request: HttpRequest, cluster: Cluster, counts: AdmissionCo
         filters=[
             Filter("verdict", _verdicts(counts), all_label="Any verdict", all_count=counts.total),
             Filter("state", _states(counts), all_label="Any state"),
+            Filter("source", _sources(counts), all_label="Any source"),
         ],
         filterset=AdmissionFilter,
         search=["query__name", "requested_by__username", "reason"],
@@ -132,6 +135,15 @@ def _states(counts: AdmissionCounts) -> list[Choice]:
     ]
 
 
+def _sources(counts: AdmissionCounts) -> list[Choice]:
+    """Sources that occur."""
+    return [
+        Choice(value, label, counts.sources[value])
+        for value, label in AdmissionSource.choices
+        if value in counts.sources
+    ]
+
+
 def _heading(slug: str, row: AdmissionRequest) -> SafeString:
     mark = verdict_icon(row.verdict) if row.verdict else state_mark(row.state, " ")
     url = reverse("pages:admission", args=[slug, row.pk])
@@ -153,7 +165,10 @@ def _finding(row: AdmissionRequest) -> SafeString:
 
 
 def _asked(row: AdmissionRequest) -> SafeString:
-    return format_html('{} <span class="muted sm">{}</span>', time_tag(row.created_at), row.requested_by or "rule")
+    by = row.requested_by or "rule"
+    if row.source != AdmissionSource.CONSOLE:
+        by = f"{by}, {row.get_source_display()}"
+    return format_html('{} <span class="muted sm">{}</span>', time_tag(row.created_at), by)
 
 
 def _state(row: AdmissionRequest) -> SafeString:

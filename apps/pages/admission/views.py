@@ -56,7 +56,14 @@ __all__ = [
     "AdmissionsPage",
     "PlanPart",
     "RequestPage",
+    "admission_tabs",
 ]
+
+
+def admission_tabs(slug: str, current: str = "requests") -> list[tuple[str, str, bool]]:
+    """Tabs of admission: requests, and what Kubernetes was answered."""
+    names = {"requests": "pages:admissions", "kubernetes": "pages:kubernetes-reviews"}
+    return [(tab.capitalize(), reverse(name, args=[slug]), tab == current) for tab, name in names.items()]
 
 
 class AdmissionsPage(ClusterPage):
@@ -70,7 +77,8 @@ class AdmissionsPage(ClusterPage):
         if table.wants_csv:
             return table.csv_response()
         queue = [QueuedRequest(place, admission) for place, admission in enumerate(queue_of(self.cluster), start=1)]
-        return self.page({"table": table, "sentence": counts.sentence, "queue": queue})
+        context = {"table": table, "sentence": counts.sentence, "queue": queue, "tabs": admission_tabs(slug)}
+        return self.page(context)
 
 
 _PICTURE_KEY = [

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from apps.fleet.models import REVIEW_RULES, Cluster, Link, Node, NodePool
+from apps.fleet.models import KUBERNETES_RULES, REVIEW_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
 from apps.ui.forms import MemoryField, row_field
@@ -50,6 +50,7 @@ class ClusterForm(RowForm):
             "preview_valid_s",
             *REVIEW_RULES,
             "thin_below",
+            *KUBERNETES_RULES,
         ]
         labels = {
             "slug": "Address part",
@@ -62,6 +63,9 @@ class ClusterForm(RowForm):
             "review_coarse": "Review requests on coarse counts",
             "review_untrusted": "Review requests beside estimates without trust",
             "thin_below": "Thin below",
+            "kubernetes_unknown": "Kubernetes: a job that is not known",
+            "kubernetes_late": "Kubernetes: no verdict in time",
+            "kubernetes_review": "Kubernetes: a person has to decide",
         }
         help_texts = {
             "slug": "Lower-case letters, digits and hyphens; part of every address.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from django.http import HttpRequest
@@ -13,6 +13,8 @@ from django.utils.safestring import SafeString
 
 from apps.accounts.choices import Scope
 from apps.accounts.models import User
+from apps.exports.services import placement_export, placement_queries
+from apps.pages.exports import ExportFacts, export_facts
 from apps.pages.overview.findings import Stat
 from apps.pages.placement.charts import search_curve
 from apps.pages.placement.nodes import NodesChanged
@@ -91,6 +93,7 @@ class SearchProgress:
 _PARTS = {"": "Proposal", "queries": "Queries", "nodes": "Nodes", "moves": "Moves"}
 _SHORT = {"queries": 12, "nodes": 8, "moves": 15}
 _LARGE = 1000  # operators
+_MAX_EXPORTS = 10
 _LONG = {"queries": 50, "nodes": 20, "moves": 100}
 
 
@@ -103,6 +106,18 @@ class PlacementRunFacts(SearchProgress):
         self.slug = run.cluster.slug
         tab = request.GET.get("show", "")
         self.show = tab if tab in _PARTS else ""
+
+    @cached_property
+    def exports(self) -> list[ExportFacts]:
+        """The proposal in terms of its engines, for each imported query that it moves."""
+        moved = set(self.run.moves.values_list("query", flat=True))
+        base = f"/api/v1/placements/{self.run.pk}/export"
+        found = [
+            export_facts(partial(placement_export, self.run, query=name), base, name)
+            for name in placement_queries(self.run)
+            if name in moved
+        ]
+        return [facts for facts in found if facts is not None][:_MAX_EXPORTS]
 
     # -- where it is in its life
 

@@ -258,3 +258,8 @@ class WebhookForm(forms.Form):
         max_length=MAX_URL,
         help_text="https://… or http://…; it gets a signed POST for each finished report.",
     )
+    sends_decisions = forms.BooleanField(
+        label="Decisions, too",
+        required=False,
+        help_text="A signed POST for each decision applied to an imported query, with its settings and their reverse.",
+    )

@@ -138,6 +138,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "admission-detail": _row("admission"),
     "admission-apply": _action("admission", ADMIT),
     "admission-curves": _row("admission"),
+    "admission-export": Endpoint({"GET": READ}, {"pk": "admission"}, query="format=json"),
     "admission-approve": _action("admission", ADMIT),
     "admission-decline": _action("admission", ADMIT),
     "admission-override": _action("admission", ADMIT),
@@ -145,6 +146,8 @@ ENDPOINTS: dict[str, Endpoint] = {
     "admission-request-review": _action("admission"),
     "admission-trial": Endpoint({"POST": OPERATE, "DELETE": OPERATE}, {"pk": "admission"}),
     "admission-withdraw": _action("admission"),
+    "kubernetes-review-list": _list(OPERATE),
+    "kubernetes-review-detail": _row("kubernetes_review"),
     "telemetry-batches": Endpoint({"POST": INGEST}, other_sign_in=True),
     "producer-batches": Endpoint(
         {"POST": INGEST}, {"cluster": "cluster", "query": "live_query", "operator": "window_operator"}
@@ -200,6 +203,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "placement-detail": _row("placement", "DELETE"),
     "placement-abort": _action("placement"),
     "placement-apply": _action("placement"),
+    "placement-export": Endpoint({"GET": READ}, {"pk": "placement"}, query="format=json"),
     "placement-stop": _action("placement"),
     "placement-undo": _action("placement"),
     "backtest-list": _list(OPERATE),

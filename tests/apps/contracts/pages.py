@@ -145,6 +145,7 @@ PAGES: dict[str, Page] = {
     "pages:connection-edit": _form(pk="connection"),
     "pages:connection-delete": _action(pk="connection"),
     "pages:admissions": _view(),
+    "pages:kubernetes-reviews": _view(),
     "pages:admission-new": Page(get=OPERATE, post=OPERATE, query="query=draft"),
     "pages:admission-plan": Page(get=OPERATE, query="query=draft"),
     "pages:admission": _view(pk="admission"),

@@ -22,6 +22,7 @@ from apps.fleet.services import link_create
 from apps.incidents.models import Incident
 from apps.incidents.refresh import incidents_refresh
 from apps.jobs.runner import run_job
+from apps.kubernetes.models import KubernetesReview
 from apps.microbatch.progress import progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.backtests.services import backtest_create
@@ -110,6 +111,7 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     world["document_estimate"] = DocumentEstimate.objects.get().pk
     world["import"] = import_request(cluster=cluster, document=document, user=user).pk
     do_jobs()
+    world["kubernetes_review"] = _kubernetes_review(cluster, user).pk
     world["estimate"] = EstimateRun.objects.earliest("pk").pk
     incidents_refresh(cluster)
     world["incident"] = Incident.objects.earliest("pk").pk
@@ -134,7 +136,38 @@ def _connections(cluster: Cluster, query: Query) -> dict[str, Any]:
         started_at=now,
         seen_at=now,
     )
+    draft = cluster.queries.get(name="draft")
+    ImportedJob.objects.create(
+        connection=connection,
+        query=draft,
+        version=draft.versions.get(),
+        engine_id="e" * 32,
+        name=draft.name,
+        state="running",
+        shape="1" * 64,
+        started_at=now,
+        seen_at=now,
+    )
     return {"connection": connection.pk, "imported_job": job.pk}
+
+
+def _kubernetes_review(cluster: Cluster, user: User) -> KubernetesReview:
+    """An answer about a job that nobody knows."""
+    return KubernetesReview.objects.create(
+        cluster=cluster,
+        uid="1",
+        digest="0" * 64,
+        api_version="flink.apache.org/v1beta1",
+        kind="FlinkDeployment",
+        namespace="streams",
+        name="orders",
+        operation="CREATE",
+        username="argocd",
+        asked_by=user,
+        allowed=True,
+        basis="unknown",
+        message="No query of little is FlinkDeployment streams/orders.",
+    )
 
 
 def _predictions(cluster: Cluster) -> dict[str, Any]:

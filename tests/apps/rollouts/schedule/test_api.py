@@ -145,7 +145,7 @@ def test_replay_with_wait_returns_its_result(api: APIClient, monkeypatch: pytest
     (agent, lives), now_s = agent_with_two(), time.time()
     for live in lives:
         epochs(agent, live, now_s=now_s)
-    monkeypatch.setattr("apps.jobs.api._wait", lambda job, wait_s: (run_jobs(), job.refresh_from_db()))
+    monkeypatch.setattr("apps.jobs.api.job_wait", lambda job, wait_s: (run_jobs(), job.refresh_from_db()))
     found = api.post(f"{HERE}/replay", {"agent": "a1"}, format="json", HTTP_PREFER="wait=10").json()
     assert (found["agent"], found["epochs"], found["windows"]) == ("a1", 60, 36)
     assert found["policies"]["klink"]["queries"]["quick"]["windows"] > 0

@@ -1,0 +1,101 @@
+"""REST: decisions and proposals as YAML or JSON that an engine's operator applies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from apps.admission.selectors import admissions_visible
+from apps.core.errors import Fault, Malformed, Missing
+from apps.core.rest.api import ApiMixin
+from apps.exports.services import PARTS, admission_export, export_part, placement_export
+from apps.planning.placements.selectors import placements_visible
+from engine.exports import FORMATS, EngineExport, export_text
+
+__all__ = ["AdmissionExportView", "PlacementExportView"]
+
+_MEDIA = {"yaml": "application/yaml", "json": "application/json"}
+_ENGINES = ("flink", "spark")
+_DIRECTIONS = ("apply", "reverse")
+_PARAMETERS = [
+    OpenApiParameter("format", enum=FORMATS, default="yaml", description="Form of the answer."),
+    OpenApiParameter("engine", enum=_ENGINES, description="The engine; that of the query's connection unless given."),
+    OpenApiParameter("part", enum=PARTS, default="all", description="The whole, or a part as its tool takes it."),
+    OpenApiParameter("direction", enum=_DIRECTIONS, default="apply", description="Of a part: apply it, or undo it."),
+]
+_TEXTS = {(200, _MEDIA["yaml"]): OpenApiTypes.STR, (200, _MEDIA["json"]): OpenApiTypes.OBJECT}
+
+
+class _OwnFormat(BaseContentNegotiation):
+    """`format` is a parameter of these views, not of REST framework's choice of a renderer."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        return parsers[0]
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class _ExportView(ApiMixin, APIView):
+    content_negotiation_class = _OwnFormat
+
+    def answer(self, request: Request, export: EngineExport, name: str) -> HttpResponse:
+        """The export as the request asks for it."""
+        asked = _asked(request)
+        content = export_part(export, asked["part"], is_reverse=asked["direction"] == "reverse")
+        form = asked["format"]
+        response = HttpResponse(export_text(content, form), content_type=f"{_MEDIA[form]}; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="{name}.{form}"'
+        return response
+
+
+class AdmissionExportView(_ExportView):
+    """A decision on an imported query in terms of its engine."""
+
+    @extend_schema(parameters=_PARAMETERS, responses=_TEXTS, operation_id="getAdmissionExport")
+    def get(self, request: Request, pk: str) -> HttpResponse:
+        """Settings, patches and calls that apply the decision, with their reverse and with notes on what gets lost."""
+        row = admissions_visible().select_related("version__query__cluster").filter(pk=pk).first()
+        if row is None:
+            raise Missing("There is no such admission request.")
+        export = admission_export(row, engine=_asked(request)["engine"])
+        return self.answer(request, export, f"{row.query.name}-{str(row.pk)[:8]}")
+
+
+class PlacementExportView(_ExportView):
+    """A proposal for an imported query in terms of its engine."""
+
+    @extend_schema(
+        parameters=[*_PARAMETERS, OpenApiParameter("query", description="Which query, where it places several.")],
+        responses=_TEXTS,
+        operation_id="getPlacementExport",
+    )
+    def get(self, request: Request, pk: str) -> HttpResponse:
+        """Settings, patches and calls that apply the proposal to one query, with their reverse and notes."""
+        run = placements_visible().defer(None).filter(pk=pk).first()
+        if run is None:
+            raise Missing("There is no such placement run.")
+        query = request.query_params.get("query", "")
+        export = placement_export(run, query=query, engine=_asked(request)["engine"])
+        return self.answer(request, export, f"{query or 'placement'}-{str(run.pk)[:8]}")
+
+
+def _asked(request: Request) -> dict[str, str]:
+    """Parameters of the request, each with its default; Malformed with every fault."""
+    allowed = {"format": FORMATS, "engine": _ENGINES, "part": PARTS, "direction": _DIRECTIONS}
+    defaults = {"format": "yaml", "engine": "", "part": "all", "direction": "apply"}
+    asked = {name: request.query_params.get(name, default) for name, default in defaults.items()}
+    faults = [
+        Fault(name, f"{name} is {asked[name]!r}; allowed: {', '.join(values)}")
+        for name, values in allowed.items()
+        if asked[name] not in values and asked[name] != defaults[name]
+    ]
+    if faults:
+        raise Malformed(faults[0].message[0].upper() + faults[0].message[1:] + ".", faults)
+    return asked

@@ -1,0 +1,215 @@
+"""Decisions and proposals as exports: an imported query, where it runs and where it was decided to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apps.admission.choices import AdmissionState
+from apps.admission.decisions import placement_now, placement_of, share_of, start_of
+from apps.admission.models import AdmissionRequest
+from apps.connections.choices import ConnectionEngine
+from apps.connections.models import ImportedJob
+from apps.core.errors import Impossible, Malformed, Missing
+from apps.fleet.models import Cluster, Node
+from apps.planning.models import PlacementRun
+from apps.queries.models import Query, QueryVersion
+from engine.connectors.picture import Place
+from engine.document.elements import Replica
+from engine.exports import (
+    DecidedJob,
+    DecidedOperator,
+    EngineExport,
+    ExportNote,
+    KubernetesTarget,
+    flink_export,
+    spark_export,
+)
+
+__all__ = ["PARTS", "admission_export", "export_part", "placement_export", "placement_queries"]
+
+_WRITERS = {"flink": flink_export, "spark": spark_export}
+#: Parts of an export that can be read on their own.
+PARTS = ("all", "settings", "patch", "calls", "program")
+_TRIGGER = "trigger_s"
+
+
+def admission_export(request: AdmissionRequest, *, engine: str = "") -> EngineExport:
+    """The decision on an imported query in terms of its engine.
+
+    Raises
+    ------
+    Impossible
+        The query was not imported from an engine, or the decision places it nowhere.
+    """
+    decision = request.result or {}
+    after = placement_of(request.query, decision) if decision.get("placement") else {}
+    if not after:
+        message = f"The request on {request.version} has no placement to export: {request.get_state_display().lower()}."
+        raise Impossible(message, [("admission", "has no placement")], code="nothing_to_export")
+    is_applied = request.state == AdmissionState.APPLIED
+    before = request.placed_before if is_applied else placement_now(request.query)
+    changes = decision.get("changes") or []
+    return _export(
+        request.query, request.version, before, after, engine, share=share_of(changes), start_s=start_of(changes)
+    )
+
+
+def placement_queries(run: PlacementRun) -> list[str]:
+    """Names of the imported queries that a proposal places, in order."""
+    names = {operator.partition("/")[0] for operator in (run.result or {}).get("placement") or {}}
+    rows = ImportedJob.objects.filter(query__cluster=run.cluster, query__name__in=names)
+    return sorted(rows.values_list("query__name", flat=True))
+
+
+def placement_export(run: PlacementRun, *, query: str = "", engine: str = "") -> EngineExport:
+    """A proposal for one of its imported queries in terms of the query's engine.
+
+    Raises
+    ------
+    Malformed
+        It places several imported queries, and none was named.
+    Missing
+        It places no query of that name.
+    Impossible
+        The query was not imported, or there is no proposal.
+    """
+    placed = (run.result or {}).get("placement") or {}
+    if not placed:
+        raise Impossible("The run has no proposal to export.", [("placement", "is none")], code="nothing_to_export")
+    imported = placement_queries(run)
+    if not query and len(imported) > 1:
+        raise Malformed(f"query: name one of {', '.join(imported)}.", [("query", f"allowed: {', '.join(imported)}")])
+    if not query and not imported:
+        raise Impossible("None of its queries was imported from an engine.", code="not_imported")
+    name = query or imported[0]
+    row = run.cluster.queries.select_related("running_version").filter(name=name).first()
+    after = {
+        operator.partition("/")[2]: replicas for operator, replicas in placed.items() if operator.startswith(f"{name}/")
+    }
+    if row is None or not after:
+        raise Missing(f"The proposal places no query {name!r}.", [("query", f"{name!r} is not placed by it")])
+    moved = {move.operator.removeprefix(f"{name}/"): move.before for move in run.moves.filter(query=name)}
+    return _export(row, row.running_version, {**after, **moved}, after, engine, share=row.rate_share)
+
+
+def export_part(export: EngineExport, part: str = "all", *, is_reverse: bool = False) -> Any:
+    """An export whole, or one of its `PARTS` in one direction."""
+    if part == "all":
+        return export.to_dict()
+    return (export.reverse if is_reverse else export.apply).to_dict()[part]
+
+
+def _export(
+    query: Query,
+    version: QueryVersion | None,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    engine: str,
+    *,
+    share: float,
+    start_s: float = 0.0,
+) -> EngineExport:
+    job = ImportedJob.objects.select_related("connection", "version").filter(query=query).first()
+    if job is None:
+        message = f"Query {query.name} was not imported from an engine: there is nothing to export to."
+        raise Impossible(message, [("query", "was not imported")], code="not_imported")
+    kind = engine or _engine_of(job)
+    writer = _WRITERS.get(kind)
+    if writer is None:
+        allowed = ", ".join(_WRITERS)
+        raise Malformed(f"engine is {kind!r}; allowed: {allowed}.", [("engine", f"it is {kind!r}; allowed: {allowed}")])
+    return writer(_decided_job(job, version, before, after, share=share, start_s=start_s))
+
+
+def _engine_of(job: ImportedJob) -> str:
+    """Its connection's; what Prometheus and Kafka's lag are asked of is Flink."""
+    return "spark" if job.connection.engine == ConnectionEngine.SPARK else "flink"
+
+
+def _decided_job(
+    job: ImportedJob,
+    version: QueryVersion | None,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    share: float,
+    start_s: float,
+) -> DecidedJob:
+    vertices: Mapping[str, str] = job.vertices
+    sources = _source_operators(version)
+    groups = job.settings.get("slot_groups") if isinstance(job.settings, Mapping) else None
+    operators = tuple(
+        DecidedOperator(
+            name,
+            vertices.get(name),
+            _replicas(before.get(name) or ()),
+            _replicas(replicas),
+            is_source=name in sources,
+            slot_group=groups.get(name) if isinstance(groups, Mapping) else None,
+        )
+        for name, replicas in after.items()
+    )
+    notes = ()
+    if version is not None and job.version_id != version.pk:
+        message = (
+            f"The decision is on {version}, the engine runs {job.version or 'another version'}: vertices are joined by "
+            "the operators' names."
+        )
+        notes = (ExportNote("assumed", "version", job.name, message),)
+    settings = {name: str(value) for name, value in job.settings.items() if isinstance(value, str | int | float)}
+    return DecidedJob(
+        id=job.engine_id,
+        name=job.name,
+        operators=operators,
+        other_vertices={},
+        places=_places(job, job.query.cluster),
+        settings=settings,
+        rate_share=share,
+        rate_eps=_rate_eps(version),
+        trigger_s=_number(settings.get(_TRIGGER)),
+        start_s=start_s,
+        target=_target(settings),
+        notes=notes,
+    )
+
+
+def _source_operators(version: QueryVersion | None) -> set[str]:
+    if version is None:
+        return set()
+    return set(version.operators.exclude(inputs__source_id="").values_list("name", flat=True))
+
+
+def _replicas(parts: Sequence[Mapping[str, Any]]) -> tuple[Replica, ...]:
+    return tuple(Replica(part["node"], part.get("core", 0), part.get("fraction", 1.0)) for part in parts)
+
+
+def _places(job: ImportedJob, cluster: Cluster) -> dict[str, Place]:
+    """Places by the name of their node, with the cores of the node: of a place its slots, as far as there are cores."""
+    ids: Mapping[str, str] = job.places
+    rows: Sequence[Node] = list(cluster.nodes.select_related("pool").filter(name__in=list(ids)))
+    return {
+        row.name: Place(ids[row.name], row.name, float(row.cores), row.cores, row.pool.memory_bytes) for row in rows
+    }
+
+
+def _rate_eps(version: QueryVersion | None) -> float | None:
+    """Mean events/s of the sources that a version reads; None where one of them is not known."""
+    if version is None:
+        return None
+    names = set(version.operators.exclude(inputs__source_id="").values_list("inputs__source_id", flat=True)) - {""}
+    rows = list(version.query.cluster.arrivals.filter(source_id__in=names))
+    return sum(row.mean_eps for row in rows) if rows and len(rows) == len(names) else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def _target(settings: Mapping[str, str]) -> KubernetesTarget | None:
+    """The object that runs it, where the engine's settings tell: Flink on Kubernetes knows its own name."""
+    name = settings.get("kubernetes.cluster-id")
+    return KubernetesTarget(name, settings.get("kubernetes.namespace", "")) if name else None

@@ -1,0 +1,337 @@
+"""Objects and reviews of Kubernetes, read: bytes or JSON in, values out.
+
+Sources: `admission.k8s.io/v1` of Kubernetes; `flink.apache.org/v1beta1` of the Flink Kubernetes Operator
+(FlinkDeployment, FlinkSessionJob); `sparkoperator.k8s.io/v1beta2` of the Spark operator (SparkApplication).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from apps.core.errors import Fault, Malformed, fault_count
+from apps.core.limits import MAX_HOST_NAME, MAX_NOTE
+from apps.core.rest.parsers import strict_json
+from apps.kubernetes.models import MAX_KUBERNETES_UID
+
+__all__ = [
+    "DOCUMENT_ANNOTATION",
+    "QUERY_ANNOTATION",
+    "REVIEW_VERSION",
+    "ReviewRequest",
+    "StreamingObject",
+    "read_document",
+    "read_manifest",
+    "read_object",
+    "read_review",
+]
+
+REVIEW_VERSION = "admission.k8s.io/v1"
+QUERY_ANNOTATION = "sluice.io/query"
+DOCUMENT_ANNOTATION = "sluice.io/document"
+#: Kinds that are decided on, with the version of each that can be read.
+KINDS = {
+    "FlinkDeployment": "flink.apache.org/v1beta1",
+    "FlinkSessionJob": "flink.apache.org/v1beta1",
+    "SparkApplication": "sparkoperator.k8s.io/v1beta2",
+}
+_GROUPS = {version.partition("/")[0] for version in KINDS.values()}
+_OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
+_OVERRIDES = "pipeline.jobvertex-parallelism-overrides"
+_NUMBER = re.compile(r"\d{1,6}\Z")
+_MAX_DOCUMENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingObject:
+    """A Kubernetes object that asks for a streaming job, as far as an admission needs it.
+
+    Attributes
+    ----------
+    job_names : tuple of str
+        Names that the job may have in its engine, the surest first.
+    parallelism : int, optional
+        Most subtasks of an operator, or tasks at a time; None where the object does not say.
+    is_readable : bool
+        Whether it is of a kind and version that is decided on.
+    is_ours : bool
+        Whether it is of the group of one of them.
+    document : str
+        A query's document, JSON or YAML, from its annotation; empty: none.
+    material : str
+        Digest of everything that a decision may depend on.
+    faults : tuple of Fault
+        Parts that could not be read.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    job_names: tuple[str, ...] = ()
+    parallelism: int | None = None
+    is_suspended: bool = False
+    is_readable: bool = False
+    is_ours: bool = False
+    query: str = ""
+    document: str = ""
+    material: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRequest:
+    """Question of Kubernetes: may this operation on this object be done?"""
+
+    uid: str
+    operation: str
+    username: str
+    dry_run: bool
+    subject: StreamingObject
+    before: StreamingObject | None = None
+    digest: str = field(default="")
+
+
+def read_review(body: Any) -> ReviewRequest:
+    """Read an AdmissionReview.
+
+    Raises
+    ------
+    Malformed
+        It is none, is of another version, or lacks what an answer needs; with every fault.
+    """
+    faults: list[Fault] = []
+    review = _mapping(body, "", faults)
+    _expect(review, "apiVersion", REVIEW_VERSION, faults)
+    _expect(review, "kind", "AdmissionReview", faults)
+    request = _mapping(review.get("request"), "request", faults) if not faults else {}
+    if not faults:
+        uid = _text(request, "uid", "request.uid", faults, MAX_KUBERNETES_UID)
+        operation = request.get("operation")
+        if operation not in _OPERATIONS:
+            faults.append(
+                Fault("request.operation", f"operation is {_shown(operation)}; allowed: {', '.join(_OPERATIONS)}")
+            )
+        dry_run = request.get("dryRun", False)
+        if not isinstance(dry_run, bool | None):
+            faults.append(Fault("request.dryRun", f"dryRun is {_shown(dry_run)}; allowed: true and false"))
+        is_leaving = operation in {"DELETE", "CONNECT"}
+        user = request.get("userInfo")
+        username = user.get("username") if isinstance(user, Mapping) else ""
+        subject = _subject(request, "oldObject" if is_leaving else "object", faults, required=not is_leaving)
+        before = _subject(request, "oldObject", faults, required=False) if operation == "UPDATE" else None
+    if faults:
+        raise Malformed(f"The AdmissionReview has {fault_count(faults)}; first: {faults[0]}", faults)
+    assert subject is not None  # of an operation that needs it a fault was raised
+    return ReviewRequest(
+        uid=uid,
+        operation=str(operation),
+        username=username[:MAX_HOST_NAME] if isinstance(username, str) else "",
+        dry_run=bool(dry_run),
+        subject=subject,
+        before=before if before is not None and before.name else None,
+        digest=_digest([operation, bool(dry_run), request.get("object"), request.get("oldObject")]),
+    )
+
+
+def read_manifest(text: str) -> list[StreamingObject]:
+    """Objects of a manifest, YAML or JSON, of one or several documents; a List counts as what it holds.
+
+    Raises
+    ------
+    Malformed
+        It is no YAML, holds no object, or objects without a kind or a name; with every fault.
+    """
+    try:
+        documents = [document for document in yaml.load_all(text, Loader=_Loader) if document is not None]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be read")
+        raise Malformed(f"manifest: no YAML: {problem}{where}.", [("manifest", f"{problem}{where}")]) from None
+    except (RecursionError, ValueError) as error:
+        raise Malformed("manifest: it cannot be read.", [("manifest", str(error)[:200])]) from None
+    objects = [item for document in documents for item in _items(document)]
+    faults: list[Fault] = []
+    if not objects or len(objects) > _MAX_DOCUMENTS:
+        faults.append(Fault("manifest", f"it holds {len(objects)} objects; allowed: 1 to {_MAX_DOCUMENTS}"))
+        objects = []
+    read = [read_object(item, f"manifest[{i}]", faults) for i, item in enumerate(objects)]
+    if faults:
+        raise Malformed(f"The manifest has {fault_count(faults)}; first: {faults[0]}", faults)
+    return read
+
+
+def read_object(item: Any, path: str, faults: list[Fault], namespace: str = "") -> StreamingObject:
+    """Read an object. What names it must be there; what else cannot be read stands in its own `faults`."""
+    document = _mapping(item, path, faults)
+    api_version = _text(document, "apiVersion", f"{path}.apiVersion", faults, MAX_HOST_NAME) if document else ""
+    kind = _text(document, "kind", f"{path}.kind", faults, MAX_NOTE) if document else ""
+    metadata = _mapping(document.get("metadata"), f"{path}.metadata", faults) if document else {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    if isinstance(document.get("metadata"), Mapping) and not (isinstance(name, str) and 0 < len(name) <= MAX_HOST_NAME):
+        faults.append(
+            Fault(f"{path}.metadata.name", f"name is {_shown(name)}; allowed: 1 to {MAX_HOST_NAME} characters")
+        )
+        name = ""
+    stated = metadata.get("namespace")
+    own: list[Fault] = []
+    spec = document.get("spec") if isinstance(document.get("spec"), Mapping) else {}
+    annotations = metadata.get("annotations") if isinstance(metadata.get("annotations"), Mapping) else {}
+    query, text = (_annotation(annotations, key, own) for key in (QUERY_ANNOTATION, DOCUMENT_ANNOTATION))
+    is_readable = KINDS.get(kind) == api_version
+    is_spark = kind == "SparkApplication"
+    return StreamingObject(
+        api_version=api_version,
+        kind=kind,
+        namespace=stated[:MAX_HOST_NAME] if isinstance(stated, str) and stated else namespace,
+        name=name,
+        job_names=_job_names(spec, name, is_spark=is_spark),
+        parallelism=_parallelism(spec, own, is_spark=is_spark) if is_readable else None,
+        is_suspended=_is_suspended(spec),
+        is_readable=is_readable,
+        is_ours=api_version.partition("/")[0] in _GROUPS,
+        query=query,
+        document=text,
+        material=_digest([api_version, kind, spec, query, text]),
+        faults=tuple(own),
+    )
+
+
+def _subject(request: Mapping[str, Any], key: str, faults: list[Fault], *, required: bool) -> StreamingObject | None:
+    """The object of a review; one that Kubernetes leaves out, as of a DELETE, by what the request says of it."""
+    item = request.get(key)
+    stated = request.get("namespace")
+    namespace = stated[:MAX_HOST_NAME] if isinstance(stated, str) else ""
+    if item is None and not required:
+        kind = request.get("kind") if isinstance(request.get("kind"), Mapping) else {}
+        group, version, name = kind.get("group"), kind.get("version"), request.get("name")
+        parts = [part for part in (group, version) if isinstance(part, str) and part]
+        return StreamingObject(
+            "/".join(parts)[:MAX_HOST_NAME],
+            str(kind.get("kind") or "")[:MAX_NOTE],
+            namespace,
+            name[:MAX_HOST_NAME] if isinstance(name, str) else "",
+            is_ours=group in _GROUPS,
+        )
+    return read_object(item, f"request.{key}", faults, namespace)
+
+
+def _job_names(spec: Mapping[str, Any], name: str, *, is_spark: bool) -> tuple[str, ...]:
+    """By which name the engine may know the job: as it is configured, then as the object is called."""
+    settings, key = (spec.get("sparkConf"), "spark.app.name") if is_spark else (_flink_settings(spec), "pipeline.name")
+    stated = settings.get(key) if isinstance(settings, Mapping) else None
+    return tuple(dict.fromkeys(text for text in (stated, name) if isinstance(text, str) and text))
+
+
+def _flink_settings(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    settings = spec.get("flinkConfiguration")
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _parallelism(spec: Mapping[str, Any], faults: list[Fault], *, is_spark: bool) -> int | None:
+    """The most that an operator gets; of Flink the overrides of vertices count as well."""
+    if is_spark:
+        executor = spec.get("executor") if isinstance(spec.get("executor"), Mapping) else {}
+        instances = _count(executor.get("instances"), "spec.executor.instances", faults)
+        cores = _count(executor.get("cores"), "spec.executor.cores", faults)
+        return instances * (cores or 1) if instances is not None else None
+    job = spec.get("job") if isinstance(spec.get("job"), Mapping) else {}
+    settings = _flink_settings(spec)
+    counts = [
+        _count(job.get("parallelism"), "spec.job.parallelism", faults),
+        _count(settings.get("parallelism.default"), "spec.flinkConfiguration.parallelism.default", faults)
+        if job.get("parallelism") is None
+        else None,
+    ]
+    overrides = settings.get(_OVERRIDES)
+    if isinstance(overrides, str):
+        pairs = [pair.rpartition(":") for pair in overrides.split(",") if pair.strip()]
+        counts += [_count(count.strip(), f"spec.flinkConfiguration.{_OVERRIDES}", faults) for _, _, count in pairs]
+    known = [count for count in counts if count is not None]
+    return max(known, default=None)
+
+
+def _count(value: Any, path: str, faults: list[Fault]) -> int | None:
+    if value is None:
+        return None
+    text = str(value)
+    if isinstance(value, bool) or not _NUMBER.match(text) or int(text) < 1:
+        faults.append(Fault(path, f"it is {_shown(value)}; allowed: a whole number from 1"))
+        return None
+    return int(text)
+
+
+def _is_suspended(spec: Mapping[str, Any]) -> bool:
+    job = spec.get("job")
+    return (isinstance(job, Mapping) and job.get("state") == "suspended") or spec.get("suspend") is True
+
+
+def _annotation(annotations: Mapping[str, Any], key: str, faults: list[Fault]) -> str:
+    value = annotations.get(key, "")
+    if isinstance(value, str):
+        return value.strip()
+    faults.append(Fault(f"metadata.annotations[{key}]", f"it is {_shown(value)}; allowed: text"))
+    return ""
+
+
+def _mapping(value: Any, path: str, faults: list[Fault]) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    name = path.rpartition(".")[2] or "the body"
+    faults.append(Fault(path, f"{name} is {_shown(value)}; allowed: an object"))
+    return {}
+
+
+def _expect(document: Mapping[str, Any], key: str, allowed: str, faults: list[Fault]) -> None:
+    if document and document.get(key) != allowed:
+        faults.append(Fault(key, f"{key} is {_shown(document.get(key))}; allowed: {allowed}"))
+
+
+def _text(document: Mapping[str, Any], key: str, path: str, faults: list[Fault], limit: int) -> str:
+    value = document.get(key)
+    if isinstance(value, str) and 0 < len(value) <= limit and value.isprintable():
+        return value
+    faults.append(Fault(path, f"{key} is {_shown(value)}; allowed: 1 to {limit} printable characters"))
+    return ""
+
+
+def _shown(value: Any) -> str:
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+
+
+def _items(document: Any) -> Sequence[Any]:
+    if isinstance(document, Mapping) and document.get("kind") == "List" and isinstance(document.get("items"), list):
+        return list(document["items"])
+    return [document]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it: no aliases, with which a small text becomes a large object."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not taken", event.start_mark)
+        return super().compose_node(parent, index)
+
+
+def read_document(text: str) -> Any:
+    """The document of an annotation: JSON, or else YAML. Malformed names its place."""
+    if text.lstrip().startswith("{"):
+        return strict_json(text.encode())
+    try:
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise Malformed(f"{DOCUMENT_ANNOTATION}: it is neither JSON nor YAML: {error}"[:300]) from None

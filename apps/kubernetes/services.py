@@ -1,0 +1,299 @@
+"""Reviews of Kubernetes answered: found or predicted, asked of the ordinary admission, within the time there is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from apps.accounts.models import User
+from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
+from apps.admission.decisions import admission_apply
+from apps.admission.models import AdmissionRequest
+from apps.admission.services import (
+    admission_create,
+    admission_preview,
+    admission_request_review,
+    admission_withdraw,
+)
+from apps.core.errors import Conflict, SluiceError, Unavailable
+from apps.core.events import announce
+from apps.core.limits import MAX_MESSAGE
+from apps.fleet.choices import Fallback
+from apps.fleet.models import Cluster
+from apps.jobs import api as jobs_api
+from apps.jobs.models import Job
+from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
+from apps.kubernetes.models import KubernetesReview
+from apps.kubernetes.objects import ReviewRequest
+from apps.kubernetes.subjects import ReviewSubject, subject_of, version_parallelism
+from apps.kubernetes.words import admission_link, fallback_words, message_line, verdict_words, warning_lines
+from apps.queries.choices import QueryState
+from apps.queries.models import QueryVersion
+
+__all__ = ["KEEP_DAYS", "review_answer", "reviews_purge"]
+
+KEEP_DAYS = 90
+_POLL_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """An answer before it is stored."""
+
+    allowed: bool
+    basis: str
+    message: str
+    warnings: Sequence[str] = ()
+
+
+def review_answer(
+    *,
+    cluster: Cluster,
+    user: User,
+    review: ReviewRequest,
+    budget_s: float,
+    may_apply: bool = False,
+    origin: str = ReviewOrigin.WEBHOOK,
+) -> KubernetesReview:
+    """Answer a review within `budget_s` seconds, and keep the answer. Call it outside of a transaction.
+
+    The same review asked again is given the same answer; a dry run starts nothing and leaves no open request behind.
+    Without a verdict that says yes or no the cluster's rules decide (`kubernetes_unknown`, `kubernetes_late`,
+    `kubernetes_review`).
+
+    Parameters
+    ----------
+    may_apply : bool
+        Whether an admitted query counts as running from now on.
+
+    Raises
+    ------
+    Conflict
+        The review's uid was used for another question.
+    """
+    begun_s = time.monotonic()
+    row, is_mine = _claim(cluster, user, review, origin)
+    if not is_mine:
+        return _answered(row, cluster, begun_s + budget_s)
+    try:
+        answer = _quick(review) or _decided(row, user, review, begun_s + budget_s, may_apply)
+    except Exception:
+        _log.exception("the review %s failed unexpectedly", row.uid)
+        why = "Something went wrong inside Sluice; the console's log has it."
+        answer = _unknown(cluster, why)
+    row.allowed, row.basis = answer.allowed, answer.basis
+    row.message, row.warnings = message_line(answer.message), warning_lines(answer.warnings)
+    row.waited_s = time.monotonic() - begun_s
+    row.save()
+    announce(f"kubernetes:{cluster.slug}")
+    return row
+
+
+def reviews_purge() -> int:
+    """Delete answers that are older than they are kept; returns how many."""
+    before = timezone.now() - timedelta(days=KEEP_DAYS)
+    return KubernetesReview.objects.filter(created_at__lt=before).delete()[0]
+
+
+def _claim(cluster: Cluster, user: User, review: ReviewRequest, origin: str) -> tuple[KubernetesReview, bool]:
+    """The review's row, and whether it was written just now: of several that ask at once, one answers."""
+    item = review.subject
+    known = KubernetesReview.objects.filter(cluster=cluster, uid=review.uid).first()
+    if known is None:
+        try:
+            with transaction.atomic():
+                return KubernetesReview.objects.create(
+                    cluster=cluster,
+                    uid=review.uid,
+                    digest=review.digest,
+                    origin=origin,
+                    api_version=item.api_version,
+                    kind=item.kind,
+                    namespace=item.namespace,
+                    name=item.name,
+                    operation=review.operation,
+                    username=review.username,
+                    dry_run=review.dry_run,
+                    asked_by=user,
+                ), True
+        except IntegrityError:
+            known = KubernetesReview.objects.get(cluster=cluster, uid=review.uid)
+    if known.digest != review.digest:
+        raise Conflict(f"The uid {review.uid} was used for another question: {known}.", [("request.uid", "was used")])
+    return known, False
+
+
+def _answered(row: KubernetesReview, cluster: Cluster, until_s: float) -> KubernetesReview:
+    """The row once another request has answered it; else the rule on late verdicts, not stored."""
+    while row.allowed is None and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+        row.refresh_from_db()
+    if row.allowed is None:
+        answer = _late(cluster, "The same review is being answered still.")
+        row.allowed, row.basis, row.message = answer.allowed, answer.basis, message_line(answer.message)
+        row.warnings = warning_lines(answer.warnings)
+    return row
+
+
+def _quick(review: ReviewRequest) -> _Answer | None:
+    """Answers that need no look at the cluster."""
+    item, before = review.subject, review.before
+    words = f"{item.kind} {item.api_version}"
+    if review.operation in {"DELETE", "CONNECT"}:
+        return _Answer(True, ReviewBasis.STOPS, f"{review.operation} adds no load.")
+    if not item.is_readable and not item.is_ours:
+        warning = f"it decides on no {words}: narrow the rules of the webhook."
+        return _Answer(True, ReviewBasis.OTHER, f"Sluice decides on no {words}.", [warning])
+    if item.is_readable and item.is_suspended:
+        return _Answer(True, ReviewBasis.STOPS, "It is suspended and takes no load.")
+    if item.is_readable and before is not None and before.material == item.material:
+        return _Answer(True, ReviewBasis.UNCHANGED, "Its specification is as it was.")
+    return None
+
+
+def _decided(row: KubernetesReview, user: User, review: ReviewRequest, until_s: float, may_apply: bool) -> _Answer:
+    item, cluster = review.subject, row.cluster
+    if not item.is_readable:
+        return _unknown(cluster, f"{item.kind} of {item.api_version} cannot be read by this version of Sluice.")
+    subject = subject_of(cluster, item)
+    if subject.why_not:
+        return _unknown(cluster, subject.why_not)
+    if subject.version is not None:
+        at_once = _without_verdict(cluster, subject.version, item.parallelism)
+        if at_once is not None:
+            return at_once
+    elif review.dry_run:
+        return _checked(cluster, user, subject)
+    request, answer = _previewed(row, user, subject, until_s)
+    if answer is not None or request is None:
+        return answer or _unknown(cluster, "There is no verdict.")
+    return _by_verdict(row, request, user, may_apply=may_apply)
+
+
+def _without_verdict(cluster: Cluster, version: QueryVersion, asked: int | None) -> _Answer | None:
+    """Answers about a version of which a verdict would say nothing: it runs, or would not run as it was measured."""
+    known = version_parallelism(version)
+    if asked is not None and asked < known:
+        why = (
+            f"It asks for a parallelism of {asked}; the statistics and the placement of {version} are of {known}. "
+            "A person has to decide, or register a version with fewer replicas."
+        )
+        return _by_rule(cluster.kubernetes_review, "requests for a person", ReviewBasis.LESS, why)
+    query = version.query
+    if query.state != QueryState.RUNNING or query.running_version_id != version.pk:
+        return None
+    warnings = []
+    if asked is not None and asked > known:
+        warnings = [
+            f"it asks for a parallelism of {asked}; {version} is known with {known}. Nothing is estimated anew."
+        ]
+    return _Answer(True, ReviewBasis.RUNNING, f"{version} runs already: its load is part of the cluster's.", warnings)
+
+
+def _checked(cluster: Cluster, user: User, subject: ReviewSubject) -> _Answer:
+    """Of a dry run with a document: whether it can be read. An estimate would register the query."""
+    try:
+        with transaction.atomic():
+            admission_create(cluster=cluster, user=user, document=subject.document)
+            transaction.set_rollback(True)
+    except SluiceError as error:
+        return _unknown(cluster, f"The query cannot be decided on: {error.message}")
+    return _unknown(
+        cluster, "A dry run registers nothing, so its document was read and not estimated; it has no fault."
+    )
+
+
+def _previewed(
+    row: KubernetesReview, user: User, subject: ReviewSubject, until_s: float
+) -> tuple[AdmissionRequest | None, _Answer | None]:
+    """The request once it is decided; or the answer where that failed or takes too long."""
+    asked: dict[str, Any] = {"document": subject.document}
+    if subject.version is not None:
+        asked = {"query": subject.version.query.name, "version": subject.version.number}
+    reason = f"Kubernetes: {row.operation} {row.kind} {row.path} by {row.username or 'nobody named'}"
+    try:
+        request, job = admission_preview(
+            cluster=row.cluster, user=user, reason=reason, source=AdmissionSource.KUBERNETES, **asked
+        )
+    except Unavailable as error:
+        return None, _late(row.cluster, error.message)
+    except SluiceError as error:
+        return None, _unknown(row.cluster, f"The query cannot be decided on: {error.message}")
+    row.admission = request
+    row.save(update_fields=["admission"])
+    jobs_api.job_wait(job, max(0.0, until_s - time.monotonic()))
+    request.refresh_from_db()
+    if row.dry_run:
+        _close_dry_run(row, request, user)
+    if request.verdict:
+        return request, None
+    if job.is_finished:
+        return request, _unknown(row.cluster, _failure_words(job))
+    return request, _late(row.cluster, f"The verdict is not there in time; it will stand at {admission_link(request)}")
+
+
+def _failure_words(job: Job) -> str:
+    return f"The preview ended without a verdict: {(job.error or {}).get('message', 'it was cancelled.')}"
+
+
+def _close_dry_run(row: KubernetesReview, request: AdmissionRequest, user: User) -> None:
+    """A dry run leaves nothing for somebody to act on; a request that others asked as well stays theirs."""
+    if request.created_at < row.created_at or request.kubernetes_reviews.exclude(pk=row.pk).exists():
+        return
+    try:
+        admission_withdraw(request=request, user=user, reason="Dry run of Kubernetes.")
+    except Conflict:  # decided on by somebody in this moment
+        _log.info("the dry run's request %s was closed by another", request.pk)
+
+
+def _by_verdict(row: KubernetesReview, request: AdmissionRequest, user: User, *, may_apply: bool) -> _Answer:
+    words = verdict_words(request)
+    warnings = [f"the verdict is thin: it stands little more load or cost. {admission_link(request)}"]
+    warnings = warnings if (request.result or {}).get("thin") else []
+    if request.verdict == Verdict.ADMIT:
+        return (
+            _applied(row, request, user, words, warnings)
+            if may_apply
+            else _Answer(True, ReviewBasis.VERDICT, words, warnings)
+        )
+    if request.verdict == Verdict.REVIEW:
+        if not row.dry_run and request.state == AdmissionState.PREVIEW:
+            admission_request_review(request=request, user=user, reason=request.reason)
+        answer = _by_rule(row.cluster.kubernetes_review, "requests for a person", ReviewBasis.VERDICT, words)
+        return _Answer(answer.allowed, answer.basis, answer.message, [*answer.warnings, *warnings])
+    return _Answer(False, ReviewBasis.VERDICT, words, warnings)
+
+
+def _applied(
+    row: KubernetesReview, request: AdmissionRequest, user: User, words: str, warnings: Sequence[str]
+) -> _Answer:
+    """Let the admitted query count as running; where the cluster has moved meanwhile the verdict holds no longer."""
+    if row.dry_run:
+        return _Answer(True, ReviewBasis.VERDICT, words, warnings)
+    try:
+        admission_apply(request=request, user=user)
+    except SluiceError as error:
+        return _late(row.cluster, f"It was admitted, but could not be applied: {error.message}")
+    return _Answer(True, ReviewBasis.VERDICT, words, warnings)
+
+
+def _unknown(cluster: Cluster, why: str) -> _Answer:
+    return _by_rule(cluster.kubernetes_unknown, "jobs that are not known", ReviewBasis.UNKNOWN, why)
+
+
+def _late(cluster: Cluster, why: str) -> _Answer:
+    return _by_rule(cluster.kubernetes_late, "verdicts that are late", ReviewBasis.LATE, why)
+
+
+def _by_rule(fallback: str, rule: str, basis: str, why: str) -> _Answer:
+    allowed = fallback == Fallback.ALLOW
+    text = f"{fallback_words(fallback, rule)} {why[: 2 * MAX_MESSAGE]}"
+    return _Answer(allowed, basis, text, [text] if allowed else [])

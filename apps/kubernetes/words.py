@@ -1,0 +1,51 @@
+"""Sentences of answers to Kubernetes: for the person who applies a manifest, and for the log of an API server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.conf import settings
+
+from apps.admission.models import AdmissionRequest
+from apps.fleet.choices import Fallback
+
+__all__ = ["admission_link", "fallback_words", "message_line", "verdict_words", "warning_lines"]
+
+_MAX_MESSAGE = 2000
+_MAX_WARNING = 250  # kubectl shows about 256 characters of one
+_MAX_WARNINGS = 8
+_MAX_ALTERNATIVES = 3
+
+
+def message_line(text: str) -> str:
+    """The text on one line, at a length that API servers take."""
+    return _cut(" ".join(text.split()), _MAX_MESSAGE)
+
+
+def warning_lines(texts: Sequence[str]) -> list[str]:
+    """Warnings as API servers take them: few, short, each on one line."""
+    return [_cut(" ".join(f"Sluice: {text}".split()), _MAX_WARNING) for text in texts][:_MAX_WARNINGS]
+
+
+def admission_link(request: AdmissionRequest) -> str:
+    """Address of the request's page."""
+    return f"{settings.PUBLIC_URL}/c/{request.cluster.slug}/admission/{request.pk}/"
+
+
+def verdict_words(request: AdmissionRequest) -> str:
+    """Reject: the headline. It would pass with: …"""
+    result = request.result or {}
+    titles = [choice["title"] for choice in result.get("choices") or [] if choice.get("title")][:_MAX_ALTERNATIVES]
+    would = f" It would pass with: {'; '.join(titles)}." if titles else ""
+    headline = str(result.get("headline") or "").rstrip(".")
+    return f"{request.get_verdict_display()}: {headline}.{would} {admission_link(request)}"
+
+
+def fallback_words(fallback: str, rule: str) -> str:
+    """The rule that allows or denies."""
+    verb = "allows" if fallback == Fallback.ALLOW else "denies"
+    return f"The cluster's rule on {rule} {verb} it."
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
