@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from launcher.engines.flink_package import find_flink
 from tests.databases import (
     copy_sqlite_template,
     django_on,
@@ -27,6 +28,7 @@ POSTGRES_URL = os.environ.get("SLUICE_TEST_POSTGRES_URL", "")
 LACKING = {
     "e2e": None if CHROMIUM else "Chromium is not installed: tests in the browser are skipped",
     "postgres": None if POSTGRES_URL else "No PostgreSQL server: tests on PostgreSQL are skipped",
+    "flink": None if find_flink() else "No Flink was fetched: tests on a real Flink are skipped",
 }
 
 # No test hangs on how busy the host is.

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from launcher.engines.folders import engines_dir
 from launcher.places import free_port
 
 RUN_DIR_VARIABLE = "SLUICE_TEST_RUN_DIR"
@@ -40,6 +41,7 @@ def _redis_url() -> str:
 
 
 def _settle(run_dir: Path) -> Path:
+    engines = engines_dir()  # of the installation, not of the tests: what was fetched stays
     for name in [name for name in os.environ if name.startswith("SLUICE_") and not name.startswith(KEPT)]:
         del os.environ[name]
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -47,6 +49,7 @@ def _settle(run_dir: Path) -> Path:
     var_dir.mkdir(exist_ok=True)
     os.environ |= {
         "SLUICE_VAR_DIR": str(var_dir),
+        "SLUICE_ENGINES_DIR": str(engines),
         "SLUICE_SECRET_KEY": "a-key-for-tests-only-" + "x" * 40,
         "DATABASE_URL": os.environ.get("SLUICE_TEST_DATABASE_URL", ""),
         "REDIS_URL": _redis_url(),

@@ -44,6 +44,7 @@ _GROUPS = {
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
 _LONGEST = (
     "e2e/test_rollout",
+    "e2e/test_flink",
     "console",
     "spark",
     "apps/demo",

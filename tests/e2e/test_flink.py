@@ -1,0 +1,122 @@
+"""A job on a real Flink: connected, imported with what it measured, overloaded, and scored by its own latencies."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from benchmarks.flink.client import FlinkClient, scheduled_job_jar
+from benchmarks.flink.patterns import JobStage
+from launcher.engines.flink import FlinkCluster, FlinkOptions
+from launcher.output import Terminal
+from launcher.places import free_port
+from launcher.runner import ProcessRunner
+from tests.e2e.installation import Api, Installation
+from tests.servers import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.flink]
+
+SLUG, JOB = "flink", "orders"
+STAGES = (JobStage("parse", "filter", 1000, option=80), JobStage("enrich", "keyed", 8000))
+CALM, BURST = 60, 240  # events/s, of which 125 after the filter are what the second operator can do
+CALM_S, BURST_S = 55, 12
+ROUND_S = 3.0  # between refreshes, in the place of a schedule
+
+
+@pytest.fixture(scope="module")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """URL of a JobManager and port of its SQL gateway; it starts while others do."""
+    folder = tmp_path_factory.mktemp("flink")
+    runner = ProcessRunner(Terminal(io.StringIO()), folder / "log")
+    try:
+        cluster = FlinkCluster(folder, FlinkOptions(free_port(), slots=2))
+        cluster.start(runner)
+        yield cluster.url, cluster.ports["gateway"]
+    finally:
+        runner.stop()
+
+
+@pytest.fixture(scope="module")
+def starting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[Installation]]:
+    """A console that may ask engines on this machine; it starts beside the Flink."""
+    installation = Installation(tmp_path_factory.mktemp("flink-console"))
+    installation.env["SLUICE_CONNECT_HOSTS"] = "127.0.0.1"
+    with ThreadPoolExecutor(1) as beside:
+        start = beside.submit(_started, installation)
+        try:
+            yield start
+        finally:
+            wait([start])
+            installation.stop()
+
+
+def _started(installation: Installation) -> Installation:
+    installation.start()
+    return installation
+
+
+def _submit(flink: FlinkClient, gateway: int, out: Path) -> str:
+    """Start the job; its schedule begins some seconds later. Its id."""
+    jar = flink.upload(scheduled_job_jar(gateway))
+    rates = [CALM] * CALM_S + [BURST] * BURST_S + [CALM] * 600
+    arguments = {
+        "name": JOB,
+        "out": str(out),
+        "start": str(int((time.time() + 8.0) * 1000)),
+        "arrivals": ",".join(map(str, rates)),
+        "stages": ";".join(stage.argument("park") for stage in STAGES),
+        "pad": "0",
+        "keys": "16",
+        "delay": "0",
+        "seed": "1",
+    }
+    return flink.run(jar, [f"{name}={value}" for name, value in arguments.items()], {})
+
+
+def test_real_job_is_imported_and_its_overload_is_scored(
+    starting: Future[Installation], flink: tuple[str, int], tmp_path: Path
+) -> None:
+    url, gateway = flink
+    client = FlinkClient(url)
+    job = _submit(client, gateway, tmp_path / "results.csv")
+    console = starting.result()
+    api = Api(console.url, console.token)
+    wait_until(lambda: client.is_running(job), what="the job")
+
+    api.post("clusters", {"slug": SLUG, "name": "Flink", "subinterval_s": 1, "horizon_s": 600})
+    connection = api.post(
+        "connections",
+        {"cluster": SLUG, "name": "flink", "engine": "flink", "url": url, "latency_metric": "resultLatencyWorst"},
+    )
+    address = f"connections/{connection['id']}"
+    objectives = {JOB: {"statistic": "worst", "bound_s": 20.0}}
+    api.post(f"{address}/import", {"objectives": objectives}, wait_s=60)
+
+    (query,) = api.get(f"queries?cluster={SLUG}")["results"]
+    assert (query["name"], query["state"]) == (JOB, "running")
+    (imported,) = api.get(f"imported-jobs?cluster={SLUG}")["results"]
+    assert (imported["engine_id"], imported["state"]) == (job, "running")
+    document = api.get(f"queries/{query['id']}/versions")["results"][0]
+    operators = {operator["id"]: operator for operator in document["operators"]}
+    enrich = operators["enrich"]
+    assert enrich["evidence"]["kind"] == "measured"
+    assert enrich["inputs"][0]["cycles_per_event"] == pytest.approx(8e6, rel=0.25)
+    assert operators["parse"]["inputs"][0]["selectivity"] == pytest.approx(0.8, abs=0.06)
+
+    def scores() -> list[dict[str, object]]:
+        time.sleep(ROUND_S)
+        api.post(f"{address}/refresh", wait_s=30)
+        return [row for row in api.get(f"accuracy?cluster={SLUG}")["results"] if row["origin"] == "flink"]
+
+    wait_until(scores, what="a score of its measured latency")
+    score = scores()[0]
+    assert (score["query"], score["statistic"], score["origin"]) == (JOB, "worst", "flink")
+    assert float(str(score["observed_s"])) > 4.0  # 0.5 times what it can do too much, for 12 s
+    assert float(str(score["expected_s"])) > 0.0
+    client.cancel(job)
+    client.close()
