@@ -17,6 +17,7 @@ _MAX_FAULTS = 20
 _ORIGIN = re.compile(r"^[a-z]+://[^/]*", re.IGNORECASE)
 _VERSION = re.compile(r"^/v\d+(?=/)")
 _LONG_MIN = -(2.0**63)
+_MAX_NUMBER = 1e20  # above every long: sums of what is larger would overflow
 
 
 def normal_path(path: str) -> str:
@@ -32,7 +33,7 @@ def normal_path(path: str) -> str:
 
 
 def number_of(value: Any) -> float | None:
-    """A finite number, also one written as text; None for ``"NaN"``, infinities, Flink's lowest long, and all else.
+    """A number, also one written as text; None for ``"NaN"``, infinities, Flink's lowest long, 1e20, and all else.
 
     Examples
     --------
@@ -45,7 +46,7 @@ def number_of(value: Any) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) and number > _LONG_MIN else None
+    return number if math.isfinite(number) and _LONG_MIN < number < _MAX_NUMBER else None
 
 
 class Record:

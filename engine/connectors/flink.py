@@ -183,7 +183,7 @@ def _running_jobs(answers: Answers, jobs: Collection[str] | None = None) -> list
         for row in rows
         if isinstance(row, Mapping)
         and isinstance(row.get("jid"), str)
-        and row.get("state") not in _ENDED
+        and str(row.get("state")) not in _ENDED
         and (jobs is None or row["jid"] in jobs or row.get("name") in jobs)
     ]
 

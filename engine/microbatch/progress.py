@@ -29,7 +29,7 @@ MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
 _WHAT = "progress of a Spark query"
 _EVENT = "QueryProgressEvent"
 _COUNT = Number(least=0, most=10**15, whole=True)
-_MS = Number(least=0)
+_MS = Number(least=0, most=1e18)  # also bytes: sums of what is larger would overflow
 _DURATION_MS = Number(least=0, most=1e10)
 _TRIGGER_MS = Number(least=0, most=86_400_000)
 _PARTITIONS = Number(least=1, most=100_000, whole=True)
@@ -382,7 +382,7 @@ def _legible(value: Any) -> float | None:
         number = float(value)
     except (OverflowError, ValueError):
         return None
-    return number if math.isfinite(number) and number >= 0.0 else None
+    return number if 0.0 <= number <= 1e18 else None
 
 
 def _offset_sum(offset: Any) -> float | None:
