@@ -1,4 +1,4 @@
-"""`./sluice admit` and `./sluice estimate`: arguments, the question, the answer for people or for programs."""
+"""`./sluice admit`, `estimate` and `connect`: arguments, the question, the answer for people or for programs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from client.connections import CONNECT_EXIT_TEXT, connect_engine
 from client.console import ConsoleConnection
 from client.documents import manifest_text, query_document, read_document
 from client.errors import ClientError
@@ -31,6 +32,7 @@ from client.settings import read_settings
 __all__ = ["client_parser", "main"]
 
 _OBJECTIVE = re.compile(r"(worst|mean|q0?\.\d+|q1(?:\.0*)?)[:=](\d+(?:\.\d+)?)s?")
+_ENGINES = ("flink", "spark", "prometheus", "kafka")
 _DEFAULT_TIMEOUT_S = 120.0
 _MAX_MANIFEST_WAIT_S = 120.0  # that the console waits for the verdicts of a manifest
 _GRACE_S = 10.0  # for the way there and back
@@ -102,6 +104,25 @@ def _estimate(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     return estimate_status(estimate), {"estimate": estimate}, estimate_text(estimate)
 
 
+def _connect(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    objectives = dict(options.objective or [])
+    return connect_engine(
+        _connection(options),
+        cluster=options.cluster,
+        url=options.url,
+        upload=options.upload,
+        engine=options.engine,
+        name=options.name,
+        token_file=options.token_file,
+        ca=options.ca,
+        jobs=options.job or [],
+        objectives=objectives,
+        only_check=options.check,
+        wait=options.wait,
+        is_quiet=options.json,
+    )
+
+
 def _connection(options: argparse.Namespace) -> ConsoleConnection:
     return ConsoleConnection(read_settings(server=options.server, ca_file=options.ca_file), options.timeout)
 
@@ -167,6 +188,21 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     estimate.set_defaults(parser=estimate, ask=_estimate, fault=_estimate_fault)
     estimate.add_argument("file", nargs="?", metavar="FILE", help="a deployment document in place of a cluster")
     estimate.add_argument("--cluster", metavar="SLUG", help="which cluster")
+    connect = _command(commands, "connect", "Jobs of an engine as running queries of a cluster.", CONNECT_EXIT_TEXT)
+    connect.set_defaults(parser=connect, ask=_connect, fault=_connect_fault)
+    connect.add_argument("url", nargs="?", metavar="URL", help="address of the engine, such as http://localhost:8081")
+    connect.add_argument("--upload", metavar="FILE", help="its answers as a zip, JSON or text, in place of URL")
+    connect.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    connect.add_argument("--engine", choices=_ENGINES, default="flink", help="what it is (flink)")
+    connect.add_argument("--name", metavar="NAME", help="of the connection (its host and port)")
+    connect.add_argument("--token-file", metavar="FILE", help="the engine's token (or SLUICE_ENGINE_TOKEN); - is stdin")
+    connect.add_argument("--ca", metavar="FILE", help="certificate of the authority that signed the engine's")
+    connect.add_argument("--job", action="append", metavar="JOB", help="name or id; may be repeated (all that run)")
+    connect.add_argument(
+        "--objective", action="append", type=_job_objective, metavar="[JOB=]STATISTIC:S", help="such as orders=worst:5"
+    )
+    connect.add_argument("--check", action="store_true", help="say what is there and what asking costs; import nothing")
+    connect.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True, help="wait for the import")
     return parser
 
 
@@ -199,6 +235,22 @@ def _estimate_fault(options: argparse.Namespace) -> str:
     if (options.file is None) == (options.cluster is None):
         return "give exactly one of FILE and --cluster"
     return ""
+
+
+def _connect_fault(options: argparse.Namespace) -> str:
+    if (options.url is None) == (options.upload is None):
+        return "give exactly one of URL and --upload FILE"
+    if options.check and options.objective:
+        return "--check imports nothing; --objective is of what is imported"
+    return ""
+
+
+def _job_objective(text: str) -> tuple[str, dict[str, Any]]:
+    """An objective and the job that it is of; without one it is of every job."""
+    job, separator, objective = text.rpartition("=")
+    if separator and _OBJECTIVE.fullmatch(text):  # worst=5
+        return "*", _objective(text)
+    return job or "*", _objective(objective)
 
 
 def _objective(text: str) -> dict[str, Any]:

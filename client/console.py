@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urljoin
@@ -48,8 +48,28 @@ class ConsoleConnection:
         """The document at a path, or at an address that the console gave."""
         return self._send("GET", path)[1]
 
-    def post_job(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a POST, sent so that it takes effect once."""
+        return self._send("POST", path, body, {"Idempotency-Key": uuid.uuid4().hex})[1]
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a PATCH."""
+        return self._send("PATCH", path, body)[1]
+
+    def post_file(self, path: str, name: str, content: bytes) -> dict[str, Any]:
+        """The answer to a POST of one file as a form would send it."""
+        boundary = uuid.uuid4().hex
+        safe = name.encode("ascii", "replace").decode().translate({34: "_", 13: "_", 10: "_"})
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{safe}"\r\n\r\n'
+        data = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+        return self._send("POST", path, data, {"Content-Type": f"multipart/form-data; boundary={boundary}"})[1]
+
+    def post_job(
+        self, path: str, body: Mapping[str, Any], show: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
         """The result of a request whose work a job does, however long that takes within the time there is.
+
+        `show` is called with the job each second.
 
         Raises
         ------
@@ -57,18 +77,18 @@ class ConsoleConnection:
             The console refused, the job failed or was cancelled, or the time was up; the job then goes on.
         """
         wait_s = max(1.0, min(_MAX_WAIT_S, self._left_s() - _GRACE_S))
-        headers = {"Prefer": f"wait={wait_s:.0f}", "Idempotency-Key": uuid.uuid4().hex}
+        headers = {"Idempotency-Key": uuid.uuid4().hex} | ({} if show else {"Prefer": f"wait={wait_s:.0f}"})
         status, answer = self._send("POST", path, body, headers)
         if status != 202:
             return answer
-        job = self._ended(answer)
+        job = self._ended(answer, show)
         return self.get(str(job["result_api_url"])) if job.get("result_api_url") else job
 
     def address(self, path: str) -> str:
         """A path of the console as an address that people open."""
         return urljoin(f"{self.settings.server}/", path.lstrip("/"))
 
-    def _ended(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _ended(self, job: dict[str, Any], show: Callable[[Mapping[str, Any]], None] | None = None) -> dict[str, Any]:
         """The job once it has succeeded."""
         path = str(job.get("url") or "")
         while job.get("state") in {"queued", "running"}:
@@ -77,17 +97,21 @@ class ConsoleConnection:
                 raise ClientError("timeout", f"{message}. --timeout waits longer.", problem={"job": path})
             time.sleep(_POLL_S)
             job = self.get(path)
+            if show is not None:
+                show(job)
         if job.get("state") == "succeeded":
             return job
         error = job.get("error") or {"code": "cancelled", "detail": "The job was cancelled."}
         raise ClientError(str(error.get("code")), str(error.get("detail")), error.get("faults") or (), problem=error)
 
     def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] = {}
+        self, method: str, path: str, body: Mapping[str, Any] | bytes | None = None, headers: Mapping[str, str] = {}
     ) -> tuple[int, dict[str, Any]]:
         sent = {"Accept": "application/json", "Authorization": f"Bearer {self.settings.token}", **headers}
         data = None
-        if body is not None:
+        if isinstance(body, bytes):
+            data = body
+        elif body is not None:
             data, sent["Content-Type"] = json.dumps(body).encode(), "application/json"
         request = urllib.request.Request(self.address(path), data=data, headers=sent, method=method)
         try:

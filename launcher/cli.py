@@ -35,6 +35,10 @@ def _estimate(rest: list[str]) -> int:
     return _become("-m", "client", "estimate", *rest)
 
 
+def _connect(rest: list[str]) -> int:
+    return _become("-m", "client", "connect", *rest)
+
+
 def _agent(rest: list[str]) -> int:
     return _become("-m", "agent", *rest)
 
@@ -110,6 +114,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "test": _test,
     "admit": _admit,
     "estimate": _estimate,
+    "connect": _connect,
     "engine": _engine,
     "agent": _agent,
     "manage": _manage,
