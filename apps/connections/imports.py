@@ -186,7 +186,7 @@ class _Store:
     def _sample(self, row: ImportedJob | None, job: EngineJob) -> JobSample:
         polls = self._known_polls(row, job)
         self.polls[job.id] = len(polls)
-        sample = sample_job(job, polls)
+        sample = sample_job(job, polls, places=self.picture.places)
         self._find_all(sample.findings)
         for operator in sample.operators.values():
             self._find_all(operator.findings)
@@ -315,8 +315,10 @@ class _Store:
             counts = arrivals.get(vertex)
             known = None if counts is None else counts_trace(counts)
             exists = self.cluster.arrivals.filter(source_id=source).exists()
-            if known is not None:
-                compared = arrivals_compared(self.cluster, source, known[0], known[1], None, now=self.now)
+            if counts is not None and known is not None:
+                compared = arrivals_compared(
+                    self.cluster, source, *known, None, now=self.now, known_step_s=counts.known_step_s
+                )
                 if not exists:
                     assert compared is not None  # there is nothing that it could be like
                     arrivals_store(cluster=self.cluster, news=compared)

@@ -30,7 +30,10 @@ __all__ = ["ArrivalsNews", "arrivals_compared", "arrivals_news", "arrivals_store
 
 @dataclass(frozen=True)
 class ArrivalsNews:
-    """Arrivals of a source over its cluster's horizon that differ from the stored ones."""
+    """Arrivals of a source over its cluster's horizon that differ from the stored ones.
+
+    `known_step_s` is the width that counts are known by, where they were spread from wider ones.
+    """
 
     source_id: str
     values: FloatArray
@@ -39,6 +42,7 @@ class ArrivalsNews:
     description: str
     news: MeasuredChange
     scatter: ScaleDispersion | None = None
+    known_step_s: float | None = None
 
 
 def arrivals_news(
@@ -70,10 +74,11 @@ def arrivals_compared(
     scatter: ScaleDispersion | None,
     *,
     now: datetime,
+    known_step_s: float | None = None,
 ) -> ArrivalsNews | None:
     """Counts of a source, repeated up to the horizon, where they differ from what is stored of it; otherwise None.
 
-    `missing` is how many of the counts were filled in.
+    `missing` is how many of the counts were filled in; `known_step_s` tells that they were spread from wider ones.
     """
     stored = ArrivalSeries.objects.filter(cluster=cluster, source_id=source_id).first()
     values = resample(trace, start_s=trace.start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill="repeat")
@@ -86,7 +91,9 @@ def arrivals_compared(
         return None
     moved = 0.0 if before is None else arrivals_moved(values, before)
     news = MeasuredChange(first=not is_measured or (scatters and known is None), moved=moved)
-    return ArrivalsNews(source_id, values, trace, missing, stored.description if stored else "", news, scatter)
+    return ArrivalsNews(
+        source_id, values, trace, missing, stored.description if stored else "", news, scatter, known_step_s
+    )
 
 
 def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
@@ -109,7 +116,7 @@ def arrivals_store(*, cluster: Cluster, news: ArrivalsNews) -> None:
         },
         description=news.description,
         starts_at=datetime.fromtimestamp(trace.start_s, UTC),
-        step_s=float(trace.widths_s[0]),
+        step_s=max(float(trace.widths_s[0]), news.known_step_s or 0.0),
         dispersion=scatter.value if scatter else None,
         dispersion_step_s=scatter.scale if scatter else None,
     )

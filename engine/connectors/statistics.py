@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -282,6 +283,7 @@ class _Cpu:
 
     def __init__(self, polls: Sequence[CounterPoll], places: Iterable[Place]) -> None:
         self._polls = polls
+        self._times = [poll.at_s for poll in polls]
         self._hosts = {place.id: place.host for place in places}
 
     def cores(self) -> dict[str, float]:
@@ -324,8 +326,9 @@ class _Cpu:
         )
         return min(1.0, sum(same))
 
-    def _within(self, start_s: float, end_s: float) -> list[CounterPoll]:
-        return [poll for poll in self._polls if start_s - 1.0 <= poll.at_s <= end_s + 1.0]
+    def _within(self, start_s: float, end_s: float) -> Sequence[CounterPoll]:
+        first, end = bisect_left(self._times, start_s - 1.0), bisect_right(self._times, end_s + 1.0)
+        return self._polls[first:end]
 
     @staticmethod
     def _used(place: str, polls: Sequence[CounterPoll]) -> tuple[float, float]:

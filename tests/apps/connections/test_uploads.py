@@ -58,6 +58,7 @@ def test_lines_are_kept_as_text() -> None:
         (packed({"empty.json": ""}), "no answers"),
         (packed({"a.json": "<html>"}), "HTML"),
     ],
+    ids=["nothing", "blank", "page", "cut", "deep", "bytes", "object", "number", "broken-zip", "empty-zip", "page-zip"],
 )
 def test_file_that_is_no_answers_is_refused_in_clear_words(content: bytes, words: str) -> None:
     with pytest.raises(Malformed, match=words):
