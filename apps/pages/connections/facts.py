@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
@@ -40,6 +41,7 @@ _LEVELS = (
     ("found", Mark("ok", "ok", "Found")),
 )
 _MAX_FINDINGS = 100  # shown of each level
+_FEW_FINDINGS = 4
 _MAX_OPERATORS = 200  # shown of a job
 _RUNNING = "running"
 _ENDED = Mark("close", "", "")
@@ -54,7 +56,7 @@ _PLACES = {"flink": "TaskManager,TaskManagers", "spark": "executor,executors"}
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings of one level, by what they are about; `more` are not shown."""
+    """Findings of one level, by job; `more` are not shown."""
 
     level: str
     mark: Mark
@@ -64,6 +66,16 @@ class FindingGroup:
     @property
     def total(self) -> int:
         return len(self.findings) + self.more
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is shown at once: what is missing or wrong is, a long list of the rest opens by a click."""
+        return self.level in {"warning", "missing"} or self.total <= _FEW_FINDINGS
+
+    @property
+    def by_job(self) -> list[tuple[str, list[Mapping[str, str]]]]:
+        """(job or node, its findings); those of the engine itself come first, without a name."""
+        return [(name, list(rows)) for name, rows in groupby(self.findings, key=_job_of)]
 
 
 @dataclass(frozen=True)
@@ -239,7 +251,7 @@ class JobLine:
     @property
     def is_stale(self) -> bool:
         age = statistics_age(self.job, self.now)
-        return age is not None and age > STALE_AFTER
+        return age is not None and age > STALE_AFTER and self.measured_inputs > 0
 
     @property
     def measured(self) -> Quantity:
@@ -332,11 +344,11 @@ class ConnectionFacts:
 
     @cached_property
     def findings(self) -> list[FindingGroup]:
-        """Findings of the last look, the most urgent level first, each by its subject."""
+        """Findings of the last look, the most urgent level first, each by job."""
         rows = list(self.connection.findings or [])
         groups = []
         for level, mark in _LEVELS:
-            chosen = sorted((row for row in rows if row["level"] == level), key=lambda row: row["subject"])
+            chosen = sorted((row for row in rows if row["level"] == level), key=_job_of)
             if chosen:
                 shown = chosen[:_MAX_FINDINGS]
                 groups.append(FindingGroup(level, mark, shown, len(chosen) - len(shown)))
@@ -394,8 +406,8 @@ class ConnectionFacts:
     @property
     def job_looks(self) -> list[JobLook]:
         """Jobs of the last look, each with its query where it was imported."""
-        urls = {line.job.name: line.url for line in self.jobs}
-        return [JobLook(line.job, urls.get(line.job["name"], "")) for line in self.look.jobs]
+        urls = {line.job.engine_id: line.url for line in self.jobs}
+        return [JobLook(line.job, urls.get(line.job["id"], "")) for line in self.look.jobs]
 
     @property
     def running_count(self) -> int:
@@ -467,10 +479,18 @@ class ImportedFacts:
         age = statistics_age(self.job)
         return "" if age is None else duration_words(max(age.total_seconds(), 1.0))
 
+    @cached_property
+    def measured_inputs(self) -> tuple[int, int]:
+        """(inputs with measured statistics, all inputs) of its version."""
+        _, measured, inputs = _inputs([self.job.version_id] if self.job.version_id else []).get(
+            self.job.version_id or 0, (0.0, 0, 0)
+        )
+        return measured, inputs
+
     @property
     def is_old(self) -> bool:
         age = statistics_age(self.job)
-        return age is not None and age > STALE_AFTER
+        return age is not None and age > STALE_AFTER and self.measured_inputs[0] > 0
 
     @property
     def events(self) -> list[EventLine]:
@@ -481,7 +501,7 @@ class ImportedFacts:
         """Warnings of the last look about this job, such as of contention."""
         name = self.job.name
         rows = self.connection.findings or []
-        return [row for row in rows if row["level"] == "warning" and row["subject"].split("/")[0] == name][:5]
+        return [row for row in rows if row["level"] == "warning" and _job_of(row) == name][:5]
 
 
 def imported_facts(query: Query) -> ImportedFacts | None:
@@ -552,6 +572,11 @@ def _accuracy_url(job: ImportedJob) -> str:
 def _event_lines(job: ImportedJob) -> list[EventLine]:
     rows = [EventLine(_parsed(row.get("at")), row.get("kind", ""), row.get("words", "")) for row in job.events]
     return sorted(rows, key=lambda row: row.at or datetime.min.replace(tzinfo=timezone.get_current_timezone()))[::-1]
+
+
+def _job_of(finding: Mapping[str, str]) -> str:
+    """Job or node that a finding is about; empty for the engine itself."""
+    return finding["subject"].partition("/")[0]
 
 
 def _job_mark(state: str) -> Mark:

@@ -248,7 +248,7 @@ class JobsForm(forms.Form):
 
     def __init__(self, jobs: Sequence[Mapping[str, Any]], chosen: Sequence[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.jobs = jobs
+        self.jobs, self.chosen = jobs, chosen
         choices = [(_NONE, "No objective"), *((name, statistic_words(name, begins=True)) for name in _STATISTICS)]
         for number, job in enumerate(jobs):
             is_named = not chosen or job["name"] in chosen or job["id"] in chosen
@@ -284,7 +284,10 @@ class JobsForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        """Arguments of the import: ids of the jobs, and objectives by their names."""
+        """Arguments of the import: jobs by names, which a redeploy keeps, and objectives.
+
+        Where every job is chosen and none was named before, jobs that start later belong to it, too.
+        """
         data = self.cleaned_data
         taken = [(number, job) for number, job in enumerate(self.jobs) if data[f"job-{number}"]]
         objectives = {
@@ -292,7 +295,13 @@ class JobsForm(forms.Form):
             for number, job in taken
             if data[f"bound-{number}"] is not None
         }
-        return {"jobs": [job["id"] for _, job in taken], "objectives": objectives}
+        is_every = len(taken) == len(self.jobs) and not self.chosen
+        return {"jobs": None if is_every else [self._word(job) for _, job in taken], "objectives": objectives}
+
+    def _word(self, job: Mapping[str, Any]) -> str:
+        """Its name; its id where another job has the same name."""
+        is_shared = sum(other["name"] == job["name"] for other in self.jobs) > 1
+        return str(job["id"] if is_shared else job["name"])
 
 
 def _bound_widget() -> forms.NumberInput:

@@ -171,7 +171,7 @@ class ConnectionImport(ConnectionCheck):
             return self.show(connection, 422, form)
         user = signed_in_user(request)
         services.connection_import(connection=connection, user=user, **form.values)
-        text = f"{counted(len(form.values['jobs']), 'job')} of {connection.name} will be imported."
+        text = f"Jobs of {connection.name} are being imported."
         return done(request, text, "pages:connection", slug, pk)
 
 

@@ -72,7 +72,7 @@ def imported(connection: Connection) -> ImportedJob:
         connection=connection,
         query=query,
         version=query.running_version,
-        engine_id="f" * 32,
+        engine_id="j1",
         name="shop",
         state="running",
         shape="0" * 64,
@@ -223,8 +223,13 @@ def test_import_takes_the_chosen_jobs_with_their_objectives(
     answer = browser_of("admitter").post(page_of(connection, "import/"), chosen)
     assert answer["Location"] == page_of(connection)
     job = Job.objects.get(kind=JobKind.CONNECTION_IMPORT)
-    assert job.params["jobs"] == ["j1"]
+    assert job.params["jobs"] == ["shop"]
     assert job.params["objectives"] == {"shop": {"statistic": "worst", "bound_s": 5.0}}
+
+
+def test_import_of_every_job_takes_later_ones_too(browser_of: Callable[..., Client], connection: Connection) -> None:
+    browser_of("admitter").post(page_of(connection, "import/"), {"job-0": "on", "job-1": "on"})
+    assert Job.objects.get(kind=JobKind.CONNECTION_IMPORT).params["jobs"] is None
 
 
 def test_import_shows_every_fault_of_its_objectives(browser_of: Callable[..., Client], connection: Connection) -> None:
@@ -331,7 +336,9 @@ def test_change_keeps_the_token_and_the_name_of_the_pool(browser: Client, import
 
 def test_page_of_the_query_says_where_it_comes_from(browser: Client, imported: ImportedJob) -> None:
     html = body(browser.get("/c/little/queries/calm/"))
-    assert "Where it comes from" in html and "f" * 32 in html and "/accuracy/?query=calm&amp;origin=flink" in html
+    assert (
+        "Where it comes from" in html and "<code>j1</code>" in html and "/accuracy/?query=calm&amp;origin=flink" in html
+    )
     assert "The host was busy for 12 s." in html
     assert "Where it comes from" not in body(browser.get("/c/little/queries/late/"))
     services.state_change(imported.connection, "away", "gone")
