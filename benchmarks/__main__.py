@@ -41,6 +41,7 @@ BENCHMARKS = {
     "planner-plans": ("benchmarks.planner_plans",),
     "plans": ("benchmarks.plans",),
     "questions": ("benchmarks.questions",),
+    "spark-job": ("benchmarks.spark_job",),
     "telemetry": ("benchmarks.telemetry",),
     "what-if": ("benchmarks.what_if",),
 }

@@ -48,7 +48,7 @@ def _bench(rest: list[str]) -> int:
         from launcher.engines.command import bench_flink
 
         return bench_flink(rest)
-    if rest[:1] == ["telemetry"]:  # the one that runs Spark
+    if rest[:1] in (["telemetry"], ["spark-job"]):  # those that run Spark
         from launcher.java import java_environment
 
         os.environ |= java_environment()

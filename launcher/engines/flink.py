@@ -64,7 +64,8 @@ appender.console.type = CONSOLE
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %-5p %c{1} %m%n
 """
-_QUIET = r"^(INFO|DEBUG) |^\s*$|^WARNING: |^WARN  (NativeCodeLoader|FileCache|ConfigurationUtils) "
+#: Whatever is neither a warning nor an error, such as the lines that follow one.
+_QUIET = r"^(?!WARN |ERROR)|^WARN +(NativeCodeLoader|FileCache|ConfigurationUtils) "
 
 
 @dataclass(frozen=True)

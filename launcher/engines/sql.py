@@ -37,6 +37,7 @@ def submit_sql(script: str, *, rest_port: int, gateway_port: int) -> list[str]:
             "execution.attached": "false",
             "rest.address": "127.0.0.1",
             "rest.port": str(rest_port),
+            "parallelism.default": "1",
         }
         for name, value in options.items():
             configuration.setString(name, value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.connectors.chains import read_chain
 from engine.connectors.flink import (
     MAX_URL_BYTES,
     MAX_VERTICES,
@@ -322,3 +323,11 @@ def test_a_poll_of_a_job_that_is_gone_says_so() -> None:
         poll_flink({f"/jobs/{JOB}": {"errors": ["Job not found"]}}, JOB, 0.0)
     with pytest.raises(DocumentError, match="not asked"):
         poll_flink({}, JOB, 0.0)
+
+
+def test_window_with_a_name_of_its_own_is_read_from_its_description() -> None:
+    description = "Window(TumblingEventTimeWindows(5000), EventTimeTrigger, Summary)<br/>"
+    chain = read_chain("count", description, has_inputs=True, has_readers=True)
+    assert (chain.label, chain.kind) == ("count", "window")
+    assert chain.window is not None
+    assert (chain.window.size_s, chain.window.event_time) == (5.0, True)

@@ -274,3 +274,13 @@ def test_counts_are_never_known_below_the_interval_of_polls() -> None:
 def test_a_stretch_shorter_than_a_step_makes_one_count() -> None:
     counts = spread_counts("v", [(10.2, 10.6, 8.0)], "written", step_s=1.0)
     assert counts is not None and counts.events == pytest.approx(8.0)
+
+
+def test_work_of_a_starting_task_is_not_taken_off_its_first_events() -> None:
+    """Before its first event a task was busy for 0.4 s, which Flink takes back as idle time once there are some."""
+
+    def starting(second: float) -> tuple[dict[str, Any], ...]:
+        begun = vertices(second)
+        return begun if second else (begun[0], vertex("v2", "enrich", "v1", busy=400.0), begun[2])
+
+    assert sample(steady(of=starting)).operators["v2"].cost_s == pytest.approx(0.004)
