@@ -593,7 +593,10 @@ def poll_flink(answers: Mapping[str, Any], job: str, at_s: float) -> CounterPoll
         subtasks = known.record(f"{path}/vertices/{id_}")
         by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
         begun += [str(part.fields.get("attempt")) for part in by_subtask]
-        vertices[id_] = _counters(row.record("metrics"), by_subtask)
+        counters = _counters(row.record("metrics"), by_subtask)
+        # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
+        ended = str(row.fields.get("status")) in _ENDED
+        vertices[id_] = replace(counters, busy_s=None) if ended else counters
     places = sorted({p.split("/")[2] for p in known if p.startswith("/taskmanagers/") and p.count("/") >= 3})
     cpu = {place: _cpu(known, place) for place in places}
     now_s = (answer.optional("now") or 0.0) / 1000 or at_s

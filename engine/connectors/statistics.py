@@ -536,7 +536,7 @@ def _sample_findings(
             f"Counters of {vertex.label} began anew {counted(changes.resets, 'time')}; none was counted across that."
         )
         yield Finding("found", "counters_reset", subject, message)
-    full_s = math.fsum(unit.span_s for unit in units if unit.busy_share >= _SATURATED)
+    full_s = math.fsum(unit.span_s for unit in units if unit.events > 0.0 and unit.busy_share >= _SATURATED)
     if full_s >= _MIN_SATURATED_S:
         message = f"{vertex.label} was busy all the time for {seconds_words(full_s)[0]}: more came than it could do."
         yield Finding("found", "saturated", subject, message)

@@ -300,6 +300,12 @@ def test_a_busy_time_of_minus_one_is_missing_and_negative_records_are_none() -> 
     assert counters.vertices["v1"].records_in == 0.0
 
 
+def test_a_vertex_that_has_ended_while_its_job_runs_is_not_busy() -> None:
+    ended = vertex("v1", "Source: file", written=100, busy=90_000, idle=10) | {"status": "FINISHED"}
+    assert poll(0.0, ended, *CHAIN[1:]).vertices["v1"].busy_s is None
+    assert poll(0.0, ended, *CHAIN[1:]).vertices["v1"].records_out == 100.0
+
+
 def test_counters_not_collected_from_all_subtasks_yet_are_missing() -> None:
     counters = poll(0.0, vertex("v1", "a", read=10, written=5, read_records_complete=False))
     assert counters.vertices["v1"].records_in is None
