@@ -189,7 +189,7 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
         vertices.append(Vertex(f"state-{i}", state.operator, kind, inputs=before, **shared))
         before = (Exchange(f"state-{i}"),)
     vertices.append(Vertex("sink", _sink_name(newest.sink), "sink", inputs=before, **shared))
-    if newest.state:
+    if len(newest.state) > 1:
         message = (
             f"In which order the {counted(len(newest.state), 'operator')} with state of {query.name} run is assumed."
         )

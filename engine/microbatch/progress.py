@@ -68,8 +68,8 @@ class StateFigures:
 class SourceFigures:
     """One source in one micro-batch; None where Spark does not tell.
 
-    `latest` is the sum of the newest offsets of all its partitions, `behind` how far the one that is furthest behind
-    them was, in offsets.
+    `latest` is the sum of the newest offsets of all partitions of a Kafka source: those of others count anything (the
+    rate source's are seconds). `behind` is how far the partition that is furthest behind was, in offsets.
     """
 
     description: str
@@ -354,13 +354,13 @@ def _sources(sources: Any) -> tuple[SourceFigures, ...]:
     figures = []
     for source in sources if isinstance(sources, list) else ():
         if isinstance(source, Mapping):
-            metrics = source.get("metrics")
+            metrics, description = source.get("metrics"), str(source.get("description") or "")
             behind = metrics.get("maxOffsetsBehindLatest") if isinstance(metrics, Mapping) else None
             figures.append(
                 SourceFigures(
-                    str(source.get("description") or ""),
+                    description,
                     _legible(source.get("numInputRows")),
-                    _offset_sum(source.get("latestOffset")),
+                    _offset_sum(source.get("latestOffset")) if description.startswith("Kafka") else None,
                     _legible(behind),
                 )
             )

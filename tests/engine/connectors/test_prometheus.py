@@ -248,3 +248,11 @@ def test_recorded_answers_are_read_or_refused_in_prometheus_words(file: Any) -> 
         assert any(series.unreadable for series in answer.series)
     elif file.stem.startswith("range"):
         assert any(series.samples for series in answer.series)
+
+
+@pytest.mark.skipif(not RECORDED, reason="no recorded answers (SLUICE_CASES)")
+def test_every_metric_that_is_asked_for_is_in_a_recorded_exposition() -> None:
+    exposition = "".join(file.read_text() for file in sorted((DATA / "prometheus").glob("exposition_*.txt")))
+    names = {line.split("{")[0] for line in exposition.splitlines() if not line.startswith("#")}
+    asked = {query_of(path) for path in flink_paths(WINDOW).paths}
+    assert {query for query in asked if query.startswith("flink_")} <= names

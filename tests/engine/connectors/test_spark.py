@@ -168,6 +168,16 @@ def test_newest_offsets_of_the_broker_tell_what_came_whatever_was_read() -> None
     assert "source_backpressured" in {finding.code for finding in sampled.findings}
 
 
+def test_offsets_of_a_source_that_is_no_broker_are_no_events() -> None:
+    """The rate source's offsets are seconds: of a real Spark, 7 of them were 14,000 rows."""
+    progress = [
+        batch(n, 1_000, sources=[{"description": "RateStreamV2[…]", "numInputRows": 1_000, "latestOffset": 7 * n}])
+        for n in range(12)
+    ]
+    counts = sample(cluster(progress)).arrivals["source-0"]
+    assert counts.origin == "read" and counts.counts == pytest.approx((1_000.0,) * 11)
+
+
 def test_batches_that_follow_one_another_have_no_trigger_and_say_so() -> None:
     progress = [
         batch(n, 10_000 + 500 * n, timestamp=(BEGIN + timedelta(seconds=0.6 * n)).isoformat()) for n in range(12)
