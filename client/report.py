@@ -94,7 +94,9 @@ def manifest_answer_text(answer: Mapping[str, Any]) -> str:
         place = "/".join(part for part in (review.get("namespace"), review.get("name")) if part)
         ground = review.get("verdict") if review.get("basis") == "verdict" else review.get("basis")
         lines = [f"{verb}  {review.get('kind')} {place}  ({ground})", f"  {review.get('message')}"]
-        lines += [f"  warning: {text}" for text in review.get("warnings") or [] if text not in str(lines)]
+        said = str(review.get("message"))
+        warnings = [str(text).removeprefix("Sluice: ") for text in review.get("warnings") or []]
+        lines += [f"  warning: {text}" for text in warnings if text.rstrip("…") not in said]
         paragraphs.append("\n".join(lines))
     return "\n\n".join(paragraphs) or "The manifest holds no object."
 

@@ -33,12 +33,12 @@ def admission_link(request: AdmissionRequest) -> str:
 
 
 def verdict_words(request: AdmissionRequest) -> str:
-    """Reject: the headline. It would pass with: …"""
+    """Reject: the headline. See its page. It would pass with: … Warnings lose their end: the page goes before."""
     result = request.result or {}
     titles = [choice["title"] for choice in result.get("choices") or [] if choice.get("title")][:_MAX_ALTERNATIVES]
     would = f" It would pass with: {'; '.join(titles)}." if titles else ""
     headline = str(result.get("headline") or "").rstrip(".")
-    return f"{request.get_verdict_display()}: {headline}.{would} {admission_link(request)}"
+    return f"{request.get_verdict_display()}: {headline}. See {admission_link(request)}{would}"
 
 
 def fallback_words(fallback: str, rule: str) -> str:

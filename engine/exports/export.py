@@ -242,33 +242,19 @@ def uneven_note(operator: DecidedOperator, engine: str) -> ExportNote:
 def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[ExportNote]:
     """Notes that do not depend on the engine: operators that it does not know, a later start, a share of events."""
     notes = [*job.notes]
-    notes += [
-        ExportNote(
-            "lost",
-            "no_vertex",
-            operator.name,
-            f"{operator.name} has no counterpart on the engine: nothing is exported for it.",
-        )
-        for operator in decided
-        if operator.vertex is None
-    ]
-    notes += [
-        ExportNote(
-            "lost", "not_placed", operator.name, f"The decision places {operator.name} nowhere; it stays as it is."
-        )
-        for operator in decided
-        if operator.vertex is not None and not operator.after
-    ]
-    notes += [
-        ExportNote(
-            "assumed",
-            "before_unknown",
-            operator.name,
-            f"Where {operator.name} ran before is not known: the reverse leaves it out.",
-        )
-        for operator in decided
-        if operator.vertex is not None and not operator.before
-    ]
+    known = [operator for operator in decided if operator.vertex is not None]
+    foreign = [operator.name for operator in decided if operator.vertex is None]
+    if foreign:
+        message = f"Without a counterpart on the engine, so that nothing is exported for it: {', '.join(foreign)}."
+        notes.append(ExportNote("lost", "no_vertex", job.name, message))
+    left = [operator.name for operator in known if not operator.after]
+    if left:
+        message = f"Placed nowhere by the decision, so that it stays as it is: {', '.join(left)}."
+        notes.append(ExportNote("lost", "not_placed", job.name, message))
+    new = [operator.name for operator in known if not operator.before]
+    if new:
+        message = f"Not known where it ran before, so that the reverse leaves it out: {', '.join(new)}."
+        notes.append(ExportNote("assumed", "before_unknown", job.name, message))
     if job.start_s > 0:
         message = f"The decision rests on a start {job.start_s:g} s later: no setting delays it, so apply it then."
         notes.append(ExportNote("lost", "start", job.name, message))

@@ -11,10 +11,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.kubernetes.choices import ReviewOrigin
+from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
 from apps.kubernetes.filters import KubernetesReviewFilter
 from apps.kubernetes.models import KubernetesReview
 from apps.kubernetes.selectors import reviews_listed
+from apps.kubernetes.words import admission_link
 from apps.ui.marks import Mark, icon
 from apps.ui.numbers import seconds
 from apps.ui.tables import Choice, Column, Filter, Table
@@ -22,6 +23,7 @@ from apps.ui.times import time_tag
 
 __all__ = ["reviews_table"]
 
+_SERVICE_ACCOUNT = "system:serviceaccount:"
 _MARKS = {
     True: Mark("ok", "ok", "Allowed"),
     False: Mark("bad", "bad", "Denied"),
@@ -76,29 +78,38 @@ def _columns(slug: str) -> list[Column]:
             num=True,
             csv=lambda row: row.waited_s,
         ),
-        Column("created", "Asked", _asked, sort="created_at", csv=lambda row: row.created_at, high_first=True),
+        Column(
+            "created",
+            "Asked",
+            lambda row: time_tag(row.created_at),
+            sort="created_at",
+            csv=lambda row: row.created_at,
+            high_first=True,
+        ),
     ]
 
 
 def _object(row: KubernetesReview) -> SafeString:
     mark = _MARKS[row.allowed]
-    dry = format_html(' <span class="tag">{}</span>', "dry run") if row.dry_run else ""
-    text = '<span class="nm">{}<span class="pair"><b>{}</b><small>{} {}{}</small></span></span>'
-    return format_html(text, icon(mark.drawing, mark.tone), row.path, row.operation.lower(), row.kind, dry)
+    words = f"{'dry run: ' if row.dry_run else ''}{row.operation.lower()} {row.kind}"
+    by = row.username.removeprefix(_SERVICE_ACCOUNT) or "nobody named"
+    text = '<span class="nm">{}<span>{}<br><span class="muted sm kube-by">{}, {}</span></span></span>'
+    return format_html(text, icon(mark.drawing, mark.tone), row.path, words, by)
 
 
 def _basis(slug: str, row: KubernetesReview) -> SafeString | str:
+    """The ground; of an answer with a request behind it a link to that, by its verdict where that was the ground."""
     label = row.get_basis_display() or "–"
     if row.admission is None:
         return label
     url = reverse("pages:admission", args=[slug, row.admission.pk])
-    verdict = row.admission.get_verdict_display().lower() or row.admission.get_state_display().lower()
-    return format_html('{} <a href="{}">{}: {}</a>', label, url, row.admission.version, verdict)
+    verdict = row.admission.get_verdict_display() if row.basis == ReviewBasis.VERDICT else label
+    return format_html('<a href="{}">{}</a>', url, verdict or label)
 
 
 def _message(row: KubernetesReview) -> SafeString:
-    return format_html('<span class="finding">{}</span>', row.message)
-
-
-def _asked(row: KubernetesReview) -> SafeString:
-    return format_html('{} <span class="muted sm">{}</span>', time_tag(row.created_at), row.username or "nobody named")
+    """The answer without the address of its request, which the ground links to."""
+    text = row.message
+    if row.admission is not None:
+        text = text.replace(f" See {admission_link(row.admission)}", "")
+    return format_html('<span class="finding">{}</span>', text)
