@@ -116,6 +116,11 @@ def _cut(words: str, letters: int) -> str:
     return words if len(words) <= letters else words[: letters - 1] + "…"
 
 
+def _cut_front(words: str, letters: int) -> str:
+    """The end of a name: of nodes that is what tells them apart."""
+    return words if len(words) <= letters else "…" + words[1 - letters :]
+
+
 def _title(node: DagNode) -> str:
     parts = [node.title + (f" on {node.place}" if node.place else "")]
     if node.load is not None:
@@ -128,14 +133,15 @@ def _title(node: DagNode) -> str:
 def _block(node: DagNode, centre: tuple[float, float]) -> Shape:
     x, y = centre[0] - _WIDTH / 2, centre[1] - _HEIGHT / 2
     stroke = "watch" if node.bottleneck else "c-estimate" if node.on_path else "line-control"
-    room = 21 - len(node.place) if node.place else 22
+    place = _cut_front(node.place, 9)
+    room = 21 - len(place) if place else 22
     border = 1.5 if node.on_path or node.bottleneck else 1
     return group(
         title(_title(node)),
         _bottleneck_flag(x, y) if node.bottleneck else None,
         rect(x, y, _WIDTH, _HEIGHT, rx=6, fill="surface", stroke=stroke, stroke_width=border),
-        text(x + 10, y + 19, _cut(node.title, max(room, 8)), "tb name"),
-        text(x + _WIDTH - 10, y + 19, _cut(node.place, 12), anchor="end"),
+        text(x + 10, y + 19, _cut(node.title, room), "tb name"),
+        text(x + _WIDTH - 10, y + 19, place, anchor="end"),
         text(x + 10, y + 35, _cut(node.detail, 26)),
         _load(node, x, y),
         None if node.wait_s is None else text(x + _WIDTH - 10, y + 54, seconds(node.wait_s), "tb", "end"),

@@ -42,6 +42,7 @@ _LEVELS = (
 )
 _MAX_FINDINGS = 100  # shown of each level
 _FEW_FINDINGS = 4
+_WARNING_CODES = {"contended", "source_backpressured"}  # of a job, on the page of its query
 _MAX_OPERATORS = 200  # shown of a job
 _RUNNING = "running"
 _ENDED = Mark("close", "", "")
@@ -498,10 +499,9 @@ class ImportedFacts:
 
     @property
     def warnings(self) -> list[Mapping[str, str]]:
-        """Warnings of the last look about this job, such as of contention."""
-        name = self.job.name
-        rows = self.connection.findings or []
-        return [row for row in rows if row["level"] == "warning" and _job_of(row) == name][:5]
+        """Warnings of the last look that its numbers cannot be read without, such as of contention."""
+        rows = [row for row in self.connection.findings or [] if row["code"] in _WARNING_CODES]
+        return [row for row in rows if _job_of(row) == self.job.name][:2]
 
 
 def imported_facts(query: Query) -> ImportedFacts | None:

@@ -100,7 +100,13 @@ class ApiPage(Page):
 
 
 _DOCS = Path(settings.BASE_DIR) / "docs"
-_FILES = {".json": "application/json", ".csv": "text/csv; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png"}
+_FILES = {
+    ".json": "application/json",
+    ".yaml": "text/plain; charset=utf-8",
+    ".csv": "text/csv; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+}
 
 
 class GuidePage(Page):

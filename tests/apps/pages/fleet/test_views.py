@@ -9,7 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from apps.fleet.choices import NodeState
-from apps.fleet.models import Cluster, Link, Node, NodePool
+from apps.fleet.models import KUBERNETES_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import node_create
 from tests.apps.pages.html import body
 
@@ -155,7 +155,7 @@ def test_import_is_checked_before_anything_is_stored(browser: Client, cluster: C
 def test_cluster_is_created_changed_and_deleted(browser: Client) -> None:
     form = {"name": "EU 1", "slug": "eu-1", "time_zone": "Europe/Berlin", "subinterval_s": "1", "horizon_s": "3600"}
     form |= {"preview_valid_s": "900", "review_at_risk": "on", "environment": "prod", "currency": "EUR"}
-    form |= {"thin_below": "0.25"}
+    form |= {"thin_below": "0.25"} | dict.fromkeys(KUBERNETES_RULES, "allow")
     assert browser.post("/clusters/new/", form)["Location"] == "/c/eu-1/fleet/"
     assert "another cluster" in body(browser.post("/clusters/new/", form))
     cluster = Cluster.objects.get()
