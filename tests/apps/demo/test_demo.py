@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 from django.contrib.auth import authenticate
-from django.core.management import call_command
 
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
@@ -17,24 +14,17 @@ from apps.jobs.models import Job
 from apps.planning.placements.selectors import placement_standing
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
+from tests.apps.demo.seeding import seed
 
-# committed as the command commits it: in a transaction around the test, heartbeats of jobs would wait for its lock
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
-
-
-def seed() -> str:
-    out = io.StringIO()
-    call_command("seed_demo", stdout=out)
-    return out.getvalue()
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def counted() -> list[int]:
     return [model.objects.count() for model in (Query, AdmissionRequest, EstimateRun, Job)]
 
 
-def test_demo_shows_every_verdict() -> None:
-    said = seed()
-    assert "sluice-demo" in said
+def test_demo_shows_every_verdict(demo: str) -> None:
+    assert "sluice-demo" in demo
     verdicts = dict(AdmissionRequest.objects.order_by("created_at").values_list("query__name", "verdict"))
     assert verdicts == {
         "delivery-eta": Verdict.ADMIT,
@@ -67,6 +57,9 @@ def test_demo_shows_every_verdict() -> None:
         person = authenticate(username=name, password="sluice-demo")
         assert person is not None
         assert person.time_zone == "Europe/Berlin"
+
+
+def test_seeding_twice_adds_nothing(demo: str) -> None:
     before = counted()
     seed()
     assert counted() == before

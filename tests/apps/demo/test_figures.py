@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.test import Client
-from pytest_django import DjangoDbBlocker
 from rest_framework.test import APIClient
 
 from apps.accounts.models import User
@@ -25,7 +21,7 @@ from apps.ui.numbers import percent, ratio, seconds, seconds_range
 from engine.words import statistic_words
 from tests.apps.pages.html import body
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+pytestmark = [pytest.mark.django_db, pytest.mark.slow, pytest.mark.usefixtures("demo")]
 
 HERE = "/c/eu-1/"
 _TAGS = re.compile(r"<(script|style|svg|template)\b.*?</\1>|<[^>]+>", re.DOTALL)
@@ -63,15 +59,6 @@ def strips_of(html: str) -> dict[str, tuple[str, str]]:
         highest, load = re.findall(r'<div class="r[^"]*">(.*?)</div>', parts[at + 2])[:2]
         strips[plain(name)] = (plain(highest), plain(load))
     return strips
-
-
-@pytest.fixture(scope="module", autouse=True)
-def demo(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """The seeded demo, once for the module."""
-    with django_db_blocker.unblock():
-        call_command("seed_demo", stdout=io.StringIO())
-        yield
-        call_command("flush", verbosity=0, interactive=False)
 
 
 @pytest.fixture
