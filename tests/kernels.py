@@ -20,11 +20,15 @@ from tests.environment import RUN_DIR
 
 _TESTS = Path(__file__).resolve().parent
 _COMPILING, _COLLECTING = RUN_DIR / "compiling.lock", RUN_DIR / "collecting.lock"
-# workers do not call the cohort simulation, so that they do not warm it up
+# workers seldom simulate, so that they do not warm that up
 _COMPILE = """
 from workers.lifecycle import warm_up
+from engine.document.deployment import Deployment
 from engine.simulation.cohort_traces import simulate_trace
+from engine.simulation.run import simulate
+from tests.engine.samples import deployment
 warm_up()
+simulate(Deployment.parse(deployment()))
 simulate_trace(1)
 """
 #: Tests that neither call a kernel nor start a worker, which would compile them.

@@ -28,8 +28,8 @@ _NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
 _SLOW_S, _LONG_S = 0.06, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
-#: Folders whose tests all share one thing: a Spark session, a world in the database.
-_SHARED_FOLDERS = ("spark", "apps/contracts")
+#: Folders whose tests all share one thing: a Spark session, a world in the database, the seeded demo.
+_SHARED_FOLDERS = ("spark", "apps/contracts", "apps/demo")
 #: Files that share with others than those of their folder. Tests of Spark with processes of their own need no session
 #: in the tests' process; the simulator takes longer to compile than all of its tests.
 _GROUPS = {
@@ -39,6 +39,7 @@ _GROUPS = {
     "engine/estimation/test_theorem2": "simulator",
     "engine/simulation/test_benchmark": "simulator",
     "engine/simulation/test_command": "simulator",
+    "engine/simulation/test_comparison": "simulator",
     "engine/simulation/test_simulation": "simulator",
 }
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
