@@ -9,12 +9,12 @@ from django.core.management import call_command
 from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
-from tests.apps.demo.seeding import seed
+from tests.apps.demo.command import seed
 
 
 @pytest.fixture(scope="package")
 def demo(django_db_setup: None, django_db_blocker: DjangoDbBlocker, _redis_server: str) -> Iterator[str]:
-    """What seeding said. The rows are committed, as the command commits them, and flushed after the last test."""
+    """Output of the seeding. The rows are committed, as the command commits them, and flushed after the last test."""
     hashers = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # those of the tests, who sign in
     with django_db_blocker.unblock(), override_settings(PASSWORD_HASHERS=hashers):
         said = seed()

@@ -14,7 +14,7 @@ from apps.jobs.models import Job
 from apps.planning.placements.selectors import placement_standing
 from apps.queries.choices import ObjectiveState
 from apps.queries.models import Query
-from tests.apps.demo.seeding import seed
+from tests.apps.demo.command import seed
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
