@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.connections.choices import ConnectionOrigin, JobEventKind
 from apps.connections.looks import look_document
 from apps.connections.models import Connection, ImportedJob, KeptPoll
+from apps.connections.readers import reader_of
 from apps.connections.rounds import EngineLook
 from apps.core.errors import Conflict, Missing, SluiceError
 from apps.estimates.refresh import refresh_by_telemetry, telemetry_pace
@@ -38,7 +39,6 @@ from apps.queries.statistics import statistics_update
 from engine.connectors.document import SERVER_CPS, ImportedNode, ImportedQuery, import_picture
 from engine.connectors.names import distinct_names, slug
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, EnginePicture, Finding, JobSample
-from engine.connectors.statistics import sample_job
 from engine.document.elements import Batch
 from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
 from engine.measurement.statistics import InputStatistic, estimate_ratio
@@ -186,7 +186,8 @@ class _Store:
     def _sample(self, row: ImportedJob | None, job: EngineJob) -> JobSample:
         polls = self._known_polls(row, job)
         self.polls[job.id] = len(polls)
-        sample = sample_job(job, polls, places=self.picture.places)
+        offsets = self.look.offsets.get(job.id, {})
+        sample = reader_of(self.connection).sample(job, self.picture, self.look.answers, polls, offsets)
         self._find_all(sample.findings)
         for operator in sample.operators.values():
             self._find_all(operator.findings)

@@ -60,6 +60,12 @@ class Connection(models.Model):
         max_length=MAX_URL, blank=True, help_text="Prometheus that both are asked of; needed unless it is this one."
     )
 
+    operators = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Of a Prometheus: [{name, reads, rate, cost, outputs, kind, parallelism, place}]; three are PromQL.",
+    )
+
     poll_interval_s = models.FloatField(
         default=15.0, validators=[MinValueValidator(MIN_POLL_S), MaxValueValidator(MAX_POLL_S)]
     )

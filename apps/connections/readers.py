@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from apps.connections.choices import ConnectionEngine
+from apps.connections.models import Connection
 from engine.connectors.answers import normal_path
 from engine.connectors.flink import next_paths, poll_flink, poll_paths, read_flink
-from engine.connectors.picture import CounterPoll, EnginePicture
+from engine.connectors.kafka import GroupLag, read_burrow_lag, read_cli_lag, read_confluent_lag
+from engine.connectors.picture import (
+    ArrivalCounts,
+    CounterPoll,
+    EngineJob,
+    EnginePicture,
+    Finding,
+    JobSample,
+    Place,
+    Subtask,
+)
+from engine.connectors.prometheus import MappedOperator, RangeWindow, mapped_paths, read_mapped
+from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark
+from engine.connectors.statistics import sample_job
+from engine.errors import DocumentError, Fault
 
-__all__ = ["READERS", "EngineReader"]
+__all__ = ["TEXT_PATHS", "EngineReader", "mapped_operators", "reader_of"]
 
 Answers = Mapping[str, Any]
+Offsets = Mapping[str, ArrivalCounts]
+
+#: Paths whose answers are text: lines of progress, and whatever stands at an address of Kafka's lag.
+TEXT_PATHS = frozenset({PROGRESS, ""})
+_RANGE_S = 900.0
+_WINDOW = re.compile(r"start=([\d.]+)&end=([\d.]+)&step=([\d.]+)")
 
 
 @dataclass(frozen=True)
@@ -26,6 +50,9 @@ class EngineReader:
         Paths that a picture lacks, given the answers so far and the jobs that are wanted; empty when it is whole.
     read : callable
         The picture from answers and the time of asking.
+    sample : callable
+        Statistics of a job from the answers of its picture, the polls that are known, and what the broker counted of
+        its sources, by vertex.
     poll_paths : callable
         Paths of one poll of counters of a picture's jobs, or some of them.
     poll : callable
@@ -42,6 +69,7 @@ class EngineReader:
 
     next_paths: Callable[[Answers, Collection[str] | None], Sequence[str]]
     read: Callable[[Answers, float], EnginePicture]
+    sample: Callable[[EngineJob, EnginePicture, Answers, Sequence[CounterPoll], Offsets], JobSample]
     poll_paths: Callable[[EnginePicture, Collection[str] | None], Sequence[str]]
     poll: Callable[[Answers, str, float], CounterPoll]
     tells_of: Callable[[Answers, str], bool]
@@ -65,15 +93,150 @@ def _flink_ended(answers: Answers) -> dict[str, str]:
     }
 
 
-READERS: dict[str, EngineReader] = {
-    ConnectionEngine.FLINK: EngineReader(
+def _flink(connection: Connection) -> EngineReader:
+    return EngineReader(
         next_paths=lambda answers, jobs: next_paths(answers, jobs=jobs).paths,
         read=read_flink,
+        sample=lambda job, picture, answers, polls, offsets: sample_job(
+            job, polls, offsets=offsets, places=picture.places
+        ),
         poll_paths=lambda picture, jobs: poll_paths(picture, jobs).paths,
-        poll=lambda answers, job, at_s: poll_flink(answers, job, at_s),
+        poll=poll_flink,
         tells_of=lambda answers, job: any(normal_path(path) == f"/jobs/{job}" for path in answers),
         ended=_flink_ended,
         is_of_job=lambda path, job: normal_path(path).startswith(f"/jobs/{job}"),
         volatile=lambda path: normal_path(path) in _FLINK_LISTS,
-    ),
+    )
+
+
+def _spark(connection: Connection) -> EngineReader:
+    """Progress holds every batch with its time, so there are no polls: a look at the newest progress is enough."""
+
+    def missing(answers: Answers, jobs: Collection[str] | None) -> Sequence[str]:
+        progress = () if PROGRESS in answers else (PROGRESS,)
+        return (*progress, *next_spark_paths(answers, jobs=jobs).paths)
+
+    def picture(answers: Answers, at_s: float) -> EnginePicture:
+        found = read_spark(answers, at_s)
+        if found.places or not found.jobs:
+            return found
+        place = Place("server", f"{connection.name}-server", cores=1.0, slots=1)  # as its finding says
+        return replace(found, places=(place,), jobs=tuple(_on(job, place) for job in found.jobs))
+
+    return _without_polls(
+        next_paths=missing, read=picture, sample=lambda job, _, answers, *__: sample_spark(job, answers)
+    )
+
+
+def _on(job: EngineJob, place: Place) -> EngineJob:
+    vertices = tuple(replace(vertex, subtasks=(Subtask(0, place.id),)) for vertex in job.vertices)
+    return replace(job, vertices=vertices)
+
+
+def _prometheus(connection: Connection) -> EngineReader:
+    """Operators that the connection maps to PromQL, over the last quarter of an hour."""
+    operators = mapped_operators(connection)
+
+    def missing(answers: Answers, jobs: Collection[str] | None) -> Sequence[str]:
+        return [path for path in mapped_paths(operators, window_of(answers)).paths if path not in answers]
+
+    def read(answers: Answers) -> tuple[EnginePicture, Sequence[CounterPoll]]:
+        if not operators:
+            message = "a Prometheus does not know what reads what; allowed: at least one operator with its PromQL"
+            raise DocumentError([Fault("operators", message)], "connection to a Prometheus")
+        return read_mapped(connection.name, operators, answers, window_of(answers))
+
+    def window_of(answers: Answers) -> RangeWindow:
+        """That of the answers, where there are some: they are read as they were asked."""
+        asked = next((found for path in answers if (found := _WINDOW.search(path))), None)
+        if asked is not None:
+            return RangeWindow(float(asked[1]), float(asked[2]), float(asked[3]))
+        return now_window
+
+    now_s = float(int(time.time()))
+    now_window = RangeWindow.of(now_s - _RANGE_S, now_s, max(1.0, min(15.0, connection.poll_interval_s)))
+    return _without_polls(
+        next_paths=missing,
+        read=lambda answers, at_s: read(answers)[0],
+        sample=lambda job, picture, answers, *_: sample_job(job, read(answers)[1], places=picture.places),
+    )
+
+
+def mapped_operators(connection: Connection) -> list[MappedOperator]:
+    """Operators that a connection maps to PromQL; one without a place runs in one of its own."""
+    names = {entry.name for entry in fields(MappedOperator)}
+    rows = [{key: value for key, value in row.items() if key in names} for row in connection.operators]
+    return [MappedOperator(**{"place": connection.name, **row, "reads": tuple(row.get("reads", ()))}) for row in rows]
+
+
+def _without_polls(
+    *,
+    next_paths: Callable[[Answers, Collection[str] | None], Sequence[str]],
+    read: Callable[[Answers, float], EnginePicture],
+    sample: Callable[[EngineJob, EnginePicture, Answers, Sequence[CounterPoll], Offsets], JobSample],
+) -> EngineReader:
+    """Reader of an engine whose answers hold their own history."""
+
+    def no_poll(answers: Answers, job: str, at_s: float) -> CounterPoll:
+        raise NotImplementedError(job)
+
+    return EngineReader(
+        next_paths=next_paths,
+        read=read,
+        sample=sample,
+        poll_paths=lambda picture, jobs: (),
+        poll=no_poll,
+        tells_of=lambda answers, job: False,
+        ended=lambda answers: {},
+        is_of_job=lambda path, job: False,
+        volatile=lambda path: True,
+    )
+
+
+def _kafka(connection: Connection) -> EngineReader:
+    """Lag of consumer groups. Kafka runs no jobs: what it says are findings."""
+
+    def read(answers: Answers, at_s: float) -> EnginePicture:
+        lags = [lag for path, answer in answers.items() for lag in _lags(path, answer)]
+        if not lags:
+            message = "it is no lag of a consumer group; allowed: Burrow, Confluent's REST, kafka-consumer-groups.sh"
+            raise DocumentError([Fault("", message)], "answer about consumer lag")
+        return EnginePicture(
+            "kafka", "", at_s, (), (), tuple(finding for lag in lags for finding in _lag_findings(lag))
+        )
+
+    return _without_polls(
+        next_paths=lambda answers, jobs: () if answers else ("",),
+        read=read,
+        sample=lambda job, *_: JobSample(job.id, {}, {}),
+    )
+
+
+def _lags(path: str, answer: Any) -> Sequence[GroupLag]:
+    if isinstance(answer, str):
+        try:
+            answer = json.loads(answer)
+        except ValueError:
+            return read_cli_lag(answer)
+    if isinstance(answer, Mapping) and "error" in answer and "status" in answer:
+        return [read_burrow_lag(answer)]
+    return [read_confluent_lag(answer)]
+
+
+def _lag_findings(lag: GroupLag) -> Sequence[Finding]:
+    total = "an unknown number of" if lag.events is None else f"{lag.events:,.0f}"
+    words = f"The group {lag.group} is {total} events behind."
+    return [Finding("found", "lag", lag.group, words), *lag.findings]
+
+
+_BY_ENGINE: dict[str, Callable[[Connection], EngineReader]] = {
+    ConnectionEngine.FLINK: _flink,
+    ConnectionEngine.SPARK: _spark,
+    ConnectionEngine.PROMETHEUS: _prometheus,
+    ConnectionEngine.KAFKA: _kafka,
 }
+
+
+def reader_of(connection: Connection) -> EngineReader:
+    """Reader of a connection's engine."""
+    return _BY_ENGINE[connection.engine](connection)

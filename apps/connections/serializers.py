@@ -60,6 +60,12 @@ class ConnectionSerializer(StrictModelSerializer):
     poll_interval_s = NumberField(
         required=False, help_text=f"Seconds between rounds, {MIN_POLL_S:g} to {MAX_POLL_S:g}; 15 unless given."
     )
+    operators = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        max_length=1000,
+        help_text="Of a Prometheus: [{name, rate, reads, cost, outputs, kind, parallelism, place}].",
+    )
     findings = serializers.SerializerMethodField(help_text="Of the last look.")
     cost = serializers.SerializerMethodField(help_text="Of a round; null before the first.")
     job_count = serializers.IntegerField(read_only=True, help_text="Jobs that were imported.")
@@ -68,7 +74,15 @@ class ConnectionSerializer(StrictModelSerializer):
     class Meta:
         model = Connection
         fields = ["id", "cluster", "name", "engine", "origin", "url", "token", "has_token", "verify_tls", "ca_pem"]
-        fields += ["job_names", "latency_metric", "latency_query", "lag_query", "prometheus_url", "poll_interval_s"]
+        fields += [
+            "job_names",
+            "latency_metric",
+            "latency_query",
+            "lag_query",
+            "prometheus_url",
+            "operators",
+            "poll_interval_s",
+        ]
         fields += ["state", "state_since", "state_words", "engine_version", "findings", "cost", "job_count"]
         fields += ["running_count", "checked_at", "imported_at", "asked_at", "answered_at", "created_at"]
         read_only_fields = ["origin", "state", "state_since", "state_words", "engine_version", "checked_at"]

@@ -20,6 +20,9 @@ from apps.fleet.services import cluster_announce
 from apps.fleet.validation import check_free, check_row
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
+from apps.queries.choices import OperatorKind
+from engine.errors import Fault as EngineFault
+from engine.fields import Enumeration, Field, FieldTable, ListOf, Number, String
 
 __all__ = [
     "TOKEN_PURPOSE",
@@ -36,6 +39,18 @@ __all__ = [
 ]
 
 TOKEN_PURPOSE = "connections.token"
+_OPERATOR = FieldTable(
+    "an operator",
+    Field("name", String(), required=True),
+    Field("rate", String(), required=True, help="PromQL of events/s that it takes"),
+    Field("reads", ListOf(String()), help="names of the operators that it reads; none for a source"),
+    Field("cost", String(), help="PromQL of the seconds that an event takes one thread"),
+    Field("outputs", String(), help="PromQL of events/s that it puts out"),
+    Field("kind", Enumeration(tuple(OperatorKind.values))),
+    Field("parallelism", Number(least=1, most=1024, whole=True)),
+    Field("place", String(), help="what it runs in; the connection's own unless given"),
+)
+_OPERATORS = ListOf(_OPERATOR)
 _QUERIES = ("latency_query", "lag_query")
 
 
@@ -238,6 +253,18 @@ def _check(connection: Connection, token: str, faults: Sequence[Fault] = ()) -> 
         if getattr(connection, name) and not asks_prometheus and connection.origin == ConnectionOrigin.URL:
             all_faults.append(Fault("prometheus_url", f"prometheus_url is missing; {name} needs it"))
             break
+    all_faults += _operator_faults(connection)
     if connection.latency_metric and connection.latency_query:
         all_faults.append(Fault("latency_query", "latency_metric is given as well; allowed: one of them"))
     check_row(connection, all_faults)
+
+
+def _operator_faults(connection: Connection) -> list[Fault]:
+    """Faults of the operators that a Prometheus is asked for."""
+    if not connection.operators:
+        return []
+    if connection.engine != ConnectionEngine.PROMETHEUS:
+        return [Fault("operators", f"{connection.engine} tells its operators itself; allowed: none")]
+    faults: list[EngineFault] = []
+    _OPERATORS.read(connection.operators, "", "operators", faults)
+    return [Fault(fault.path, fault.message) for fault in faults]

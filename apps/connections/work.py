@@ -19,16 +19,17 @@ from apps.connections.choices import ConnectionOrigin, ConnectionState
 from apps.connections.imports import ImportOutcome, finding_document, look_store
 from apps.connections.looks import look_document
 from apps.connections.models import Connection, KeptAnswers
+from apps.connections.readers import reader_of
 from apps.connections.rounds import (
     Answers,
     EngineLook,
+    ask_offsets,
     ask_picture,
     ask_polls,
     client_of,
     look_at_upload,
     read_picture,
     read_polls,
-    reader_of,
 )
 from apps.connections.scores import latency_score
 from apps.connections.selectors import connections_due
@@ -38,7 +39,6 @@ from apps.core.errors import Impossible, Malformed, Missing, SluiceError
 from apps.jobs.runner import JobOutcome, JobReporter
 from engine.connectors.document import import_picture
 from engine.connectors.picture import Finding
-from engine.connectors.statistics import sample_job
 from engine.words import counted
 
 __all__ = [
@@ -77,7 +77,11 @@ def check_connection(report: JobReporter) -> JobOutcome:
     asked = _look(connection, report, CHECK_POLLS, connection.job_names)
     report(0.9, "Reading the answers")
     look = asked.look
-    samples = {job.id: sample_job(job, look.polls.get(job.id, [])) for job in look.picture.jobs}
+    reader = reader_of(connection)
+    samples = {
+        job.id: reader.sample(job, look.picture, look.answers, look.polls.get(job.id, []), look.offsets.get(job.id, {}))
+        for job in look.picture.jobs
+    }
     pool = import_picture(look.picture, samples)
     findings = [*look.all_findings, *pool.findings]
     for query in pool.queries:
@@ -156,14 +160,16 @@ def _look(connection: Connection, report: JobReporter, polls: int, jobs: Sequenc
             report(0.02, step)
             wanted = jobs or None
             asked = ask_picture(connection, client, jobs=wanted, report=lambda share: report(0.02 + 0.2 * share, step))
-            look = EngineLook(_chosen(EngineLook(asked.picture), jobs).picture)
-            cost: dict[str, Any] = {}
-            for i in range(polls if look.picture.jobs else 0):
+            look = _chosen(EngineLook(asked.picture, asked.answers), jobs)
+            cost = {"requests": client.requests, "bytes": client.bytes, "seconds": round(client.seconds, 3)}
+            counts = bool(reader_of(connection).poll_paths(look.picture, None))
+            for i in range(polls if counts and look.picture.jobs else 0):
                 if i:
                     time.sleep(PAUSE_S)
                 report(0.25 + 0.6 * i / polls, f"Counting events and busy time, {i + 1} of {polls}")
                 answers, cost = _measured(client, lambda: _poll(connection, client, look))
                 asked.answers.update(answers)
+            ask_offsets(connection, client, look)
             return _Asked(look, asked.answers, cost)
 
 
@@ -191,7 +197,8 @@ def _chosen(look: EngineLook, jobs: Sequence[str]) -> EngineLook:
         Finding("missing", "job_missing", name, f"No job {name!r} runs there.") for name in jobs if name not in known
     ]
     picture = replace(look.picture, jobs=kept, findings=(*look.picture.findings, *missing))
-    return EngineLook(picture, {job.id: look.polls[job.id] for job in kept if job.id in look.polls}, look.findings)
+    polls = {job.id: look.polls[job.id] for job in kept if job.id in look.polls}
+    return EngineLook(picture, look.answers, polls, look.offsets, look.findings)
 
 
 def _cost_findings(connection: Connection, cost: Mapping[str, Any]) -> Iterator[Finding]:
@@ -318,7 +325,8 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
                 fresh = {path: answer for path, answer in fresh.items() if not reader.is_of_job(path, job.id)}
         fresh |= polled
     asked = ask_picture(connection, client, known=fresh, jobs=connection.job_names or None)
-    look = _chosen(EngineLook(asked.picture), connection.job_names)
+    look = _chosen(EngineLook(asked.picture, asked.answers), connection.job_names)
     look.add(*read_polls(connection, asked.answers, look.picture, asked.picture.at_s))
+    ask_offsets(connection, client, look)
     cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
     return _Asked(look, asked.answers, {**cost, "seconds": round(client.seconds - seconds, 3)})

@@ -28,7 +28,7 @@ from apps.jobs.models import Job
 from apps.queries.models import OperatorInput, Query
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer, Reply
-from tests.apps.connections.fake_flink import FakeFlink, FakeVertex, shop_job
+from tests.apps.connections.fake_flink import EPOCH_S, FakeFlink, FakeVertex, shop_job
 
 pytestmark = pytest.mark.django_db
 
@@ -361,3 +361,28 @@ def test_upload_that_holds_no_answers_is_refused(cluster: Cluster) -> None:
     for content in (b"", b"<html>", b"[]", b'{"jobs": ', b"\xff\xfe"):
         with pytest.raises(Malformed):
             upload_store(connection=uploaded, file=ContentFile(content, name="x.json"))
+
+
+def test_arrivals_by_the_broker_count_before_those_of_the_source(
+    connection: Connection, engine: EngineServer, flink: FakeFlink, cluster: Cluster
+) -> None:
+    asked: list[str] = []
+
+    def reply(path: str) -> Reply:
+        if not path.startswith("/api/v1/query_range"):
+            return flink.reply(path)
+        asked.append(path)
+        start_s = EPOCH_S - 600.0
+        values = [[start_s + 15.0 * i, str(15.0 * 250.0 * i)] for i in range(40)]
+        rows = [{"metric": {"partition": "0"}, "values": values}]
+        return Reply({"status": "success", "data": {"resultType": "matrix", "result": rows}})
+
+    engine.find = reply
+    connection.lag_query, connection.prometheus_url = 'offsets{topic="$topic"}', engine.url
+    connection.save()
+    imported(connection)
+    assert "clicks" in asked[0]
+    assert cluster.arrivals.get(source_id="shop.clicks").mean_eps == pytest.approx(250.0, rel=0.02)
+    engine.find = lambda path: Reply({}, 500) if "query_range" in path else flink.reply(path)
+    connection_poll(connection)
+    assert "offsets_missing" in codes_of(connection)

@@ -33,7 +33,11 @@ def test_object_list_and_zip_are_rounds() -> None:
 
 def test_recorded_folder_is_a_round() -> None:
     index = "overview\t200\t/overview\njobs\t200\t/jobs/overview\nlost\t404\t/nothing\n"
-    files = {"steady/INDEX.tsv": index, "steady/overview.json": '{"a": NaN}', "steady/jobs.txt": "not JSON"}
+    files: dict[str, str | bytes] = {
+        "steady/INDEX.tsv": index,
+        "steady/overview.json": '{"a": NaN}',
+        "steady/jobs.txt": "not JSON",
+    }
     assert read_rounds(packed(files), "a.zip")[0] == [{"/overview": {"a": "NaN"}, "/jobs/overview": "not JSON"}]
 
 

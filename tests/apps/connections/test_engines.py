@@ -1,0 +1,123 @@
+"""Spark, Prometheus and Kafka: progress, PromQL and lag by the same way as Flink's answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.core.files.base import ContentFile
+
+from apps.connections.models import Connection
+from apps.connections.services import connection_check, connection_create, connection_import
+from apps.connections.uploads import upload_store
+from apps.core.errors import Malformed
+from apps.fleet.models import Cluster
+from apps.jobs.models import Job
+from apps.queries.models import OperatorInput
+from tests.apps import small_cluster
+from tests.apps.connections.engine_server import EngineServer, Reply
+from tests.apps.microbatch.spark_progress import progress_of_run
+
+pytestmark = pytest.mark.django_db
+
+PROGRESS = "\n".join(json.dumps(document) for document in progress_of_run(range(40)))
+OPERATORS = [
+    {"name": "parse", "rate": "parse_rate", "cost": "parse_cost", "outputs": "score_rate"},
+    {"name": "score", "rate": "score_rate", "cost": "score_cost", "reads": ["parse"], "parallelism": 2},
+]
+VALUES = {"parse_rate": 100.0, "parse_cost": 0.002, "score_rate": 50.0, "score_cost": 0.01}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return small_cluster.small_cluster()
+
+
+def done(job: Job) -> Job:
+    small_cluster.run_jobs()
+    job.refresh_from_db()
+    return job
+
+
+def statistics_of(cluster: Cluster, query: str) -> dict[str, tuple[float, float | None, str]]:
+    rows = OperatorInput.objects.filter(operator__version__query__cluster=cluster, operator__version__query__name=query)
+    return {row.operator.name: (row.selectivity, row.cycles_per_event, row.evidence) for row in rows}
+
+
+def codes_of(connection: Connection) -> set[str]:
+    connection.refresh_from_db()
+    return {finding["code"] for finding in connection.findings}
+
+
+def test_progress_of_spark_is_a_running_query_by_upload_as_by_url(cluster: Cluster, engine: EngineServer) -> None:
+    uploaded = connection_create(cluster=cluster, name="spark", engine="spark")
+    upload_store(connection=uploaded, file=ContentFile(PROGRESS.encode(), name="progress.jsonl"))
+    job = done(connection_import(connection=uploaded))
+    assert job.state == "succeeded", job.error
+    assert cluster.queries.get().state == "running" and {"places_missing"} <= codes_of(uploaded)
+    statistics = statistics_of(cluster, "orders")
+    assert any(evidence == "measured" for _, _, evidence in statistics.values())
+    engine.replies["/progress"] = Reply(PROGRESS.encode(), kind="application/x-ndjson")
+    other = small_cluster.small_cluster("other")
+    asked = connection_create(cluster=other, name="spark", engine="spark", url=engine.url)
+    job = done(connection_import(connection=asked))
+    assert job.state == "succeeded", job.error
+    assert statistics_of(other, "orders") == statistics
+
+
+def test_driver_without_progress_has_nothing_to_import(cluster: Cluster, engine: EngineServer) -> None:
+    engine.replies["/api/v1/version"] = Reply({"spark": "4.0.0"})
+    engine.replies["/api/v1/applications?status=running"] = Reply([])
+    connection = connection_create(cluster=cluster, name="spark", engine="spark", url=engine.url)
+    job = done(connection_check(connection=connection))
+    assert job.state == "succeeded", job.error
+    assert {"progress_missing", "jobs_missing"} <= codes_of(connection) and connection.engine_version == "4.0.0"
+
+
+def prometheus(path: str) -> Reply:
+    asked = parse_qs(urlsplit(path).query)
+    value = VALUES[asked["query"][0]]
+    start, end, step = (float(asked[name][0]) for name in ("start", "end", "step"))
+    times = [start + step * i for i in range(int((end - start) / step) + 1)]
+    row = {"metric": {}, "values": [[at, str(value)] for at in times]}
+    return Reply({"status": "success", "data": {"resultType": "matrix", "result": [row]}})
+
+
+def test_mapped_operators_of_a_prometheus_are_a_running_query(cluster: Cluster, engine: EngineServer) -> None:
+    engine.find = prometheus
+    fields: dict[str, Any] = {"name": "own", "engine": "prometheus", "url": engine.url, "operators": OPERATORS}
+    connection = connection_create(cluster=cluster, **fields)
+    job = done(connection_import(connection=connection))
+    assert job.state == "succeeded", job.error
+    statistics = statistics_of(cluster, "own")
+    assert statistics["parse"] == (pytest.approx(0.5, rel=0.01), pytest.approx(2e6, rel=0.01), "measured")
+    assert statistics["score"][1] == pytest.approx(1e7, rel=0.01)
+    assert cluster.arrivals.get(source_id="own.parse").mean_eps == pytest.approx(100.0, rel=0.05)
+
+
+def test_prometheus_without_operators_says_what_it_lacks(cluster: Cluster, engine: EngineServer) -> None:
+    connection = connection_create(cluster=cluster, name="own", engine="prometheus", url=engine.url)
+    job = done(connection_check(connection=connection))
+    assert job.state == "failed" and job.error is not None
+    assert [fault["path"] for fault in job.error["faults"]] == ["operators"]
+    with pytest.raises(Malformed) as refused:
+        connection_create(
+            cluster=cluster, name="two", engine="prometheus", operators=[{"name": 7, "raet": "x"}, "none"]
+        )
+    assert all(fault.path.startswith("operators") for fault in refused.value.faults)
+    with pytest.raises(Malformed, match="tells its operators itself"):
+        connection_create(cluster=cluster, name="two", engine="flink", operators=OPERATORS)
+
+
+def test_lag_of_kafka_is_a_finding(cluster: Cluster) -> None:
+    connection = connection_create(cluster=cluster, name="lag", engine="kafka")
+    table = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID\n"
+    table += "shop orders 0 10 25 15 c-1 /10.0.0.1 c\n"
+    upload_store(connection=connection, file=ContentFile(table.encode(), name="lag.txt"))
+    job = done(connection_check(connection=connection))
+    assert job.state == "succeeded", job.error
+    connection.refresh_from_db()
+    assert "The group shop is 15 events behind." in {finding["message"] for finding in connection.findings}
+    assert {"jobs_missing"} <= codes_of(connection)
