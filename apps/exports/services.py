@@ -11,7 +11,6 @@ from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
 from apps.core.errors import Impossible, Malformed, Missing
-from apps.fleet.models import Cluster, Node
 from apps.planning.models import PlacementRun
 from apps.queries.models import Query, QueryVersion
 from engine.connectors.picture import Place
@@ -138,7 +137,9 @@ def _decided_job(
 ) -> DecidedJob:
     vertices: Mapping[str, str] = job.vertices
     sources = _source_operators(version)
-    groups = job.settings.get("slot_groups") if isinstance(job.settings, Mapping) else None
+    look = job.connection.look or {}
+    running: Mapping[str, Any] = next((row for row in look.get("jobs") or () if row["id"] == job.engine_id), {})
+    parallelism = {row["id"]: int(row["parallelism"]) for row in running.get("operators") or ()}
     operators = tuple(
         DecidedOperator(
             name,
@@ -146,7 +147,6 @@ def _decided_job(
             _replicas(before.get(name) or ()),
             _replicas(replicas),
             is_source=name in sources,
-            slot_group=groups.get(name) if isinstance(groups, Mapping) else None,
         )
         for name, replicas in after.items()
     )
@@ -162,8 +162,8 @@ def _decided_job(
         id=job.engine_id,
         name=job.name,
         operators=operators,
-        other_vertices={},
-        places=_places(job, job.query.cluster),
+        parallelism_now=parallelism,
+        places=_places(job, look),
         settings=settings,
         rate_share=share,
         rate_eps=_rate_eps(version),
@@ -184,12 +184,13 @@ def _replicas(parts: Sequence[Mapping[str, Any]]) -> tuple[Replica, ...]:
     return tuple(Replica(part["node"], part.get("core", 0), part.get("fraction", 1.0)) for part in parts)
 
 
-def _places(job: ImportedJob, cluster: Cluster) -> dict[str, Place]:
-    """Places by the name of their node, with the cores of the node: of a place its slots, as far as there are cores."""
-    ids: Mapping[str, str] = job.places
-    rows: Sequence[Node] = list(cluster.nodes.select_related("pool").filter(name__in=list(ids)))
+def _places(job: ImportedJob, look: Mapping[str, Any]) -> dict[str, Place]:
+    """Places of the connection's last look by the name of their node; those that it did not show are left out."""
+    seen = {row["id"]: row for row in look.get("places") or ()}
     return {
-        row.name: Place(ids[row.name], row.name, float(row.cores), row.cores, row.pool.memory_bytes) for row in rows
+        node: Place(id_, node, float(seen[id_]["cores"]), int(seen[id_]["slots"]), seen[id_].get("memory_bytes"))
+        for node, id_ in job.places.items()
+        if id_ in seen
     }
 
 

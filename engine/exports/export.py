@@ -91,8 +91,8 @@ class DecidedJob:
     ----------
     id : str
         Of the job on the engine.
-    other_vertices : mapping of str to int
-        Parallelism by id of vertices that no operator stands for.
+    parallelism_now : mapping of str to int
+        Parallelism of its vertices by their ids, as the engine told it; those that no operator stands for as well.
     places : mapping of str to Place
         Processes of the engine by name of the node that stands for them.
     settings : mapping of str to str
@@ -112,7 +112,7 @@ class DecidedJob:
     id: str
     name: str
     operators: tuple[DecidedOperator, ...]
-    other_vertices: Mapping[str, int] = field(default_factory=dict)
+    parallelism_now: Mapping[str, int] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     rate_share: float = 1.0
@@ -251,7 +251,7 @@ def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[Ex
     if left:
         message = f"Placed nowhere by the decision, so that it stays as it is: {', '.join(left)}."
         notes.append(ExportNote("lost", "not_placed", job.name, message))
-    new = [operator.name for operator in known if not operator.before]
+    new = [row.name for row in known if not row.before and row.vertex not in job.parallelism_now]
     if new:
         message = f"Not known where it ran before, so that the reverse leaves it out: {', '.join(new)}."
         notes.append(ExportNote("assumed", "before_unknown", job.name, message))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.connectors.picture import Place
@@ -47,20 +47,20 @@ def flink_export(job: DecidedJob) -> EngineExport:
     operators = _known(job.operators, notes)
     after = _parallelism(operators, notes, is_after=True)
     before = _parallelism(operators, [], is_after=False)
-    others = {vertex: count for vertex, count in job.other_vertices.items() if _VERTEX_ID.match(vertex)}
+    now = {vertex: count for vertex, count in job.parallelism_now.items() if _VERTEX_ID.match(vertex)}
     groups_before, groups_after = _groups(operators)
     notes += _placement_notes(job, operators, groups_before, groups_after)
     metadata = kubernetes_metadata(job, notes)
     slots = _slots(job, operators, notes)
-    notes += _rest_notes(job, after, others, slots)
+    notes += _rest_notes(job, after, now.keys() - {operator.vertex for operator in operators})
     is_regrouped = groups_before != groups_after
     return EngineExport(
         engine="flink",
         job_id=job.id,
         job_name=job.name,
-        operators=tuple(_row(operator, groups_after) for operator in job.operators),
-        apply=_direction(job, metadata, after, others, slots[1], groups_after if is_regrouped else {}),
-        reverse=_direction(job, metadata, before, others, slots[0], groups_before if is_regrouped else {}),
+        operators=tuple(_row(operator, groups_after, now) for operator in job.operators),
+        apply=_direction(job, metadata, after, now, slots[1], groups_after if is_regrouped else {}),
+        reverse=_direction(job, metadata, before, now, slots[0], groups_before if is_regrouped else {}),
         notes=tuple(notes),
     )
 
@@ -134,9 +134,10 @@ def _placement_notes(
     if before != after:
         words = ", ".join(f"{name} in {group}" for name, group in after.items())
         needed = sum(_most_per_group(operators, after).values())
+        known = "told by the engine" if all(operator.slot_group for operator in operators) else "assumed: one for all"
         message = (
             f"Only the program keeps operators apart, by slotSharingGroup(...) of the DataStream API: {words}. It then "
-            f"needs {needed} slots. SQL jobs have one group; no setting changes it."
+            f"needs {needed} slots. Which groups they have now is {known}. SQL jobs have one; no setting changes it."
         )
         notes.append(ExportNote("program", "slot_sharing_groups", job.name, message))
     return notes
@@ -201,9 +202,7 @@ def _resource(place: Place, slots: int, needed: int) -> dict[str, Any]:
     return resource
 
 
-def _rest_notes(
-    job: DecidedJob, after: Mapping[str, int], others: Mapping[str, int], slots: tuple[Mapping[str, Any], Any]
-) -> list[ExportNote]:
+def _rest_notes(job: DecidedJob, after: Mapping[str, int], others: Collection[str]) -> list[ExportNote]:
     notes = []
     if after:
         message = (
@@ -233,20 +232,20 @@ def _direction(
     job: DecidedJob,
     metadata: Mapping[str, str],
     parallelism: Mapping[str, int],
-    others: Mapping[str, int],
+    now: Mapping[str, int],
     slots: Mapping[str, Any],
     groups: Mapping[str, str],
 ) -> EngineSettings:
-    everything = {**others, **parallelism}
+    everything = {**now, **parallelism}
     settings: dict[str, str | None] = {}
-    if parallelism:
+    if everything:
         settings[OVERRIDES] = ",".join(f"{vertex}:{count}" for vertex, count in everything.items())
     if "slots" in slots:
         settings[SLOTS] = str(slots["slots"])
     spec: dict[str, Any] = {}
     if settings:
         spec["flinkConfiguration"] = dict(settings)
-    if parallelism:
+    if everything:
         spec["job"] = {"parallelism": max(everything.values())}
     manager = {name: slots[name] for name in ("replicas", "resource") if name in slots}
     if manager:
@@ -265,16 +264,16 @@ def _direction(
     return EngineSettings(
         settings=settings,
         patch=patch,
-        calls=(call,) if parallelism and _VERTEX_ID.match(job.id) else (),
+        calls=(call,) if everything and _VERTEX_ID.match(job.id) else (),
         program={name: {"slotSharingGroup": group} for name, group in groups.items()},
     )
 
 
-def _row(operator: DecidedOperator, groups: Mapping[str, str]) -> dict[str, Any]:
+def _row(operator: DecidedOperator, groups: Mapping[str, str], now: Mapping[str, int]) -> dict[str, Any]:
     return {
         "operator": operator.name,
         "vertex": operator.vertex,
-        "parallelism_before": len(operator.before) or None,
+        "parallelism_before": len(operator.before) or now.get(operator.vertex or ""),
         "parallelism": len(operator.after) or None,
         "nodes": _nodes(operator.after),
         "slot_sharing_group": groups.get(operator.name),

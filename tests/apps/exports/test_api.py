@@ -61,6 +61,19 @@ def test_a_decision_on_another_version_than_the_engine_runs_says_so(api: APIClie
     assert "version" in {note["code"] for note in notes if note["level"] == "assumed"}
 
 
+def test_vertices_that_no_operator_stands_for_keep_their_parallelism(
+    api: APIClient, decision: AdmissionRequest
+) -> None:
+    place = {"id": "tm-a", "name": "a", "cores": 4.0, "slots": 2, "memory_bytes": 2**31, "cpu_load": None}
+    operators = [{"id": VERTEX, "parallelism": 1}, {"id": "ab" * 16, "parallelism": 3}]
+    connection = ImportedJob.objects.get().connection
+    connection.look = {"places": [place], "jobs": [{"id": JOB, "operators": operators}]}
+    connection.save()
+    (call,) = api.get(url(decision, format="json", part="calls")).json()
+    assert call["body"]["ab" * 16]["parallelism"]["upperBound"] == 3, "Flink refuses a part of the vertices"
+    assert api.get(url(decision, format="json", part="patch")).json()["spec"]["job"]["parallelism"] == 3
+
+
 def test_a_query_that_was_not_imported_has_nothing_to_export_to(api: APIClient, cluster: Cluster) -> None:
     answer = api.get(url(decided(cluster, "plain")))
     assert (answer.status_code, answer.json()["code"]) == (422, "not_imported")

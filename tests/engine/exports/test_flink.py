@@ -53,7 +53,7 @@ def test_replicas_become_parallelism_of_every_vertex() -> None:
 
 
 def test_the_call_asks_for_exactly_what_was_decided_of_all_vertices() -> None:
-    (call,) = flink_export(replace(JOB, other_vertices={"cd" * 16: 4})).apply.calls
+    (call,) = flink_export(replace(JOB, parallelism_now={"cd" * 16: 4})).apply.calls
     assert (call.method, call.path) == ("PUT", f"/jobs/{JOB.id}/resource-requirements")
     assert call.body[JOIN] == {"parallelism": {"lowerBound": 2, "upperBound": 2}}
     assert call.body["cd" * 16] == {"parallelism": {"lowerBound": 4, "upperBound": 4}}, "Flink refuses a part of them"
@@ -69,6 +69,14 @@ def test_the_reverse_puts_back_what_ran() -> None:
     deployed = _merge({}, before.apply.patch)
     assert _merge(_merge(deployed, export.apply.patch), export.reverse.patch)["spec"]["job"] == {"parallelism": 1}
     assert export.reverse.patch["spec"]["taskManager"]["replicas"] == 1
+
+
+def test_where_it_ran_before_is_not_known_the_parallelism_that_the_engine_told_is_put_back() -> None:
+    operators = tuple(replace(operator, before=()) for operator in JOB.operators)
+    export = flink_export(replace(JOB, operators=operators, parallelism_now={SOURCE: 3, JOIN: 4, SINK: 5}))
+    assert export.reverse.settings == {"pipeline.jobvertex-parallelism-overrides": f"{SOURCE}:3,{JOIN}:4,{SINK}:5"}
+    assert export.apply.settings == {"pipeline.jobvertex-parallelism-overrides": f"{SOURCE}:1,{JOIN}:2,{SINK}:1"}
+    assert "before_unknown" not in {note.code for note in export.notes}
 
 
 def test_more_slots_than_there_are_grow_a_task_manager_in_proportion() -> None:
