@@ -20,16 +20,19 @@ from tests.environment import RUN_DIR
 
 _TESTS = Path(__file__).resolve().parent
 _COMPILING, _COLLECTING = RUN_DIR / "compiling.lock", RUN_DIR / "collecting.lock"
-# workers seldom simulate, so that they do not warm that up
+# Workers seldom simulate, so that they do not warm that up. The simulator takes a minute of a core, and what needs it
+# comes late: nobody waits for it.
 _COMPILE = """
+import os, sys
 from workers.lifecycle import warm_up
 from engine.document.deployment import Deployment
 from engine.simulation.cohort_traces import simulate_trace
 from engine.simulation.run import simulate
 from tests.engine.samples import deployment
 warm_up()
-simulate(Deployment.parse(deployment()))
 simulate_trace(1)
+os.close(int(sys.argv[1]))
+simulate(Deployment.parse(deployment()))
 """
 #: Tests that neither call a kernel nor start a worker, which would compile them.
 _WITHOUT_KERNELS = (
@@ -59,12 +62,12 @@ def needs_kernels(path: Path) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that compiles inherits the lock, and lets go of it by ending."""
+    """The process that compiles inherits the lock, and lets go of it by closing the file."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None) or config.option.collectonly:
         return
     with _COMPILING.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        command = [sys.executable, "-c", _COMPILE]
+        command = [sys.executable, "-c", _COMPILE, str(file.fileno())]
         config.stash[_COMPILER] = subprocess.Popen(command, pass_fds=[file.fileno()], stderr=subprocess.DEVNULL)
 
 
