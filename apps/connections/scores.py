@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.rounds import ask, client_of
-from apps.connections.transport import EngineAway, EngineClient, EngineRefused
+from apps.connections.transport import EngineAway, EngineClient, EngineRefused, PathMissing
 from apps.core.errors import SluiceError
 from apps.estimates.accuracy import accuracy_report
 from apps.estimates.selectors import query_estimate_latest
@@ -47,7 +47,7 @@ def latency_score(
             continue
         try:
             value = _latency_s(connection, client, job)
-        except (EngineAway, EngineRefused):
+        except (EngineAway, EngineRefused, PathMissing):
             continue
         if value is not None:
             scored += _sampled(connection, row, value)

@@ -39,6 +39,7 @@ from apps.core.errors import Impossible, Malformed, Missing, SluiceError
 from apps.jobs.runner import JobOutcome, JobReporter
 from engine.connectors.document import import_picture
 from engine.connectors.picture import Finding
+from engine.errors import EngineError
 from engine.words import counted
 
 __all__ = [
@@ -281,8 +282,8 @@ def connection_poll_due(pk: int) -> bool:
         return False
     try:
         connection_poll(connection)
-    except SluiceError as error:
-        _log.warning("the connection %s could not be refreshed: %s", connection, error.message)
+    except (SluiceError, EngineError) as error:
+        _log.warning("the connection %s could not be refreshed: %s", connection, error)
         return False
     return True
 
