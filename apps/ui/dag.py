@@ -134,7 +134,7 @@ def _block(node: DagNode, centre: tuple[float, float]) -> Shape:
     x, y = centre[0] - _WIDTH / 2, centre[1] - _HEIGHT / 2
     stroke = "watch" if node.bottleneck else "c-estimate" if node.on_path else "line-control"
     place = _cut_front(node.place, 9)
-    room = 21 - len(place) if place else 22
+    room = 21 - len(place) - 2 * (len(place) > 6) if place else 22
     border = 1.5 if node.on_path or node.bottleneck else 1
     return group(
         title(_title(node)),

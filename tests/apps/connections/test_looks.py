@@ -5,20 +5,12 @@ from __future__ import annotations
 import json
 
 from apps.connections.looks import look_document
-from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Subtask, Vertex, VertexSample
-
-
-def picture() -> EnginePicture:
-    source = Vertex("v0", "orders", "source", 1, subtasks=(Subtask(0, "tm-1"),))
-    work = Vertex("v1", "enrich", "map", 2, (Exchange("v0", "hash"),), (Subtask(0, "tm-1"), Subtask(1, "tm-2")))
-    job = EngineJob("j1", "shop", "running", 100.0, (source, work))
-    places = (Place("tm-1", "tm1", 2.0, 2, 5e8, 0.25), Place("tm-2", "tm2", 2.0, 2))
-    return EnginePicture("flink", "2.3.0", 160.0, places, (job,))
+from tests.apps.connections.pictures import shop_look, shop_picture
 
 
 def test_look_names_places_and_inputs_instead_of_ids() -> None:
-    look = look_document(picture())
-    (job,) = look["jobs"]
+    look = look_document(shop_picture(160.0))
+    job = look["jobs"][0]
     source, work = job["operators"]
     assert (look["version"], job["name"], job["polls"]) == ("2.3.0", "shop", 0)
     assert [place["name"] for place in look["places"]] == ["tm1", "tm2"]
@@ -28,9 +20,9 @@ def test_look_names_places_and_inputs_instead_of_ids() -> None:
 
 
 def test_look_holds_the_statistics_of_sampled_operators_and_is_json() -> None:
-    sample = VertexSample("v1", 500.0, 0.006, 1.0, (), 30.0, 5.0)
-    look = look_document(picture(), {"j1": [sample]}, {"j1": 7})
-    (job,) = look["jobs"]
+    look = shop_look(160.0)
+    job = look["jobs"][0]
     assert job["polls"] == 7
-    assert [job["operators"][1][name] for name in ("events", "cost_s", "span_s", "contended_s")] == [500, 0.006, 30, 5]
+    sampled = [job["operators"][1][name] for name in ("events", "cost_s", "span_s", "contended_s")]
+    assert sampled == [500, 0.006, 60, 12]
     assert json.loads(json.dumps(look)) == look

@@ -53,6 +53,7 @@ from apps.telemetry.agents.services import enrolment_create
 from apps.telemetry.live.services import live_start
 from apps.telemetry.live.sources import source_upsert, table_upsert
 from tests.apps import small_cluster
+from tests.apps.connections.pictures import FINDINGS, shop_look
 from tests.apps.microbatch.spark_progress import progress_of_run
 from tests.apps.predictions.samples import make_model
 from tests.apps.telemetry import world as telemetry
@@ -122,9 +123,13 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
 
 
 def _connections(cluster: Cluster, query: Query) -> dict[str, Any]:
-    """A connection whose answers are uploaded, with a job that is a query."""
+    """A connection whose answers are uploaded, with what its engine showed, and jobs that are queries."""
     connection = connection_create(cluster=cluster, name="shop", engine="flink")
     now = timezone.now()
+    connection.look, connection.findings = shop_look(now.timestamp()), FINDINGS
+    connection.cost = {"requests": 30, "bytes": 2048, "seconds": 0.5}
+    connection.checked_at = connection.answered_at = now
+    connection.save()
     job = ImportedJob.objects.create(
         connection=connection,
         query=query,

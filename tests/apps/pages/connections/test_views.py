@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -12,47 +11,25 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.connections import services
-from apps.connections.looks import look_document
 from apps.connections.models import Connection, ImportedJob, KeptPoll
 from apps.fleet.models import Cluster
 from apps.fleet.services import node_create, pool_create
 from apps.jobs.models import Job, JobKind, JobState
 from apps.queries.models import Query
-from engine.connectors.picture import EngineJob, EnginePicture, Exchange, Place, Subtask, Vertex, VertexSample
+from tests.apps.connections.pictures import FINDINGS, shop_look
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/c/little/connections/"
 URL = "https://flink.example.org:8081/v1"
-FINDINGS = [
-    {"level": "found", "code": "jobs", "subject": "", "message": "2 jobs run."},
-    {"level": "assumed", "code": "buffer", "subject": "shop", "message": "100 ms a hop is assumed."},
-    {"level": "missing", "code": "busy", "subject": "shop/orders", "message": "How busy it is, is not told."},
-    {"level": "warning", "code": "contended", "subject": "shop", "message": "The host was busy for 12 s."},
-]
-
-
-def look() -> dict[str, Any]:
-    """Two jobs on two TaskManagers; `shop` was polled seven times, a part of that on a busy host."""
-    source = Vertex("v0", "orders", "source", 1, subtasks=(Subtask(0, "tm-1"),))
-    enrich = Vertex("v1", "enrich", "map", 2, (Exchange("v0", "hash"),), (Subtask(0, "tm-1"), Subtask(1, "tm-2")))
-    at_s = timezone.now().timestamp()
-    jobs = (
-        EngineJob("j1", "shop", "running", at_s - 60, (source, enrich)),
-        EngineJob("j2", "other", "running", at_s - 60, (source,)),
-        EngineJob("j3", "over", "finished", at_s - 60, ()),
-    )
-    places = (Place("tm-1", "tm1", 2.0, 2, 5e8, 0.25), Place("tm-2", "tm2", 2.0, 2))
-    sample = VertexSample("v1", 500.0, 0.006, 1.0, (), 60.0, 12.0)
-    return look_document(EnginePicture("flink", "2.3.0", at_s, places, jobs), {"j1": [sample]}, {"j1": 7})
 
 
 @pytest.fixture
 def connection(cluster: Cluster) -> Connection:
     """Checked and connected, nothing imported."""
     row = services.connection_create(cluster=cluster, name="flink", engine="flink", url=URL)
-    row.look, row.findings, row.engine_version = look(), FINDINGS, "2.3.0"
+    row.look, row.findings, row.engine_version = shop_look(timezone.now().timestamp()), FINDINGS, "2.3.0"
     row.cost = {"requests": 30, "bytes": 2048, "seconds": 0.5}
     row.checked_at = row.answered_at = row.asked_at = timezone.now()
     row.save()
