@@ -36,7 +36,7 @@ _TRIGGERS_S = (2.0, 4.0, 6.0)
 _RATES = (2_000, 20_000)
 _CALIBRATION_TRIGGER_S = 4.0
 _FILE_S = 0.1
-_WARM_UP_S = 30.0  # the Java process compiles
+_WARM_UP_S = 60.0  # the Java process compiles
 _ROUNDS = 40  # of hashing a row
 
 
