@@ -68,6 +68,7 @@ def _session(folder: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[1]").appName("bench-spark-job")
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.memory": "512m",
         "spark.driver.host": "127.0.0.1",
