@@ -1,4 +1,4 @@
-"""What a small Flink shows: two jobs that run and one that is over, on two TaskManagers."""
+"""Pictures of a small Flink: two jobs that run and one that is over, on two TaskManagers."""
 
 from __future__ import annotations
 
