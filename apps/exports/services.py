@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apps.admission.choices import AdmissionState
-from apps.admission.decisions import placement_now, placement_of, share_of, start_of
+from apps.admission.decisions import is_passing, placement_now, placement_of, share_of, start_of
 from apps.admission.models import AdmissionRequest
 from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
@@ -49,8 +49,19 @@ def admission_export(request: AdmissionRequest, *, engine: str = "") -> EngineEx
     is_applied = request.state == AdmissionState.APPLIED
     before = request.placed_before if is_applied else placement_now(request.query)
     changes = decision.get("changes") or []
+    notes = ()
+    if not (is_passing(request) or is_applied):
+        message = f"The verdict is {request.get_verdict_display().lower()}: nothing of this was admitted."
+        notes = (ExportNote("lost", "verdict", request.query.name, message),)
     return _export(
-        request.query, request.version, before, after, engine, share=share_of(changes), start_s=start_of(changes)
+        request.query,
+        request.version,
+        before,
+        after,
+        engine,
+        share=share_of(changes),
+        start_s=start_of(changes),
+        notes=notes,
     )
 
 
@@ -108,6 +119,7 @@ def _export(
     *,
     share: float,
     start_s: float = 0.0,
+    notes: tuple[ExportNote, ...] = (),
 ) -> EngineExport:
     job = ImportedJob.objects.select_related("connection", "version").filter(query=query).first()
     if job is None:
@@ -118,7 +130,7 @@ def _export(
     if writer is None:
         allowed = ", ".join(_WRITERS)
         raise Malformed(f"engine is {kind!r}; allowed: {allowed}.", [("engine", f"it is {kind!r}; allowed: {allowed}")])
-    return writer(_decided_job(job, version, before, after, share=share, start_s=start_s))
+    return writer(_decided_job(job, version, before, after, share=share, start_s=start_s, notes=notes))
 
 
 def _engine_of(job: ImportedJob) -> str:
@@ -134,6 +146,7 @@ def _decided_job(
     *,
     share: float,
     start_s: float,
+    notes: tuple[ExportNote, ...],
 ) -> DecidedJob:
     vertices: Mapping[str, str] = job.vertices
     sources = _source_operators(version)
@@ -150,13 +163,12 @@ def _decided_job(
         )
         for name, replicas in after.items()
     )
-    notes = ()
     if version is not None and job.version_id != version.pk:
         message = (
             f"The decision is on {version}, the engine runs {job.version or 'another version'}: vertices are joined by "
             "the operators' names."
         )
-        notes = (ExportNote("assumed", "version", job.name, message),)
+        notes = (*notes, ExportNote("assumed", "version", job.name, message))
     settings = {name: str(value) for name, value in job.settings.items() if isinstance(value, str | int | float)}
     return DecidedJob(
         id=job.engine_id,

@@ -74,6 +74,12 @@ def test_vertices_that_no_operator_stands_for_keep_their_parallelism(
     assert api.get(url(decision, format="json", part="patch")).json()["spec"]["job"]["parallelism"] == 3
 
 
+def test_an_export_of_what_was_not_admitted_says_so(api: APIClient, decision: AdmissionRequest) -> None:
+    AdmissionRequest.objects.update(verdict="reject")
+    note = api.get(url(decision, format="json")).json()["notes"][0]
+    assert (note["level"], note["code"]) == ("lost", "verdict") and "reject" in note["message"]
+
+
 def test_a_query_that_was_not_imported_has_nothing_to_export_to(api: APIClient, cluster: Cluster) -> None:
     answer = api.get(url(decided(cluster, "plain")))
     assert (answer.status_code, answer.json()["code"]) == (422, "not_imported")
