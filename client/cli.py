@@ -9,7 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from client.connections import CONNECT_EXIT_TEXT, connect_engine
 from client.console import ConsoleConnection
@@ -31,6 +32,7 @@ from client.settings import read_settings
 
 __all__ = ["client_parser", "main"]
 
+_Answer = TypeVar("_Answer")
 _OBJECTIVE = re.compile(r"(worst|mean|q0?\.\d+|q1(?:\.0*)?)[:=](\d+(?:\.\d+)?)s?")
 _ENGINES = ("flink", "spark", "prometheus", "kafka")
 _DEFAULT_TIMEOUT_S = 120.0
@@ -106,9 +108,12 @@ def _estimate(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
 
 def _connect(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
     objectives = dict(options.objective or [])
-    return connect_engine(
-        _connection(options),
+    console = _connection(options)
+    ask = partial(
+        connect_engine,
+        console,
         cluster=options.cluster,
+        new_cluster=options.new_cluster,
         url=options.url,
         upload=options.upload,
         engine=options.engine,
@@ -121,13 +126,14 @@ def _connect(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
         wait=options.wait,
         is_quiet=options.json,
     )
+    return _about_cluster(console, options.cluster, ask)
 
 
 def _connection(options: argparse.Namespace) -> ConsoleConnection:
     return ConsoleConnection(read_settings(server=options.server, ca_file=options.ca_file), options.timeout)
 
 
-def _about_cluster(console: ConsoleConnection, slug: str | None, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _about_cluster(console: ConsoleConnection, slug: str | None, ask: Callable[[], _Answer]) -> _Answer:
     """The answer; a cluster that does not exist is refused with those that do."""
     try:
         return ask()
@@ -193,6 +199,7 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     connect.add_argument("url", nargs="?", metavar="URL", help="address of the engine, such as http://localhost:8081")
     connect.add_argument("--upload", metavar="FILE", help="its answers as a zip, JSON or text, in place of URL")
     connect.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    connect.add_argument("--new-cluster", action="store_true", help="make the cluster unless it is there")
     connect.add_argument("--engine", choices=_ENGINES, default="flink", help="what it is (flink)")
     connect.add_argument("--name", metavar="NAME", help="of the connection (its host and port)")
     connect.add_argument("--token-file", metavar="FILE", help="the engine's token (or SLUICE_ENGINE_TOKEN); - is stdin")

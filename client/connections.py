@@ -32,6 +32,7 @@ def connect_engine(
     console: ConsoleConnection,
     *,
     cluster: str,
+    new_cluster: bool,
     url: str | None,
     upload: str | None,
     engine: str,
@@ -47,7 +48,10 @@ def connect_engine(
     """Exit status, answer for programs, and text for people.
 
     A connection of that name that exists already is used again; a token or certificates that are given replace its own.
+    So is the cluster with `new_cluster`, which makes one where there is none.
     """
+    if new_cluster:
+        _make_cluster(console, cluster)
     wanted: dict[str, Any] = {"cluster": cluster, "name": name or _name_of(url, engine), "engine": engine}
     changed: dict[str, Any] = {}
     if url is not None:
@@ -88,6 +92,16 @@ def connect_engine(
 
 def _found_jobs(connection: Mapping[str, Any]) -> bool:
     return all(finding.get("code") != "jobs_missing" for finding in connection.get("findings") or [])
+
+
+def _make_cluster(console: ConsoleConnection, slug: str) -> None:
+    """Make a cluster of that slug, with the console's defaults, unless it is there."""
+    try:
+        console.get(f"/api/v1/clusters/{quote(slug, safe='')}")
+    except ClientError as error:
+        if error.code != "missing":
+            raise
+        console.post("/api/v1/clusters", {"slug": slug, "name": slug})
 
 
 def _made(console: ConsoleConnection, wanted: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from apps.estimates.accuracy import accuracy_report
 from apps.estimates.selectors import query_estimate_latest
 from apps.queries.choices import QueryState
 from engine.connectors.answers import number_of
+from engine.connectors.document import SERVER_CPS
 from engine.connectors.flink import metric_paths
-from engine.connectors.picture import EngineJob, EnginePicture
+from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture
 
 __all__ = ["STRETCH_S", "latency_score"]
 
@@ -100,7 +101,7 @@ def _has_value(row: object) -> bool:
 
 
 def _sampled(connection: Connection, row: ImportedJob, value: float) -> bool:
-    """Keep a sample, and score the stretch if it is over: by the largest sample for worst, otherwise by their mean."""
+    """Keep a sample, and score the stretch if it is over."""
     now = timezone.now()
     with transaction.atomic():
         job = ImportedJob.objects.select_for_update(of=("self",)).select_related("query__cluster").get(pk=row.pk)
@@ -113,22 +114,47 @@ def _sampled(connection: Connection, row: ImportedJob, value: float) -> bool:
 
 
 def _scored(connection: Connection, job: ImportedJob, samples: Sequence[Sequence[float]]) -> bool:
+    """Score a stretch: a mean by the mean of its samples, the others by the largest.
+
+    The quantile of a stretch is not told by those of its parts; it is the largest of them at most.
+    """
     estimate = query_estimate_latest(job.query)
     if estimate is None:
         return False
+    begin_s, end_s = samples[0][0], samples[-1][0]
     values = [value for _, value in samples[1:]]
-    observed_s = max(values) if estimate.statistic == "worst" else math.fsum(values) / len(values)
+    observed_s = math.fsum(values) / len(values) if estimate.statistic == "mean" else max(values)
     try:
         accuracy_report(
             query=job.query,
             origin=connection.engine,
             latency_s=observed_s,
             statistic=estimate.statistic,
-            ends_at=datetime.fromtimestamp(samples[-1][0], UTC),
-            duration_s=samples[-1][0] - samples[0][0],
+            ends_at=datetime.fromtimestamp(end_s, UTC),
+            duration_s=end_s - begin_s,
             windows=len(values),
+            version=job.version.number if job.version else None,
+            work=_work_cps(job, begin_s, end_s),
         )
     except SluiceError:  # no estimate was in force when it began, or it was reported by hand
         return False
-    ImportedJob.objects.filter(pk=job.pk).update(scored_at=datetime.fromtimestamp(samples[-1][0], UTC))
+    ImportedJob.objects.filter(pk=job.pk).update(scored_at=datetime.fromtimestamp(end_s, UTC))
     return True
+
+
+def _work_cps(job: ImportedJob, begin_s: float, end_s: float) -> dict[str, float]:
+    """Work of operators between the first and the last poll of a stretch, in cycles/s: nanoseconds of busy time.
+
+    Of those that tell their busy time; of none where the job began anew.
+    """
+    moments = [datetime.fromtimestamp(at_s, UTC) for at_s in (begin_s, end_s)]
+    polls = [CounterPoll.parse(row.data) for row in job.polls.filter(received_at__range=moments).order_by("at")]
+    if len(polls) < 2 or polls[0].attempt != polls[-1].attempt:
+        return {}
+    span_s = polls[-1].at_s - polls[0].at_s
+    work: dict[str, float] = {}
+    for operator, vertex in job.vertices.items():
+        first, last = (poll.vertices.get(vertex) for poll in (polls[0], polls[-1]))
+        if first and last and first.busy_s is not None and last.busy_s is not None and last.busy_s >= first.busy_s:
+            work[operator] = (last.busy_s - first.busy_s) / span_s * SERVER_CPS
+    return work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
@@ -10,13 +11,50 @@ from typing import Any, Protocol, cast
 from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 
-__all__ = ["FormError", "MemoryField", "choice_field", "range_field", "row_field", "set_range", "show_faults"]
+__all__ = [
+    "FormError",
+    "JsonField",
+    "MemoryField",
+    "choice_field",
+    "range_field",
+    "row_field",
+    "set_range",
+    "show_faults",
+]
 
 
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"([\d.,]+)\s*([kmgt])?(i)?b?", re.IGNORECASE)
 _MIN_PLAIN_BYTES = 2**20  # a smaller number without a unit was hardly meant in bytes
 _MAX_BYTES = 2**60
+
+
+class JsonField(forms.CharField):
+    """An object or, with `of=list`, a list as JSON; where nothing is typed it is empty."""
+
+    widget = forms.Textarea(attrs={"spellcheck": "false", "rows": 6})
+
+    def __init__(self, *, of: type[dict[str, Any]] | type[list[Any]] = dict, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.of = of
+
+    def prepare_value(self, value: Any) -> Any:
+        """The document as it would be typed; empty for an empty one."""
+        return (json.dumps(value, indent=2) if value else "") if isinstance(value, (dict, list)) else value
+
+    def clean(self, value: Any) -> Any:
+        """The document that was typed."""
+        text = super().clean(value)
+        if not text.strip():
+            return self.of()
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise forms.ValidationError(f"It is no JSON: {error}.") from None
+        if not isinstance(document, self.of):
+            allowed = "a list, such as []" if self.of is list else "an object, such as {}"
+            raise forms.ValidationError(f"It is {type(document).__name__}; allowed: {allowed}.")
+        return document
 
 
 class MemoryField(forms.CharField):

@@ -81,6 +81,27 @@ def test_check_imports_nothing(console: FakeConsole, capsys: pytest.CaptureFixtu
     assert not any("import" in where for where, _, _ in console.asked)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_new_cluster_is_made_unless_it_is_there(console: FakeConsole, is_there: bool) -> None:
+    missing = {"code": "missing", "title": "Not found", "status": 404, "detail": "There is no cluster 'prod'."}
+    console.replies["GET /api/v1/clusters/prod"] = [Reply(200, {"slug": "prod"}) if is_there else Reply(404, missing)]
+    console.replies["POST /api/v1/clusters"] = [Reply(201, {"slug": "prod"})]
+    assert connect("--check", "--new-cluster") == 0
+    made = [body for where, _, body in console.asked if where == "POST /api/v1/clusters"]
+    assert made == ([] if is_there else [{"slug": "prod", "name": "prod"}])
+
+
+def test_cluster_that_is_not_there_is_told_with_those_that_are(
+    console: FakeConsole, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faults = [{"path": "cluster", "message": "there is no cluster 'prod'"}]
+    missing = {"code": "missing", "title": "Not found", "status": 404, "detail": "Not here.", "faults": faults}
+    console.replies["POST /api/v1/connections"] = [Reply(404, missing)]
+    console.replies["GET /api/v1/clusters?page_size=20"] = [Reply(200, {"results": [{"slug": "eu-1"}]})]
+    assert connect("--check") == 1
+    assert "no cluster 'prod'; it has: eu-1" in capsys.readouterr().err
+
+
 def test_connection_that_exists_is_used_again(console: FakeConsole) -> None:
     console.replies[LIST] = [Reply(200, {"results": [connection()]})]
     assert connect("--check") == 0

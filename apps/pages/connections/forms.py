@@ -15,7 +15,7 @@ from apps.connections.models import MAX_POLL_S, MIN_POLL_S, Connection
 from apps.core.addresses import host_of
 from apps.core.limits import MAX_SLUG
 from apps.pages.crud import RowForm
-from apps.ui.forms import range_field
+from apps.ui.forms import JsonField, range_field
 from engine.words import statistic_words
 
 __all__ = ["ENGINE_HELP", "AnswersForm", "ConnectionForm", "JobsForm", "suggested_name"]
@@ -31,7 +31,7 @@ ENGINE_HELP = {
         "Lines or a list of StreamingQueryProgress, or an event log.",
     ),
     ConnectionEngine.PROMETHEUS: (
-        "Prometheus that scrapes Flink, such as http://prometheus:9090.",
+        "Prometheus, with PromQL for each operator of what it watches, such as http://prometheus:9090.",
         "Answers of range queries as JSON.",
     ),
     ConnectionEngine.KAFKA: (
@@ -109,6 +109,7 @@ _SECTIONS = (
         "From a metric or Prometheus; without, what the engine counts by itself",
         ("latency_metric", "latency_query", "lag_query", "prometheus_url"),
     ),
+    ("operators", "Operators of a Prometheus", "What it watches, operator by operator", ("operators",)),
 )
 
 
@@ -131,9 +132,19 @@ class ConnectionForm(RowForm):
         "Poll every", "Each round of questions adds to the statistics.", MIN_POLL_S, MAX_POLL_S, "s"
     )
 
+    operators = JsonField(
+        of=list,
+        label="Operators",
+        required=False,
+        help_text="A list as JSON, for a Prometheus alone: engines tell theirs. PromQL says how many events/s an "
+        "operator takes (rate) and how many seconds one takes (cost): "
+        '[{"name": "parse", "rate": "sum(rate(in_total[1m]))", "cost": "…"}, '
+        '{"name": "count", "reads": ["parse"], "rate": "…"}].',
+    )
+
     class Meta:
         model = Connection
-        fields = ["engine", "url", "name", "verify_tls", "ca_pem", "job_names", "poll_interval_s"]
+        fields = ["engine", "url", "name", "verify_tls", "ca_pem", "job_names", "poll_interval_s", "operators"]
         fields += ["latency_metric", "latency_query", "lag_query", "prometheus_url"]
         labels = {
             "url": "Address",

@@ -7,10 +7,9 @@ from typing import Any
 from django import forms
 
 from apps.core.limits import MAX_ELEMENT_NAME, MAX_MESSAGE, MAX_NAME, MAX_SLUG
-from apps.pages.sources.forms import JsonField
 from apps.results.choices import Comparison, Severity
 from apps.results.models import MAX_WINDOWS_IN_A_ROW, AlertRule
-from apps.ui.forms import choice_field
+from apps.ui.forms import JsonField, choice_field
 from engine.dataflow.templates import Template
 
 __all__ = ["RuleForm", "StartForm", "TemplateForm"]

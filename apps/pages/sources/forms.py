@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -16,9 +15,9 @@ from django.utils import timezone
 from apps.core.limits import MAX_SHORT_NOTE, MAX_SLUG
 from apps.telemetry.choices import COLUMN_TYPES
 from apps.telemetry.models import Agent, StaticTable, TelemetrySource
-from apps.ui.forms import set_range
+from apps.ui.forms import JsonField, set_range
 
-__all__ = ["COLLECTORS", "AgentForm", "EnrolForm", "JsonField", "SourceForm", "TableForm", "csv_text"]
+__all__ = ["COLLECTORS", "AgentForm", "EnrolForm", "SourceForm", "TableForm", "csv_text"]
 
 #: Collectors with what they do, as the form offers them.
 COLLECTORS = [
@@ -106,27 +105,6 @@ class _Lines(forms.CharField):
         if faults:
             raise forms.ValidationError(faults)
         return columns
-
-
-class JsonField(forms.CharField):
-    """An object as JSON; empty is {}."""
-
-    widget = forms.Textarea(attrs={**_MONO, "rows": 6})
-
-    def prepare_value(self, value: Any) -> Any:
-        return json.dumps(value, indent=2) if isinstance(value, Mapping) and value else ("" if value == {} else value)
-
-    def clean(self, value: Any) -> dict[str, Any]:
-        text = super().clean(value)
-        if not text.strip():
-            return {}
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise forms.ValidationError(f"It is no JSON: {error}.") from None
-        if not isinstance(document, dict):
-            raise forms.ValidationError(f"It is {type(document).__name__}; allowed: an object, such as {{}}.")
-        return document
 
 
 class SourceForm(forms.Form):

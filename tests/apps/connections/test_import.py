@@ -337,21 +337,28 @@ def test_polls_are_kept_for_a_while(connection: Connection, monkeypatch: pytest.
     assert imports.polls_purge(timezone.now() + timedelta(hours=3)) == 5
 
 
+@pytest.mark.parametrize(("statistic", "observed_s"), [("worst", 0.75), ("q0.99", 0.75), ("mean", 0.5)])
 def test_measured_latency_is_scored_once_a_stretch(
-    connection: Connection, flink: FakeFlink, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    connection: Connection,
+    flink: FakeFlink,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    statistic: str,
+    observed_s: float,
 ) -> None:
     monkeypatch.setattr(scores, "STRETCH_S", 1.0)
     connection.latency_metric = "resultLatencyWorst"
     connection.save()
-    imported(connection, objectives={"*": {"statistic": "worst", "bound_s": 5.0}})
+    imported(connection, objectives={"*": {"statistic": statistic, "bound_s": 5.0}})
     estimate_request(cluster=cluster)
     small_cluster.run_jobs()
-    flink.latency_s = 0.25
-    for _ in range(4):
+    for flink.latency_s in (0.25, 0.25, 0.75, 0.25):
         connection_poll(connection)
         time.sleep(0.5)
     row = AccuracyObservation.objects.get()
-    assert (row.origin, row.observed_s, row.statistic) == ("flink", 0.25, "worst")
+    assert (row.origin, row.statistic, row.observed_s) == ("flink", statistic, pytest.approx(observed_s))
+    assert row.kinds, "work of the stretch, by kind of operator"
+    assert all(measured >= 0.0 for _, measured in row.kinds.values())
 
 
 def test_upload_that_holds_no_answers_is_refused(cluster: Cluster) -> None:

@@ -146,6 +146,22 @@ def test_every_fault_of_a_new_connection_is_shown_at_once(browser: Client, conne
     assert html.count('class="panel con-more" open') == 3
 
 
+def test_operators_of_a_prometheus_are_typed_as_json(browser: Client, cluster: Cluster) -> None:
+    typed = {"engine": "prometheus", "url": URL, "name": "prom", "poll_interval_s": "15", "verify_tls": "on"}
+    for operators, words in (
+        ("[{", "It is no JSON"),
+        ("{}", "It is dict; allowed: a list"),
+        ('[{"name": "parse"}]', "rate is missing"),
+    ):
+        html = body(browser.post(f"{ROOT}new/", {**typed, "operators": operators}))
+        assert words in html, words
+    assert not Connection.objects.exists()
+    browser.post(f"{ROOT}new/", {**typed, "operators": '[{"name": "parse", "rate": "sum(rate(in_total[1m]))"}]'})
+    row = Connection.objects.get()
+    assert row.operators == [{"name": "parse", "rate": "sum(rate(in_total[1m]))"}]
+    assert "sum(rate(in_total[1m]))" in body(browser.get(page_of(row, "edit/")))
+
+
 def test_form_refuses_private_addresses_with_the_setting_that_lists_them(browser: Client, cluster: Cluster) -> None:
     html = body(browser.post(f"{ROOT}new/", {"engine": "flink", "url": "http://10.0.0.1:8081", "poll_interval_s": "5"}))
     assert "private network" in html and "SLUICE_CONNECT_HOSTS" in html
