@@ -110,7 +110,7 @@ class ConnectionSerializer(StrictModelSerializer):
         return shown
 
 
-class _EventSerializer(serializers.Serializer):
+class _JobEventSerializer(serializers.Serializer):
     """A change of the job that was recognised."""
 
     at = serializers.DateTimeField()
@@ -127,7 +127,7 @@ class ImportedJobSerializer(serializers.ModelSerializer):
     version = serializers.IntegerField(source="version.number", default=None, allow_null=True)
     vertices = serializers.DictField(child=serializers.CharField(), help_text="{operator: id of its vertex}.")
     places = serializers.DictField(child=serializers.CharField(), help_text="{node: id of its place}.")
-    events = _EventSerializer(many=True)
+    events = _JobEventSerializer(many=True)
 
     class Meta:
         model = ImportedJob
@@ -136,7 +136,7 @@ class ImportedJobSerializer(serializers.ModelSerializer):
         fields += ["measured_at"]
 
 
-class _ObjectiveSerializer(StrictSerializer):
+class _ImportObjectiveSerializer(StrictSerializer):
     """An objective of latency."""
 
     statistic = serializers.CharField(max_length=8, help_text="worst, mean or q0.99.")
@@ -147,7 +147,7 @@ class ImportSettingsSerializer(StrictSerializer):
     """Jobs to import, and objectives of them."""
 
     objectives = serializers.DictField(
-        child=_ObjectiveSerializer(), required=False, help_text="{job: {statistic, bound_s}}; * is for every job."
+        child=_ImportObjectiveSerializer(), required=False, help_text="{job: {statistic, bound_s}}; * is for every job."
     )
     jobs = serializers.ListField(
         child=serializers.CharField(max_length=200),

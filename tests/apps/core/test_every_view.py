@@ -63,7 +63,7 @@ def _page_addresses() -> list[str]:
     filled = {"uuid": "00000000-0000-0000-0000-000000000000", "int": "1", "path": "x.md"}
     found = []
     for path, view in _views():
-        if not path.startswith(("api/", "healthz", "login/", "logout/")) and hasattr(view, "view_class"):
+        if not path.startswith(("api/", "healthz", "login/", "logout/", "webhooks/")) and hasattr(view, "view_class"):
             found.append("/" + re.sub(r"<(?:(\w+):)?\w+>", lambda kind: filled.get(kind[1] or "", "x"), path))
     assert len(found) > 20
     return found
@@ -73,6 +73,15 @@ def test_pages_need_a_login(db: None, client: Any) -> None:
     for path in _page_addresses():
         for answer in (client.get(path), client.post(path)):
             assert (answer.status_code, answer.headers.get("Location", "")[:13]) == (302, "/login/?next="), path
+
+
+def test_webhooks_need_a_token_and_no_session_will_do(db: None, client: Any, user_of: Any) -> None:
+    client.force_login(user_of("admin"))
+    paths = ["/" + re.sub(r"<[^>]+>", "x", path) for path, _ in _views() if path.startswith("webhooks/")]
+    assert len(paths) > 1
+    assert {(path, client.post(path, {}, "application/json").status_code) for path in paths} == {
+        (path, 401) for path in paths
+    }
 
 
 def test_a_viewer_changes_nothing_but_her_own_settings_and_views(db: None, client: Any, user_of: Any) -> None:
