@@ -29,7 +29,7 @@ def _parallel(arguments: Sequence[str], is_quick: bool) -> list[str]:
         return []
     cores = os.cpu_count() or 1
     # tests with processes of their own wait more than they compute; the quick ones only compute
-    workers = cores if is_quick else cores + 1
+    workers = cores if is_quick else cores + 2
     return ["-n", str(min(workers, _MAX_WORKERS)), "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 

@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,11 @@ def test_real_job_is_imported_and_its_overload_is_scored(
     starting: Future[Installation], flink: tuple[str, int], tmp_path: Path
 ) -> None:
     url, gateway = flink
-    client = FlinkClient(url)
+    with closing(FlinkClient(url)) as client:
+        _follow(client, url, gateway, starting, tmp_path)
+
+
+def _follow(client: FlinkClient, url: str, gateway: int, starting: Future[Installation], tmp_path: Path) -> None:
     job = _submit(client, gateway, tmp_path / "results.csv")
     console = starting.result()
     api = Api(console.url, console.token)
@@ -116,7 +121,6 @@ def test_real_job_is_imported_and_its_overload_is_scored(
     wait_until(scores, what="a score of its measured latency")
     score = scores()[0]
     assert (score["query"], score["statistic"], score["origin"]) == (JOB, "worst", "flink")
-    assert float(str(score["observed_s"])) > 4.0  # 0.5 times what it can do too much, for 12 s
+    assert float(str(score["observed_s"])) > 3.0  # 6 s are behind when a burst ends
     assert float(str(score["expected_s"])) > 0.0
     client.cancel(job)
-    client.close()
