@@ -25,6 +25,7 @@ from apps.fleet.services import (
     cluster_locked,
     node_activate,
     node_create,
+    node_delete,
     node_take_offline,
     node_update,
     pool_create,
@@ -46,6 +47,7 @@ from engine.words import listed
 
 __all__ = ["KEEP_POLLS", "MAX_POLLS", "ImportOutcome", "look_store", "polls_purge"]
 
+KEEP_LOST_NODES = timedelta(days=1)
 KEEP_POLLS = timedelta(hours=2)  # statistics are of the newest of them
 MAX_POLLS = 400  # of one job
 _GONE_AFTER = timedelta(seconds=60)  # a JobManager that starts again lists no jobs for a moment
@@ -248,8 +250,13 @@ class _Store:
                 )
 
     def _lose(self, present: set[int]) -> None:
-        """Places that are gone: their nodes are offline as soon as nothing is placed there."""
+        """Places that are gone: their nodes are offline as soon as nothing is placed there, and deleted a day later.
+
+        Processes with names by chance, as in Kubernetes, would otherwise leave more nodes with every redeploy.
+        """
         rows = self.cluster.nodes.select_related("pool", "cluster").filter(pool__name=self.connection.pool_name)
+        for row in rows.filter(state=NodeState.OFFLINE, updated_at__lt=self.now - KEEP_LOST_NODES):
+            self._attempt(lambda row=row: node_delete(node=row), "node_in_use", row.name)
         for row in rows.exclude(pk__in=present).filter(state__in=(NodeState.ACTIVE, NodeState.DRAINING)):
             self._attempt(lambda row=row: node_take_offline(node=row), "node_in_use", row.name)
             self.find("warning", "place_gone", row.name, f"{row.name} is not listed by the engine any more.")

@@ -297,7 +297,7 @@ def test_job_that_vanishes_during_the_import_is_a_finding(
     assert "poll_missing" in codes_of(connection) and cluster.queries.filter(name="shop").exists()
 
 
-def test_lost_node_is_offline_once_its_operators_run_elsewhere(
+def test_lost_node_is_offline_once_its_operators_run_elsewhere_and_gone_a_day_later(
     connection: Connection, flink: FakeFlink, cluster: Cluster
 ) -> None:
     imported(connection)
@@ -306,6 +306,12 @@ def test_lost_node_is_offline_once_its_operators_run_elsewhere(
     connection_poll(connection)
     states = dict(cluster.nodes.filter(pool__name="flink-shop").values_list("labels__place", "state"))
     assert states == {"tm1": "offline", "tm2": "active"}
+    lost = cluster.nodes.filter(labels__place="tm1")
+    connection_poll(connection)
+    assert lost.exists()
+    lost.update(updated_at=timezone.now() - timedelta(hours=25))
+    connection_poll(connection)
+    assert not lost.exists() and cluster.nodes.filter(labels__place="tm2").exists()
 
 
 def test_round_is_due_by_the_schedule_and_claimed_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
