@@ -195,7 +195,8 @@ def test_addresses_of_the_api_exist(page: Path) -> None:
 
 def test_the_index_names_every_page() -> None:
     index = (DOCS / "README.md").read_text()
-    for page in [*DOCS.glob("*.md"), *DOCS.glob("models/*.md"), *DOCS.glob("examples/*")]:
+    examples = [path for path in DOCS.glob("examples/**/*") if path.is_file()]
+    for page in [*DOCS.glob("*.md"), *DOCS.glob("models/*.md"), *examples]:
         assert page.name == "README.md" or f"({page.relative_to(DOCS)})" in index, page
     records = (DOCS / "adr" / "README.md").read_text()
     assert all(f"({page.name})" in records for page in DOCS.glob("adr/0*.md"))
