@@ -35,8 +35,10 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]
     folder = tmp_path_factory.mktemp("flink")
     runner = ProcessRunner(Terminal(io.StringIO()), folder / "log")
     try:
-        cluster = FlinkCluster(folder, FlinkOptions(free_port(), slots=2))
-        cluster.start(runner)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # nothing here is worth more compiling
+            cluster = FlinkCluster(folder, FlinkOptions(free_port(), slots=2))
+            cluster.start(runner)
         yield cluster.url, cluster.ports["gateway"]
     finally:
         runner.stop()
