@@ -138,7 +138,7 @@ def _about_cluster(console: ConsoleConnection, slug: str | None, ask: Callable[[
     try:
         return ask()
     except ClientError as error:
-        if error.code == "missing" and any(fault.get("path") == "cluster" for fault in error.faults):
+        if error.faults and all(fault.get("path") == "cluster" for fault in error.faults):
             rows = console.get("/api/v1/clusters?page_size=20").get("results") or []
             known = ", ".join(str(row.get("slug")) for row in rows) or "none yet"
             message = f"{console.settings.server} has no cluster {slug!r}; it has: {known}."

@@ -13,6 +13,7 @@ from apps.connections.models import ImportedJob
 from apps.core.errors import Impossible, Malformed, Missing
 from apps.planning.models import PlacementRun
 from apps.queries.models import Query, QueryVersion
+from engine.connectors.answers import number_of
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
 from engine.exports import (
@@ -179,7 +180,7 @@ def _decided_job(
         settings=settings,
         rate_share=share,
         rate_eps=_rate_eps(version),
-        trigger_s=_number(settings.get(_TRIGGER)),
+        trigger_s=number_of(settings.get(_TRIGGER)),
         start_s=start_s,
         target=_target(settings),
         notes=notes,
@@ -213,13 +214,6 @@ def _rate_eps(version: QueryVersion | None) -> float | None:
     names = set(version.operators.exclude(inputs__source_id="").values_list("inputs__source_id", flat=True)) - {""}
     rows = list(version.query.cluster.arrivals.filter(source_id__in=names))
     return sum(row.mean_eps for row in rows) if rows and len(rows) == len(names) else None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def _target(settings: Mapping[str, str]) -> KubernetesTarget | None:

@@ -94,9 +94,9 @@ def test_new_cluster_is_made_unless_it_is_there(console: FakeConsole, is_there: 
 def test_cluster_that_is_not_there_is_told_with_those_that_are(
     console: FakeConsole, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    faults = [{"path": "cluster", "message": "there is no cluster 'prod'"}]
-    missing = {"code": "missing", "title": "Not found", "status": 404, "detail": "Not here.", "faults": faults}
-    console.replies["POST /api/v1/connections"] = [Reply(404, missing)]
+    faults = [{"path": "cluster", "message": "Object with slug=prod does not exist."}]
+    wrong = {"code": "malformed", "title": "Malformed", "status": 400, "detail": "One fault.", "faults": faults}
+    console.replies["POST /api/v1/connections"] = [Reply(400, wrong)]
     console.replies["GET /api/v1/clusters?page_size=20"] = [Reply(200, {"results": [{"slug": "eu-1"}]})]
     assert connect("--check") == 1
     assert "no cluster 'prod'; it has: eu-1" in capsys.readouterr().err
