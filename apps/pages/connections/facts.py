@@ -16,22 +16,31 @@ from django.utils.safestring import SafeString
 
 from apps.connections.choices import ConnectionOrigin, ConnectionState, JobEventKind
 from apps.connections.models import Connection, ImportedJob, KeptPoll
-from apps.connections.selectors import STALE_AFTER, imported_job_of, jobs_listed, next_round_at, statistics_age
+from apps.connections.selectors import STALE_AFTER, jobs_listed, next_round_at, statistics_age
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Node
 from apps.jobs.models import FINISHED, Job, JobKind
+from apps.pages.connections.looks import RUNNING, JobLook, Look, job_mark
 from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat
-from apps.queries.models import OperatorInput, Query
+from apps.queries.models import OperatorInput
 from apps.ui.marks import Mark
-from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, rate, seconds
+from apps.ui.numbers import MISSING, Quantity, bytes_size, count, rate, seconds
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
-from engine.words import counted, duration_words, listed
+from engine.words import duration_words
 
-__all__ = ["ConnectionFacts", "ImportedFacts", "JobLine", "Look", "imported_facts", "place_of_node"]
+__all__ = [
+    "ConnectionFacts",
+    "EventLine",
+    "JobLine",
+    "accuracy_url_of",
+    "event_lines",
+    "job_of",
+    "measured_inputs_of",
+]
 
 _JOB_KINDS = (JobKind.CONNECTION_CHECK, JobKind.CONNECTION_IMPORT, JobKind.CONNECTION_REFRESH)
 _LEVELS = (
@@ -42,17 +51,6 @@ _LEVELS = (
 )
 _MAX_FINDINGS = 100  # shown of each level
 _FEW_FINDINGS = 4
-_WARNING_CODES = {"contended", "source_backpressured"}  # of a job, on the page of its query
-_MAX_OPERATORS = 200  # shown of a job
-_RUNNING = "running"
-_ENDED = Mark("close", "", "")
-_JOB_MARKS = {
-    _RUNNING: Mark("ok", "ok", "Running"),
-    "restarting": Mark("jobs", "watch", "Restarting"),
-    "failing": Mark("bad", "bad", "Failing"),
-    "failed": Mark("bad", "bad", "Failed"),
-}
-_PLACES = {"flink": "TaskManager,TaskManagers", "spark": "executor,executors"}
 
 
 @dataclass(frozen=True)
@@ -76,148 +74,7 @@ class FindingGroup:
     @property
     def by_job(self) -> list[tuple[str, list[Mapping[str, str]]]]:
         """(job or node, its findings); those of the engine itself come first, without a name."""
-        return [(name, list(rows)) for name, rows in groupby(self.findings, key=_job_of)]
-
-
-@dataclass(frozen=True)
-class OperatorLook:
-    """An operator as the engine showed it."""
-
-    operator: Mapping[str, Any]
-
-    @property
-    def inputs(self) -> str:
-        """orders (hash), payments (hash)."""
-        named = [f"{entry['from']} ({entry['strategy']})" for entry in self.operator["inputs"]]
-        return listed(named, 3) if named else MISSING
-
-    @property
-    def places(self) -> str:
-        return listed(self.operator["places"], 2) if self.operator["places"] else MISSING
-
-    @property
-    def has_sample(self) -> bool:
-        return bool(self.operator.get("span_s"))
-
-    @property
-    def cost(self) -> Quantity:
-        return seconds(self.operator.get("cost_s"))
-
-    @property
-    def selectivity(self) -> Any:
-        return self.operator.get("selectivity")
-
-    @property
-    def events(self) -> str:
-        return count(self.operator["events"]) if self.has_sample else MISSING
-
-    @property
-    def span(self) -> str:
-        return duration_words(self.operator["span_s"]) if self.has_sample else MISSING
-
-    @property
-    def contended_share(self) -> float:
-        """Share of the measured time in which the host was so busy that costs are too high."""
-        return float(self.operator.get("contended_s") or 0.0) / self.operator["span_s"] if self.has_sample else 0.0
-
-    @property
-    def contended(self) -> str:
-        return f"{percent(self.contended_share)} of it contended" if self.contended_share else ""
-
-
-@dataclass(frozen=True)
-class JobLook:
-    """A job as the engine showed it; `url` is the page of the query that it is here."""
-
-    job: Mapping[str, Any]
-    url: str = ""
-
-    @property
-    def mark(self) -> Mark:
-        return _job_mark(self.job["state"])
-
-    @property
-    def started_at(self) -> datetime:
-        return _moment(self.job["started_at_s"])
-
-    @property
-    def operators(self) -> list[OperatorLook]:
-        return [OperatorLook(operator) for operator in self.job["operators"][:_MAX_OPERATORS]]
-
-    @property
-    def hidden(self) -> int:
-        """Operators that are not shown."""
-        return max(len(self.job["operators"]) - _MAX_OPERATORS, 0)
-
-    @property
-    def threads(self) -> int:
-        return sum(operator["parallelism"] for operator in self.job["operators"])
-
-    @property
-    def measured(self) -> str:
-        """7 polls over 1 min, 5,200 events; 12% contended."""
-        sampled = [OperatorLook(operator) for operator in self.job["operators"] if operator.get("span_s")]
-        polls = counted(self.job["polls"], "poll")
-        if not sampled:
-            return f"{polls}; statistics need two" if self.job["polls"] < 2 else f"{polls}, no events between them"
-        span_s = max(line.operator["span_s"] for line in sampled)
-        events = sum(line.operator["events"] for line in sampled)
-        return f"{polls} over {duration_words(span_s)}, {count(events)} events"
-
-    @property
-    def contended(self) -> str:
-        """Worst share of contended time of its operators."""
-        share = max((OperatorLook(operator).contended_share for operator in self.job["operators"]), default=0.0)
-        return f"{percent(share)}" if share else ""
-
-
-class Look:
-    """Places and jobs of the last look."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.document: Mapping[str, Any] = connection.look or {}
-
-    def __bool__(self) -> bool:
-        return bool(self.document)
-
-    @property
-    def at(self) -> datetime:
-        return _moment(self.document["at_s"])
-
-    @property
-    def places(self) -> list[Mapping[str, Any]]:
-        return sorted(self.document.get("places", []), key=lambda place: str(place["name"]))
-
-    @property
-    def jobs(self) -> list[JobLook]:
-        return [JobLook(job) for job in self.document.get("jobs", [])]
-
-    @property
-    def running(self) -> list[Mapping[str, Any]]:
-        """Jobs that can be imported."""
-        return [job for job in self.document.get("jobs", []) if job["state"] == _RUNNING]
-
-    @property
-    def place_nouns(self) -> str:
-        """Noun of a place of this engine, one and several."""
-        return _PLACES.get(self.connection.engine, "place,places")
-
-    @property
-    def place_noun(self) -> str:
-        return self.place_nouns.partition(",")[0]
-
-    @property
-    def slots(self) -> int:
-        return sum(place["slots"] for place in self.places)
-
-    @property
-    def cores(self) -> float:
-        return float(sum(place["cores"] for place in self.places))
-
-    @property
-    def sentence(self) -> SafeString:
-        return sentence("pages/connections/sentences/look.html", look=self)
+        return [(name, list(rows)) for name, rows in groupby(self.findings, key=job_of)]
 
 
 @dataclass(frozen=True)
@@ -236,7 +93,7 @@ class JobLine:
 
     @property
     def mark(self) -> Mark:
-        return _job_mark(self.job.state)
+        return job_mark(self.job.state)
 
     @property
     def url(self) -> str:
@@ -270,12 +127,12 @@ class JobLine:
 
     @property
     def accuracy_url(self) -> str:
-        return _accuracy_url(self.job)
+        return accuracy_url_of(self.job)
 
     @property
     def events_of_life(self) -> list[EventLine]:
         """Recognised changes, the newest first."""
-        return _event_lines(self.job)
+        return event_lines(self.job)
 
 
 @dataclass(frozen=True)
@@ -349,7 +206,7 @@ class ConnectionFacts:
         rows = list(self.connection.findings or [])
         groups = []
         for level, mark in _LEVELS:
-            chosen = sorted((row for row in rows if row["level"] == level), key=_job_of)
+            chosen = sorted((row for row in rows if row["level"] == level), key=job_of)
             if chosen:
                 shown = chosen[:_MAX_FINDINGS]
                 groups.append(FindingGroup(level, mark, shown, len(chosen) - len(shown)))
@@ -386,7 +243,7 @@ class ConnectionFacts:
             .values("job")
             .annotate(number=Count("pk"), first=Min("at"), last=Max("at"))
         }
-        inputs = _inputs([job.version_id for job in jobs if job.version_id])
+        inputs = measured_inputs_of([job.version_id for job in jobs if job.version_id])
         standings = ObjectiveStatus.objects.filter(query__in=[job.query_id for job in jobs])
         standings = standings.select_related("estimate").defer("estimate__result", "estimate__series")
         by_query = {row.query_id: row for row in standings}
@@ -402,7 +259,7 @@ class ConnectionFacts:
             )
             for job in jobs
         ]
-        return sorted(lines, key=lambda line: line.job.state != _RUNNING)
+        return sorted(lines, key=lambda line: line.job.state != RUNNING)
 
     @property
     def job_looks(self) -> list[JobLook]:
@@ -412,7 +269,7 @@ class ConnectionFacts:
 
     @property
     def running_count(self) -> int:
-        return sum(line.job.state == _RUNNING for line in self.jobs)
+        return sum(line.job.state == RUNNING for line in self.jobs)
 
     @property
     def poll_count(self) -> int:
@@ -447,108 +304,7 @@ class ConnectionFacts:
         return Node.objects.filter(pool__cluster=self.connection.cluster, pool__name=self.connection.pool_name).count()
 
 
-class ImportedFacts:
-    """Origin of a query that is a job of an engine."""
-
-    def __init__(self, job: ImportedJob) -> None:
-        self.job = job
-        self.connection = job.connection
-        self.slug = job.connection.cluster.slug
-        self.mark = connection_mark(self.connection)
-        self.job_mark = _job_mark(job.state)
-        self.address = connection_address(self.connection)
-
-    @property
-    def url(self) -> str:
-        return url_of("pages:connection", self.slug, self.connection.pk)
-
-    @property
-    def accuracy_url(self) -> str:
-        return _accuracy_url(self.job)
-
-    @property
-    def polls(self) -> int:
-        return self.job.polls.count()
-
-    @property
-    def is_away(self) -> bool:
-        return self.connection.state in {ConnectionState.AWAY, ConnectionState.REFUSED}
-
-    @property
-    def age(self) -> str:
-        """Age of its statistics in words; empty where nothing was measured yet."""
-        age = statistics_age(self.job)
-        return "" if age is None else duration_words(max(age.total_seconds(), 1.0))
-
-    @cached_property
-    def measured_inputs(self) -> tuple[int, int]:
-        """(inputs with measured statistics, all inputs) of its version."""
-        _, measured, inputs = _inputs([self.job.version_id] if self.job.version_id else []).get(
-            self.job.version_id or 0, (0.0, 0, 0)
-        )
-        return measured, inputs
-
-    @property
-    def is_old(self) -> bool:
-        age = statistics_age(self.job)
-        return age is not None and age > STALE_AFTER and self.measured_inputs[0] > 0
-
-    @property
-    def events(self) -> list[EventLine]:
-        return _event_lines(self.job)[:5]
-
-    @property
-    def warnings(self) -> list[Mapping[str, str]]:
-        """Warnings of the last look that its numbers cannot be read without, such as of contention."""
-        rows = [row for row in self.connection.findings or [] if row["code"] in _WARNING_CODES]
-        return [row for row in rows if _job_of(row) == self.job.name][:2]
-
-
-def imported_facts(query: Query) -> ImportedFacts | None:
-    """Origin of a query; None where no engine runs it."""
-    job = imported_job_of(query)
-    return ImportedFacts(job) if job is not None else None
-
-
-@dataclass(frozen=True)
-class NodePlace:
-    """Place of an engine that a node is."""
-
-    connection: Connection
-    noun: str
-    place: Mapping[str, Any]
-
-    @property
-    def memory(self) -> Quantity:
-        return bytes_size(self.place.get("memory_bytes"))
-
-    @property
-    def cpu_load(self) -> Quantity:
-        return percent(self.place.get("cpu_load"))
-
-    @property
-    def url(self) -> str:
-        return url_of("pages:connection", self.connection.cluster.slug, self.connection.pk)
-
-    @property
-    def at(self) -> datetime:
-        return Look(self.connection).at
-
-
-def place_of_node(node: Node) -> NodePlace | None:
-    """The TaskManager or executor that a node is; None for a machine that no engine brought."""
-    rows = node.cluster.connections.select_related("cluster").defer("findings")
-    connection = next((row for row in rows if row.pool_name == node.pool.name), None)
-    if connection is None:
-        return None
-    look = Look(connection)
-    known = {place["id"]: place for place in look.places}
-    ids = (job.places.get(node.name) for job in connection.jobs.only("places"))
-    place = next((known[place_id] for place_id in ids if place_id in known), None)
-    return NodePlace(connection, look.place_noun, place) if place is not None else None
-
-
-def _inputs(versions: Sequence[int]) -> dict[int, tuple[float, int, int]]:
+def measured_inputs_of(versions: Sequence[int]) -> dict[int, tuple[float, int, int]]:
     """By id of a version: events sampled, measured inputs, inputs."""
     rows = OperatorInput.objects.filter(operator__version__in=versions).order_by().values("operator__version")
     measured = rows.filter(evidence=Evidence.MEASURED).annotate(number=Count("pk"), sampled=Sum("events"))
@@ -564,28 +320,21 @@ def _estimate_s(standing: ObjectiveStatus) -> float | None:
     return standing.estimate.estimate_s if standing.estimate is not None else None
 
 
-def _accuracy_url(job: ImportedJob) -> str:
+def accuracy_url_of(job: ImportedJob) -> str:
+    """Address of the scores of a job's query by what its engine measured."""
     query = urlencode({"query": job.query.name, "origin": job.connection.engine})
     return f"{url_of('pages:accuracy', job.connection.cluster.slug)}?{query}"
 
 
-def _event_lines(job: ImportedJob) -> list[EventLine]:
+def event_lines(job: ImportedJob) -> list[EventLine]:
+    """Recognised changes of a job, the newest first."""
     rows = [EventLine(_parsed(row.get("at")), row.get("kind", ""), row.get("words", "")) for row in job.events]
     return sorted(rows, key=lambda row: row.at or datetime.min.replace(tzinfo=timezone.get_current_timezone()))[::-1]
 
 
-def _job_of(finding: Mapping[str, str]) -> str:
+def job_of(finding: Mapping[str, str]) -> str:
     """Job or node that a finding is about; empty for the engine itself."""
     return finding["subject"].partition("/")[0]
-
-
-def _job_mark(state: str) -> Mark:
-    known = _JOB_MARKS.get(state)
-    return known or Mark(_ENDED.drawing, _ENDED.tone, state.replace("_", " ").capitalize() or "Not known")
-
-
-def _moment(at_s: float) -> datetime:
-    return datetime.fromtimestamp(at_s, timezone.get_current_timezone())
 
 
 def _parsed(text: Any) -> datetime | None:

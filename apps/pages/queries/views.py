@@ -20,9 +20,9 @@ from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done
 from apps.pages.bulk import BulkAction, BulkPage
-from apps.pages.connections.facts import imported_facts
 from apps.pages.crud import Crud, kept_query
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
+from apps.pages.queries.engine_job import imported_facts
 from apps.pages.queries.facts import QueryDetail, version_difference
 from apps.pages.queries.features import SourceFields, feature_lines
 from apps.pages.queries.forms import (

@@ -1,0 +1,181 @@
+"""Places and jobs as an engine showed them last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from apps.connections.models import Connection
+from apps.ui.marks import Mark
+from apps.ui.numbers import MISSING, Quantity, count, percent, seconds
+from apps.ui.sentences import sentence
+from engine.words import counted, duration_words, listed
+
+__all__ = ["RUNNING", "JobLook", "Look", "OperatorLook", "job_mark"]
+
+_MAX_OPERATORS = 200  # shown of a job
+RUNNING = "running"  #: state of a job that can be imported
+_ENDED = Mark("close", "", "")
+_JOB_MARKS = {
+    RUNNING: Mark("ok", "ok", "Running"),
+    "restarting": Mark("jobs", "watch", "Restarting"),
+    "failing": Mark("bad", "bad", "Failing"),
+    "failed": Mark("bad", "bad", "Failed"),
+}
+_PLACES = {"flink": "TaskManager,TaskManagers", "spark": "executor,executors"}
+
+
+@dataclass(frozen=True)
+class OperatorLook:
+    """An operator as the engine showed it."""
+
+    operator: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> str:
+        """orders (hash), payments (hash)."""
+        named = [f"{entry['from']} ({entry['strategy']})" for entry in self.operator["inputs"]]
+        return listed(named, 3) if named else MISSING
+
+    @property
+    def places(self) -> str:
+        return listed(self.operator["places"], 2) if self.operator["places"] else MISSING
+
+    @property
+    def has_sample(self) -> bool:
+        return bool(self.operator.get("span_s"))
+
+    @property
+    def cost(self) -> Quantity:
+        return seconds(self.operator.get("cost_s"))
+
+    @property
+    def selectivity(self) -> Any:
+        return self.operator.get("selectivity")
+
+    @property
+    def events(self) -> str:
+        return count(self.operator["events"]) if self.has_sample else MISSING
+
+    @property
+    def span(self) -> str:
+        return duration_words(self.operator["span_s"]) if self.has_sample else MISSING
+
+    @property
+    def contended_share(self) -> float:
+        """Share of the measured time in which the host was so busy that costs are too high."""
+        return float(self.operator.get("contended_s") or 0.0) / self.operator["span_s"] if self.has_sample else 0.0
+
+    @property
+    def contended(self) -> str:
+        return f"{percent(self.contended_share)} of it contended" if self.contended_share else ""
+
+
+@dataclass(frozen=True)
+class JobLook:
+    """A job as the engine showed it; `url` is the page of the query that it is here."""
+
+    job: Mapping[str, Any]
+    url: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        return job_mark(self.job["state"])
+
+    @property
+    def started_at(self) -> datetime:
+        return _moment(self.job["started_at_s"])
+
+    @property
+    def operators(self) -> list[OperatorLook]:
+        return [OperatorLook(operator) for operator in self.job["operators"][:_MAX_OPERATORS]]
+
+    @property
+    def hidden(self) -> int:
+        """Operators that are not shown."""
+        return max(len(self.job["operators"]) - _MAX_OPERATORS, 0)
+
+    @property
+    def threads(self) -> int:
+        return sum(operator["parallelism"] for operator in self.job["operators"])
+
+    @property
+    def measured(self) -> str:
+        """7 polls over 1 min, 5,200 events; 12% contended."""
+        sampled = [OperatorLook(operator) for operator in self.job["operators"] if operator.get("span_s")]
+        polls = counted(self.job["polls"], "poll")
+        if not sampled:
+            return f"{polls}; statistics need two" if self.job["polls"] < 2 else f"{polls}, no events between them"
+        span_s = max(line.operator["span_s"] for line in sampled)
+        events = sum(line.operator["events"] for line in sampled)
+        return f"{polls} over {duration_words(span_s)}, {count(events)} events"
+
+    @property
+    def contended(self) -> str:
+        """Worst share of contended time of its operators."""
+        share = max((OperatorLook(operator).contended_share for operator in self.job["operators"]), default=0.0)
+        return f"{percent(share)}" if share else ""
+
+
+class Look:
+    """Places and jobs of the last look."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.document: Mapping[str, Any] = connection.look or {}
+
+    def __bool__(self) -> bool:
+        return bool(self.document)
+
+    @property
+    def at(self) -> datetime:
+        return _moment(self.document["at_s"])
+
+    @property
+    def places(self) -> list[Mapping[str, Any]]:
+        return sorted(self.document.get("places", []), key=lambda place: str(place["name"]))
+
+    @property
+    def jobs(self) -> list[JobLook]:
+        return [JobLook(job) for job in self.document.get("jobs", [])]
+
+    @property
+    def running(self) -> list[Mapping[str, Any]]:
+        """Jobs that can be imported."""
+        return [job for job in self.document.get("jobs", []) if job["state"] == RUNNING]
+
+    @property
+    def place_nouns(self) -> str:
+        """Noun of a place of this engine, one and several."""
+        return _PLACES.get(self.connection.engine, "place,places")
+
+    @property
+    def place_noun(self) -> str:
+        return self.place_nouns.partition(",")[0]
+
+    @property
+    def slots(self) -> int:
+        return sum(place["slots"] for place in self.places)
+
+    @property
+    def cores(self) -> float:
+        return float(sum(place["cores"] for place in self.places))
+
+    @property
+    def sentence(self) -> SafeString:
+        return sentence("pages/connections/sentences/look.html", look=self)
+
+
+def job_mark(state: str) -> Mark:
+    """Shape, colour and word of a job's state."""
+    known = _JOB_MARKS.get(state)
+    return known or Mark(_ENDED.drawing, _ENDED.tone, state.replace("_", " ").capitalize() or "Not known")
+
+
+def _moment(at_s: float) -> datetime:
+    return datetime.fromtimestamp(at_s, timezone.get_current_timezone())
