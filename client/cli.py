@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from client.connections import CONNECT_EXIT_TEXT, connect_engine
+from client.connections import CONNECT_EXIT_TEXT, connect_engine, operators_of
 from client.console import ConsoleConnection
 from client.documents import manifest_text, query_document, read_document
 from client.errors import ClientError
@@ -120,28 +120,42 @@ def _connect(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
         name=options.name,
         token_file=options.token_file,
         ca=options.ca,
+        settings=_connect_settings(options),
         jobs=options.job or [],
         objectives=objectives,
         only_check=options.check,
         wait=options.wait,
         is_quiet=options.json,
     )
-    return _about_cluster(console, options.cluster, ask)
+    return _about_cluster(console, options.cluster, ask, " --new-cluster makes it.")
+
+
+def _connect_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Fields of the connection that were given."""
+    queries = {
+        "prometheus_url": options.prometheus,
+        "latency_query": options.latency_query,
+        "lag_query": options.lag_query,
+    }
+    operators = {} if options.operators is None else {"operators": operators_of(options.operators)}
+    return {name: value for name, value in queries.items() if value is not None} | operators
 
 
 def _connection(options: argparse.Namespace) -> ConsoleConnection:
     return ConsoleConnection(read_settings(server=options.server, ca_file=options.ca_file), options.timeout)
 
 
-def _about_cluster(console: ConsoleConnection, slug: str | None, ask: Callable[[], _Answer]) -> _Answer:
-    """The answer; a cluster that does not exist is refused with those that do."""
+def _about_cluster(
+    console: ConsoleConnection, slug: str | None, ask: Callable[[], _Answer], advice: str = ""
+) -> _Answer:
+    """The answer; a cluster that does not exist is refused with those that do, and advice."""
     try:
         return ask()
     except ClientError as error:
         if error.faults and all(fault.get("path") == "cluster" for fault in error.faults):
             rows = console.get("/api/v1/clusters?page_size=20").get("results") or []
             known = ", ".join(str(row.get("slug")) for row in rows) or "none yet"
-            message = f"{console.settings.server} has no cluster {slug!r}; it has: {known}."
+            message = f"{console.settings.server} has no cluster {slug!r}; it has: {known}.{advice}"
             raise ClientError(error.code, message, problem=error.problem) from None
         raise
 
@@ -204,6 +218,12 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     connect.add_argument("--name", metavar="NAME", help="of the connection (its host and port)")
     connect.add_argument("--token-file", metavar="FILE", help="the engine's token (or SLUICE_ENGINE_TOKEN); - is stdin")
     connect.add_argument("--ca", metavar="FILE", help="certificate of the authority that signed the engine's")
+    connect.add_argument("--prometheus", metavar="URL", help="Prometheus beside it, with counters from before")
+    connect.add_argument("--latency-query", metavar="PROMQL", help="measured latency in seconds; $job is the job's id")
+    connect.add_argument(
+        "--lag-query", metavar="PROMQL", help="counter of what comes to a source; $topic: what it reads"
+    )
+    connect.add_argument("--operators", metavar="FILE", help="of --engine prometheus: operators with PromQL, as JSON")
     connect.add_argument("--job", action="append", metavar="JOB", help="name or id; may be repeated (all that run)")
     connect.add_argument(
         "--objective", action="append", type=_job_objective, metavar="[JOB=]STATISTIC:S", help="such as orders=worst:5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -15,7 +16,7 @@ from client.errors import ClientError
 from client.report import estimate_status, estimate_text
 from engine.listing import column_lines
 
-__all__ = ["CONNECT_EXIT_TEXT", "connect_engine"]
+__all__ = ["CONNECT_EXIT_TEXT", "connect_engine", "operators_of"]
 
 CONNECT_EXIT_TEXT = """exit status:
   0  checked or imported; every objective of its queries holds
@@ -39,6 +40,7 @@ def connect_engine(
     name: str | None,
     token_file: str | None,
     ca: str | None,
+    settings: Mapping[str, Any],
     jobs: Sequence[str],
     objectives: Mapping[str, Any],
     only_check: bool,
@@ -47,13 +49,13 @@ def connect_engine(
 ) -> tuple[int, dict[str, Any], str]:
     """Exit status, answer for programs, and text for people.
 
-    A connection of that name that exists already is used again; a token or certificates that are given replace its own.
-    So is the cluster with `new_cluster`, which makes one where there is none.
+    A connection of that name that exists already is used again; a token, certificates and `settings` (fields of it)
+    that are given replace its own. So is the cluster with `new_cluster`, which makes one where there is none.
     """
     if new_cluster:
         _make_cluster(console, cluster)
     wanted: dict[str, Any] = {"cluster": cluster, "name": name or _name_of(url, engine), "engine": engine}
-    changed: dict[str, Any] = {}
+    changed: dict[str, Any] = dict(settings)
     if url is not None:
         wanted["url"] = url
     if token := _token(token_file):
@@ -138,6 +140,17 @@ def _read(path: str) -> bytes:
     if len(content) > _MAX_FILE_BYTES:
         raise ClientError("document", f"{path} has more than {_MAX_FILE_BYTES / 2**20:g} MiB.")
     return content
+
+
+def operators_of(path: str) -> list[Any]:
+    """Operators of a Prometheus from a file of JSON, which the console checks one by one."""
+    try:
+        operators = json.loads(_read(path))
+    except ValueError as error:
+        raise ClientError("document", f"{path} is not JSON: {error}.") from None
+    if not isinstance(operators, list):
+        raise ClientError("document", f"{path} holds no list; allowed: a list of operators.")
+    return operators
 
 
 class _Progress:

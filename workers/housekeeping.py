@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from apps.connections.imports import polls_purge
+from apps.connections.polls import polls_purge
 from apps.core.rest.idempotency import idempotency_purge
 from apps.estimates.accuracy import accuracy_purge
 from apps.estimates.calibration import calibrations_purge

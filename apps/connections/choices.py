@@ -10,7 +10,7 @@ class ConnectionEngine(models.TextChoices):
 
     FLINK = "flink", "Flink"  #: its REST API, or a history of its answers
     SPARK = "spark", "Spark"  #: StreamingQueryProgress of Structured Streaming
-    PROMETHEUS = "prometheus", "Prometheus"  #: range queries of Flink's metrics
+    PROMETHEUS = "prometheus", "Prometheus"  #: operators that are mapped to its queries
     KAFKA = "kafka", "Kafka"  #: lag of consumer groups
 
 

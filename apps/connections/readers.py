@@ -14,6 +14,7 @@ from apps.connections.models import Connection
 from engine.connectors.answers import normal_path
 from engine.connectors.flink import next_paths, poll_flink, poll_paths, read_flink
 from engine.connectors.kafka import GroupLag, read_burrow_lag, read_cli_lag, read_confluent_lag
+from engine.connectors.mapped_operators import MappedOperator, mapped_paths, read_mapped
 from engine.connectors.picture import (
     ArrivalCounts,
     CounterPoll,
@@ -24,7 +25,7 @@ from engine.connectors.picture import (
     Place,
     Subtask,
 )
-from engine.connectors.prometheus import MappedOperator, RangeWindow, mapped_paths, read_mapped
+from engine.connectors.prometheus import RangeWindow
 from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark
 from engine.connectors.statistics import sample_job
 from engine.errors import DocumentError, Fault
@@ -142,7 +143,10 @@ def _prometheus(connection: Connection) -> EngineReader:
 
     def read(answers: Answers) -> tuple[EnginePicture, Sequence[CounterPoll]]:
         if not operators:
-            message = "a Prometheus does not know what reads what; allowed: at least one operator with its PromQL"
+            message = (
+                "a Prometheus does not know what reads what; allowed: at least one operator with its PromQL. "
+                "Of a Flink that it watches, connect the Flink, and name this as its prometheus_url"
+            )
             raise DocumentError([Fault("operators", message)], "connection to a Prometheus")
         return read_mapped(connection.name, operators, answers, window_of(answers))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +11,12 @@ from apps.connections.choices import ConnectionEngine, ConnectionOrigin
 from apps.connections.models import Connection
 from apps.connections.readers import TEXT_PATHS, reader_of
 from apps.connections.services import TOKEN_PURPOSE
-from apps.connections.transport import EngineAway, EngineClient, EngineRefused, PathMissing
+from apps.connections.transport import EngineClient, EngineRefused, PathMissing
 from apps.connections.uploads import LINES
 from apps.core.errors import Impossible, from_engine
 from apps.core.secrets import SecretLost, unseal_secret
 from engine.connectors.answers import normal_path
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EnginePicture, Finding
-from engine.connectors.prometheus import RangeWindow, read_counts
 from engine.connectors.spark import PROGRESS
 from engine.errors import DocumentError
 
@@ -26,7 +24,7 @@ __all__ = [
     "Answers",
     "EngineLook",
     "PictureAsked",
-    "ask_offsets",
+    "ask",
     "ask_picture",
     "ask_polls",
     "client_of",
@@ -34,7 +32,6 @@ __all__ = [
 ]
 
 Answers = dict[str, Any]
-_OFFSETS_S = 900.0  # of the broker's counts that are asked for
 _MAX_STEPS = 8  # from nothing to a whole picture; three are usual
 _MAX_REQUESTS = 20_000  # of one picture
 
@@ -43,13 +40,15 @@ _MAX_REQUESTS = 20_000  # of one picture
 class EngineLook:
     """A picture of an engine with the answers behind it, and polls of its counters by id of the job, oldest first.
 
-    `offsets` are counts of the broker by job and vertex, where the connection asks for them.
+    `offsets` are counts of the broker by job and vertex, `latencies` measured ones by job as (time, seconds), where the
+    connection asks for them.
     """
 
     picture: EnginePicture
     answers: Mapping[str, Any] = field(default_factory=dict)
     polls: dict[str, list[CounterPoll]] = field(default_factory=dict)
     offsets: dict[str, dict[str, ArrivalCounts]] = field(default_factory=dict)
+    latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, polls: Sequence[CounterPoll], findings: Sequence[Finding] = ()) -> None:
@@ -169,33 +168,6 @@ def read_polls(
         except DocumentError as error:
             findings.append(Finding("missing", "poll_missing", job.name, f"Its counters cannot be read: {error}."))
     return polls, findings
-
-
-def ask_offsets(connection: Connection, client: EngineClient, look: EngineLook) -> None:
-    """Counts of events that came to each source by the broker's own account, from the connection's `lag_query`.
-
-    `$topic` in it stands for what the source reads. What cannot be asked or read is a finding: sources count as well.
-    """
-    if not connection.lag_query:
-        return
-    now_s = time.time()
-    window = RangeWindow.of(now_s - _OFFSETS_S, now_s, max(1.0, connection.poll_interval_s))
-    is_own = connection.prometheus_url in {"", connection.url}
-    with nullcontext(client) if is_own else client_of(connection, connection.prometheus_url) as prometheus:
-        for job in look.picture.jobs:
-            for vertex in (vertex for vertex in job.vertices if vertex.is_source):
-                path = window.path(connection.lag_query.replace("$topic", vertex.stream or vertex.label))
-                try:
-                    counts, findings = read_counts({path: ask(prometheus, path)}, path, vertex.id)
-                except (DocumentError, EngineAway, EngineRefused) as error:
-                    message = f"What comes to {vertex.label} cannot be asked of Prometheus: {error}."
-                    counts, findings = (
-                        None,
-                        (Finding("warning", "offsets_missing", f"{job.name}/{vertex.label}", message),),
-                    )
-                look.add((), findings)
-                if counts is not None:
-                    look.offsets.setdefault(job.id, {})[vertex.id] = counts
 
 
 def look_at_upload(connection: Connection) -> EngineLook:

@@ -14,8 +14,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.connections.models import Connection, ImportedJob
-from apps.connections.rounds import ask, client_of
-from apps.connections.transport import EngineAway, EngineClient, EngineRefused, PathMissing
+from apps.connections.rounds import EngineLook, ask
+from apps.connections.transport import EngineAway, EngineClient, EngineRefused
 from apps.core.errors import SluiceError
 from apps.estimates.accuracy import accuracy_report
 from apps.estimates.selectors import query_estimate_latest
@@ -23,9 +23,10 @@ from apps.queries.choices import QueryState
 from engine.connectors.answers import number_of
 from engine.connectors.document import SERVER_CPS
 from engine.connectors.flink import metric_paths
-from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture
+from engine.connectors.picture import CounterPoll, EngineJob, Finding
+from engine.words import seconds_words
 
-__all__ = ["STRETCH_S", "latency_score"]
+__all__ = ["STRETCH_S", "ask_metric", "latency_findings", "latency_score"]
 
 STRETCH_S = 60.0  # of one score
 _STALE_S = 300.0  # samples that lie so far apart are of no one stretch
@@ -33,32 +34,25 @@ _MIN_SAMPLES = 3
 _MARKERS = "latency.source_id."
 
 
-def latency_score(
-    connection: Connection, client: EngineClient, picture: EnginePicture, jobs: Iterable[ImportedJob]
-) -> int:
-    """Read the measured latency of running jobs, and score each stretch that is over; returns how many were scored.
+def ask_metric(connection: Connection, client: EngineClient, look: EngineLook) -> None:
+    """Add to a look the latency that an operator metric of each job tells now.
 
-    What cannot be read or scored is left out; the next round tries again.
+    What cannot be asked or read is a finding; the look holds without it.
     """
-    by_id = {job.id: job for job in picture.jobs}
-    scored = 0
-    for row in jobs:
-        job = by_id.get(row.engine_id)
-        if job is None or row.query.state != QueryState.RUNNING:
-            continue
+    if not connection.latency_metric:
+        return
+    for job in look.picture.jobs:
         try:
-            value = _latency_s(connection, client, job)
-        except (EngineAway, EngineRefused, PathMissing):
+            value = _metric_latency(client, job, connection.latency_metric)
+        except (EngineAway, EngineRefused) as error:
+            message = f"The latency of {job.name} cannot be asked: {error}."
+            look.add((), [Finding("warning", "latency_missing", job.name, message)])
             continue
         if value is not None:
-            scored += _sampled(connection, row, value)
-    return scored
-
-
-def _latency_s(connection: Connection, client: EngineClient, job: EngineJob) -> float | None:
-    if connection.latency_query:
-        return _prometheus_latency(connection, client, job)
-    return _metric_latency(client, job, connection.latency_metric)
+            look.latencies[job.id] = [(timezone.now().timestamp(), value)]
+        else:
+            message = f"No metric of the sinks of {job.name} ends in {connection.latency_metric}; nothing is scored."
+            look.add((), [Finding("missing", "latency_missing", job.name, message)])
 
 
 def _metric_latency(client: EngineClient, job: EngineJob, suffix: str) -> float | None:
@@ -81,32 +75,38 @@ def _is_list(answer: object) -> bool:
     return isinstance(answer, list) and all(isinstance(item, dict) for item in answer)
 
 
-def _prometheus_latency(connection: Connection, client: EngineClient, job: EngineJob) -> float | None:
-    """The largest value of the connection's PromQL now; `$job` in it stands for the id of the job."""
-    params = {"query": connection.latency_query.replace("$job", job.id)}
-    if connection.prometheus_url and connection.prometheus_url != connection.url:
-        with client_of(connection, connection.prometheus_url) as other:
-            answer = other.get_json("/api/v1/query", params)
-    else:
-        answer = client.get_json("/api/v1/query", params)
-    data = answer.get("data") if isinstance(answer, dict) else None
-    rows = data.get("result") if isinstance(data, dict) else None
-    values = [number_of(row["value"][1]) for row in rows or () if _has_value(row)]
-    told = [value for value in values if value is not None and value >= 0.0]
-    return max(told, default=None)
+def latency_findings(look: EngineLook) -> list[Finding]:
+    """The newest measured latency of each job, for who has just named what measures it."""
+    names = {job.id: job.name for job in look.picture.jobs}
+    return [
+        Finding("found", "latency_measured", names[id_], f"The latency of {names[id_]} is {_seconds(samples)} now.")
+        for id_, samples in look.latencies.items()
+    ]
 
 
-def _has_value(row: object) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("value"), list) and len(row["value"]) == 2
+def _seconds(samples: Sequence[tuple[float, float]]) -> str:
+    return seconds_words(samples[-1][1])[0]
 
 
-def _sampled(connection: Connection, row: ImportedJob, value: float) -> bool:
-    """Keep a sample, and score the stretch if it is over."""
-    now = timezone.now()
+def latency_score(connection: Connection, look: EngineLook, jobs: Iterable[ImportedJob]) -> int:
+    """Keep the measured latencies of running jobs, and score each stretch that is over; returns how many were scored.
+
+    What cannot be scored is left out.
+    """
+    return sum(
+        _sampled(connection, row, look.latencies[row.engine_id])
+        for row in jobs
+        if row.engine_id in look.latencies and row.query.state == QueryState.RUNNING
+    )
+
+
+def _sampled(connection: Connection, row: ImportedJob, fresh: Sequence[tuple[float, float]]) -> bool:
+    """Keep samples that are new, and score the stretch if it is over."""
     with transaction.atomic():
         job = ImportedJob.objects.select_for_update(of=("self",)).select_related("query__cluster").get(pk=row.pk)
-        samples = [sample for sample in job.latencies if now.timestamp() - sample[0] < _STALE_S]
-        samples.append([now.timestamp(), value])
+        known_s = job.latencies[-1][0] if job.latencies else 0.0
+        samples = [sample for sample in job.latencies if fresh[-1][0] - sample[0] < _STALE_S]
+        samples += [list(sample) for sample in fresh if sample[0] > known_s]
         is_over = samples[-1][0] - samples[0][0] >= STRETCH_S and len(samples) >= _MIN_SAMPLES
         job.latencies = [samples[-1]] if is_over else samples
         job.save(update_fields=["latencies"])

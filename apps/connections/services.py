@@ -256,6 +256,9 @@ def _check(connection: Connection, token: str, faults: Sequence[Fault] = ()) -> 
     all_faults += _operator_faults(connection)
     if connection.latency_metric and connection.latency_query:
         all_faults.append(Fault("latency_query", "latency_metric is given as well; allowed: one of them"))
+    elif connection.latency_metric and connection.engine != ConnectionEngine.FLINK:
+        message = f"{connection.engine} has no operator metrics that are asked for; allowed: latency_query"
+        all_faults.append(Fault("latency_metric", message))
     check_row(connection, all_faults)
 
 

@@ -16,14 +16,15 @@ from django.db.models import Q
 from django.utils import timezone
 
 from apps.connections.choices import ConnectionOrigin, ConnectionState
-from apps.connections.imports import ImportOutcome, finding_document, look_store
+from apps.connections.import_outcome import ImportOutcome, finding_document
+from apps.connections.imports import look_store
 from apps.connections.looks import look_document
 from apps.connections.models import Connection, KeptAnswers
+from apps.connections.prometheus import ask_prometheus
 from apps.connections.readers import reader_of
 from apps.connections.rounds import (
     Answers,
     EngineLook,
-    ask_offsets,
     ask_picture,
     ask_polls,
     client_of,
@@ -31,7 +32,7 @@ from apps.connections.rounds import (
     read_picture,
     read_polls,
 )
-from apps.connections.scores import latency_score
+from apps.connections.scores import ask_metric, latency_findings, latency_score
 from apps.connections.selectors import connections_due
 from apps.connections.services import state_change
 from apps.connections.transport import EngineAway, EngineClient, EngineRefused
@@ -170,8 +171,15 @@ def _look(connection: Connection, report: JobReporter, polls: int, jobs: Sequenc
                 report(0.25 + 0.6 * i / polls, f"Counting events and busy time, {i + 1} of {polls}")
                 answers, cost = _measured(client, lambda: _poll(connection, client, look))
                 asked.answers.update(answers)
-            ask_offsets(connection, client, look)
+            _ask_beside(connection, client, look)
             return _Asked(look, asked.answers, cost)
+
+
+def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) -> None:
+    """Add what the connection names besides the engine's own counters: a Prometheus, a metric of latency."""
+    ask_prometheus(connection, client, look)
+    ask_metric(connection, client, look)
+    look.add((), latency_findings(look))
 
 
 def _poll(connection: Connection, client: EngineClient, look: EngineLook) -> Answers:
@@ -199,7 +207,7 @@ def _chosen(look: EngineLook, jobs: Sequence[str]) -> EngineLook:
     ]
     picture = replace(look.picture, jobs=kept, findings=(*look.picture.findings, *missing))
     polls = {job.id: look.polls[job.id] for job in kept if job.id in look.polls}
-    return EngineLook(picture, look.answers, polls, look.offsets, look.findings)
+    return replace(look, picture=picture, polls=polls)
 
 
 def _cost_findings(connection: Connection, cost: Mapping[str, Any]) -> Iterator[Finding]:
@@ -303,8 +311,7 @@ def connection_poll(connection: Connection) -> ImportOutcome:
             ended = reader_of(row).ended(asked.answers or {})
             outcome = look_store(connection=row, look=asked.look, ended=ended)
             _keep(row, asked.answers, outcome)
-        if connection.latency_metric or connection.latency_query:
-            latency_score(connection, client, asked.look.picture, outcome.jobs)
+        latency_score(connection, asked.look, outcome.jobs)
     return outcome
 
 
@@ -328,6 +335,6 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
     asked = ask_picture(connection, client, known=fresh, jobs=connection.job_names or None)
     look = _chosen(EngineLook(asked.picture, asked.answers), connection.job_names)
     look.add(*read_polls(connection, asked.answers, look.picture, asked.picture.at_s))
-    ask_offsets(connection, client, look)
+    _ask_beside(connection, client, look)
     cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
     return _Asked(look, asked.answers, {**cost, "seconds": round(client.seconds - seconds, 3)})

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from engine.connectors.answers import Answers, number_of
+from engine.connectors.arrivals import spread_counts
 from engine.connectors.flink import Asking
 from engine.connectors.picture import (
     ArrivalCounts,
@@ -28,7 +29,7 @@ from engine.connectors.picture import (
     Vertex,
     VertexSample,
 )
-from engine.connectors.statistics import MAX_BATCHES, spread_counts
+from engine.connectors.statistics import MAX_BATCHES
 from engine.document.elements import Batch
 from engine.errors import DocumentError, Fault
 from engine.microbatch.model import WARM_UP_BATCHES, BatchModel, fit_durations

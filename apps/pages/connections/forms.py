@@ -162,9 +162,10 @@ class ConnectionForm(RowForm):
             "verify_tls": "Without, whoever stands between can read the token and change the answers.",
             "ca_pem": "PEM, where its certificate is signed by a CA of your own.",
             "latency_metric": "End of the name of an operator metric that holds seconds, such as resultLatency_p99.",
-            "latency_query": "In place of a metric; a label job_name or job_id says which job it is of.",
-            "lag_query": "Events that arrive at its topics, such as of kafka_exporter; the job cannot hold them up.",
-            "prometheus_url": "That both queries go to.",
+            "latency_query": "Seconds, in place of a metric; $job stands for the id of the job.",
+            "lag_query": "A counter of events that come to a source, such as kafka_exporter's; "
+            "$topic stands for what that reads.",
+            "prometheus_url": "That both queries go to. A Flink's own counters of the last hour are read there, too.",
         }
         widgets = {
             "url": forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "inputmode": "url"}),

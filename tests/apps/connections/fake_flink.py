@@ -126,7 +126,8 @@ class FakeFlink:
             "hardware": hardware,
         }
 
-    def _metrics(self, job: FakeJob, position: int) -> dict[str, Any]:
+    def metrics(self, job: FakeJob, position: int) -> dict[str, Any]:
+        """Counters of a vertex now, in the words of the REST API."""
         vertex, lived_s = job.vertices[position], self.now_s - job.started_s
         records = job.rate * lived_s
         for before in job.vertices[:position]:
@@ -154,7 +155,7 @@ class FakeFlink:
                 "status": "RUNNING",
                 "slotSharingGroupId": "a" * 32,
                 "start-time": self._ms(job.started_s) + job.attempt,
-                "metrics": self._metrics(job, position),
+                "metrics": self.metrics(job, position),
             }
             for position, vertex in enumerate(job.vertices)
         ]
@@ -171,7 +172,7 @@ class FakeFlink:
         position = next((i for i, vertex in enumerate(job.vertices) if vertex.id == id_), None)
         if position is None:
             return None
-        vertex, metrics = job.vertices[position], self._metrics(job, position)
+        vertex, metrics = job.vertices[position], self.metrics(job, position)
         parts = {
             name: value / vertex.parallelism if isinstance(value, float) else value for name, value in metrics.items()
         }

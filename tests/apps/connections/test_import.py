@@ -9,12 +9,13 @@ import zipfile
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from apps.connections import imports, scores, work
+from apps.connections import polls, scores, work
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.selectors import connections_due
 from apps.connections.services import connection_check, connection_create, connection_import, connection_pause
@@ -338,9 +339,9 @@ def test_polls_are_kept_for_a_while(connection: Connection, monkeypatch: pytest.
     imported(connection)
     row = ImportedJob.objects.get()
     assert row.polls.count() == work.IMPORT_POLLS
-    monkeypatch.setattr(imports, "MAX_POLLS", 5)
-    assert imports.polls_purge() == work.IMPORT_POLLS - 5
-    assert imports.polls_purge(timezone.now() + timedelta(hours=3)) == 5
+    monkeypatch.setattr(polls, "MAX_POLLS", 5)
+    assert polls.polls_purge() == work.IMPORT_POLLS - 5
+    assert polls.polls_purge(timezone.now() + timedelta(hours=3)) == 5
 
 
 @pytest.mark.parametrize(("statistic", "observed_s"), [("worst", 0.75), ("q0.99", 0.75), ("mean", 0.5)])
@@ -356,11 +357,13 @@ def test_measured_latency_is_scored_once_a_stretch(
     connection.latency_metric = "resultLatencyWorst"
     connection.save()
     imported(connection, objectives={"*": {"statistic": statistic, "bound_s": 5.0}})
+    assert "latency_missing" in codes_of(connection)
     estimate_request(cluster=cluster)
     small_cluster.run_jobs()
     for flink.latency_s in (0.25, 0.25, 0.75, 0.25):
         connection_poll(connection)
         time.sleep(0.5)
+    assert "latency_measured" in codes_of(connection)
     row = AccuracyObservation.objects.get()
     assert (row.origin, row.statistic, row.observed_s) == ("flink", statistic, pytest.approx(observed_s))
     assert row.kinds, "work of the stretch, by kind of operator"
@@ -394,8 +397,52 @@ def test_arrivals_by_the_broker_count_before_those_of_the_source(
     connection.lag_query, connection.prometheus_url = 'offsets{topic="$topic"}', engine.url
     connection.save()
     imported(connection)
-    assert "clicks" in asked[0]
+    assert any("clicks" in path for path in asked)
     assert cluster.arrivals.get(source_id="shop.clicks").mean_eps == pytest.approx(250.0, rel=0.02)
     engine.find = lambda path: Reply({}, 500) if "query_range" in path else flink.reply(path)
     connection_poll(connection)
-    assert "offsets_missing" in codes_of(connection)
+    assert "prometheus_away" in codes_of(connection)
+
+
+_COUNTERS = {
+    "numRecordsIn": "read-records",
+    "numRecordsOut": "write-records",
+    "accumulateBusyTimeMs": "accumulated-busy-time",
+    "accumulateIdleTimeMs": "accumulated-idle-time",
+    "accumulateBackPressuredTimeMs": "accumulated-backpressured-time",
+}
+
+
+def series(flink: FakeFlink, path: str) -> Reply:
+    """Answer of a Prometheus that scrapes the Flink; it refuses queries of all else."""
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+    metric, job = asked["query"].partition("{")[0].removeprefix("flink_taskmanager_job_task_"), flink.jobs[0]
+    if metric not in _COUNTERS and not metric.startswith(("flink_", "1 - avg", "num")):
+        return Reply({"status": "error", "errorType": "bad_data", "error": "1:4: parse error"}, 400)
+    start_s, end_s, step_s = (float(asked[name]) for name in ("start", "end", "step"))
+    times = [start_s + i * step_s for i in range(int((end_s - start_s) / step_s) + 1)] if metric in _COUNTERS else []
+    rows = []
+    for i, vertex in enumerate(job.vertices):
+        told = [replace(flink, now_s=at_s - EPOCH_S).metrics(job, i)[_COUNTERS[metric]] for at_s in times]
+        values = [[at_s, str(value)] for at_s, value in zip(times, told, strict=True)]
+        rows.append({"metric": {"task_id": vertex.id, "task_attempt_id": "1"}, "values": values})
+    return Reply({"status": "success", "data": {"resultType": "matrix", "result": rows}})
+
+
+def test_counters_from_before_come_from_a_prometheus_beside_it(
+    connection: Connection, engine: EngineServer, flink: FakeFlink
+) -> None:
+    flink.now_s = 600.0
+    connection.prometheus_url, connection.latency_query = engine.url, "max(x("
+    connection.save()
+    engine.find = lambda path: series(flink, path) if "query_range" in path else flink.reply(path)
+    done(connection_check(connection=connection))
+    assert {"history_read", "latency_missing"} <= codes_of(connection)
+    assert any("bad_data: 1:4: parse error" in finding["message"] for finding in connection.findings)
+    imported(connection)
+    row = ImportedJob.objects.get()
+    assert row.polls.count() > 60 and row.polls.order_by("at")[0].at.timestamp() == pytest.approx(EPOCH_S, abs=100.0)
+    assert connection.look["jobs"][0]["operators"][1]["span_s"] == pytest.approx(700.0, abs=100.0)
+    connection_poll(connection)
+    row.refresh_from_db()
+    assert row.restarts_seen == 0 and "history_read" not in codes_of(connection)

@@ -15,12 +15,11 @@ from engine.connectors.document import import_picture
 from engine.connectors.flink import next_paths, poll_flink, poll_paths, read_flink
 from engine.connectors.kafka import read_burrow_lag
 from engine.connectors.picture import CounterPoll, VertexCounters
-from engine.connectors.prometheus import read_flink_series
 from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, sample_spark
 from engine.connectors.statistics import sample_job
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError
-from tests.engine.connectors import test_kafka, test_prometheus, test_spark
+from tests.engine.connectors import test_flink_series, test_kafka, test_spark
 from tests.engine.connectors.flink_answers import NOW_MS, cluster, vertex
 
 SEEDS = 30
@@ -75,8 +74,7 @@ def import_spark(answers: Any) -> None:
 
 
 def import_series(answers: Any) -> None:
-    for polls in read_flink_series(answers, test_prometheus.WINDOW).polls.values():
-        sample_job(test_prometheus.job(), polls)
+    sample_job(test_flink_series.FLINK_JOB, test_flink_series.read(answers).polls)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,7 @@ def import_series(answers: Any) -> None:
     [
         (import_flink, FLINK),
         (import_spark, test_spark.cluster(test_spark.run(stateOperators=[{"operatorName": "x", "commitTimeMs": 3}]))),
-        (import_series, test_prometheus.flink_answers()),
+        (import_series, test_flink_series.flink_answers()),
         (read_burrow_lag, test_kafka.burrow()),
     ],
     ids=["flink", "spark", "prometheus", "burrow"],

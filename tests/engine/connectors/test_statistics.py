@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from engine.connectors.arrivals import spread_counts
 from engine.connectors.flink import read_flink
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EngineJob, JobSample
-from engine.connectors.statistics import sample_job, spread_counts
+from engine.connectors.statistics import sample_job
 from tests.engine.connectors.flink_answers import NOW_MS, cluster, poll, vertex
 
 STEP_S = 5.0

@@ -1,0 +1,253 @@
+"""Jobs of an engine as queries that run: new, restarted, rescaled, redeployed, over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from apps.accounts.models import User
+from apps.connections.choices import JobEventKind
+from apps.connections.import_outcome import ImportOutcome
+from apps.connections.models import Connection, ImportedJob
+from apps.connections.polls import polls_store
+from apps.connections.refinement import has_measured, statistics_refine
+from apps.connections.rounds import EngineLook
+from apps.fleet.models import Cluster
+from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals_store, without_gaps
+from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.choices import QueryState
+from apps.queries.definitions import query_create, query_update, query_version_create
+from apps.queries.lifecycle import placement_move, query_start, query_stop
+from apps.queries.models import Placement, QueryVersion
+from engine.connectors.document import ImportedQuery
+from engine.connectors.names import distinct_names
+from engine.connectors.picture import ArrivalCounts, EngineJob, JobSample
+from engine.measurement.changes import Pace
+from engine.words import listed
+
+__all__ = ["JobImport", "renamed_query"]
+
+_GONE_AFTER = timedelta(seconds=60)  # a JobManager that starts again lists no jobs for a moment
+_MAX_EVENTS = 50  # kept of a job
+
+
+@dataclass(frozen=True)
+class JobImport:
+    """Jobs of one look being stored; the cluster is locked, and its nodes are there.
+
+    `objectives` are by a job's name, `*` for every job.
+    """
+
+    connection: Connection
+    cluster: Cluster
+    look: EngineLook
+    objectives: Mapping[str, Any]
+    user: User | None
+    pace: Pace
+    outcome: ImportOutcome
+    now: datetime
+
+    def store(
+        self,
+        row: ImportedJob | None,
+        job: EngineJob,
+        name: str,
+        plan: ImportedQuery,
+        sample: JobSample,
+        places: Mapping[str, str],
+    ) -> None:
+        """A job as a query that runs: a new one where `row` is None, otherwise what has changed of it.
+
+        `places` are ids of places by the names of their nodes.
+        """
+        self.outcome.find_all(plan.findings)
+        unplaced = [operator for operator, replicas in plan.placement.items() if not replicas]
+        if unplaced:
+            message = f"{job.name} has operators without a place: {listed(unplaced, 5)}. It is taken in when it runs."
+            self.outcome.find("missing", "operators_unplaced", job.name, message)
+            return
+        news = list(self._arrivals(plan, sample.arrivals))
+        if row is None:
+            row = self._create(job, name, plan, places, is_measured=bool(sample.operators))
+        else:
+            self._update(row, job, plan, places, news)
+        polls_store(row, self.look.polls.get(job.id, []), self.now)
+        for arrivals in news:
+            if self.pace.is_due(arrivals.news):
+                arrivals_store(cluster=self.cluster, news=arrivals)
+        self._objective(row, name)
+        self.outcome.jobs.append(row)
+
+    def _create(
+        self, job: EngineJob, name: str, plan: ImportedQuery, places: Mapping[str, str], *, is_measured: bool
+    ) -> ImportedJob:
+        note = f"imported from {self.connection.name}"
+        description = f"{job.name}, job {job.id} of {self.connection.get_engine_display()} at {self.connection.name}"
+        query = query_create(
+            cluster=self.cluster, name=plan.name, body=plan.body, description=description, note=note, user=self.user
+        )
+        version = query.versions.get()
+        query = query_start(version=version, placement=plan.placement)
+        row = ImportedJob(connection=self.connection, query=query, name=name)
+        self._describe(row, job, plan, places, version)
+        row.measured_at = self.now if is_measured else None
+        self._event(row, JobEventKind.APPEARED, f"Job {job.id} runs since {_words(job.started_at_s)}.")
+        row.save()
+        self.outcome.created.append(f"query {plan.name}")
+        return row
+
+    def _update(
+        self,
+        row: ImportedJob,
+        job: EngineJob,
+        plan: ImportedQuery,
+        places: Mapping[str, str],
+        arrivals: Sequence[ArrivalsNews],
+    ) -> None:
+        query, was_running = row.query, row.query.state == QueryState.RUNNING
+        newest = self.look.polls.get(job.id, [])
+        is_restarted = row.engine_id != job.id or bool(newest and row.attempt and newest[-1].attempt != row.attempt)
+        version = row.version
+        if version is None or row.shape != job.shape:
+            same = sorted(row.vertices) == sorted(plan.vertices)
+            kind = JobEventKind.RESCALED if same else JobEventKind.REDEPLOYED
+            note = f"{'rescaled' if same else 'redeployed'} in {self.connection.name}"
+            version = query_version_create(
+                query=query, body=plan.body, note=note, user=self.user, carry_statistics=True
+            )
+            row.versions_seen += 1
+            words = f"Version {version.number}: {'other parallelism' if same else 'other operators'}, job {job.id}."
+            self._event(row, kind, words)
+            self.outcome.updated.append(f"query {query.name}")
+            query = query_start(version=version, placement=plan.placement)
+        elif not was_running:
+            query = query_start(version=version, placement=plan.placement)
+            self._event(row, JobEventKind.RETURNED, f"Job {job.id} runs since {_words(job.started_at_s)}.")
+            self.outcome.updated.append(f"query {query.name}")
+        elif _is_moved(version, plan.placement):
+            query = placement_move(query=query, placement=plan.placement)
+            self.outcome.updated.append(f"placement {query.name}")
+        if is_restarted and row.shape == job.shape:
+            row.restarts_seen += 1
+            self._event(row, JobEventKind.RESTARTED, f"Counters begin anew, job {job.id}.")
+        query.refresh_from_db()
+        row.query = query
+        self._describe(row, job, plan, places, version)
+        if has_measured(plan.body):
+            row.measured_at = self.now
+        changes = [news.news for news in arrivals]
+        if statistics_refine(version, plan.body, changes, self.pace, self.now):
+            self.outcome.updated.append(f"statistics {query.name}")
+        row.save()
+
+    def _describe(
+        self, row: ImportedJob, job: EngineJob, plan: ImportedQuery, places: Mapping[str, str], version: QueryVersion
+    ) -> None:
+        newest = self.look.polls.get(job.id, [])
+        row.version, row.engine_id, row.state, row.shape = version, job.id, job.state[:40], job.shape
+        row.attempt = newest[-1].attempt if newest else row.attempt
+        used = {part["node"] for replicas in plan.placement.values() for part in replicas}
+        row.vertices, row.places = dict(plan.vertices), {name: places[name] for name in sorted(used)}
+        row.settings = dict(job.settings)
+        row.started_at = datetime.fromtimestamp(job.started_at_s, UTC)
+        row.seen_at = self.now
+
+    def _arrivals(self, plan: ImportedQuery, arrivals: Mapping[str, ArrivalCounts]) -> Iterable[ArrivalsNews]:
+        """Arrivals that differ from what is stored. A source that was never counted gets none, said as assumed."""
+        for source, vertex in plan.sources.items():
+            counts = arrivals.get(vertex)
+            known = None if counts is None else _counts_trace(counts)
+            exists = self.cluster.arrivals.filter(source_id=source).exists()
+            if counts is not None and known is not None:
+                compared = arrivals_compared(
+                    self.cluster, source, *known, None, now=self.now, known_step_s=counts.known_step_s
+                )
+                if not exists:
+                    assert compared is not None  # there is nothing that it could be like
+                    arrivals_store(cluster=self.cluster, news=compared)
+                    self.outcome.created.append(f"source {source}")
+                elif compared is not None:
+                    yield compared
+            elif not exists:
+                nothing = [0.0] * self.cluster.slices
+                arrivals_create_from_counts(
+                    cluster=self.cluster, source_id=source, counts=nothing, description="nothing was counted yet"
+                )
+                self.outcome.created.append(f"source {source}")
+                message = f"No event of {source} was counted yet; none are assumed until some are."
+                self.outcome.find("assumed", "arrivals_missing", plan.name, message)
+
+    def _objective(self, row: ImportedJob, name: str) -> None:
+        objective = self.objectives.get(name, self.objectives.get("*"))
+        if objective is not None:
+            row.query = query_update(query=row.query, objective=objective)
+
+    def end(self, row: ImportedJob, state: str) -> None:
+        """A job that is over, by its state or because the engine has not listed it for a while."""
+        if row.query.state != QueryState.RUNNING:
+            return
+        if not state and self.now - row.seen_at < _GONE_AFTER:
+            self.outcome.find("warning", "job_unlisted", row.name, f"{row.name} is not listed by the engine now.")
+            return
+        row.state = (state or "gone")[:40]
+        query_stop(query=row.query)
+        words = f"Its state is {state}." if state else "The engine lists it no more."
+        self._event(row, JobEventKind.ENDED, words)
+        row.save()
+        self.outcome.ended.append(f"query {row.query.name}")
+
+    def _event(self, row: ImportedJob, kind: JobEventKind, words: str) -> None:
+        event = {"at": self.now.isoformat(), "kind": kind.value, "words": words[:300]}
+        row.events = [*row.events, event][-_MAX_EVENTS:]
+
+
+def renamed_query(plan: ImportedQuery, row: ImportedJob | None, taken: Collection[str]) -> ImportedQuery:
+    """A plan whose operators have the names that they had before, by their vertices, and none that a source has."""
+    known = {} if row is None else {vertex: name for name, vertex in row.vertices.items()}
+    given = {name: known[vertex] for name, vertex in plan.vertices.items() if vertex in known}
+    fresh = [(name, name) for name in plan.vertices if name not in given]
+    names = {**given, **distinct_names(fresh, {*given.values(), *taken, *plan.sources})}
+    operators = [
+        {
+            **operator,
+            "id": names[operator["id"]],
+            "inputs": [{**entry, "from": names.get(entry["from"], entry["from"])} for entry in operator["inputs"]],
+        }
+        for operator in plan.body["operators"]
+    ]
+    return replace(
+        plan,
+        body={**plan.body, "operators": operators},
+        placement={names[name]: replicas for name, replicas in plan.placement.items()},
+        vertices={names[name]: vertex for name, vertex in plan.vertices.items()},
+    )
+
+
+def _counts_trace(counts: ArrivalCounts) -> tuple[Any, int] | None:
+    """Counts of a source without gaps, and how many were filled in; None where nothing was counted."""
+    known = [(i, count) for i, count in enumerate(counts.counts) if count is not None]
+    if not known:
+        return None
+    starts = counts.start_s + counts.step_s * np.array([i for i, _ in known], dtype=np.float64)
+    trace = without_gaps(starts, np.array([count for _, count in known], dtype=np.float64), counts.step_s)
+    return trace, len(trace.starts_s) - len(known)
+
+
+def _is_moved(version: QueryVersion, placement: Mapping[str, Any]) -> bool:
+    stored: dict[str, list[tuple[str, int, float]]] = {}
+    rows = Placement.objects.filter(operator__version=version)
+    for name, node, core, fraction in rows.values_list("operator__name", "node__name", "core", "fraction"):
+        stored.setdefault(name, []).append((node, core, round(fraction, 6)))
+    wanted = {
+        name: sorted((part["node"], part.get("core", 0), round(part.get("fraction", 1.0), 6)) for part in parts)
+        for name, parts in placement.items()
+    }
+    return {name: sorted(parts) for name, parts in stored.items()} != wanted
+
+
+def _words(moment_s: float) -> str:
+    return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
