@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,17 +16,13 @@ from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import AGENT
 from spark_jobs.input.arrivals import Arrival
 from spark_jobs.plans import aggregate_of, stream_join_of
-from spark_jobs.records import BadBody, carry_rows, join_by_sql, process_at_driver
+from spark_jobs.records import BadBody, carry_rows, partial_of_records
 from spark_jobs.results import OperatorWork
-from spark_jobs.state import FlowState, FlowWindow, JoinWindow, SideRows
+from spark_jobs.state import FlowState, FlowWindow, JoinWindow, SideRows, StoredTable
 from spark_jobs.windows import admit_partials
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["JoinRows", "absorb_rows", "partial_of", "side_of", "take_sides"]
 
-__all__ = ["AT_HAND_BYTES", "JoinRows", "absorb_rows", "partial_of", "side_of", "take_sides"]
-
-AT_HAND_BYTES = 32 * 2**20  # of a window's rows; more is joined by Spark
 _MAX_MATCHED = 5_000_000  # rows that a join puts out at once
 
 
@@ -76,7 +71,7 @@ def absorb_rows(flow: FlowState, pipeline: Pipeline, came: JoinRows, step: int, 
     for begin_us, tables in admit_partials(flow, pipeline, came.records, arrived_ms).items():
         _keep(flow.sides.setdefault(begin_us, JoinWindow()).records, tables, step)
         empty = aggregate_of(pipeline).partial_schema.empty_table()
-        flow.windows.setdefault(begin_us, FlowWindow(empty, step)).step = step
+        flow.windows.setdefault(begin_us, FlowWindow(StoredTable.of(empty), step)).step = step
     for begin_us, tables in admit_partials(flow, pipeline, came.others, arrived_ms).items():
         _keep(flow.sides.setdefault(begin_us, JoinWindow()).others, tables, step)
         if begin_us in flow.windows:
@@ -86,33 +81,19 @@ def absorb_rows(flow: FlowState, pipeline: Pipeline, came: JoinRows, step: int, 
 def _keep(parts: list[SideRows], tables: Iterable[pa.Table], step: int) -> None:
     """Each part is at least twice as large as the next, so that no row is written anew often."""
     rows = pa.concat_tables(tables)
-    while parts and parts[-1].rows.num_rows < 2 * rows.num_rows:
+    while parts and (parts[-1].num_rows < 2 * rows.num_rows or parts[-1].step == step):
         rows = pa.concat_tables([parts.pop().rows, rows])
-    parts.append(SideRows(rows.combine_chunks(), step))
+    parts.append(SideRows.of(rows.combine_chunks(), step))
 
 
-def partial_of(
-    flow: FlowState, pipeline: Pipeline, begin_us: int, work: OperatorWork, spark: SparkSession, at_hand_bytes: int
-) -> pa.Table:
-    """Partial aggregates of a window: its two sides joined and processed."""
+def partial_of(flow: FlowState, pipeline: Pipeline, begin_us: int, work: OperatorWork) -> pa.Table:
+    """Partial aggregates of a window: its two sides joined and processed, a part of the records at a time, for each
+    record may be repeated for many matches.
+    """
+    assert pipeline.stream_join is not None
     sides = flow.sides[begin_us]
     records = pa.concat_tables([record.rows for record in sides.records])
     others = _rows(pipeline, sides.others, like=records)
-    if sides.size_bytes > at_hand_bytes:
-        return join_by_sql(spark, pipeline, records, others, work)
-    return _by_driver(pipeline, records, others, work)
-
-
-def _rows(pipeline: Pipeline, parts: Sequence[SideRows], like: pa.Table) -> pa.Table:
-    if parts:
-        return pa.concat_tables([part.rows for part in parts])
-    empty = stream_join_of(pipeline).side_schema.empty_table()
-    return empty.append_column(AGENT, pa.array([], pa.string())) if AGENT in like.column_names else empty
-
-
-def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: OperatorWork) -> pa.Table:
-    """By pyarrow, a part of the records at a time: each may be repeated for many matches."""
-    assert pipeline.stream_join is not None
     join, index = stream_join_of(pipeline), pipeline.stream_join
     at_once = max(1, _MAX_MATCHED // join.most)
     work.add(index, records.num_rows + others.num_rows, 0)
@@ -120,5 +101,12 @@ def _by_driver(pipeline: Pipeline, records: pa.Table, others: pa.Table, work: Op
     for begin in range(0, records.num_rows, at_once):
         matches = join.run(records.slice(begin, at_once), others)
         work.add(index, 0, matches.num_rows)
-        partials.append(process_at_driver(pipeline, {index + 1: [matches]}, work))
+        partials.append(partial_of_records(pipeline, {index + 1: [matches]}, work))
     return aggregate_of(pipeline).merge(partials)
+
+
+def _rows(pipeline: Pipeline, parts: Sequence[SideRows], like: pa.Table) -> pa.Table:
+    if parts:
+        return pa.concat_tables([part.rows for part in parts])
+    empty = stream_join_of(pipeline).side_schema.empty_table()
+    return empty.append_column(AGENT, pa.array([], pa.string())) if AGENT in like.column_names else empty

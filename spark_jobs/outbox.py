@@ -33,11 +33,16 @@ class Quarantine:
         self._last: list[str] = []
         self._number = 0
 
-    def keep(self, data: bytes, reason: str) -> None:
-        """Put `data` aside."""
+    def keep(self, data: bytes, reason: str, entry: str = "") -> None:
+        """Put `data` aside; an entry of the broker (``partition/id``) that is put aside again replaces itself."""
         with self._lock:
             self._number += 1
-            name = f"{time.time_ns() // 1000:017d}-{self._number:04d}"
+            partition, _, entry_id = entry.partition("/")
+            moment, _, count = entry_id.partition("-")
+            if moment:
+                name = f"{int(moment) * 1000:017d}-{partition}-{count or 0}"
+            else:
+                name = f"{time.time_ns() // 1000:017d}-{self._number:04d}"
             replace_file(self._folder / f"{name}.slf", data[: self._most_bytes])
             replace_file(self._folder / f"{name}.json", json.dumps({"reason": reason, "bytes": len(data)}).encode())
             self._last = [*self._last, reason][-_SHOWN:]

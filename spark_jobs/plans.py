@@ -1,28 +1,60 @@
-"""Plans of live queries, from the console and kept on disk, and their operators."""
+"""Plans as tasks read them: which queries a batch goes by, and their operators.
+
+The driver writes every version of the plan of record into Redis and names its number in the offsets of the source, so
+a batch that runs again goes by the same plan, and queries come and go without a restart. A version is small; the
+queries in it lie beside it, and pipelines by their digests, since they change seldom.
+"""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
+
+import redis
 
 from engine.dataflow.arrow.kernels import AggregateKernel, Kernel, RowKernel, StreamJoinKernel, kernel
 from engine.dataflow.pipeline import Pipeline
-from engine.errors import EngineError
-from engine.files import replace_file
-from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleRefused
+from spark_jobs.input.entries import ask_redis
 
-__all__ = ["LivePlan", "Plans", "aggregate_of", "operator_of", "row_operator", "stream_join_of"]
+__all__ = [
+    "INHERITED",
+    "PIPELINES",
+    "PLAN_NUMBER",
+    "FlowKey",
+    "LivePlan",
+    "PlanReader",
+    "PlanVersion",
+    "aggregate_of",
+    "is_divisible",
+    "is_usable",
+    "operator_of",
+    "plan_key",
+    "queries_key",
+    "row_operator",
+    "stream_join_of",
+]
+
+PLAN_NUMBER = "sluice:stream:plan"  #: number of the newest version
+PIPELINES = "sluice:stream:pipelines"  #: documents by digest
+INHERITED = "sluice:stream:inherited"  #: facts of flows that an earlier release worked on, by query|plan
+SUBINTERVAL_US = 60_000_000  #: of queries the console does not name
+_RETAIN_S, _IDLE_AFTER_S = 900.0, 15.0
+_PATIENCE_S = 60.0  # for a version that Redis lost: the driver writes it again
+
+FlowKey = tuple[str, str]  #: query and plan
 
 
-_RETAIN_S, _IDLE_AFTER_S, _SUBINTERVAL_S = 900.0, 15.0, 60.0
-_MAX_KEPT = 500
-_PAUSE_S = 5.0
+def plan_key(version: int) -> str:
+    """Where a version lies in Redis."""
+    return f"sluice:stream:plan:{version}"
+
+
+def queries_key(number: int) -> str:
+    """Where the queries of versions lie in Redis."""
+    return f"sluice:stream:queries:{number}"
 
 
 @dataclass(frozen=True)
@@ -32,10 +64,11 @@ class LivePlan:
     query: str
     plan: str
     agents: tuple[str, ...] = ()
-    subinterval_us: int = int(_SUBINTERVAL_S * 1e6)
+    subinterval_us: int = SUBINTERVAL_US
     retain_us: int = int(_RETAIN_S * 1e6)
     idle_after_ms: int = int(_IDLE_AFTER_S * 1e3)
     started_us: int = 0  #: when it was last started: another moment is another run
+    shards: int = 1  #: parts of its groups, each with a state of its own
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> LivePlan:
@@ -44,152 +77,144 @@ class LivePlan:
             str(item["query"]),
             str(item["plan"]),
             tuple(str(agent) for agent in item.get("agents", ())),
-            round(float(item.get("subinterval_s") or _SUBINTERVAL_S) * 1e6),
+            round(float(item.get("subinterval_s") or SUBINTERVAL_US / 1e6) * 1e6),
             round(float(item.get("retain_s") or _RETAIN_S) * 1e6),
             round(float(item.get("idle_after_s") or _IDLE_AFTER_S) * 1e3),
             int(item.get("started_us") or 0),
+            int(item.get("shards") or 1),
         )
 
+    @property
+    def key(self) -> FlowKey:
+        return self.query, self.plan
 
-class Plans:
-    """The plan of record, and every pipeline that frames may name."""
 
-    def __init__(self, folder: Path, console: ConsoleClient) -> None:
-        (folder / "pipelines").mkdir(parents=True, exist_ok=True)
-        self._folder, self._console = folder, console
-        self._lock, self._asking = threading.Lock(), threading.Lock()
-        self._parsed: dict[str, Pipeline] = {}
-        self._refused: set[str] = set()
-        self._ask_from_s = 0.0
-        self._live: dict[tuple[str, str], LivePlan] = {}
-        self._by_query: dict[str, LivePlan] = {}
-        self.fault: str | None = None
-        self.known = self._restore()
+@dataclass(frozen=True)
+class PlanVersion:
+    """The plan of record as one batch goes by it."""
 
-    def refresh(self) -> bool:
-        """Ask the console for the plans; whether it answered. Without an answer the known plans stay."""
-        with self._asking:  # or the second to ask hears that nothing changed before the first has taken the change in
-            try:
-                answer = self._console.plan()
-            except (ConsoleAway, ConsoleRefused) as error:
-                self.fault = str(error)
-                return False
-            self.fault = None
-            if answer is not None:
-                self.adopt(answer)
-                replace_file(self._folder / "plan.json", json.dumps(answer, separators=(",", ":")).encode())
-            return True
+    number: int = 0
+    live: Mapping[FlowKey, LivePlan] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()  #: digests that the console does not know, or that do not parse
+    idle: Mapping[FlowKey, int] = field(default_factory=dict)  #: not live at this time of arrival, milliseconds
+    gone: frozenset[FlowKey] = frozenset()  #: no longer live, of which states are still kept
+    forgotten: frozenset[tuple[str, str]] = frozenset()  #: generations that nobody sends for any more
 
-    def live(self) -> Mapping[tuple[str, str], LivePlan]:
-        """Queries that are live now, by query and plan."""
-        return self._live
-
-    def widths_us(self) -> dict[str, int]:
-        """Length of a subinterval by query."""
-        return {query: plan.subinterval_us for query, plan in self._by_query.items()}
+    @cached_property
+    def _by_query(self) -> Mapping[str, LivePlan]:
+        return {plan.query: plan for plan in self.live.values()}
 
     def settings(self, query: str, plan: str) -> LivePlan:
         """Settings of a flow; one no longer live keeps its query's settings and names no agents."""
-        if (live_plan := self._live.get((query, plan))) is not None:
+        if (live_plan := self.live.get((query, plan))) is not None:
             return live_plan
         other = self._by_query.get(query)
         if other is None:
             return LivePlan(query, plan)
         return LivePlan(query, plan, (), other.subinterval_us, other.retain_us, other.idle_after_ms)
 
-    def windowed_entry(self, digest: str) -> int | None:
-        """The operator of a plan that aggregates over windows; None where there is none, or the plan is not known."""
-        pipeline = self._parsed.get(digest)
-        return pipeline.aggregate if pipeline is not None and pipeline.window is not None else None
+    def widths_us(self) -> dict[str, int]:
+        """Length of a subinterval by query."""
+        return {query: plan.subinterval_us for query, plan in self._by_query.items()}
 
-    def pipeline(self, digest: str) -> Pipeline | None:
-        """The pipeline of a digest.
 
-        Returns
-        -------
-        Pipeline or None
-            None when the console does not know it, or knows it as something that does not parse.
+@dataclass(frozen=True)
+class PlanReader:
+    """Reads plans from Redis; it is sent to tasks, so it holds no connection."""
+
+    redis_url: str
+    patience_s: float = _PATIENCE_S
+
+    def version(self, number: int) -> PlanVersion:
+        """A version of the plan of record.
 
         Raises
         ------
-        ConsoleAway
-            It is not here, and the console cannot be asked.
+        RedisAway
+            Redis does not answer, or does not hold the version for as long as it may be waited for.
         """
-        with self._lock:
-            if digest in self._parsed or digest in self._refused:
-                return self._parsed.get(digest)
-            pipeline = self._kept(digest) or self._fetched(digest)
-            if pipeline is None:
-                self._refused = {*list(self._refused)[-_MAX_KEPT:], digest}
-            return pipeline
+        return _version(self, number) if number else PlanVersion()
 
-    def _kept(self, digest: str) -> Pipeline | None:
-        """The pipeline from disk."""
-        path = self._folder / "pipelines" / f"{digest}.json"
-        if not _is_digest(digest) or not path.is_file():
-            return None
-        return self._keep(digest, json.loads(path.read_bytes()))
+    def find_pipeline(self, digest: str) -> Pipeline | None:
+        """The pipeline of a digest; None where the driver has not got it, or not yet.
 
-    def _fetched(self, digest: str) -> Pipeline | None:
-        """The pipeline from the console, which is left alone for a while when it does not answer."""
-        if not _is_digest(digest):
-            return None
-        if time.monotonic() < self._ask_from_s:
-            raise ConsoleAway(self.fault or "the console did not answer a moment ago")
-        try:
-            return self._keep(digest, self._console.pipeline(digest))
-        except ConsoleRefused:
-            return None
-        except ConsoleAway:
-            self._ask_from_s = time.monotonic() + _PAUSE_S
-            raise
+        Raises
+        ------
+        RedisAway
+        """
+        if digest not in _parsed:
+            document: Any = ask_redis(self.redis_url, lambda client: client.hget(PIPELINES, digest), self.patience_s)
+            if document is None:
+                return None
+            _remember(digest, document)
+        return _parsed[digest]
 
-    def adopt(self, answer: Mapping[str, Any]) -> None:
-        """Take the console's answer for the plan of record."""
-        live = {}
-        for item in answer.get("queries", ()):
-            plan = LivePlan.of(item)
-            if self._keep(plan.plan, item["pipeline"]) is not None:
-                live[plan.query, plan.plan] = plan
-        self._live, self._by_query = live, {plan.query: plan for plan in live.values()}
-        self._refused = set()  # what the console did not know it may know now
-        self.known = True
+    def pipeline(self, digest: str) -> Pipeline:
+        """The pipeline of a digest that the driver has.
 
-    def _keep(self, digest: str, document: Mapping[str, Any]) -> Pipeline | None:
-        """Parse and remember; None where the document is none or belongs to another digest."""
-        if digest in self._parsed:
-            return self._parsed[digest]
-        try:
-            pipeline = Pipeline.parse(document)
-        except EngineError as error:
-            self.fault = f"plan {digest[:12]} does not parse: {error}"
-            return None
-        if pipeline.digest != digest:
-            self.fault = f"plan {digest[:12]} has digest {pipeline.digest[:12]}: console and stream processor differ"
-            return None
-        self._parsed[digest] = pipeline
-        path = self._folder / "pipelines" / f"{digest}.json"
-        if not path.is_file():
-            replace_file(path, json.dumps(document, separators=(",", ":")).encode())
-            self._bound()
-        return pipeline
+        Raises
+        ------
+        RedisAway
+            Also where Redis has lost it for longer than the driver needs to write it again.
+        """
+        if digest not in _parsed:
+            _remember(digest, _there(self, lambda client: client.hget(PIPELINES, digest), f"pipeline {digest[:12]}"))
+        return _parsed[digest]
 
-    def _restore(self) -> bool:
-        path = self._folder / "plan.json"
-        if not path.is_file():
-            return False
-        self.adopt(json.loads(path.read_bytes()))
-        return True
+    def inherited(self, flow: FlowKey) -> dict[str, int]:
+        """Facts of a flow in the state of an earlier release.
 
-    def _bound(self) -> None:
-        files = sorted(self._folder.glob("pipelines/*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in files[_MAX_KEPT:]:
-            path.unlink(missing_ok=True)
+        Raises
+        ------
+        RedisAway
+        """
+        text: Any = ask_redis(self.redis_url, lambda client: client.hget(INHERITED, "|".join(flow)), self.patience_s)
+        return json.loads(text) if text else {}
 
 
-def _is_digest(text: str) -> bool:
-    """Whether it can name a file: digests are hexadecimal."""
-    return bool(text) and len(text) <= 128 and all(letter in "0123456789abcdef" for letter in text)
+_MAX_PARSED = 20_000
+_parsed: dict[str, Pipeline] = {}  # of this process: Python workers are kept from batch to batch
+
+
+def _remember(digest: str, document: bytes) -> None:
+    if len(_parsed) >= _MAX_PARSED:
+        _parsed.clear()
+    _parsed[digest] = Pipeline.parse(json.loads(document))
+
+
+@lru_cache(maxsize=8)
+def _version(reader: PlanReader, number: int) -> PlanVersion:
+    document = _read(reader, plan_key(number))
+    return PlanVersion(
+        number,
+        _queries(reader, int(document["queries"])),
+        frozenset(document["unknown"]),
+        {(query, plan): asked_ms for query, plan, asked_ms in document["idle"]},
+        frozenset((query, plan) for query, plan in document["gone"]),
+        frozenset((agent, life) for agent, life in document["forgotten"]),
+    )
+
+
+@lru_cache(maxsize=2)
+def _queries(reader: PlanReader, number: int) -> dict[FlowKey, LivePlan]:
+    plans = [LivePlan.of(item) for item in _read(reader, queries_key(number))]
+    return {plan.key: plan for plan in plans}
+
+
+def _read(reader: PlanReader, key: str) -> Any:
+    return json.loads(_there(reader, lambda client: client.get(key), key))
+
+
+def _there(reader: PlanReader, read: Callable[[redis.Redis], Any], name: str) -> Any:
+    """An answer that the driver has written; waited for where Redis has lost it."""
+
+    def ask(client: redis.Redis) -> Any:
+        found = read(client)
+        if found is None:
+            raise redis.ConnectionError(f"{name} is not there; the driver writes it again")
+        return found
+
+    return ask_redis(reader.redis_url, ask, reader.patience_s)
 
 
 class _PipelineKey:
@@ -231,6 +256,22 @@ def stream_join_of(pipeline: Pipeline) -> StreamJoinKernel:
     operator = operator_of(pipeline, pipeline.stream_join)
     assert isinstance(operator, StreamJoinKernel)
     return operator
+
+
+def is_usable(pipeline: Pipeline) -> bool:
+    """Whether the pipeline has results: by window, from an aggregate."""
+    return pipeline.aggregate is not None and pipeline.window is not None
+
+
+def is_divisible(pipeline: Pipeline) -> bool:
+    """Whether groups may be computed apart: what follows the aggregate looks at rows one by one, and no streams are
+    joined.
+    """
+    assert pipeline.aggregate is not None
+    after = pipeline.operators[pipeline.aggregate + 1 :]
+    return pipeline.stream_join is None and all(
+        isinstance(operator_of(pipeline, operator.index), RowKernel) for operator in after
+    )
 
 
 @lru_cache(maxsize=1000)

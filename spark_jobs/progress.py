@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from agent.wire import broker
 from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleRefused
-from spark_jobs.session import SHUFFLE_PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -33,8 +32,8 @@ class ProgressFeed:
     console posts are late, and nothing else is.
     """
 
-    def __init__(self, console: ConsoleClient, master: str, trigger_s: float) -> None:
-        self._console, self._master = console, master
+    def __init__(self, console: ConsoleClient, master: str, trigger_s: float, shuffle_partitions: int) -> None:
+        self._console, self._master, self._shuffle_partitions = console, master, shuffle_partitions
         self._records: dict[int, int] = {}
         self._unsent: deque[dict[str, Any]] = deque(maxlen=_MAX_UNSENT)
         self._seen: tuple[str, int] = ("", -1)
@@ -105,9 +104,9 @@ class ProgressFeed:
             "executors": 1,
             "cores_per_executor": _local_cores(self._master),
             "input_partitions": broker.PARTITIONS,
-            "shuffle_partitions": SHUFFLE_PARTITIONS,
+            "shuffle_partitions": self._shuffle_partitions,
             "trigger_s": self.trigger_s,
-            "stateful": False,  # to Spark: its state is the processor's own
+            "stateful": True,
         }
 
 

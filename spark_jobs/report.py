@@ -14,10 +14,11 @@ import pyspark
 import redis
 
 from agent.wire.broker import PARTITIONS, oldest_at_s, read_reach, write_state
+from spark_jobs.plans import FlowKey, LivePlan
 from spark_jobs.session import Options
-from spark_jobs.state import FlowState, StreamState
+from spark_jobs.sink import BatchFacts
 
-__all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "state_report"]
+__all__ = ["StatusReport", "family_cpu_ns", "family_rss_bytes", "stream_report"]
 
 _PERIOD_S = 2.0
 _MAX_BEHIND = 10_000
@@ -117,50 +118,45 @@ def _failure(duty: Callable[[], None]) -> str:
     return ""
 
 
-def state_report(state: StreamState, client: redis.Redis) -> dict[str, Any]:
-    """The part of the report that a state tells."""
-    flows = sorted(state.flows.values(), key=lambda flow: flow.watermark_us or 0)
+def stream_report(facts: BatchFacts, live: Mapping[FlowKey, LivePlan], client: redis.Redis) -> dict[str, Any]:
+    """The part of the report that batches tell; of live queries that they did not speak of yet, that nobody came."""
+    waiting = facts.waiting
+    flows = {key: _not_heard(plan) for key, plan in live.items()} | facts.flows
+    by_watermark = sorted(flows.items(), key=lambda item: item[1]["watermark_us"] or 0)
     return {
-        "batch": state.step,
-        "lag": _lag(state, client),
-        "behind_s": _behind_s(state, client),
-        "queries": {flow.query: _flow_facts(flow, state) for flow in flows},
-        "quarantined": state.counts.get("quarantined", 0),
-        "duplicates": state.counts.get("duplicates", 0),
-        "gaps": state.counts.get("gaps", 0),
-        "waiting": len(state.waiting),
+        "batch": facts.step,
+        "lag": _lag(facts, client),
+        "behind_s": _behind_s(facts, client),
+        "queries": {
+            query: {"plan": plan, "unknown": waiting.get(query, 0)} | told for (query, plan), told in by_watermark
+        },
+        "quarantined": facts.count("quarantined"),
+        "duplicates": facts.count("duplicates"),
+        "gaps": facts.count("gaps"),
+        "waiting": sum(waiting.values()),
     }
 
 
-def _flow_facts(flow: FlowState, state: StreamState) -> dict[str, Any]:
-    open_windows = sum(window.revision < 0 for window in flow.windows.values())
-    return {
-        "plan": flow.plan,
-        "watermark_us": flow.watermark_us,
-        "waiting_for": flow.waiting_for,
-        "excluded": flow.excluded,
-        "windows_open": open_windows,
-        "late": flow.late,
-        "early": flow.early,
-        "unknown": sum(arrival.query == flow.query for arrival in state.waiting),
-    }
+def _not_heard(plan: LivePlan) -> dict[str, Any]:
+    nothing = {"excluded": [], "windows_open": 0, "late": 0, "early": 0}
+    return nothing | {"watermark_us": None, "waiting_for": list(plan.agents)}
 
 
-def _behind_s(state: StreamState, client: redis.Redis) -> float | None:
+def _behind_s(facts: BatchFacts, client: redis.Redis) -> float | None:
     """Age of the oldest entry that is not processed yet; 0 where there is none, None while Redis is away."""
     try:
-        oldest = [oldest_at_s(client, number, state.read_to.get(str(number), "0-0")) for number in range(PARTITIONS)]
+        oldest = [oldest_at_s(client, number, facts.read_to(number)) for number in range(PARTITIONS)]
     except redis.RedisError:
         return None
     oldest_s = min((at_s for at_s in oldest if at_s is not None), default=None)
     return 0.0 if oldest_s is None else round(max(0.0, time.time() - oldest_s), 3)
 
 
-def _lag(state: StreamState, client: redis.Redis) -> dict[str, int]:
+def _lag(facts: BatchFacts, client: redis.Redis) -> dict[str, int]:
     """Entries that are not processed yet."""
     try:
         return {
-            str(number): read_reach(client, number, state.read_to.get(str(number), "0-0"), _MAX_BEHIND, 2**40).entries
+            str(number): read_reach(client, number, facts.read_to(number), _MAX_BEHIND, 2**40).entries
             for number in range(PARTITIONS)
         }
     except redis.RedisError:

@@ -35,6 +35,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _JAVA = f"-Dlog4j2.configurationFile=file:{_LOGGING} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # Renames are those of the local file system, where a checkpoint is; Spark's other way starts a program for every look.
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _LOOPBACK = "127.0.0.1"
 SHUFFLE_PARTITIONS = 2  # telemetry of one installation is small: every further partition only costs a task's start
 
@@ -101,13 +102,13 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.sql.ansi.enabled": "false",  # a bad value is null, as in engine.dataflow, and never ends the query
         "spark.sql.variant.allowDuplicateKeys": "true",  # the last one counts
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        # state of any size: on disk, and in the checkpoint as changes between snapshots
+        "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.default.parallelism": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # as many rows in one Arrow batch as a trigger brings: a batch a few rows long costs as much as a full one
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-        # a batch kept for a second job holds bodies of frames: large rows, compressed by their senders where it pays
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        "spark.sql.inMemoryColumnarStorage.batchSize": "100",
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.ui.enabled": "false",
@@ -157,9 +158,10 @@ class Options:
     folder: Path
     master: str = DEFAULT_MASTER
     trigger_s: float = 2.0
-    at_hand_bytes: int = 2 * 2**20
-    by_sql: bool = False
     refine_s: float = 10.0
+    shuffle_partitions: int = SHUFFLE_PARTITIONS
+    shards: int = 1
+    checkpoint: str = ""  #: folder of checkpoints, by path or by a URI that Hadoop knows
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Options:
@@ -171,16 +173,18 @@ class Options:
         """
         faults: list[str] = []
         read = _EnvironmentReader(env, faults)
+        folder = Path(env.get("SLUICE_VAR_DIR") or _ROOT / "var") / "stream"
         options = cls(
             read.text("SLUICE_URL", "the console's address, such as http://127.0.0.1:8000"),
             read.text("SLUICE_STREAM_TOKEN", "a token with scope ingest"),
             read.text("REDIS_URL", "the broker's address, such as redis://127.0.0.1:6379/0"),
-            Path(env.get("SLUICE_VAR_DIR") or _ROOT / "var") / "stream",
+            folder,
             env.get("SLUICE_SPARK_MASTER") or cls.master,
             read.number("SLUICE_STREAM_TRIGGER_S", cls.trigger_s, 0.1, 600),
-            int(read.number("SLUICE_STREAM_DRIVER_BYTES", cls.at_hand_bytes, 0, 64 * 2**20)),
-            read.number("SLUICE_STREAM_SQL", 0, 0, 1) == 1,
             read.number("SLUICE_STREAM_REFINE_S", cls.refine_s, 1, 3600),
+            round(read.number("SLUICE_STREAM_PARTITIONS", SHUFFLE_PARTITIONS, 1, 10_000)),
+            round(read.number("SLUICE_STREAM_SHARDS", cls.shards, 1, 1_000)),
+            env.get("SLUICE_STREAM_CHECKPOINT") or str(folder.resolve() / "keyed"),
         )
         if faults:
             raise WrongOptions("\n".join(faults))

@@ -1,4 +1,8 @@
-"""State of the stream processor after a step, and the checkpoints of agents' open windows in it.
+"""State of a flow, one query computed by one plan, and the checkpoints of agents' open windows in it.
+
+Tables of windows lie in state variables of Spark and are read when they are first asked for, so a flow with many
+retained windows costs no more than those that a batch touches. A step is a batch that visits the flow; what it changed
+bears its number, and is what is written.
 
 A checkpoint holds the partial rows of every window of a flow that was open at an agent after an epoch. Its rows stand
 in for those that the agent still owes; they go into results and never into the windows, which the agent's own rows go
@@ -7,9 +11,9 @@ into.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +21,7 @@ import pyarrow.compute as pc
 
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
-from spark_jobs.input.arrivals import Arrival
 from spark_jobs.plans import aggregate_of
-from spark_jobs.statistics.operator_history import OperatorHistory
-from spark_jobs.statistics.sweep_history import SweepTables
 
 __all__ = [
     "CHECKPOINTS",
@@ -31,7 +32,8 @@ __all__ = [
     "JoinWindow",
     "RecoveredRows",
     "SideRows",
-    "StreamState",
+    "StoredTable",
+    "checkpoint_part",
     "drop_checkpoint",
     "drop_passed_checkpoints",
     "keep_checkpoint",
@@ -56,23 +58,53 @@ class AgentMarks:
     closings: list[tuple[int, int]] = field(default_factory=list)  #: (watermark, epoch) of marks not yet passed by all
 
 
+class StoredTable:
+    """A table of a state, read when it is first asked for."""
+
+    def __init__(self, read: Callable[[], pa.Table]) -> None:
+        self._read = read
+
+    @classmethod
+    def of(cls, table: pa.Table) -> StoredTable:
+        """A table that is here already."""
+        return cls(lambda: table)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        return self._read()
+
+
 @dataclass
 class FlowWindow:
     """One window of a flow, open or closed but still kept for late records."""
 
-    partial: pa.Table
+    stored: StoredTable
     step: int  #: that last changed the partial aggregates
     records: int = 0
     revision: int = -1  #: of the last result; -1 before the first
     missing: list[str] = field(default_factory=list)  #: agents that the last result lacked
+
+    @property
+    def partial(self) -> pa.Table:
+        return self.stored.table
 
 
 @dataclass(frozen=True)
 class SideRows:
     """Some rows of one side of a join."""
 
-    rows: pa.Table
+    stored: StoredTable
     step: int  #: that put them together
+    num_rows: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, rows: pa.Table, step: int) -> SideRows:
+        return cls(StoredTable.of(rows), step, rows.num_rows, rows.nbytes)
+
+    @property
+    def rows(self) -> pa.Table:
+        return self.stored.table
 
 
 @dataclass
@@ -84,21 +116,30 @@ class JoinWindow:
 
     @property
     def size_bytes(self) -> int:
-        return sum(record.rows.nbytes for record in (*self.records, *self.others))
+        return sum(part.size_bytes for part in (*self.records, *self.others))
 
     @property
     def rows(self) -> int:
-        return sum(record.rows.num_rows for record in (*self.records, *self.others))
+        return sum(part.num_rows for part in (*self.records, *self.others))
 
 
 @dataclass(frozen=True)
 class AgentCheckpoint:
     """Rows of an agent's open windows, less those it has sent since."""
 
-    rows: pa.Table  #: partial aggregates
+    stored: StoredTable
     step: int  #: that last changed them
     epoch: int  #: of the agent
-    parts: int = 1  #: that are here
+    parts: int  #: that are here
+    begins: tuple[int, ...]  #: of the windows in it, microseconds
+
+    @classmethod
+    def of(cls, rows: pa.Table, step: int, epoch: int, parts: int = 1) -> AgentCheckpoint:
+        return cls(StoredTable.of(rows), step, epoch, parts, tuple(_begins(rows)))
+
+    @property
+    def rows(self) -> pa.Table:
+        return self.stored.table
 
 
 @dataclass
@@ -122,66 +163,11 @@ class FlowState:
     checkpoints: dict[str, AgentCheckpoint] = field(default_factory=dict)  #: by agent
     arriving: dict[str, AgentCheckpoint] = field(default_factory=dict)  #: of which not all parts are here
     sides: dict[int, JoinWindow] = field(default_factory=dict)  #: of windows where two streams are joined, by beginning
-
-
-@dataclass
-class StreamState:
-    """Everything that a step hands to the next."""
-
-    step: int = 0
-    run: int = 0  #: number of the Spark checkpoint
-    batch: int = -1  #: Spark's number in that checkpoint
-    now_ms: int = 0  #: arrival of the last frame
-    positions: dict[tuple[str, str], int] = field(default_factory=dict)
-    flows: dict[tuple[str, str], FlowState] = field(default_factory=dict)
-    waiting: list[Arrival] = field(default_factory=list)
-    counters: pa.Table | None = None  #: not summed yet
-    sums: pa.Table | None = None  #: of subintervals that may still grow
-    summed_ms: int = 0  #: when counters were last summed
-    emitted: int = 0  #: frames sent to the console, their numbers
-    counts: dict[str, int] = field(default_factory=dict)  #: quarantined, duplicates, gaps, unknown
-    read_to: dict[str, str] = field(default_factory=dict)  #: id of the last entry by partition
-    learned: OperatorHistory = field(default_factory=OperatorHistory)  #: of operators at agents
-    sweeps: pa.Table | None = None  #: of windows at agents, not learned from yet
-    swept: SweepTables = field(default_factory=SweepTables)  #: of sweeping watermarks at agents
-
-    def successor(self, batch: int) -> StreamState:
-        """A copy for the next step to change; tables are shared, they do not change."""
-        flows = {key: _copied(flow) for key, flow in self.flows.items()}
-        return StreamState(
-            self.step + 1,
-            self.run,
-            batch,
-            self.now_ms,
-            dict(self.positions),
-            flows,
-            list(self.waiting),
-            self.counters,
-            self.sums,
-            self.summed_ms,
-            self.emitted,
-            dict(self.counts),
-            dict(self.read_to),
-            self.learned,
-            self.sweeps,
-            self.swept,
-        )
-
-    def count(self, name: str, more: int = 1) -> None:
-        if more:
-            self.counts[name] = self.counts.get(name, 0) + more
-
-
-def _copied(flow: FlowState) -> FlowState:
-    """Everything of its own but the tables."""
-    windows = {
-        begin: FlowWindow(**vars(window) | {"missing": list(window.missing)}) for begin, window in flow.windows.items()
-    }
-    checkpoints = {name: dict(getattr(flow, name)) for name in CHECKPOINTS}
-    sides = {begin: JoinWindow(list(side.records), list(side.others)) for begin, side in flow.sides.items()}
-    shared = {"windows", "sides", *CHECKPOINTS}
-    rest = {name: deepcopy(value) for name, value in vars(flow).items() if name not in shared}
-    return FlowState(**rest, **checkpoints, windows=windows, sides=sides)
+    step: int = 0  #: batches that visited it
+    now_ms: int = 0  #: time of arrival up to which everything has come
+    work: list[tuple[int, ...]] = field(default_factory=list)  #: of its operators, not summed yet (`FlowWork`)
+    sums: pa.Table | None = None  #: of subintervals of its own operators that may still grow
+    summed_ms: int = 0  #: when work was last summed
 
 
 #: Rows of silent agents by agent.
@@ -198,15 +184,13 @@ def keep_checkpoint(
     ValueError
         It says not which part it is, of how many.
     """
-    part, parts = says.get("part"), says.get("parts")
-    if not (type(part) is int and type(parts) is int and 1 <= part <= parts <= _MAX_PARTS):
-        raise ValueError(f"a checkpoint's part is {part!r} of {parts!r}; allowed: 1 to as many as there are")
+    part, parts = checkpoint_part(says)
     before = flow.arriving.pop(agent, None)
     if part > 1:
         if before is None or (before.epoch, before.parts) != (epoch, part - 1):
             return  # what went before is lost, and the checkpoint with it
         rows = pa.concat_tables([before.rows, rows])
-    checkpoint = AgentCheckpoint(rows, step, epoch, part)
+    checkpoint = AgentCheckpoint.of(rows, step, epoch, part)
     if part < parts:
         flow.arriving[agent] = checkpoint
     elif rows.num_rows:
@@ -215,19 +199,35 @@ def keep_checkpoint(
         flow.checkpoints.pop(agent, None)
 
 
-def supersede_checkpoint(flow: FlowState, agent: str, partial: pa.Table, step: int) -> None:
-    """Partial rows came: they are all that the agent had of their windows."""
+def checkpoint_part(says: Mapping[str, Any]) -> tuple[int, int]:
+    """Which part of a checkpoint a frame holds, of how many.
+
+    Raises
+    ------
+    ValueError
+    """
+    part, parts = says.get("part"), says.get("parts")
+    if not (type(part) is int and type(parts) is int and 1 <= part <= parts <= _MAX_PARTS):
+        raise ValueError(f"a checkpoint's part is {part!r} of {parts!r}; allowed: 1 to as many as there are")
+    return part, parts
+
+
+def supersede_checkpoint(flow: FlowState, agent: str, begins: Collection[int], step: int) -> None:
+    """Partial rows of these windows came: they are all that the agent had of them."""
     if agent in flow.checkpoints:
-        _without(flow, agent, pc.unique(partial[WINDOW_START]), step)
+        _without(flow, agent, begins, step)
 
 
-def _without(flow: FlowState, agent: str, begins: pa.Array, step: int) -> None:
+def _without(flow: FlowState, agent: str, begins: Collection[int], step: int) -> None:
     checkpoint = flow.checkpoints[agent]
-    rows = checkpoint.rows.filter(pc.invert(pc.is_in(checkpoint.rows[WINDOW_START], value_set=begins)))
-    if not rows.num_rows:
+    left = [begin for begin in checkpoint.begins if begin not in begins]
+    if not left:
         del flow.checkpoints[agent]
-    elif rows.num_rows < checkpoint.rows.num_rows:
-        flow.checkpoints[agent] = AgentCheckpoint(rows, step, checkpoint.epoch, checkpoint.parts)
+    elif len(left) < len(checkpoint.begins):
+        kept = pc.is_in(checkpoint.rows[WINDOW_START].cast(pa.int64()), value_set=pa.array(left, pa.int64()))
+        flow.checkpoints[agent] = AgentCheckpoint.of(
+            checkpoint.rows.filter(kept), step, checkpoint.epoch, checkpoint.parts
+        )
 
 
 def open_checkpoint_windows(flow: FlowState, pipeline: Pipeline, step: int) -> None:
@@ -237,11 +237,12 @@ def open_checkpoint_windows(flow: FlowState, pipeline: Pipeline, step: int) -> N
         return
     for agent in flow.excluded:
         checkpoint = flow.checkpoints.get(agent)
-        for begin_us in _begins(checkpoint.rows) if checkpoint else ():
+        for begin_us in checkpoint.begins if checkpoint else ():
             end_us = begin_us + pipeline.window.size_us
             over = flow.ended or end_us <= flow.watermark_us
             if over and begin_us not in flow.windows and end_us > flow.passed_us:
-                flow.windows[begin_us] = FlowWindow(aggregate_of(pipeline).partial_schema.empty_table(), step)
+                empty = aggregate_of(pipeline).partial_schema.empty_table()
+                flow.windows[begin_us] = FlowWindow(StoredTable.of(empty), step)
 
 
 def drop_checkpoint(flow: FlowState, agent: str) -> None:
@@ -254,20 +255,20 @@ def recovered_rows(flow: FlowState, begin_us: int, missing: Collection[str]) -> 
     """Rows of a window that agents it is issued without have left behind."""
     recovered = {}
     for agent in missing:
-        if checkpoint := flow.checkpoints.get(agent):
-            rows = checkpoint.rows.filter(pc.equal(checkpoint.rows[WINDOW_START].cast(pa.int64()), begin_us))
-            if rows.num_rows:
-                recovered[agent] = rows
+        checkpoint = flow.checkpoints.get(agent)
+        if checkpoint and begin_us in checkpoint.begins:
+            recovered[agent] = checkpoint.rows.filter(
+                pc.equal(checkpoint.rows[WINDOW_START].cast(pa.int64()), begin_us)
+            )
     return recovered
 
 
 def drop_passed_checkpoints(flow: FlowState, pipeline: Pipeline, step: int) -> None:
     """Forget rows of windows that are too old to be issued again."""
     assert pipeline.window is not None
+    last_us = flow.passed_us - pipeline.window.size_us
     for agent, checkpoint in list(flow.checkpoints.items()):
-        begins = pc.unique(checkpoint.rows[WINDOW_START])
-        passed = begins.filter(pc.less_equal(begins.cast(pa.int64()), flow.passed_us - pipeline.window.size_us))
-        if len(passed):
+        if passed := [begin for begin in checkpoint.begins if begin <= last_us]:
             _without(flow, agent, passed, step)
 
 

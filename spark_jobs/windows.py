@@ -18,7 +18,7 @@ from agent.wire import MAX_AHEAD_US, mark_fault
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
 from spark_jobs.plans import LivePlan, aggregate_of
-from spark_jobs.state import AgentMarks, FlowState, FlowWindow
+from spark_jobs.state import AgentMarks, FlowState, FlowWindow, StoredTable
 
 __all__ = [
     "DueWindow",
@@ -147,9 +147,8 @@ def absorb_partials(
         window = flow.windows.get(begin_us)
         merged = aggregate.merge([window.partial, *parts] if window else parts)
         if window is None:
-            flow.windows[begin_us] = FlowWindow(merged, step, count_records(merged))
-        else:
-            window.partial, window.step, window.records = merged, step, count_records(merged)
+            window = flow.windows[begin_us] = FlowWindow(StoredTable.of(merged), step)
+        window.stored, window.step, window.records = StoredTable.of(merged), step, count_records(merged)
 
 
 def admit_partials(
@@ -189,8 +188,11 @@ def due_windows(flow: FlowState, pipeline: Pipeline, plan: LivePlan, step: int) 
         end_us = begin_us + pipeline.window.size_us
         if not flow.ended and (flow.watermark_us is None or end_us > flow.watermark_us):
             break
+        changed = window.revision < 0 or window.step == step
+        if not changed and not window.missing:
+            continue
         missing = _missing(flow, plan, begin_us, end_us)
-        if window.revision < 0 or window.step == step or (window.missing and not missing):
+        if changed or not missing:
             due.append(DueWindow(begin_us, end_us, window, missing))
     return due
 

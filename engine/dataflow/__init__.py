@@ -1,4 +1,4 @@
-"""Executable operators: one meaning, translated to pyarrow for agents and to Spark SQL for the stream processor.
+"""Executable operators: one meaning, by pyarrow for agents and the stream processor.
 
 `Pipeline.parse` reads and checks a document, `engine.dataflow.arrow.kernels` runs it, and
 `engine.dataflow.templates` has ready ones.

@@ -1,4 +1,4 @@
-"""Frames of a batch at the driver, in the order of their senders: each once, none before its predecessor."""
+"""Frames of a batch in the order of their senders: each once, none before its predecessor."""
 
 from __future__ import annotations
 
@@ -7,26 +7,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from agent.wire import Frame, FrameKind, WireError, encode_frame
-from spark_jobs.input.entries import ARRIVAL_SCHEMA, UNREADABLE, WAITING_SCHEMA, Read, arrival_rows, single_span
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_jobs.input.entries import UNREADABLE, WAITING_SCHEMA
 
 __all__ = [
     "Arrival",
     "Ordered",
     "arrivals_of",
-    "collect_frames",
-    "fetch_frames",
     "frame_bytes",
-    "last_ids",
-    "list_frames",
-    "moment_ms",
     "order_frames",
     "table_of_waiting",
 ]
@@ -34,11 +26,12 @@ __all__ = [
 
 _PATIENCE_STEPS = 30
 _MAX_WAITING_BYTES = 64 * 2**20
+_NOTHING = pa.py_buffer(b"")
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A frame as it came out of the broker; `body` is None where it stayed with Spark."""
+    """A frame as it came out of the broker."""
 
     id: str  #: partition/id of its entry
     agent: str
@@ -50,9 +43,10 @@ class Arrival:
     entry: int
     epoch: int
     extra: str
-    body: bytes | None
+    body: bytes | pa.Buffer
     size: int
     since: int = 0  #: the step at which it began to wait
+    due: bool = False  #: its number has come, and it waits for its plan
 
     @property
     def sender(self) -> tuple[str, str]:
@@ -79,10 +73,6 @@ class Arrival:
         moment, _, count = self.id.partition("/")[2].partition("-")
         return int(moment), int(count or 0)
 
-    @property
-    def partition(self) -> str:
-        return self.id.partition("/")[0]
-
     @cached_property
     def says(self) -> Mapping[str, Any]:
         return json.loads(self.extra) if self.extra else {}
@@ -99,14 +89,22 @@ class Ordered:
     lost: list[str] = field(default_factory=list)  #: gaps that are not waited for any longer, in words
 
 
-def arrivals_of(rows: pa.Table) -> list[Arrival]:
-    """Rows of `GIVEN`, whose `id` names partition and entry."""
-    return [Arrival(**row) for row in rows.to_pylist()]
+def arrivals_of(batch: pa.RecordBatch) -> list[Arrival]:
+    """The frames of a batch of `ENTRY_SCHEMA`; their bodies stay in its memory."""
+    bodies = [body.as_buffer() or _NOTHING for body in batch.column("body")]
+    rows = batch.drop_columns(["body"]).to_pylist()
+    return [
+        Arrival(id=f"{row.pop('partition')}/{row.pop('id')}", **row, body=body, size=body.size)
+        for row, body in zip(rows, bodies, strict=True)
+    ]
 
 
 def table_of_waiting(waiting: Iterable[Arrival]) -> pa.Table:
     """Waiting frames as a table of `WAITING_SCHEMA`."""
-    rows = [{name: getattr(arrival, name) for name in WAITING_SCHEMA.names} for arrival in waiting]
+    rows = [
+        {name: getattr(arrival, name) for name in WAITING_SCHEMA.names} | {"body": bytes(arrival.body)}
+        for arrival in waiting
+    ]
     return pa.Table.from_pylist(rows, schema=WAITING_SCHEMA)
 
 
@@ -151,53 +149,9 @@ def _lost(by_seq: Mapping[int, Arrival], step: int) -> bool:
     return waited >= _PATIENCE_STEPS or sum(arrival.size for arrival in by_seq.values()) > _MAX_WAITING_BYTES
 
 
-def collect_frames(spans: DataFrame, read: Read) -> pa.Table:
-    """The frames of a batch, read by the driver: one small job brings the spans."""
-    return _read(spans.coalesce(1).toArrow().to_batches(), read)
-
-
-def fetch_frames(ids: Iterable[str], read: Read) -> pa.Table:
-    """Single frames of a batch by their ids (partition/entry)."""
-    pairs = [frame_id.partition("/") for frame_id in ids]
-    spans = [single_span(int(partition), entry_id) for partition, _, entry_id in pairs]
-    return _read([pa.RecordBatch.from_pylist(spans)], read)
-
-
-def list_frames(frames: DataFrame) -> pa.Table:
-    """Frames that are rows of Spark, without the bodies of records: those stay there."""
-    from pyspark.sql import functions as sql
-
-    named = frames.withColumn("id", sql.concat_ws("/", sql.col("partition").cast("string"), "id"))
-    named = named.withColumn("size", sql.coalesce(sql.length("body"), sql.lit(0)).cast("bigint"))
-    stays = sql.col("kind") == FrameKind.RECORDS.value
-    named = named.withColumn("body", sql.when(stays, sql.lit(None)).otherwise(sql.col("body")))
-    return named.select(*ARRIVAL_SCHEMA.names).toArrow()
-
-
-def _read(spans: Iterable[pa.RecordBatch], read: Read) -> pa.Table:
-    batches = [arrival_rows(batch, [False] * batch.num_rows) for batch in read(spans)]
-    return pa.Table.from_batches(batches, schema=ARRIVAL_SCHEMA)
-
-
-def last_ids(arrivals: Iterable[Arrival]) -> dict[str, str]:
-    """The last entry of every partition in a batch."""
-    last = {}
-    for arrival in sorted(arrivals, key=lambda row: row.place):
-        last[arrival.partition] = arrival.id.partition("/")[2]
-    return last
-
-
-def moment_ms(arrivals: Iterable[Arrival]) -> int:
-    """Time up to which all frames have arrived: a partition that lags behind makes no agent silent."""
-    last: dict[str, int] = {}
-    for arrival in arrivals:
-        last[arrival.partition] = max(arrival.arrived_ms, last.get(arrival.partition, 0))
-    return min(last.values(), default=0)
-
-
 def frame_bytes(arrival: Arrival) -> bytes:
     """Bytes to keep of a quarantined frame: the frame, or the entry that was none."""
-    body = arrival.body or b""
+    body = bytes(arrival.body)
     if arrival.kind == UNREADABLE:
         return body
     named = {name: getattr(arrival, name) for name in ("agent", "life", "seq", "query", "plan", "entry", "epoch")}

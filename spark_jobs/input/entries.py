@@ -1,16 +1,15 @@
-"""Entries of the telemetry streams as Arrow batches, read from Redis by a task or by the driver."""
+"""Entries of the telemetry streams as Arrow batches, read from Redis by tasks."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import redis
 
 from agent.wire import Frame, FrameKind, WireError, broker, decode_frames
@@ -18,23 +17,18 @@ from agent.wire.broker import StreamEntry
 from engine.backoff import Backoff
 
 __all__ = [
-    "ARRIVAL_SCHEMA",
-    "COLUMNS",
     "ENTRY_SCHEMA",
     "SPANS",
     "UNREADABLE",
     "WAITING_SCHEMA",
     "EntryReader",
-    "Read",
     "RedisAway",
-    "arrival_rows",
     "ask_redis",
     "entry_batch",
-    "single_span",
 ]
 
 
-#: Frames that wait, as they stand in a state: for the number before them, or for their plan.
+#: Frames that wait, as they stand in a state: for the number before them, or (where `due`) for their plan.
 WAITING_SCHEMA = pa.schema(
     [
         ("id", pa.string()),
@@ -50,21 +44,12 @@ WAITING_SCHEMA = pa.schema(
         ("body", pa.binary()),
         ("size", pa.int64()),
         ("since", pa.int64()),
+        ("due", pa.bool_()),
     ]
 )
 
-#: Frames of a batch, as the driver gets them.
-ARRIVAL_SCHEMA = pa.schema([field for field in WAITING_SCHEMA if field.name != "since"])
-
-
 #: Kind of a row whose entry is no frame: `body` is the entry's data, `extra` has the fault.
 UNREADABLE = "unreadable"
-
-#: In Spark's terms; `id` is the entry's in its partition, `extra` is JSON.
-COLUMNS = (
-    "partition int, id string, agent string, life string, seq bigint, kind string, query string, plan string, "
-    "entry int, epoch bigint, extra string, body binary"
-)
 
 ENTRY_SCHEMA = pa.schema(
     [
@@ -92,14 +77,14 @@ _FROM_AGENTS = frozenset(
         FrameKind.SWEEPS,
     }
 )
-#: A row for each span, in Spark's terms: a partition's entries after `after_id` up to and with `until_id`.
-SPANS = "partition int, after_id string, until_id string"
+#: A row for each span, in Spark's terms: a partition's entries after `after_id` up to and with `until_id`; the plan
+#: that the batch goes by; the time up to which all frames have arrived, and that of the last one.
+SPANS = "partition int, after_id string, until_id string, plan bigint, now_ms bigint, arrived_ms bigint"
 _CHUNK_BYTES = 4 * 2**20
 _FIRST_CHUNK_ENTRIES = 64
 _MAX_CHUNK_ENTRIES = 4_000
 _PATIENCE_S = 60.0  # a batch that could not be read is read again after the query's restart
 _ANSWER_S = 10.0
-_LAST_COUNT = 2**64 - 1  # of the entries of one millisecond
 
 
 def entry_batch(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatch:
@@ -109,18 +94,6 @@ def entry_batch(partition: int, entries: Sequence[StreamEntry]) -> pa.RecordBatc
         pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), ENTRY_SCHEMA, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)
-
-
-def arrival_rows(batch: pa.RecordBatch, lacking: Sequence[bool]) -> pa.RecordBatch:
-    """A batch of `ENTRY_SCHEMA` as rows of `arrivals.GIVEN`, those that are `lacking` without their bodies."""
-    bodies = batch.column("body")
-    columns = {
-        "id": pc.binary_join_element_wise(batch.column("partition").cast(pa.string()), batch.column("id"), "/"),
-        "body": pc.if_else(pa.array(lacking, pa.bool_()), pa.scalar(None, pa.binary()), bodies),
-        "size": pc.fill_null(pc.binary_length(bodies), 0).cast(pa.int64()),
-    }
-    arrays = [columns[name] if name in columns else batch.column(name) for name in ARRIVAL_SCHEMA.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=ARRIVAL_SCHEMA)
 
 
 def _row(entry: StreamEntry) -> tuple[Any, ...]:
@@ -152,9 +125,6 @@ def _frame(entry: StreamEntry) -> Frame:
     return frames[0]
 
 
-#: From batches of `SPANS` to batches of `entries.BATCH`.
-Read = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 _Found = TypeVar("_Found")
 
 
@@ -169,8 +139,8 @@ class EntryReader:
     redis_url: str
     patience_s: float = _PATIENCE_S
 
-    def frames(self, spans: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Entries of the spans, a few megabytes at a time.
+    def frames(self, partition: int, after_id: str, until_id: str) -> Iterator[pa.RecordBatch]:
+        """Entries of a span as batches of `ENTRY_SCHEMA`, a few megabytes at a time.
 
         Fewer than planned come when Redis lost some: their agents send those again.
 
@@ -178,11 +148,8 @@ class EntryReader:
         ------
         RedisAway
         """
-        for batch in spans:
-            for span in batch.to_pylist():
-                yield from self._entries(**span)
-
-    def _entries(self, partition: int, after_id: str, until_id: str) -> Iterator[pa.RecordBatch]:
+        if after_id == until_id:
+            return
         count = _FIRST_CHUNK_ENTRIES
         while True:
             ask = partial(broker.read_entries, partition=partition, after_id=after_id, count=count, until_id=until_id)
@@ -210,13 +177,6 @@ def ask_redis(redis_url: str, ask: Callable[[redis.Redis], _Found], patience_s: 
             if time.monotonic() + pause_s > until:
                 raise RedisAway(f"Redis has given no answer for {patience_s:g} s ({error})") from error
         time.sleep(pause_s)
-
-
-def single_span(partition: int, entry_id: str) -> dict[str, int | str]:
-    """The span that holds one entry alone."""
-    moment, _, count = entry_id.partition("-")
-    before = f"{moment}-{int(count) - 1}" if int(count or 0) else f"{int(moment) - 1}-{_LAST_COUNT}"
-    return {"partition": partition, "after_id": before, "until_id": entry_id}
 
 
 @cache

@@ -1,8 +1,9 @@
 """The telemetry streams as a streaming data source of Spark.
 
 Every partition of the broker is an input partition. An offset is a flat object: the id of the last entry of each
-partition that belongs to the batch. Batches are planned from the broker's sizes alone, and rows are spans: frames are
-read by whoever works them off, and so come into the JVM only where Spark's own operators do (`frames_of`).
+partition that belongs to the batch, and the number of the plan that it goes by. Batches are planned from the broker's
+sizes alone, and rows are spans: frames are read from Redis by the task that works them off, and never come into the
+JVM. A change of the plan is a batch of its own right: it visits every partition.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from agent.wire import broker
-from spark_jobs.input.entries import COLUMNS, SPANS, Read, RedisAway, ask_redis
+from spark_jobs.input.entries import SPANS, RedisAway, ask_redis
+from spark_jobs.plans import PLAN_NUMBER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMAT", "EntrySpan", "FramesSource", "SpansReader", "frames_of", "spans_of"]
+__all__ = ["FORMAT", "PLAN_CHANGES", "EntrySpan", "FramesSource", "SpansReader", "spans_of"]
 
 FORMAT = "sluice-frames"
+PLAN_CHANGES = -1  #: number of the partition whose spans are changes of the plan: from one version to another
+_PLAN = "plan"
 _BEGIN = "0-0"
 _MAX_ENTRIES, _MAX_BYTES = 4_000, 64 * 2**20
 _UNBOUNDED = 2**31
@@ -33,11 +37,15 @@ _PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and th
 
 
 class EntrySpan(InputPartition):
-    """Entries that one task reads: of a partition, after `after_id` up to and with `until_id`."""
+    """Entries that one task reads: of a partition, after `after_id` up to and with `until_id`.
 
-    def __init__(self, partition: int, after_id: str, until_id: str) -> None:
+    With the plan of the batch, the time up to which all frames have arrived, and that of the last one: the same in
+    every span, so that a partition that lags behind makes no agent silent.
+    """
+
+    def __init__(self, partition: int, after_id: str, until_id: str, plan: int, now_ms: int, arrived_ms: int) -> None:
         super().__init__(partition)
-        self.partition, self.after_id, self.until_id = partition, after_id, until_id
+        self.row = partition, after_id, until_id, plan, now_ms, arrived_ms
 
 
 class FramesSource(DataSource):
@@ -70,7 +78,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, str] | None = None
 
     def initialOffset(self) -> dict[str, str]:
-        return {str(number): _BEGIN for number in range(broker.PARTITIONS)}
+        return {str(number): _BEGIN for number in range(broker.PARTITIONS)} | {_PLAN: "0"}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._max_entries)
@@ -92,12 +100,23 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        moved = {name: until for name, until in end.items() if until != start.get(name, _BEGIN)}
-        return [EntrySpan(int(name), _after(start.get(name, _BEGIN), until), until) for name, until in moved.items()]
+        plan, before = int(end.get(_PLAN, 0)), int(start.get(_PLAN, 0))
+        until = {name: entry_id for name, entry_id in end.items() if name != _PLAN}
+        moved = {name for name, entry_id in until.items() if entry_id != start.get(name, _BEGIN)}
+        arrived_ms = max(_number(entry_id)[0] for entry_id in until.values())
+        now_ms = min((_number(until[name])[0] for name in moved), default=arrived_ms)
+        spans = [
+            EntrySpan(int(name), _after(start.get(name, _BEGIN), entry_id), entry_id, plan, now_ms, arrived_ms)
+            for name, entry_id in until.items()
+            if name in moved or plan != before
+        ]
+        if plan != before:
+            spans.append(EntrySpan(PLAN_CHANGES, str(before), str(plan), plan, now_ms, arrived_ms))
+        return spans
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str, int, int, int]]:
         assert isinstance(partition, EntrySpan)
-        yield partition.partition, partition.after_id, partition.until_id
+        yield partition.row
 
     def commit(self, end: dict[str, str]) -> None:
         """Drop entries behind the checkpoint. Without Redis the next commit drops them too."""
@@ -112,6 +131,8 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             last = {name: min(last_id, self._target[name], key=_number) for name, last_id in last.items()}
         ends = {name: start.get(name, _BEGIN) for name in last}
+        known = int(start.get(_PLAN, 0))
+        plan = {_PLAN: str(max(known, int(client.get(PLAN_NUMBER) or 0)))}  # type: ignore[arg-type]
         hungry = [name for name in last if last[name] != ends[name]]
         for turn in range(2):
             share = max_entries // max(len(hungry), 1), max_bytes // max(len(hungry), 1)
@@ -122,7 +143,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[name] = min(reach.last_id, last[name], key=_number)
                 max_entries, max_bytes = max_entries - reach.entries, max_bytes - reach.held_bytes
             hungry = [name for name in hungry if _number(ends[name]) < _number(last[name])]
-        return ends
+        return ends | plan
 
 
 def spans_of(spark: SparkSession, redis_url: str, **options: int | float) -> DataFrame:
@@ -130,11 +151,6 @@ def spans_of(spark: SparkSession, redis_url: str, **options: int | float) -> Dat
     spark.dataSource.register(FramesSource)
     reader = spark.readStream.format(FORMAT).option("redis_url", redis_url)
     return reader.options(**{name: str(value) for name, value in options.items()}).load()
-
-
-def frames_of(spans: DataFrame, read: Read) -> DataFrame:
-    """The frames of spans as rows of Spark, with the columns of `spark_jobs.input.entries`."""
-    return spans.mapInArrow(read, COLUMNS)
 
 
 def _trim(end: dict[str, str], client: redis.Redis) -> None:

@@ -14,10 +14,10 @@ from agent.wire import REFINEMENTS, FrameKind
 from engine.jarvis.settings import AdaptationSettings
 from engine.measurement.fits import EpochSums, LoadLevel, OperatorFit, WindowSums, fit_operator, plan_partition
 from engine.measurement.sums import OperatorSums
-from spark_jobs.results import update_frame
-from spark_jobs.state import StreamState
+from spark_jobs.plans import FlowKey
 from spark_jobs.statistics.operator_history import REST, OperatorHistory, add_epochs
-from spark_jobs.statistics.updates import FlowKey, Rows, has_moved, select_updates
+from spark_jobs.statistics.state import StatisticsState
+from spark_jobs.statistics.updates import Rows, Update, has_moved, select_updates
 
 __all__ = ["RefinementReport", "agent_rows", "differs", "refined_rows"]
 
@@ -26,13 +26,13 @@ _FIGURES = ("cost_s", "group_cost_s", "groups", "relay", "bytes_in", "bytes_out"
 
 
 class RefinementReport:
-    """Gathers counters, and makes REFINED frames every `every_ms` of arrival time."""
+    """Gathers counters, and makes REFINED updates every `every_ms` of arrival time."""
 
     def __init__(self, every_ms: int, aggregate_of: Callable[[str], int | None]) -> None:
         self._every_ms, self._aggregate_of = every_ms, aggregate_of
 
-    def frames(self, state: StreamState, counters: pa.Table, live: Collection[FlowKey]) -> list[bytes]:
-        """Take in rows of `EPOCHS`; a frame for each live query and plan with a change to report."""
+    def updates(self, state: StatisticsState, counters: pa.Table, live: Collection[FlowKey]) -> list[Update]:
+        """Take in rows of `EPOCHS`; one for each live query and plan with a change to report."""
         history = add_epochs(state.learned, counters, self._aggregate_of, state.now_ms, state.step)
         state.learned = history
         if state.now_ms - history.told_ms < self._every_ms:
@@ -40,7 +40,7 @@ class RefinementReport:
         live_rows = {flow: rows for flow, rows in refined_rows(history).items() if flow in live}
         fresh, sent = select_updates(live_rows, history.sent, state.now_ms, differs)
         state.learned = replace(history, sent=sent, told_ms=state.now_ms)
-        return [update_frame(FrameKind.REFINED, REFINEMENTS, state, flow, rows) for flow, rows in sorted(fresh.items())]
+        return [Update.of_rows(FrameKind.REFINED, REFINEMENTS, flow, rows) for flow, rows in sorted(fresh.items())]
 
 
 def refined_rows(history: OperatorHistory) -> dict[FlowKey, Rows]:

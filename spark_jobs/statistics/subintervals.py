@@ -8,7 +8,8 @@ w = 1 / n^2 make the normal equations those of the cost per record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,39 +20,39 @@ from agent.wire import (
     MAX_NUMBER,
     STATISTICS,
     VARIATION,
-    Frame,
     FrameKind,
     batch_bytes,
-    encode_frame,
     filled_table,
     variation_columns,
 )
 from engine.dataflow.pipeline import Pipeline
-from spark_jobs.plans import Plans
-from spark_jobs.results import SENDER, OperatorWork
-from spark_jobs.state import StreamState
+from spark_jobs.plans import SUBINTERVAL_US, FlowKey
 from spark_jobs.statistics.operator_history import MIN_RECORDS
 from spark_jobs.statistics.refinement import RefinementReport
+from spark_jobs.statistics.state import StatisticsState
+from spark_jobs.statistics.updates import Update
 from spark_jobs.statistics.variation import RUN_SUMS, epoch_sums_of_runs
 
 __all__ = [
     "EPOCHS",
-    "SUBINTERVAL_US",
+    "SENDER",
     "SUMS",
+    "FlowWork",
     "StatisticsReport",
     "epoch_rows",
     "epoch_sums",
     "growing_sums",
     "merge_sums",
     "statistics_rows",
-    "upgrade_epochs",
+    "statistics_updates",
+    "sum_counters",
     "work_epochs",
 ]
 
 
 _SUBINTERVALS_KEPT = 3
 _MAX_TEXT = {"query": 200, "plan": 64, "operator": 120, "fingerprint": 64}  # what the console takes, in characters
-SUBINTERVAL_US = 60_000_000  # of queries the console does not name
+SENDER = "stream"  #: the stream processor as a place among agents
 
 #: Counters with what the stream processor adds: who sent them, how long a subinterval is, whether time was taken; and
 #: with what their header says of variation.
@@ -95,6 +96,20 @@ _ROWS_PER_FRAME = 5_000
 _NOTHING: dict[str, Any] = dict.fromkeys(EPOCHS.names, 0)
 
 
+@dataclass(frozen=True)
+class FlowWork:
+    """Work of a batch at one operator of a flow."""
+
+    query: str
+    pipeline: Pipeline
+    index: int
+    records_in: int
+    records_out: int
+    groups: int
+    cpu_ns: int
+    now_us: int
+
+
 def epoch_rows(
     rows: pa.Table, place: str, widths_us: Mapping[str, int], step: int, extra: Mapping[str, Any] = {}
 ) -> pa.Table:
@@ -124,13 +139,6 @@ def epoch_rows(
     told = variation_columns(extra, rows.num_rows)
     varied = [pa.array(told[name], pa.float64()) for name in RUN_SUMS]
     return pa.Table.from_arrays([*rows.columns, more[0], width, more[1], more[2], *varied], schema=EPOCHS)
-
-
-def upgrade_epochs(epochs: pa.Table | None) -> pa.Table | None:
-    """Rows of `EPOCHS` that a state kept; in those of an earlier release nothing waited, or nothing was said of
-    variation.
-    """
-    return None if epochs is None else filled_table(epochs, EPOCHS)
 
 
 def epoch_sums(epochs: pa.Table) -> pa.Table:
@@ -200,86 +208,71 @@ def statistics_rows(sums: pa.Table, since_step: int) -> pa.Table:
     return rows.select(STATISTICS.names).cast(STATISTICS)
 
 
-_Works = Mapping[tuple[str, str], tuple[Pipeline, OperatorWork]]
-
-
 class StatisticsReport:
-    """Gathers counters in the state and sums them up every `every_ms` of arrival time."""
+    """Gathers counters, and sums them up every `every_ms` of arrival time."""
 
-    def __init__(self, every_ms: int, cpu_ns: Callable[[], int], refining: RefinementReport) -> None:
-        self._every_ms, self._cpu_ns, self._refining = every_ms, cpu_ns, refining
-        self._last_cpu_ns = cpu_ns()
+    def __init__(self, every_ms: int, refining: RefinementReport) -> None:
+        self._every_ms, self._refining = every_ms, refining
 
-    def frames(self, state: StreamState, works: _Works, plans: Plans) -> list[bytes]:
-        """Take in the step's operator counters; STATISTICS and REFINED frames when it is time."""
-        widths_us = plans.widths_us()
-        now_ns = self._cpu_ns()
-        spent_ns, self._last_cpu_ns = max(now_ns - self._last_cpu_ns, 0), now_ns
-        own = work_epochs(works, widths_us, cpu_ns=spent_ns, now_us=state.now_ms * 1000, step=state.step)
-        waiting = [table for table in (state.counters, own) if table is not None and table.num_rows]
-        state.counters = pa.concat_tables(waiting) if waiting else None
-        if state.counters is None or not self._is_time(state):
+    def is_due(self, state: StatisticsState, rows: int) -> bool:
+        """Whether `rows` counters that wait are to be summed now."""
+        return rows >= _MAX_ROWS or (rows > 0 and state.now_ms - state.summed_ms >= self._every_ms)
+
+    def updates(self, state: StatisticsState, live: Collection[FlowKey]) -> list[Update]:
+        """Sum the counters that wait: STATISTICS and REFINED updates."""
+        if state.counters is None:
             return []
-        refined = self._refining.frames(state, state.counters, plans.live())
-        since = min(state.counters["step"].to_pylist()) - 1
-        tables = [epoch_sums(state.counters)]
-        if state.sums is not None:
-            tables.append(filled_table(state.sums, SUMS))  # those of an earlier release had one more key
-        sums = merge_sums(pa.concat_tables(tables))
-        state.sums, state.counters, state.summed_ms = growing_sums(sums), None, state.now_ms
-        return refined + [encode_frame(frame) for frame in _frames(statistics_rows(sums, since), state)]
-
-    def _is_time(self, state: StreamState) -> bool:
-        assert state.counters is not None
-        return state.now_ms - state.summed_ms >= self._every_ms or state.counters.num_rows >= _MAX_ROWS
+        refined = self._refining.updates(state, state.counters, live)
+        rows, state.sums = sum_counters(state.sums, state.counters)
+        state.counters, state.summed_ms = None, state.now_ms
+        return [*refined, *statistics_updates(rows)]
 
 
-def work_epochs(works: _Works, widths_us: Mapping[str, int], *, cpu_ns: int, now_us: int, step: int) -> pa.Table | None:
-    """The stream processor's operators as rows of `EPOCHS`, one step being one epoch.
+def sum_counters(sums: pa.Table | None, counters: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows of STATISTICS that new counters (`EPOCHS`) change, and all sums that may still grow."""
+    since = pc.min(counters["step"]).as_py() - 1
+    tables = [epoch_sums(counters)]
+    if sums is not None:
+        tables.append(filled_table(sums, SUMS))  # those of an earlier release had one more key
+    merged = merge_sums(pa.concat_tables(tables))
+    return statistics_rows(merged, since), growing_sums(merged)
 
-    CPU time is apportioned by records, for Spark does not tell it by operator: `measured` is false.
-    """
-    counts: list[tuple[str, Pipeline, OperatorWork, int, int, int]] = [
-        (query, pipeline, work, index, both[0], both[1])
-        for (query, _), (pipeline, work) in works.items()
-        for index, both in sorted(work.counts.items())
+
+def statistics_updates(rows: pa.Table) -> list[Update]:
+    """Rows of STATISTICS as updates of a bounded size."""
+    return [
+        Update(FrameKind.STATISTICS, batch_bytes(rows.slice(begin, _ROWS_PER_FRAME).combine_chunks()))
+        for begin in range(0, rows.num_rows, _ROWS_PER_FRAME)
     ]
-    total = sum(records_in for *_, records_in, _ in counts)
-    if not counts or not total:
-        return None
+
+
+def work_epochs(works: Iterable[FlowWork], widths_us: Mapping[str, int], step: int) -> pa.Table | None:
+    """The stream processor's operators as rows of `EPOCHS`: what a batch did at one of them is an epoch.
+
+    CPU time is apportioned by records, for operators run one behind the other: `measured` is false.
+    """
     rows: list[dict[str, Any]] = []
-    for query, pipeline, work, index, records_in, records_out in counts:
-        operator = pipeline.operators[index]
+    for work in works:
+        operator = work.pipeline.operators[work.index]
         rows.append(
             _NOTHING
             | {
-                "query": query,
-                "plan": pipeline.digest,
+                "query": work.query,
+                "plan": work.pipeline.digest,
                 "operator": operator.id,
                 "fingerprint": operator.fingerprint,
-                "entry": index,
-                "epoch_us": now_us,
-                "records_in": records_in,
-                "records_processed": records_in,
-                "records_out": records_out,
-                "cpu_ns": cpu_ns * records_in // total,
-                "groups_out": work.groups if index == pipeline.aggregate else 0,
+                "entry": work.index,
+                "epoch_us": work.now_us,
+                "records_in": work.records_in,
+                "records_processed": work.records_in,
+                "records_out": work.records_out,
+                "cpu_ns": work.cpu_ns,
+                "groups_out": work.groups,
                 "load_factor": 1.0,
                 "place": SENDER,
-                "width_us": widths_us.get(query, SUBINTERVAL_US),
+                "width_us": widths_us.get(work.query, SUBINTERVAL_US),
                 "measured": False,
                 "step": step,
             }
         )
-    return pa.Table.from_pylist(rows, schema=EPOCHS)
-
-
-def _frames(rows: pa.Table, state: StreamState) -> list[Frame]:
-    frames = []
-    for begin in range(0, rows.num_rows, _ROWS_PER_FRAME):
-        state.emitted += 1
-        body = batch_bytes(rows.slice(begin, _ROWS_PER_FRAME).combine_chunks())
-        frames.append(
-            Frame(FrameKind.STATISTICS, SENDER, SENDER, state.emitted, extra={"batch": state.step}, body=body)
-        )
-    return frames
+    return pa.Table.from_pylist(rows, schema=EPOCHS) if rows else None

@@ -22,8 +22,8 @@ import pyarrow as pa
 from agent.wire import WATERMARKS, FrameKind
 from engine.jarvis.group_law import distinct
 from engine.klink.watermarks import MIN_EPOCHS, usual_epochs
-from spark_jobs.results import update_frame
-from spark_jobs.state import StreamState
+from spark_jobs.plans import FlowKey
+from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.sweep_history import (
     CHAIN,
     CLAMPED,
@@ -37,7 +37,7 @@ from spark_jobs.statistics.sweep_history import (
     ring_lengths,
     rows_behind,
 )
-from spark_jobs.statistics.updates import FlowKey, Rows, has_moved, rows_by_flow, select_updates
+from spark_jobs.statistics.updates import Rows, Update, has_moved, rows_by_flow, select_updates
 
 __all__ = [
     "ALL",
@@ -183,14 +183,21 @@ EventCost = tuple[float, float]
 
 
 class SweepReport:
-    """Gathers swept windows, and makes WATERMARKS frames every `every_ms` of arrival time."""
+    """Gathers swept windows, and makes WATERMARKS updates every `every_ms` of arrival time."""
 
     def __init__(self, every_ms: int) -> None:
         self._every_ms = every_ms
 
-    def frames(self, state: StreamState, live: Collection[FlowKey]) -> list[bytes]:
-        """A frame for each live query and plan with a change to report."""
-        is_time = state.now_ms - state.swept.told_ms >= self._every_ms
+    def is_due(self, state: StatisticsState, rows: int) -> bool:
+        """Whether something is to be done where `rows` windows wait."""
+        return rows >= _MAX_ROWS or ((rows > 0 or state.swept.step > 0) and self._is_time(state))
+
+    def _is_time(self, state: StatisticsState) -> bool:
+        return state.now_ms - state.swept.told_ms >= self._every_ms
+
+    def updates(self, state: StatisticsState, live: Collection[FlowKey]) -> list[Update]:
+        """One for each live query and plan with a change to report."""
+        is_time = self._is_time(state)
         if state.sweeps is not None and (is_time or state.sweeps.num_rows >= _MAX_ROWS):
             rings = add_sweeps(state.swept.rings, state.sweeps, state.now_ms)
             state.sweeps, state.swept = None, replace(state.swept, step=state.step, rings=rings)
@@ -203,9 +210,7 @@ class SweepReport:
         state.swept = replace(swept, told_ms=state.now_ms)
         if fresh:  # else the tables stay where they were written
             state.swept = replace(state.swept, step=state.step, sent=sent)
-        return [
-            update_frame(FrameKind.WATERMARKS, WATERMARKS, state, flow, rows) for flow, rows in sorted(fresh.items())
-        ]
+        return [Update.of_rows(FrameKind.WATERMARKS, WATERMARKS, flow, rows) for flow, rows in sorted(fresh.items())]
 
 
 def watermark_rows(rings: pa.Table, costs: Mapping[tuple[str, str, str], EventCost]) -> dict[FlowKey, Rows]:

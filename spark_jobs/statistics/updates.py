@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["MOVED", "RESEND_MS", "FlowKey", "Rows", "has_moved", "rows_by_flow", "select_updates", "sent_schema"]
+from agent.wire import FrameKind
+from agent.wire.schemas import compressed_bytes
+from spark_jobs.plans import FlowKey
+
+__all__ = ["MOVED", "RESEND_MS", "Rows", "Update", "has_moved", "rows_by_flow", "select_updates", "sent_schema"]
 
 RESEND_MS = 300_000
 MOVED = 0.05  # of a figure: less is not worth telling
 
-FlowKey = tuple[str, str]  #: query and plan
 Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Update:
+    """Content of one frame for the console, numbered when its batch is put into the outbox."""
+
+    kind: FrameKind
+    body: bytes
+    query: str = ""
+    plan: str = ""
+
+    @classmethod
+    def of_rows(cls, kind: FrameKind, schema: pa.Schema, flow: FlowKey, rows: Rows) -> Update:
+        """Rows of one query and plan."""
+        return cls(kind, compressed_bytes(pa.Table.from_pylist(rows, schema=schema)), *flow)
 
 
 def sent_schema(columns: pa.Schema) -> pa.Schema:

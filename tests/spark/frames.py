@@ -13,10 +13,14 @@ import redis
 
 from agent.wire import Frame, FrameKind, batch_bytes, broker, encode_frame
 from spark_jobs.input.entries import EntryReader
-from spark_jobs.input.source import frames_of, spans_of
+from spark_jobs.input.source import spans_of
 from tests.servers import PATIENCE_S
 
 LIMITS = broker.BrokerLimits(total_bytes=2**30)
+COLUMNS = (
+    "partition int, id string, agent string, life string, seq bigint, kind string, query string, plan string, "
+    "entry int, epoch bigint, extra string, body binary"
+)
 COMPUTE = {"agent": "string", "life": "string", "seq": "long", "records": "long", "total": "long"}
 
 
@@ -76,7 +80,7 @@ class Collected:
                 raise RuntimeError("the sink fails")
 
         spans = spans_of(self.spark, self.url, **options)
-        writer = frames_of(spans, EntryReader(self.url).frames).writeStream.foreachBatch(keep)
+        writer = spans.mapInArrow(read_spans(self.url), COLUMNS).writeStream.foreachBatch(keep)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (
             writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="0 seconds")
@@ -94,6 +98,16 @@ class Collected:
         """Numbers of the frames that came of an agent, in the order they came."""
         rows = [row for number in sorted(self.batches) for row in self.batches[number]]
         return [row.seq for row in rows if (row.agent, row.life) == (agent, life)]
+
+
+def read_spans(url: str) -> Any:
+    """The function of a task that reads spans' entries."""
+
+    def read(batches: Any) -> Any:
+        for span in (row for batch in batches for row in batch.to_pylist()):
+            yield from EntryReader(url).frames(span["partition"], span["after_id"], span["until_id"])
+
+    return read
 
 
 def _ddl() -> str:

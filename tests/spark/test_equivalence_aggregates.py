@@ -11,9 +11,9 @@ import pytest
 
 from engine.dataflow import Pipeline, templates
 from engine.dataflow.arrow.kernels import aggregate_kernel, partial_schema, rest, row_kernel, whole
-from engine.dataflow.spark_sql import partial, select
 from engine.dataflow.types import Type
 from tests.spark.batches import batch, differences, pipeline_of
+from tests.spark.spark_sql import partial, select
 
 COMPUTE = {
     "n": "count(*)",

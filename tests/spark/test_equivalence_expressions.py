@@ -10,8 +10,8 @@ import pytest
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import row_kernel
 from engine.dataflow.expressions.functions import FUNCTIONS, OPERATORS
-from engine.dataflow.spark_sql import select
 from tests.spark.batches import batch, differences, pipeline_of
+from tests.spark.spark_sql import select
 
 EXPRESSIONS = {
     "arithmetic of whole numbers": [

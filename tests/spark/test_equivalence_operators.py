@@ -10,9 +10,9 @@ import pytest
 
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import row_kernel
-from engine.dataflow.spark_sql import select
 from engine.dataflow.types import Type
 from tests.spark.batches import batch, differences, pipeline_of
+from tests.spark.spark_sql import select
 
 SIZES = ((1, 600), (2, 0))
 HOSTS = {

@@ -11,9 +11,9 @@ import pytest
 
 from engine.dataflow import Pipeline
 from engine.dataflow.arrow.kernels import row_kernel, stream_join_kernel
-from engine.dataflow.spark_sql import select, side
 from engine.dataflow.types import AGENT
 from tests.spark.batches import COLUMNS, batch, differences, pipeline_of
+from tests.spark.spark_sql import select, side
 
 YEAR_S = 31_536_000
 TEXTS = ["", "a", "A", "é", "日本語"]

@@ -38,7 +38,7 @@ class Console:
 
 
 def feed_of(console: Console, *batches: int) -> ProgressFeed:
-    feed = ProgressFeed(console, "local[2]", 2.0)  # type: ignore[arg-type]
+    feed = ProgressFeed(console, "local[2]", 2.0, 2)  # type: ignore[arg-type]
     for batch in batches:
         feed.batch_taken(batch, 100 * (batch + 1))
     return feed

@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import redis
 from pyspark.errors import StreamingQueryException
 
 from agent.wire import broker, encode_frame
-from spark_jobs.input.entries import UNREADABLE, EntryReader, single_span
-from spark_jobs.input.source import SpansReader, frames_of, spans_of
+from spark_jobs.input.entries import UNREADABLE, EntryReader
+from spark_jobs.input.source import SpansReader, spans_of
+from spark_jobs.plans import PLAN_NUMBER
 from tests.servers import PATIENCE_S, RedisServer, wait_until
-from tests.spark.frames import Collected, records_frame, send, waiting
+from tests.spark.frames import COLUMNS, Collected, read_spans, records_frame, send, waiting
 
 AGENTS = ("a1", "a2", "a3", "a4", "a5")
 
@@ -143,7 +143,8 @@ def test_an_entry_that_is_no_frame_comes_as_unreadable_and_harms_no_other(spark:
             put(client, "a1", "l1", seq, data)
     rows: list[Any] = []
     query = (
-        frames_of(spans_of(spark, stream.url), EntryReader(stream.url).frames)
+        spans_of(spark, stream.url)
+        .mapInArrow(read_spans(stream.url), COLUMNS)
         .writeStream.foreachBatch(lambda frame, number: rows.extend(frame.collect()))
         .option("checkpointLocation", str(stream.checkpoint))
         .trigger(availableNow=True)
@@ -171,16 +172,24 @@ def test_planning_without_redis_brings_no_batch_and_reading_says_so(redis_server
     assert "no new batch until it does" in said
     assert "trimmed later" in said
     with pytest.raises(RuntimeError, match=r"Redis has given no answer for 0\.2 s"):
-        list(
-            EntryReader(redis_server.url, patience_s=0.2).frames([pa.RecordBatch.from_pylist([single_span(0, "1-0")])])
-        )
+        list(EntryReader(redis_server.url, patience_s=0.2).frames(0, "0-0", "1-0"))
 
 
-def test_single_entries_are_read_by_their_ids(redis_server: RedisServer) -> None:
-    ids = ["4-0", "4-1", "5-0", "5-7"]
+def test_a_change_of_the_plan_visits_every_partition_and_no_agent_is_silent_for_it(redis_server: RedisServer) -> None:
     with redis.Redis.from_url(redis_server.url) as client:
-        for seq, entry_id in enumerate(ids, 1):
-            put(client, "a1", "l1", seq, encode_frame(records_frame("a1", seq)), entry_id)
-    partition, reading = broker.partition_of("a1"), EntryReader(redis_server.url)
-    spans = [pa.RecordBatch.from_pylist([single_span(partition, identity)]) for identity in ids]
-    assert [batch["id"].to_pylist() for batch in reading.frames(spans)] == [[identity] for identity in ids]
+        put(client, "a1", "l1", 1, encode_frame(records_frame("a1", 1)), "4-0")
+        put(client, "a2", "l1", 1, encode_frame(records_frame("a2", 1)), "9-0")
+        client.set(PLAN_NUMBER, 3)
+    reader, partition = SpansReader(redis_server.url, 10, 10**6), broker.partition_of("a1")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, reader.getDefaultReadLimit())
+    spans = sorted(row for part in reader.partitions(start, first) for row in reader.read(part))
+    assert [span[0] for span in spans] == [-1, 0, 1, 2, 3]
+    assert spans[0][1:3] == ("0", "3")
+    assert {span[3:] for span in spans} == {(3, 4, 9)}, "all have arrived up to the earliest of what came last"
+    with redis.Redis.from_url(redis_server.url) as client:
+        put(client, "a1", "l1", 2, encode_frame(records_frame("a1", 2)), "12-0")
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    assert [next(reader.read(part)) for part in reader.partitions(first, second)] == [
+        (partition, "4-0", "12-0", 3, 12, 12)
+    ]

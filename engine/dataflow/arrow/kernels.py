@@ -189,6 +189,11 @@ class AggregateKernel:
         self._names = operator.input_schema.names
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns that tell groups apart."""
+        return tuple(self._spec.keys)
+
+    @property
     def partial_schema(self) -> pa.Schema:
         """Keys, then states."""
         return self._groups.partial_schema

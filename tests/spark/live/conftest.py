@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,10 @@ from tests.spark.live.world import World
 
 
 @pytest.fixture
-def world(spark: Any, redis_server: RedisServer, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path: Path) -> Iterator[World]:
+    """Spark starts with the first `drain` that needs it."""
     with small_console() as console:
-        yield World(spark, redis_server.url, console, tmp_path / "stream")
+        yield World(redis_server.url, console, tmp_path / "stream", session=lambda: request.getfixturevalue("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,6 @@ QUERY = "here/pairs"
 
 
 def two_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
-    world.at_hand_bytes = 2**26
     world.console.add(QUERY, pipeline, ["a0", "a1"], idle_after_s=0.2)
     return [SmallAgent(f"a{i}", QUERY, pipeline, holds=True) for i in range(2)]
 
@@ -42,20 +41,20 @@ def left_by(agent: SmallAgent, begin_us: int) -> int:
     return sum(row["_rows"] for row in rows if round(row["window_start"].timestamp() * SECOND) == begin_us)
 
 
-@pytest.mark.parametrize("at_hand_bytes", [2**26, 0], ids=["in the driver", "in tasks"])
+@pytest.mark.parametrize("shards", [1, 3])
 def test_a_silent_agents_checkpoint_is_in_the_result_until_it_is_back(
-    world: World, pairs: Pipeline, at_hand_bytes: int
+    world: World, pairs: Pipeline, shards: int
 ) -> None:
+    world.shards = shards
     ours, silent = two_agents(world, pairs)
-    world.at_hand_bytes = at_hand_bytes
     world.send(ours.run(4, factor=0.7), silent.run(4, factor=0.7))
     world.process()
     seen = list(silent.records)
     time.sleep(0.3)
     world.send(ours.run(2, factor=0.7))
-    loop = world.process()
+    sink = world.process()
     first = world.console.latest(QUERY)[START_US]
-    assert loop.state.flows[QUERY, pairs.digest].excluded == ["a1"]
+    assert sink.facts.flows[QUERY, pairs.digest]["excluded"] == ["a1"]
     assert first.extra["recovered"] == {"a1": left_by(silent, START_US)}
     assert (first.extra["complete"], first.extra["missing"], first.extra["revision"]) == (False, ["a1"], 0)
     # drained by proxies or left behind, all that it had sent by then is there
@@ -63,13 +62,14 @@ def test_a_silent_agents_checkpoint_is_in_the_result_until_it_is_back(
     assert world.console.rows(QUERY) == expected(pairs, [ours, silent], START_US + 5 * SECOND) != []
 
     world.send(silent.run(3, factor=0.7))
-    loop = world.process()
+    world.process()
     second = world.console.latest(QUERY)[START_US]
     assert (second.extra["complete"], second.extra["missing"], second.extra["revision"]) == (True, [], 1)
     assert "recovered" not in second.extra
     assert world.console.rows(QUERY) == expected(pairs, [ours, silent], START_US + 5 * SECOND)
-    kept = loop.state.flows[QUERY, pairs.digest].checkpoints["a1"]
-    assert {row["window_start"].timestamp() for row in kept.rows.to_pylist()} == {START_US / SECOND + 5}
+    kept = [world.flow(QUERY, pairs.digest, shard).checkpoints.get("a1") for shard in range(shards)]
+    begins = {row["window_start"].timestamp() for part in kept if part for row in part.rows.to_pylist()}
+    assert begins == {START_US / SECOND + 5}
     assert world.quarantined() == []
 
 
@@ -94,10 +94,10 @@ def test_a_window_that_only_a_silent_agent_had_records_of_has_a_result(world: Wo
     world.process()
     time.sleep(0.3)
     world.send(ours.run(3, count=0, factor=1.0))
-    loop = world.process()
+    world.process()
     assert world.console.latest(QUERY)[START_US].extra["recovered"] == {"a1": left_by(silent, START_US)}
     assert world.console.rows(QUERY) == expected(pairs, [silent], START_US + 5 * SECOND) != []
-    assert loop.state.flows[QUERY, pairs.digest].windows[START_US].records == 0
+    assert world.flow(QUERY, pairs.digest).windows[START_US].records == 0
 
 
 def test_checkpoints_of_ended_agents_and_unreadable_ones_are_dropped(world: World, pairs: Pipeline) -> None:
@@ -107,7 +107,8 @@ def test_checkpoints_of_ended_agents_and_unreadable_ones_are_dropped(world: Worl
         replace(frame, extra={}) if frame.kind == FrameKind.CHECKPOINT else frame for frame in wrong.run(1, factor=1.0)
     ]
     world.send(frames, broken)
-    flow = world.process().state.flows[QUERY, pairs.digest]
+    world.process()
+    flow = world.flow(QUERY, pairs.digest)
     assert (flow.checkpoints, flow.arriving) == ({}, {})
     assert [told.partition(": ")[2] for told in world.quarantined()] == [
         "a checkpoint's part is None of None; allowed: 1 to as many as there are"
@@ -139,7 +140,6 @@ def closed(tables: list[pa.Table]) -> list[dict[str, Any]]:
 
 
 def test_real_agents_of_which_one_dies_and_comes_back(world: World, tmp_path: Path) -> None:
-    world.at_hand_bytes = 2**26
     world.console.add(PROBES, PIPELINE, ["living", "dying"], idle_after_s=0.2)
     tables = [probe_records(PIPELINE, 1500, seed=seed) for seed in (1, 2)]
     living, dying = (TableSource(table, [20]) for table in tables)
@@ -159,11 +159,11 @@ def test_real_agents_of_which_one_dies_and_comes_back(world: World, tmp_path: Pa
     assert any(frame.extra.get("recovered", {}).get("dying") for frame in world.console.latest(PROBES).values())
     for frames in dead:
         world.send(frames)
-    loop = world.process()
+    world.process()
     assert world.console.rows(PROBES) == closed(tables)
     last = world.console.latest(PROBES).values()
     assert all(frame.extra["complete"] and "recovered" not in frame.extra for frame in last)
-    assert loop.state.flows[PROBES, PIPELINE.digest].checkpoints == {}
+    assert world.flow(PROBES, PIPELINE.digest).checkpoints == {}
     # marks of a source that has come to its end name a time that is none
     assert all("a mark's watermarks" in told for told in world.quarantined())
 
@@ -181,6 +181,10 @@ def kept_of(pipeline: Pipeline, begins_s: list[int]) -> FlowState:
     return flow
 
 
+def begins_us(begins_s: list[int]) -> list[int]:
+    return [START_US + begin * SECOND for begin in begins_s]
+
+
 def begins_in(flow: FlowState) -> list[int]:
     rows = flow.checkpoints["a1"].rows["window_start"].cast(pa.int64()).to_pylist()
     return [(begin - START_US) // SECOND for begin in rows]
@@ -188,11 +192,11 @@ def begins_in(flow: FlowState) -> list[int]:
 
 def test_partial_rows_supersede_those_of_their_windows_only(pairs: Pipeline) -> None:
     flow = kept_of(pairs, [0, 5, 5, 10])
-    state.supersede_checkpoint(flow, "a1", rows_of(pairs, [5, 15]), 2)
+    state.supersede_checkpoint(flow, "a1", begins_us([5, 15]), 2)
     assert (begins_in(flow), flow.checkpoints["a1"].step) == ([0, 10], 2)
-    state.supersede_checkpoint(flow, "a1", rows_of(pairs, [15]), 3)
+    state.supersede_checkpoint(flow, "a1", begins_us([15]), 3)
     assert flow.checkpoints["a1"].step == 2, "nothing changed, nothing is written again"
-    state.supersede_checkpoint(flow, "a1", rows_of(pairs, [0, 10]), 4)
+    state.supersede_checkpoint(flow, "a1", begins_us([0, 10]), 4)
     assert flow.checkpoints == {}
 
 

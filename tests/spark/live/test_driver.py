@@ -112,7 +112,7 @@ def test_results_are_exact_after_every_kind_of_kill(
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(3)]
     with small_console() as console:
         console.add(QUERY, pairs, [agent.name for agent in agents], idle_after_s=3600)
-        world = World(None, redis_server.url, console, tmp_path)
+        world = World(redis_server.url, console, tmp_path)
         driver = Driver(console, redis_server.url, tmp_path)
         driver.start()
         with sending(world, agents):
@@ -169,10 +169,10 @@ def test_driver_without_a_console_reports_it_and_stops_on_request(redis_server: 
 
 def test_an_environment_that_says_too_little_is_refused_with_every_fault() -> None:
     with pytest.raises(WrongOptions) as refused:
-        Options.of({"SLUICE_URL": "http://here", "SLUICE_STREAM_TRIGGER_S": "soon", "SLUICE_STREAM_DRIVER_BYTES": "-1"})
+        Options.of({"SLUICE_URL": "http://here", "SLUICE_STREAM_TRIGGER_S": "soon", "SLUICE_STREAM_SHARDS": "-1"})
     assert str(refused.value).splitlines() == [
         "SLUICE_STREAM_TOKEN is not set, and must be a token with scope ingest",
         "REDIS_URL is not set, and must be the broker's address, such as redis://127.0.0.1:6379/0",
         "SLUICE_STREAM_TRIGGER_S is 'soon'; allowed: a number from 0.1 to 600",
-        "SLUICE_STREAM_DRIVER_BYTES is '-1'; allowed: a number from 0 to 67108864",
+        "SLUICE_STREAM_SHARDS is '-1'; allowed: a number from 1 to 1000",
     ]

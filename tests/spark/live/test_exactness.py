@@ -26,11 +26,11 @@ def three_agents(world: World, pipeline: Pipeline) -> list[SmallAgent]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by_sql", [False, True], ids=["by pyarrow in tasks", "by SQL"])
+@pytest.mark.parametrize("shards", [1, 3])
 def test_results_do_not_depend_on_load_factors_in_spark(
-    world: World, pairs: Pipeline, sliding: Pipeline, by_sql: bool
+    world: World, pairs: Pipeline, sliding: Pipeline, shards: int
 ) -> None:
-    world.by_sql = by_sql
+    world.shards = shards
     agents = three_agents(world, pairs)
     other = SmallAgent("b0", "here/sliding", sliding)
     world.console.add("here/sliding", sliding, [other.name])
@@ -45,7 +45,6 @@ def test_results_do_not_depend_on_load_factors_in_spark(
 def test_results_do_not_depend_on_load_factors_nor_on_where_drivers_end(
     world: World, pairs: Pipeline, sliding: Pipeline
 ) -> None:
-    world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
     others = [SmallAgent(f"b{i}", "here/sliding", sliding) for i in range(2)]
     world.console.add("here/sliding", sliding, [other.name for other in others])
@@ -69,74 +68,49 @@ def expected_records(agents: list[SmallAgent], until_us: int) -> list[dict]:
 
 
 def test_frames_that_come_twice_and_in_any_order_count_once(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
     agents = three_agents(world, pairs)
     frames: list[Frame] = [frame for agent in agents for frame in agent.run(11)]
     jumbled = frames + frames[::3]
     random.Random(5).shuffle(jumbled)
     for part in (jumbled[: len(jumbled) // 2], jumbled[len(jumbled) // 2 :]):
         world.put(part)
-        loop = world.drain(max_entries=40)
+        sink = world.process()
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
-    assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in agents}
-    assert (loop.state.waiting, loop.state.counts["duplicates"]) == ([], len(frames[::3]))
+    assert world.positions() == {(agent.name, "l1"): agent.seq for agent in agents}
+    assert (world.waiting(), sink.facts.count("duplicates")) == ([], len(frames[::3]))
 
 
-def test_a_lost_checkpoint_of_spark_costs_nothing(world: World, pairs: Pipeline) -> None:
-    """Frames that Redis still holds are read again, and their numbers say that they were processed."""
-    world.at_hand_bytes = 2**26
+def test_lost_checkpoint_continues_after_the_committed_position(world: World, pairs: Pipeline) -> None:
+    """Frames that Redis still holds are read again and known; results of open windows name whose records are gone."""
     agents = three_agents(world, pairs)
-    world.send(*(agent.run(7) for agent in agents))
+    world.send(*(agent.run(4) for agent in agents))
     world.drain()
-    shutil.rmtree(world.folder / "checkpoint-0")
-    world.send(*(agent.run(4) for agent in agents))
-    loop = world.drain()
-    assert loop.state.run == 1
-    assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
-
-
-def test_a_damaged_state_costs_nothing(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
-    agents = three_agents(world, pairs)
-    for epochs in (3, 4):
-        world.send(*(agent.run(epochs) for agent in agents))
-        world.drain()
-    newest = max((world.folder / "states").glob("*.state"))
-    newest.write_bytes(newest.read_bytes()[:500])
-    world.send(*(agent.run(4) for agent in agents))
-    loop = world.drain()
-    assert loop.state.run == 1
-    assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in agents}
-    assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 11 * SECOND) != []
-
-
-def test_lost_state_continues_after_the_committed_position(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
-    agents = three_agents(world, pairs)
-    world.send(*(agent.run(4) for agent in agents))
-    world.drain().publish()
     with redis.Redis.from_url(world.url) as client:
         broker.trim_streams(client, broker.last_ids(client))
-    shutil.rmtree(world.folder)
+    shutil.rmtree(world.folder / "keyed" / "checkpoint-0")
     world.send(*(agent.run(7) for agent in agents))
-    loop = world.drain()
-    assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in agents}
-    assert loop.state.waiting == []
+    sink = world.drain()
+    assert committed(world.url, agents) == [agent.seq for agent in agents]
+    assert sink.facts.waiting == {}
     torn, whole = (frame.extra for _, frame in sorted(world.console.latest(QUERY).items()))
     assert (torn["complete"], torn["missing"]) == (False, ["a0", "a1", "a2"])
     assert (whole["complete"], whole["missing"]) == (True, [])
+    assert torn["batch"] > 1_000, "steps grow over checkpoints"
     assert [row for row in world.console.rows(QUERY) if _begins(row, 5)] == [
         row for row in expected(pairs, agents) if _begins(row, 5)
     ]
 
 
-def test_expired_generation_is_dropped_everywhere_and_nothing_counts_twice(world: World, pairs: Pipeline) -> None:
-    """Also when Spark reads again what Redis still holds."""
-    world.at_hand_bytes = 2**26
+def committed(url: str, agents: list[SmallAgent]) -> list[int]:
+    with redis.Redis.from_url(url) as client:
+        return [broker.generation_progress(client, agent.name, agent.life).committed_seq for agent in agents]
+
+
+def test_expired_generation_is_dropped_everywhere_and_its_agent_may_go_on(world: World, pairs: Pipeline) -> None:
     agents = three_agents(world, pairs)
     gone, *rest = agents
     world.send(gone.run(11, final=True))
-    world.drain().publish()
+    world.process()
     with redis.Redis.from_url(world.url) as client:
         broker.trim_streams(client, broker.last_ids(client))
         found = [
@@ -144,13 +118,9 @@ def test_expired_generation_is_dropped_everywhere_and_nothing_counts_twice(world
         ]
         assert [result.settled for result in found] == [True]
         generations.mark_expired(client, found)
-        world.send(*(agent.run(7) for agent in rest))
-        assert (gone.name, gone.life) not in world.drain().state.positions
-        shutil.rmtree(world.folder / "checkpoint-0")
-        world.send(*(agent.run(4) for agent in rest))
-        loop = world.drain()
-        loop.publish()
-        assert loop.state.positions == {(agent.name, "l1"): agent.seq for agent in rest}
+        world.send(*(agent.run(11) for agent in rest))
+        world.process()
+        assert world.positions() == {(agent.name, "l1"): agent.seq for agent in rest}
         assert {generation.agent for generation in generations.known_generations(client, 2**52)} == {
             agent.name for agent in rest
         }
@@ -163,44 +133,43 @@ def _begins(row: dict, second: int) -> bool:
 
 def test_a_query_that_is_started_again_takes_records_as_old_as_before(world: World, pairs: Pipeline) -> None:
     """A recorded file is read from its beginning again."""
-    world.at_hand_bytes = 2**26
     agents = [SmallAgent("a0", QUERY, pairs)]
     world.console.add(QUERY, pairs, ["a0"], retain_s=5, started_us=1)
     world.send(agents[0].run(30, final=True))
-    world.drain()
+    world.process()
     first = world.console.rows(QUERY)
     world.console.results.clear()
     world.console.queries.clear()
     world.console.add(QUERY, pairs, ["a0"], retain_s=5, started_us=2)
     again = SmallAgent("a0", QUERY, pairs, seq=agents[0].seq)
     world.send(again.run(30, final=True))
-    loop = world.drain()
-    assert loop.state.flows[QUERY, pairs.digest].late == 0
+    world.process()
+    assert world.flow(QUERY, pairs.digest).late == 0
     assert world.console.rows(QUERY) == first == expected(pairs, [again])
 
 
 def test_windows_run_into_late_records_are_issued_again_and_older_ones_counted(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
     fast, slow = SmallAgent("a0", QUERY, pairs), SmallAgent("a1", QUERY, pairs)
     world.console.add(QUERY, pairs, ["a0"], retain_s=20)  # nobody waits for a1
     early = slow.run(7, factor=1.0)
     late = slow.step(factor=1.0)
     world.send(fast.run(11))
-    world.drain()
+    world.process()
     first = {begin: frame.extra["revision"] for begin, frame in world.console.latest(QUERY).items()}
     assert first == {START_US: 0, START_US + 5 * SECOND: 0}
     world.send(early)
-    world.drain()
+    world.process()
     assert world.console.rows(QUERY) == expected(pairs, [fast, slow_until(slow, 7)], START_US + 10 * SECOND)
     assert {frame.extra["revision"] for frame in world.console.latest(QUERY).values()} == {1}
     world.send(fast.run(25))
-    flow = world.drain().state.flows[QUERY, pairs.digest]
+    world.process()
+    flow = world.flow(QUERY, pairs.digest)
     before = world.console.rows(QUERY)
     days = int(time.time() - START_US / SECOND) // 86_400
     ahead, known = SmallAgent("a2", QUERY, pairs, epoch=(days + 3) * 86_400), len(flow.windows)
     world.send(late, ahead.run(3, factor=1.0))
-    loop = world.drain()
-    flow = loop.state.flows[QUERY, pairs.digest]
+    world.process()
+    flow = world.flow(QUERY, pairs.digest)
     assert flow.late > 0
     assert flow.early == sum(table.filter(pc.equal(table["err"], 0)).num_rows for table in ahead.records)
     assert len(flow.windows) == known, "no window is open for a clock that is days ahead"

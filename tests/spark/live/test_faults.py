@@ -16,8 +16,7 @@ from tests.spark.live.world import World
 QUERY = "here/pairs"
 
 
-def one_agent(world: World, pairs: Pipeline, at_hand_bytes: int = 2**26) -> SmallAgent:
-    world.at_hand_bytes = at_hand_bytes
+def one_agent(world: World, pairs: Pipeline) -> SmallAgent:
     world.console.add(QUERY, pairs, ["a0"])
     return SmallAgent("a0", QUERY, pairs)
 
@@ -51,10 +50,10 @@ def test_unreadable_bodies_go_to_quarantine_and_the_rest_is_exact(world: World, 
     frames = agent.run(3, factor=0.5)
     broken = broken_frames(agent)
     world.send([*frames, *broken, *agent.run(3, factor=0.5)])
-    loop = world.drain()
+    sink = world.process()
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 5 * SECOND) != []
-    assert loop.state.counts["quarantined"] == len(broken) == len(world.quarantined())
-    assert loop.state.positions == {("a0", "l1"): agent.seq}
+    assert sink.facts.count("quarantined") == len(broken) == len(world.quarantined())
+    assert world.positions() == {("a0", "l1"): agent.seq}
     said = "\n".join(world.quarantined())
     assert "columns n: int64; allowed: " in said
     assert "records enter at operator 5; allowed: 0, 1, 2, 3, 4" in said
@@ -68,20 +67,20 @@ def test_query_with_unreadable_records_only_stops_nothing(world: World, pairs: P
     frames = agent.run(6, factor=0.0)
     bad = [replace(frame, body=b"not Arrow") if frame.kind == FrameKind.RECORDS else frame for frame in frames]
     world.send(bad)
-    loop = world.drain()
-    assert loop.state.positions == {("a0", "l1"): agent.seq}
-    assert loop.state.counts["quarantined"] == sum(frame.kind == FrameKind.RECORDS for frame in frames) > 0
+    sink = world.process()
+    assert world.positions() == {("a0", "l1"): agent.seq}
+    assert sink.facts.count("quarantined") == sum(frame.kind == FrameKind.RECORDS for frame in frames) > 0
 
 
 def test_unreadable_bodies_do_not_stop_spark(world: World, pairs: Pipeline) -> None:
-    agent = one_agent(world, pairs, at_hand_bytes=0)
+    agent = one_agent(world, pairs)
     frames = agent.run(3, factor=0.5)
     broken = broken_frames(agent)[:2]
     agent.seq = broken[-1].seq
     world.send([*frames, *broken, *agent.run(3, factor=0.5)])
-    loop = world.drain()
+    sink = world.drain()
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 5 * SECOND) != []
-    assert loop.state.counts["quarantined"] == 2 == len(world.quarantined())
+    assert sink.facts.count("quarantined") == 2 == len(world.quarantined())
 
 
 def test_bytes_that_are_no_frames_take_their_number_and_nothing_else(world: World, pairs: Pipeline) -> None:
@@ -95,9 +94,9 @@ def test_bytes_that_are_no_frames_take_their_number_and_nothing_else(world: Worl
     world.put([b"SLF1 and too large" * 400_000], like=replace(place, seq=place.seq + 1))
     agent.seq += 1
     world.put(agent.run(4))
-    loop = world.drain()
+    sink = world.process()
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 5 * SECOND) != []
-    assert loop.state.counts["quarantined"] == 2
+    assert sink.facts.count("quarantined") == 2
     assert "checksum" in "".join(world.quarantined())
 
 
@@ -109,27 +108,27 @@ def test_former_plan_is_fetched_and_frames_of_unknown_plans_go_to_quarantine(
     world.console.pipelines[pairs.digest] = {"pipeline": dict(pairs.document)}
     unknown = SmallAgent("a1", QUERY, sliding)
     world.send(agent.run(6), unknown.run(1))
-    loop = world.drain()
+    sink = world.process()
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 5 * SECOND) != []
-    assert loop.state.counts["unknown"] == len(unknown.sent) == len(world.quarantined())
+    assert sink.facts.count("unknown") == len(unknown.sent) == len(world.quarantined())
     assert f"plan {sliding.digest[:12]} of query here/pairs is not known" in world.quarantined()[0]
 
 
 def test_frames_wait_for_their_plan_while_the_console_is_away(world: World, pairs: Pipeline, sliding: Pipeline) -> None:
     agent = one_agent(world, pairs)
     world.send(agent.run(1))
-    world.drain()
+    world.process()
     world.console.add("here/sliding", sliding, ["b0"])
     late = SmallAgent("b0", "here/sliding", sliding)
     world.console.status = 503
     world.send(agent.run(5), late.run(5))
-    loop = world.drain()
-    assert len(loop.state.waiting) == len(late.sent)
+    world.process()
+    assert len(world.waiting()) == len(late.sent)
     assert world.console.results == []
     world.console.status = 200
     world.send(agent.run(1), late.run(2))
-    loop = world.drain()
-    assert loop.state.waiting == []
+    world.process()
+    assert world.waiting() == []
     assert world.console.rows("here/sliding") == expected(sliding, [late], START_US + 7 * SECOND) != []
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 5 * SECOND) != []
     assert world.quarantined() == []
@@ -138,32 +137,31 @@ def test_frames_wait_for_their_plan_while_the_console_is_away(world: World, pair
 def test_results_wait_on_disk_for_a_console_that_is_away(world: World, pairs: Pipeline) -> None:
     agent = one_agent(world, pairs)
     world.send(agent.run(1))
-    world.drain()
+    world.process()
     world.console.status = 500
     world.send(agent.run(10))
-    world.drain()
+    world.process()
     assert world.console.results == []
     world.console.status = 200
     world.send(agent.run(1))
-    world.drain()
+    world.process()
     assert world.console.rows(QUERY) == expected(pairs, [agent], START_US + 10 * SECOND) != []
 
 
 def test_silent_agent_is_excluded_and_named_until_it_sends_again(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
     world.console.add(QUERY, pairs, ["a0", "a1"], idle_after_s=2.0)
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
     world.send(agents[0].run(5), agents[1].run(3))
-    world.drain()
+    world.process()
     assert world.console.results == []
     time.sleep(2.2)
     world.send(agents[0].run(1))
-    loop = world.drain()
-    assert loop.state.flows[QUERY, pairs.digest].excluded == ["a1"]
+    sink = world.process()
+    assert sink.facts.flows[QUERY, pairs.digest]["excluded"] == ["a1"]
     first = world.console.latest(QUERY)[START_US]
     assert (first.extra["complete"], first.extra["missing"], first.extra["revision"]) == (False, ["a1"], 0)
     world.send(agents[1].run(3))
-    world.drain()
+    world.process()
     second = world.console.latest(QUERY)[START_US]
     assert (second.extra["complete"], second.extra["missing"], second.extra["revision"]) == (True, [], 1)
     assert world.console.rows(QUERY) == expected(pairs, agents, START_US + 5 * SECOND)
@@ -172,6 +170,6 @@ def test_silent_agent_is_excluded_and_named_until_it_sends_again(world: World, p
 def test_a_final_mark_closes_what_is_open(world: World, pairs: Pipeline) -> None:
     agent = one_agent(world, pairs)
     world.send(agent.run(7, final=True))
-    world.drain()
+    world.process()
     assert world.console.rows(QUERY) == expected(pairs, [agent])
     assert len(world.console.latest(QUERY)) == 2

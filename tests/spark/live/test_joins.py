@@ -148,7 +148,6 @@ def two_agents(world: World, pipeline: Pipeline) -> list[Agent]:
     ids=["inner", "left, sliding windows", "left, the first alone"],
 )
 def test_results_are_those_of_the_query_run_whole_wherever_drivers_end(world: World, pipeline: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
     agents = two_agents(world, pipeline)
     for epochs in (5, 1, 7):
         world.send(*(agent.run(epochs) for agent in agents))
@@ -158,20 +157,16 @@ def test_results_are_those_of_the_query_run_whole_wherever_drivers_end(world: Wo
     assert world.quarantined() == []
 
 
-@pytest.mark.parametrize("by_sql", [False, True], ids=["by tasks and pyarrow", "by SQL"])
-def test_results_are_the_same_when_processed_by_sql(world: World, by_sql: bool) -> None:
-    world.by_sql = by_sql
+def test_results_are_the_same_by_a_query_of_spark(world: World) -> None:
     pipeline = joining(how="left")
     agents = two_agents(world, pipeline)
     world.send(*(agent.run(9) for agent in agents))
-    loop = world.process()
+    world.drain()
     assert world.console.rows(QUERY) == expected(pipeline, [agents], 9) != []
     assert world.quarantined() == []
-    assert loop.state.flows[QUERY, pipeline.digest].sides
 
 
 def test_a_window_waits_for_the_slower_of_both_streams(world: World) -> None:
-    world.at_hand_bytes = 2**26
     pipeline = joining()
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name])
@@ -184,7 +179,6 @@ def test_a_window_waits_for_the_slower_of_both_streams(world: World) -> None:
 
 
 def test_a_late_record_of_either_side_opens_the_result_again_and_takes_back_what_matched_nothing(world: World) -> None:
-    world.at_hand_bytes = 2**26
     pipeline = joining(how="left")
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name])
@@ -200,7 +194,6 @@ def test_a_late_record_of_either_side_opens_the_result_again_and_takes_back_what
 
 
 def test_within_agents_records_of_one_alone_match_even_behind_a_relay(world: World) -> None:
-    world.at_hand_bytes = 2**26
     pipeline = joining(within="agent")
     agents = [Agent("relay", pipeline, origin="x"), Agent("relay", pipeline, origin="y"), Agent("a1", pipeline)]
     world.console.add(QUERY, pipeline, ["relay", "a1"])
@@ -232,29 +225,30 @@ def whole_apart(pipeline: Pipeline, agents: Sequence[Agent], epochs: int) -> lis
 def test_rows_are_kept_as_long_as_a_window_may_be_issued_again_and_there_is_room(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.at_hand_bytes = 2**26
     pipeline = joining()
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name], retain_s=6)
     world.send(agent.run(17))
-    flow = world.process().state.flows[QUERY, pipeline.digest]
+    world.process()
+    flow = world.flow(QUERY, pipeline.digest)
     begins = [START_US + second * SECOND for second in (8, 12, 16)]
     assert sorted(flow.sides) == begins and sorted(flow.windows) == begins
     monkeypatch.setattr(windows, "_MAX_SIDES_BYTES", 1)
     world.send(agent.run(1))
-    flow = world.process().state.flows[QUERY, pipeline.digest]
+    world.process()
+    flow = world.flow(QUERY, pipeline.digest)
     assert sorted(flow.sides) == begins[2:] and flow.passed_us == START_US + 16 * SECOND
 
 
 def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where one of the streams never says anything: the oldest windows are given up, and their rows counted."""
     monkeypatch.setattr(windows, "_MAX_OPEN_BYTES", 1)
-    world.at_hand_bytes = 2**26
     pipeline = joining()
     agent = Agent("a0", pipeline)
     world.console.add(QUERY, pipeline, [agent.name], retain_s=6)
     world.send(agent.run(17, watermark_us=0))
-    flow = world.process().state.flows[QUERY, pipeline.digest]
+    world.process()
+    flow = world.flow(QUERY, pipeline.digest)
     assert flow.watermark_us == 0
     assert sorted(flow.sides) == [START_US + second * SECOND for second in (8, 12, 16)], "of the last six seconds"
     known = pa.concat_tables(agent.records[:8])["host"]
@@ -262,7 +256,6 @@ def test_a_watermark_that_stands_still_does_not_fill_the_memory(world: World, mo
 
 
 def test_partials_and_records_after_the_join_go_to_quarantine(world: World) -> None:
-    world.at_hand_bytes = 2**26
     pipeline = joining()
     (agent,) = [Agent("a0", pipeline)]
     world.console.add(QUERY, pipeline, [agent.name])

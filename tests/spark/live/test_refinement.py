@@ -11,16 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from agent.wire import COUNTERS, FrameKind, decode_frames, table_of
+from agent.wire import COUNTERS, FrameKind, table_of
 from benchmarks import learning
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
-from spark_jobs.state import StreamState
 from spark_jobs.statistics.operator_history import HALF_LIFE_S, OperatorHistory, add_epochs
 from spark_jobs.statistics.refinement import RefinementReport, differs, refined_rows
+from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.subintervals import epoch_rows
 from spark_jobs.statistics.updates import RESEND_MS
-from spark_jobs.store import StateStore
 from tests.spark.live.agents import SECOND, START_US, SmallAgent
 from tests.spark.live.world import World
 
@@ -203,33 +202,27 @@ class Console:
     """The console's side of `RefinementReport`, batch by batch."""
 
     def __init__(self) -> None:
-        self.refining, self.state = RefinementReport(10_000, {PLAN: 2}.get), StreamState()
+        self.refining, self.state = RefinementReport(10_000, {PLAN: 2}.get), StatisticsState()
 
     def step(
         self, last: int, *tables: pa.Table, live: Sequence[tuple[str, str]] = (FLOW,)
     ) -> Iterator[list[dict[str, Any]]]:
-        self.state = replace(self.state.successor(0), now_ms=at_ms(last))
-        frames = self.refining.frames(self.state, pa.concat_tables(tables), live)
-        for frame, _ in decode_frames(b"".join(frames)):
-            assert (frame.kind, frame.query, frame.plan) == (FrameKind.REFINED, *FLOW)
-            assert frame.extra == {"batch": self.state.step}
-            yield table_of(frame.body).to_pylist()
+        self.state = replace(self.state, step=self.state.step + 1, now_ms=at_ms(last))
+        for update in self.refining.updates(self.state, pa.concat_tables(tables), live):
+            assert (update.kind, update.query, update.plan) == (FrameKind.REFINED, *FLOW)
+            yield table_of(update.body).to_pylist()
 
 
 def steady(first: int, epochs: int = 10, n: int = 4000) -> pa.Table:
     return told_by("a1", chain(epochs, lambda _: [1.0, 1.0, 0.5], first=first, n=n))
 
 
-def test_report_is_sent_on_change_and_repeated_periodically(tmp_path: Any) -> None:
+def test_report_is_sent_on_change_and_repeated_periodically() -> None:
     console = Console()
     (first,) = console.step(39, steady(0, 40))
     assert [row["operator"] for row in first] == NAMES
     assert list(console.step(44, steady(40, 5))) == [], "it is not time"
     assert list(console.step(54, steady(45))) == [], "nothing has changed"
-    StateStore(tmp_path).save(console.state)
-    loaded = StateStore(tmp_path).load()
-    assert loaded == console.state
-    console.state = loaded
     assert len(list(console.step(64, steady(55), told_by("a2", chain(10, moving(), first=55))))) == 1
     (third,) = console.step(74, steady(65), told_by("a2", chain(10, moving(), first=65)))
     assert {row["agent"] for row in third} == {"a1", "a2"}
@@ -273,7 +266,6 @@ def test_report_differs_when_a_figure_moved(change: dict[str, Any], is_news: boo
 
 
 def test_sweep_report_is_posted_with_its_step_for_live_plans(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
     world.console.add(QUERY, pairs, ["a0"])
     agent, draw, rows = SmallAgent("a0", QUERY, pairs), random.Random(4), []
     names = [
@@ -288,9 +280,9 @@ def test_sweep_report_is_posted_with_its_step_for_live_plans(world: World, pairs
             told = {"operator": name, "fingerprint": fingerprint, "entry": entry, "granted_cpu_ns": 10**9}
             rows.append(ROW | told | counts | {"plan": pairs.digest, "epoch_us": START_US + epoch * SECOND})
     world.send([*agent.run(1), agent.counters(rows)])
-    loop = world.process()
+    sink = world.process()
     (frame,) = world.console.refined
-    assert (frame.query, frame.plan, frame.extra) == (QUERY, pairs.digest, {"batch": loop.state.learned.step})
+    assert (frame.query, frame.plan, frame.extra) == (QUERY, pairs.digest, {"batch": sink.facts.step})
     told = table_of(frame.body).to_pylist()
     assert [(row["agent"], row["operator"], row["fingerprint"], row["entry"]) for row in told] == [
         ("a0", *name) for name in names

@@ -24,8 +24,8 @@ def test_results_are_exact_though_an_executor_is_killed(
     agents = [SmallAgent(f"a{i}", QUERY, pairs) for i in range(2)]
     with small_console() as console:
         console.add(QUERY, pairs, [agent.name for agent in agents], idle_after_s=3600)
-        world = World(None, redis_server.url, console, tmp_path)
-        more = {"SLUICE_SPARK_MASTER": cluster.url, "SLUICE_STREAM_DRIVER_BYTES": "0"}
+        world = World(redis_server.url, console, tmp_path)
+        more = {"SLUICE_SPARK_MASTER": cluster.url}
         driver = Driver(console, redis_server.url, tmp_path / "var", **more)
         driver.start()
         driver.wait_ready()

@@ -19,12 +19,11 @@ from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
 from engine.klink.watermarks import SweepHistory
 from spark_jobs.records import read_conforming
-from spark_jobs.state import StreamState
 from spark_jobs.statistics import sweep_history, sweep_report
+from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.sweep_history import HISTORY, ring_lengths, sweep_rows
 from spark_jobs.statistics.sweep_report import ALL, SweepReport, differs, event_costs, watermark_rows
 from spark_jobs.statistics.updates import RESEND_MS, sent_schema
-from spark_jobs.store import StateStore
 from tests.agent.relay.test_relay import CHILDREN, run_child
 from tests.agent.relay.test_relay import PIPELINE as AGENT_PIPELINE
 from tests.agent.relay.test_relay import QUERY as AGENT_QUERY
@@ -254,33 +253,29 @@ class Console:
     """The console's side of `SweepReport`, batch by batch."""
 
     def __init__(self) -> None:
-        self.sweeping, self.state = SweepReport(10_000), StreamState()
+        self.sweeping, self.state = SweepReport(10_000), StatisticsState()
 
     def step(self, last: int, *tables: pa.Table, live: Any = (FLOW,)) -> list[dict[str, Any]]:
-        self.state = replace(self.state.successor(0), now_ms=seen_ms(last))
+        self.state = replace(self.state, step=self.state.step + 1, now_ms=seen_ms(last))
         waiting = [self.state.sweeps] if self.state.sweeps is not None else []
         if tables:
             self.state.sweeps = pa.concat_tables([*waiting, *tables])
         rows = []
-        for frame, _ in decode_frames(b"".join(self.sweeping.frames(self.state, live))):
-            assert (frame.kind, frame.query, frame.plan) == (FrameKind.WATERMARKS, *FLOW)
-            assert frame.extra == {"batch": self.state.step}
-            rows += table_of(frame.body).to_pylist()
+        for update in self.sweeping.updates(self.state, live):
+            assert (update.kind, update.query, update.plan) == (FrameKind.WATERMARKS, *FLOW)
+            rows += table_of(update.body).to_pylist()
         return rows
 
 
-def test_report_is_sent_on_change_and_repeated_periodically(tmp_path: Any) -> None:
+def test_report_is_sent_on_change_and_repeated_periodically() -> None:
     console = Console()
     first = console.step(1, told("a1", [0.5, 0.6]))
     assert [(row["agent"], row["mean_s"]) for row in first] == [("a1", None), (ALL, None)]
     assert console.step(2, told("a1", [0.5], first=2)) == [], "it is not time"
     assert [row["epochs"] for row in console.step(4, told("a1", [0.5] * 2, first=3))] == [5, 5]
-    StateStore(tmp_path).save(console.state)
-    loaded = StateStore(tmp_path).load()
-    assert loaded == console.state
-    console.state = loaded
+    written = console.state.swept.step
     assert console.step(6) == [], "nothing has changed"
-    assert console.state.swept.step == loaded.swept.step, "and nothing is written again"
+    assert console.state.swept.step == written, "and nothing is written again"
     both = console.step(8, told("a1", [0.5] * 4, first=5), told("a2", [9.0] * 4, first=5))
     assert [row["agent"] for row in both] == ["a1", "a2", ALL]
     resent = console.step(8 + RESEND_MS // 1000 // PERIOD_S)
@@ -332,7 +327,6 @@ def test_report_differs_when_a_figure_moved(change: dict[str, Any], is_news: boo
 
 
 def test_frames_count_once_across_duplicates_gaps_and_restarts(world: World, pairs: Pipeline) -> None:
-    world.at_hand_bytes = 2**26
     world.console.add(QUERY, pairs, ["a0", "relay"])
     agent, relay = SmallAgent("a0", QUERY, pairs), SmallAgent("relay", QUERY, pairs)
     named = {"plan": pairs.digest}
@@ -349,10 +343,10 @@ def test_frames_count_once_across_duplicates_gaps_and_restarts(world: World, pai
     world.put([frames[1], frames[2], frames[3], frames[1], frames[4]])
     world.process()
     world.put([bad, *passed_on, *frames[:4]])
-    loop = world.process()
-    assert loop.state.counts["duplicates"] >= 8
+    sink = world.process()
+    assert sink.facts.count("duplicates") >= 8
     assert ["columns colour: string" in reason for reason in world.quarantined()] == [True]
-    rows = {row["place"]: row for row in loop.state.swept.rings.to_pylist()}
+    rows = {row["place"]: row for row in world.statistics().swept.rings.to_pylist()}
     assert sorted(rows["a0"]["delay_us"]) == [500_000 + i * SECOND for i in range(5)]
     assert rows["a1"]["delay_us"] == [SECOND] * 3, "whom the relay speaks for"
     last = world.console.watermarks[-1]

@@ -22,8 +22,8 @@ from engine.dataflow.operators import (
 )
 from engine.dataflow.pipeline import Pipeline, PipelineOperator
 from engine.dataflow.sketch import MULTIPLIER, OFFSET
-from engine.dataflow.spark_sql_expressions import column, converted, expression, finite, text
 from engine.dataflow.types import AGENT, WINDOW_START, Columns, Type
+from tests.spark.spark_sql_expressions import column, converted, expression, finite, text
 
 __all__ = ["partial", "select", "side"]
 
