@@ -134,11 +134,18 @@ def read_picture(connection: Connection, answers: Mapping[str, Any]) -> EnginePi
 
 
 def ask(client: EngineClient, path: str) -> Any:
-    """The answer to one path; of an unknown one, the words of the engine."""
+    """The answer to one path; of an unknown one, the words of the engine.
+
+    A driver of Spark answers with a page of its web UI where it has no progress: that is none.
+    """
     try:
         return client.get_text(path) if path in TEXT_PATHS else client.get_json(path)
     except PathMissing as missing:
         return missing.answer
+    except EngineRefused as refused:
+        if path == PROGRESS and refused.code == "html":
+            return None
+        raise
 
 
 def ask_polls(

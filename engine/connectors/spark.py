@@ -111,7 +111,8 @@ def read_spark(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
         )
     if not queries:
         message = (
-            "No progress of a streaming query is there. Spark's REST API has none: send it by a listener or a file."
+            "No progress of a streaming query is there. Spark's own address has none: a listener serves it or writes a "
+            "file (docs/connections.md)."
         )
         known.find("missing", "progress_missing", "", message)
     if queries and not places:

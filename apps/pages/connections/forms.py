@@ -27,7 +27,7 @@ ENGINE_HELP = {
         "A zip of recorded answers of its REST API, or JSON {path: answer}; several rounds give statistics.",
     ),
     ConnectionEngine.SPARK: (
-        "REST API of a driver or history server, such as http://driver:4040.",
+        "A listener that serves progress, such as http://driver:4050 (docs/examples/spark_progress.py).",
         "Lines or a list of StreamingQueryProgress, or an event log.",
     ),
     ConnectionEngine.PROMETHEUS: (

@@ -70,6 +70,7 @@ def test_progress_of_spark_is_a_running_query_by_upload_as_by_url(cluster: Clust
 def test_driver_without_progress_has_nothing_to_import(cluster: Cluster, engine: EngineServer) -> None:
     engine.replies["/api/v1/version"] = Reply({"spark": "4.0.0"})
     engine.replies["/api/v1/applications?status=running"] = Reply([])
+    engine.replies["/progress"] = Reply(b"<html>Not found.</html>", kind="text/html")  # as its web UI does
     connection = connection_create(cluster=cluster, name="spark", engine="spark", url=engine.url)
     job = done(connection_check(connection=connection))
     assert job.state == "succeeded", job.error
