@@ -54,7 +54,8 @@ class Planner:
         self._folder, self._console, self._redis, self._shards = folder, console, client, shards
         self._lock = threading.RLock()
         self._ask_from_s = 0.0
-        self._written: deque[int] = deque(maxlen=_VERSIONS_KEPT)
+        self._written: deque[tuple[int, int]] = deque()  # versions in Redis, each with its list of queries
+        self._changed = False  # and not written yet
         self._digests: set[str] = {path.stem for path in folder.glob("pipelines/*.json")}
         self._parsed: dict[str, Pipeline] = {}
         self.fault: str | None = None
@@ -78,9 +79,9 @@ class Planner:
                 self.fault = str(error)
                 return False
             self.fault = None
-            changed = self._adopt(answer) if answer is not None else False
-            changed |= self._forget(generations.expired_names(self._redis))
-            if changed:
+            self._changed |= self._adopt(answer) if answer is not None else False
+            self._changed |= self._forget(generations.expired_names(self._redis))
+            if self._changed:
                 self._write()
             return True
 
@@ -92,15 +93,14 @@ class Planner:
         with self._lock:
             asked_ms = _now_ms(self._redis)
             is_there = self.refresh()
-            changed = False
             for flow in set(wanted) - self._record.live.keys():
                 found = self._find(flow[1])
                 if found is False and is_there:
                     self._record.unknown = [*self._record.unknown[-_MAX_ANSWERS:], flow[1]]
                 if found:
                     self._record.idle[flow] = asked_ms
-                changed |= found is not None and (found or is_there)
-            if changed:
+                self._changed |= found is not None and (found or is_there)
+            if self._changed:
                 self._record.idle = dict(list(self._record.idle.items())[-_MAX_ANSWERS:])
                 self._write()
 
@@ -114,10 +114,9 @@ class Planner:
         """Write into Redis what it lacks, after a loss or at the start."""
         with self._lock:
             number = int(self._redis.get(PLAN_NUMBER) or 0)  # type: ignore[arg-type]
-            if number > self._record.number:  # the folder is newer than Redis: numbers never go back
-                self._record.number = number
+            if number > self._record.number:
                 self._write()
-            if number < self._record.number or not self._written:
+            elif number < self._record.number or not self._written:
                 self._publish_all()
 
     # -- the console's answers
@@ -209,9 +208,11 @@ class Planner:
     def _write(self) -> None:
         """The next version: on disk, then in Redis; sources name it from then on."""
         record = self._record
-        record.number += 1
+        known = int(self._redis.get(PLAN_NUMBER) or 0)  # type: ignore[arg-type]
+        record.number = max(record.number, known) + 1  # the folder may be newer than Redis: numbers never go back
         replace_file(self._folder / "plan.json", _packed(record))
         self._publish(record)
+        self._changed = False
 
     def _publish(self, record: _Record) -> None:
         version = {
@@ -226,10 +227,13 @@ class Planner:
         pipe.set(queries_key(record.queries), json.dumps([_item(plan) for plan in queries], separators=(",", ":")))
         pipe.set(plan_key(record.number), json.dumps(version, separators=(",", ":")))
         pipe.set(PLAN_NUMBER, record.number)
-        if len(self._written) == _VERSIONS_KEPT:
-            pipe.delete(plan_key(self._written[0]))
+        self._written.append((record.number, record.queries))
+        if len(self._written) > _VERSIONS_KEPT:
+            number, queries = self._written.popleft()
+            pipe.delete(plan_key(number))
+            if queries != self._written[0][1]:
+                pipe.delete(queries_key(queries))
         pipe.execute()
-        self._written.append(record.number)
 
     def _publish_all(self) -> None:
         """Everything, and the present plan under the numbers of the versions before it: a batch may still name one."""
