@@ -163,6 +163,7 @@ CELERY_BEAT_SCHEDULE = {
     "observe-executions": {"task": "workers.observe_executions", "schedule": 60.0, "options": {"expires": 60.0}},
     "poll-spark-queries": {"task": "workers.poll_spark_queries", "schedule": 30.0, "options": {"expires": 30.0}},
     "poll-connections": {"task": "workers.poll_connections", "schedule": 2.0, "options": {"expires": 2.0}},
+    "run-due-history": {"task": "workers.run_due_history", "schedule": 300.0, "options": {"expires": 300.0}},
     "purge": {"task": "workers.purge", "schedule": 3600.0, "options": {"expires": 3600.0}},
 }
 
@@ -217,6 +218,7 @@ SPECTACULAR_SETTINGS = {
         "AdmissionState": "apps.admission.choices.AdmissionState",
         "Evidence": "apps.fleet.choices.Evidence",
         "FitReason": "apps.microbatch.choices.FitReason",
+        "HistoryJob": "apps.planning.choices.HistoryJob",
         "IncidentSeverity": "apps.incidents.choices.IncidentSeverity",
         "IncidentState": "apps.incidents.choices.IncidentState",
         "JobKind": "apps.jobs.models.JobKind",

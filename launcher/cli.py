@@ -59,6 +59,13 @@ def _train(rest: list[str]) -> int:
     return _become("-m", "training", *rest)
 
 
+def _history(rest: list[str]) -> int:
+    from launcher.java import java_environment
+
+    os.environ |= java_environment()
+    return _become("-m", "spark_jobs.history", *rest)
+
+
 def _manage(rest: list[str]) -> int:
     return _become(str(ROOT / "manage.py"), *rest)
 
@@ -117,6 +124,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "connect": _connect,
     "engine": _engine,
     "agent": _agent,
+    "history": _history,
     "manage": _manage,
     "engines": _engines,
     "bench": _bench,

@@ -41,7 +41,8 @@ _QUIET_REDIS = r"signal-handler|ready to exit"
 # housekeeping that comes round every few seconds, and Celery's messages while it stops
 _QUIET_WORKER = (
     r"Task workers\.(sweep_jobs|review_queue|refresh_estimates|review_plans|run_due_reports|send_deliveries"
-    r"|renew_forecasts|refine_measurements|refresh_objectives|observe_accuracy|poll_connections?|purge)\[|^$|^worker: "
+    r"|renew_forecasts|refine_measurements|refresh_objectives|run_due_history|observe_accuracy|poll_connections?"
+    r"|purge)\[|^$|^worker: "
 )
 _QUIET_STREAM = r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"

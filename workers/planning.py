@@ -9,6 +9,8 @@ from apps.jobs.runner import run_job
 from apps.planning.backtests import work as backtests_work
 from apps.planning.forecasts import work as forecasts_work
 from apps.planning.forecasts.services import forecast_renew_all
+from apps.planning.history import work as history_work
+from apps.planning.history.services import history_run_due
 from apps.planning.placements import work as placements_work
 from apps.planning.plans import work as plans_work
 from apps.planning.plans.review import plans_review
@@ -23,6 +25,8 @@ __all__ = [
     "renew_forecasts",
     "review_plans",
     "run_backtest",
+    "run_due_history",
+    "run_history",
     "search_placement",
     "size_stage",
 ]
@@ -72,3 +76,14 @@ def run_backtest(job_id: str) -> None:
 @shared_task(name=JobKind.STAGE_PLAN.value)
 def size_stage(job_id: str) -> None:
     run_job(job_id, resource_plans_work.size_stage_plan)
+
+
+@shared_task(name=JobKind.HISTORY.value)
+def run_history(job_id: str) -> None:
+    run_job(job_id, history_work.run_history)
+
+
+@shared_task(name="workers.run_due_history")
+def run_due_history() -> bool:
+    """Run the jobs over the history when a day has ended; returns whether they were asked for."""
+    return history_run_due()

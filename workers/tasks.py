@@ -17,6 +17,8 @@ from workers.planning import (
     renew_forecasts,
     review_plans,
     run_backtest,
+    run_due_history,
+    run_history,
     search_placement,
 )
 from workers.queries import (
@@ -66,7 +68,9 @@ __all__ = [
     "review_plans",
     "review_queue",
     "run_backtest",
+    "run_due_history",
     "run_due_reports",
+    "run_history",
     "run_report",
     "search_placement",
     "send_deliveries",

@@ -47,6 +47,7 @@ class JobKind(models.TextChoices):
     CONNECTION_IMPORT = "workers.import_connection", "Import an engine's jobs"
     CONNECTION_REFRESH = "workers.refresh_connection", "Refresh a connection"
     SIMULATION = "workers.simulate_cluster", "Simulate a cluster"
+    HISTORY = "workers.run_history", "Run jobs over the history"
 
 
 # What a person waits for in front of the screen, and takes seconds. Searches and replays may take minutes: they would

@@ -7,6 +7,7 @@ from django.urls import path
 from apps.core.rest.api import Router
 from apps.planning.backtests.api import BacktestViewSet
 from apps.planning.forecasts.api import ForecastViewSet, LoadHistoryViewSet
+from apps.planning.history.api import HistoryView
 from apps.planning.placements.api import PlacementViewSet
 from apps.planning.plans.api import PlanAdoptView, PlanComparisonViewSet, PlansView
 from apps.planning.resource_plans.api import ResourcePlanViewSet
@@ -23,6 +24,7 @@ router.register("resource-plans", ResourcePlanViewSet, basename="resource-plan")
 router.register("scenarios", ScenarioViewSet, basename="scenario")
 
 urlpatterns = [
+    path("history", HistoryView.as_view(), name="history"),
     path("queries/<int:pk>/plans", PlansView.as_view(), name="query-plans"),
     path("queries/<int:pk>/plans/adopt", PlanAdoptView.as_view(), name="query-plans-adopt"),
     *router.urls,

@@ -13,6 +13,7 @@ __all__ = [
     "UNDOABLE_STATES",
     "ComparisonReason",
     "Find",
+    "HistoryJob",
     "HistoryOrigin",
     "MoveKind",
     "MoveState",
@@ -156,6 +157,17 @@ class HistoryOrigin(models.TextChoices):
     UPLOAD = "upload", "Upload"  #: a file
     GENERATOR = "generator", "Generator"  #: made up
     ARRIVALS = "arrivals", "Arrivals' file"  #: kept when the file's busiest stretch became a source's arrivals
+    TELEMETRY = "telemetry", "Telemetry"  #: counted by agents, out of the stream processor's history
+
+
+class HistoryJob(models.TextChoices):
+    """Batch job over the stream processor's history (`spark_jobs.history.jobs.JOBS`)."""
+
+    COMPACT = "compact", "Compact"  #: few files of the many of each day; old days go
+    STATISTICS = "statistics", "Statistics"  #: sums of operators over days
+    COSTS = "costs", "Costs"  #: costs of records and groups, fitted anew
+    ARRIVALS = "arrivals", "Arrivals"  #: counts by subinterval; load histories of sources
+    CALIBRATION = "calibration", "Calibration"  #: factors of intervals
 
 
 class RequestTiming(models.TextChoices):

@@ -16,6 +16,7 @@ from apps.jobs.models import Job, JobKind, JobState
 from apps.jobs.runner import run_job
 from apps.planning.backtests.work import run_backtest
 from apps.planning.forecasts.work import forecast_cluster
+from apps.planning.history.work import run_history
 from apps.planning.placements.work import apply_moves, search_placement
 from apps.planning.plans.work import compare_plans
 from apps.planning.resource_plans.work import size_stage_plan
@@ -54,6 +55,7 @@ _WORK = {
     JobKind.CONNECTION_REFRESH: refresh_connection,
     JobKind.REPORT: write_report,
     JobKind.SIMULATION: simulate_cluster,
+    JobKind.HISTORY: run_history,
 }
 
 

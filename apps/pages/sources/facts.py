@@ -33,6 +33,7 @@ _TABS = {
     "schedule": ("Schedule", "pages:schedule"),
     "configs": ("Configs", "pages:configs"),
     "policy": ("Rollout policy", "pages:rollout-policy"),
+    "history": ("History", "pages:stream-history"),
 }
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "history_create_from_upload",
     "history_delete",
     "history_extend",
+    "history_store_measured",
     "history_values",
     "merge_buckets",
     "read_generator",
@@ -56,6 +57,7 @@ _FIELDS: dict[str, tuple[float, float, float]] = {
 _WHOLE = {"weeks", "seed"}
 GENERATOR_DEFAULTS = {name: entry[0] for name, entry in _FIELDS.items()}
 MIN_BUCKETS = 16
+_MEASURED_BUCKET_S = 3600
 MAX_BUCKETS = 100_000
 
 
@@ -300,6 +302,30 @@ def history_extend(
         evidence,
         spec,
         history.description,
+    )
+
+
+@transaction.atomic
+def history_store_measured(*, cluster: Cluster, source_id: str, trace: EventCounts) -> LoadHistory | None:
+    """Keep what agents counted as a source's load per hour, behind what was kept so before.
+
+    A history that somebody uploaded or generated stays as it is, and counts that last longer than an hour or fill
+    fewer than `MIN_BUCKETS` hours make none: None in each case.
+    """
+    row = LoadHistory.objects.select_for_update().filter(cluster=cluster, source_id=source_id).first()
+    if (row is not None and row.origin != HistoryOrigin.TELEMETRY) or trace.widths_s.max() > _MEASURED_BUCKET_S:
+        return None
+    start_s, values = bucket_trace(trace, _MEASURED_BUCKET_S)
+    if row is not None and len(values):
+        first_s = row.starts_at.timestamp()
+        start_s, values = merge_buckets(first_s, history_values(row), start_s, values, _MEASURED_BUCKET_S)
+        start_s, values = start_s + _MEASURED_BUCKET_S * max(0, len(values) - MAX_BUCKETS), values[-MAX_BUCKETS:]
+    if len(values) < MIN_BUCKETS or not (values > 0.0).any():
+        return None
+    origin, spec = HistoryOrigin.TELEMETRY, {"width_s": float(trace.widths_s.min())}
+    description = row.description if row is not None else ""
+    return _history_store(
+        cluster, source_id, start_s, values, _MEASURED_BUCKET_S, origin, Evidence.MEASURED, spec, description
     )
 
 

@@ -206,6 +206,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "placement-export": Endpoint({"GET": READ}, {"pk": "placement"}, query="format=json"),
     "placement-stop": _action("placement"),
     "placement-undo": _action("placement"),
+    "history": _list(OPERATE),
     "backtest-list": _list(OPERATE),
     "backtest-detail": _row("backtest", "DELETE"),
     "plan-comparison-list": _list(),

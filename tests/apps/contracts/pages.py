@@ -214,6 +214,8 @@ PAGES: dict[str, Page] = {
     "pages:agent-give-back": _action(**_AGENT_QUERY),
     "pages:agent-method": _form(**_AGENT_QUERY),
     "pages:agents-change": Page(get=OPERATE, post=OPERATE, query="what=budget&row={agent}"),
+    "pages:stream-history": _view(),
+    "pages:stream-history-run": _action(),
     "pages:schedule": _view(),
     "pages:schedule-replay": Page(post=OPERATE, query="agent={agent}", status=302),
     "pages:schedule-switch": _form(),
