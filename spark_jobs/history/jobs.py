@@ -103,7 +103,7 @@ class HistoryContext:
     def write(self, job: str, rows: DataFrame, figures: Callable[[DataFrame], Figures]) -> Figures:
         """Replace a job's output by these rows, and tell its figures, which are made of what was written."""
         target = output_folder(self.folder, job)
-        fresh, old = target.with_name(f".{job}.new"), target.with_name(f".{job}.old")
+        fresh, old = target.with_name(f"{job}.new"), target.with_name(f"{job}.old")
         for path in (fresh, old):
             shutil.rmtree(path, ignore_errors=True)
         rows.coalesce(1).write.parquet(str(fresh))
