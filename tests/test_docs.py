@@ -172,7 +172,7 @@ def test_variables_exist(page: Path) -> None:
         ROOT / "docker-compose.yml",
         *ROOT.glob("tests/*.py"),
         *ROOT.glob("launcher/**/*.py"),
-        *ROOT.glob("spark_jobs/*.py"),
+        *ROOT.glob("spark_jobs/**/*.py"),
         *ROOT.glob("agent/*.py"),
         *ROOT.glob("client/*.py"),
     ]
