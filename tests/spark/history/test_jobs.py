@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import math
 from collections import defaultdict
 from datetime import date
@@ -17,6 +19,7 @@ from engine.measurement.calibration import ScoredRuns, interval_factors
 from engine.measurement.fits import EpochSums, fit_operator
 from engine.measurement.statistics import estimate_ratio
 from engine.measurement.sums import OperatorSums, StampedSums, merge_sums
+from spark_jobs.history import command
 from spark_jobs.history.archive import Archive
 from spark_jobs.history.calibration import RUNS
 from spark_jobs.history.days import day_files, day_folder, kept_days
@@ -172,7 +175,27 @@ def test_merged_days_are_the_same_days_in_few_files(context: HistoryContext) -> 
     assert "batch-000000-000000000011.parquet" in {path.name for path in day_files(place)}
 
 
-def test_job_without_rows_says_so(spark: Any, tmp_path: Path) -> None:
-    context = HistoryContext(spark, tmp_path, DaySpan(FIRST, TODAY), today=TODAY, retention_days=30)
-    assert JOBS["arrivals"](context) == {"rows": 0, "queries": 0}
-    assert JOBS["compact"](context)["days"] == 0
+def test_command_tells_steps_and_figures_and_runs_alone(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLUICE_VAR_DIR", str(tmp_path))
+    monkeypatch.setattr(spark, "stop", lambda: None)  # it is the session of all tests
+    monkeypatch.setattr(command, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setitem(JOBS, "costs", lambda context: 1 // 0)  # type: ignore[misc]
+    assert command.main(["costs", "arrivals", "--json", "--until", "2026-11-24"]) == 1
+    steps = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [step["step"] for step in steps[:-1]] == [
+        "Starting Spark",
+        "costs: 2026-11-18 to 2026-11-24",
+        "arrivals: 2026-11-18 to 2026-11-24",
+    ]
+    outcome = steps[-1]["jobs"]
+    assert "ZeroDivisionError" in outcome["costs"]["fault"]
+    assert (outcome["arrivals"]["rows"], steps[-1]["days"]) == (0, {})
+    with (tmp_path / "history" / ".jobs.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert command.main(["compact"]) == command.BUSY
+    for wrong in (["sums"], ["--days", "0"], ["--since", "2026-11-25", "--until", "2026-11-24"]):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(wrong)
+        assert "allowed" in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -27,15 +28,12 @@ from apps.planning.history.exports import EXPORTED_RUNS, scored_runs_export
 from apps.planning.history.loads import loads_store
 from apps.planning.history.services import history_request, history_run_due
 from apps.planning.models import LoadHistory
-from spark_jobs.history.archive import Archive
 from spark_jobs.history.calibration import RUNS
 from spark_jobs.history.jobs import JOBS
 from tests.apps import small_cluster
 from tests.apps.estimates.runs import make_runs
 from tests.apps.pages.html import body
 from tests.apps.results.rows import live_query
-from tests.java import java_variables
-from tests.spark.history.statistics_rows import row, statistics_bytes
 
 pytestmark = pytest.mark.django_db
 
@@ -67,34 +65,38 @@ def answers(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(work, "COMMAND", (sys.executable, "-c", script))
 
 
+def arrivals_of(query: str, starts_us: list[int]) -> pa.Table:
+    """Counts of half hours, 100, 101 and so on."""
+    rows = [
+        {"query": query, "starts_us": at_us, "width_us": HOUR_US // 2, "count": 100 + n}
+        for n, at_us in enumerate(starts_us)
+    ]
+    return pa.Table.from_pylist(rows)
+
+
 def test_console_and_stream_processor_name_the_same_jobs_and_columns() -> None:
     assert HistoryJob.values == list(JOBS)
     assert EXPORTED_RUNS.equals(RUNS)
 
 
-@pytest.mark.spark
+@pytest.mark.process
 def test_run_leaves_figures_and_a_load_history_of_what_agents_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, browser: Client, cluster: Cluster
 ) -> None:
-    live = live_query(cluster)
-    monkeypatch.setenv("SLUICE_VAR_DIR", str(folder.parent))
-    for name, value in java_variables().items():
-        monkeypatch.setenv(name, value)
+    live, output = live_query(cluster), folder / "outputs" / "arrivals"
+    output.mkdir(parents=True)
     begin_us = (int(timezone.now().timestamp()) // 3600 - 40) * HOUR_US
-    counted = [
-        row(query=live.key, operator="window", window_us=begin_us + n * HOUR_US // 2, width_us=HOUR_US // 2)
-        | {"records_in": 100 + n, "fine_pairs": 5.0, "records_processed": 60, "cpu_ns": 1000}
-        for n in range(60)
-    ]
-    Archive(folder).put(1, [statistics_bytes(counted)])
+    pq.write_table(arrivals_of(live.key, [begin_us + n * HOUR_US // 2 for n in range(60)]), output / "part-0.parquet")
+    figures = {"rows": 60, "queries": 1, "records": 7770, "first_us": begin_us, "end_us": begin_us + 30 * HOUR_US}
+    days = {"statistics": {"first": "2026-11-24", "last": "2026-11-24", "days": 1, "files": 3, "bytes": 2048}}
+    lines = [{"progress": 0.5, "step": "arrivals"}, {"jobs": {"arrivals": figures | {"duration_s": 2.5}}, "days": days}]
+    answers(monkeypatch, f"print('no line of ours'); [print(line) for line in {[*map(json.dumps, lines)]}]")
     history_request(jobs=["arrivals"])
     with pytest.raises(Conflict, match="queued"):
         history_request(jobs=["costs"])
     (job,) = small_cluster.run_jobs()
     assert job.state == JobState.SUCCEEDED, job.error
-    (told,) = job.result["jobs"].values()
-    assert (told["rows"], told["histories"], told.get("fault")) == (60, 1, None)
-    assert job.result["days"]["statistics"]["files"] >= 2
+    assert job.result["jobs"]["arrivals"]["histories"] == 1
     stored = LoadHistory.objects.get(cluster=cluster, source_id="clicks")
     assert (stored.origin, stored.buckets) == (HistoryOrigin.TELEMETRY, 30)
     assert history_values(stored)[0] == 201
@@ -107,14 +109,14 @@ def test_load_history_that_somebody_made_stays(folder: Path, cluster: Cluster) -
     live = live_query(cluster)
     history_create_from_generator(cluster=cluster, source_id="clicks", spec={"peak_rate_eps": 5.0, "weeks": 1})
     begin_us = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp()) * 1_000_000
-    starts = [begin_us + n * HOUR_US for n in range(20)]
-    counts = pa.table({"query": [live.key] * 20, "starts_us": starts, "width_us": [HOUR_US] * 20, "count": [7] * 20})
+    starts_us = [begin_us + n * HOUR_US // 2 for n in range(40)]
+    counts = arrivals_of(live.key, starts_us)
     folder.mkdir()
     pq.write_table(counts, folder / "arrivals.parquet")
     assert loads_store(folder / "arrivals.parquet") == 0
     LoadHistory.objects.all().delete()
     assert loads_store(folder / "arrivals.parquet") == 1
-    later = counts.set_column(1, "starts_us", [[at_us + 18 * HOUR_US for at_us in starts]])
+    later = arrivals_of(live.key, [at_us + 18 * HOUR_US for at_us in starts_us])
     pq.write_table(later, folder / "arrivals.parquet")
     assert loads_store(folder / "arrivals.parquet") == 1
     assert LoadHistory.objects.get().buckets == 38
