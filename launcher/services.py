@@ -44,7 +44,11 @@ _QUIET_WORKER = (
     r"|renew_forecasts|refine_measurements|refresh_objectives|run_due_history|observe_accuracy|poll_connections?"
     r"|purge)\[|^$|^worker: "
 )
-_QUIET_STREAM = r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
+# with Spark's messages, those of every Python worker that starts
+_QUIET_STREAM = (
+    r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
+    r"|^Starting Streaming |^Streaming TransformWithState|^$"
+)
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
