@@ -22,6 +22,7 @@ import redis
 from engine.backoff import Backoff
 from spark_jobs.checkpoint import Checkpoint, NewerCheckpoint
 from spark_jobs.console import ConsoleClient
+from spark_jobs.history.archive import Archive
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.planner import Planner
 from spark_jobs.plans import FlowKey
@@ -72,6 +73,7 @@ class Driver:
         folder, console = options.folder, ConsoleClient(options.url, options.token)
         self._quarantine = Quarantine(folder / "quarantine")
         self._outbox = Outbox(folder / "outbox", console, self._quarantine)
+        self._archive = Archive.of(os.environ)
         self._planner = Planner(folder / "plans", console, self._redis, options.shards)
         self._progress = ProgressFeed(console, options.master, options.trigger_s, options.shuffle_partitions)
         self._report = StatusReport(self._redis, options, self._now_and_then)
@@ -158,7 +160,8 @@ class Driver:
 
     def _sink_of(self, checkpoint: Checkpoint) -> Sink:
         feed = self._progress.batch_taken
-        return Sink(self._outbox, self._quarantine, self._redis, checkpoint.base, feed, self._want)
+        base = checkpoint.base
+        return Sink(self._outbox, self._quarantine, self._redis, base, self._archive, feed, self._want)
 
     def _until_it_ends(self, spark: SparkSession, checkpoint: Checkpoint, sink: Sink) -> str | None:
         """Run the query until the process stops or its trigger is to change; the fault that ended it otherwise."""
@@ -248,7 +251,7 @@ class Driver:
         self._progress.post()
 
     def _facts(self) -> Mapping[str, Any]:
-        faults = [fault for fault in (self._planner.fault, self._outbox.fault) if fault]
+        faults = [fault for fault in (self._planner.fault, self._outbox.fault, self._archive.fault) if fault]
         if self._outbox.dropped:
             faults.append(f"{self._outbox.dropped} steps' results were dropped: the console was away too long")
         if self._outbox.quarantined:

@@ -18,6 +18,7 @@ import redis
 from agent.wire import Frame, FrameKind, batch_bytes, encode_frame
 from agent.wire.broker import publish_committed
 from spark_jobs.flows import FlowsRow
+from spark_jobs.history.archive import Archive
 from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import FlowKey
 from spark_jobs.results import result_body
@@ -71,10 +72,11 @@ class Sink:
         quarantine: Quarantine,
         client: redis.Redis,
         base: int,
+        archive: Archive | None = None,
         taken: Callable[[int, int], None] | None = None,
         wanted: Callable[[set[FlowKey]], None] | None = None,
     ) -> None:
-        self._outbox, self._quarantine, self._redis = outbox, quarantine, client
+        self._outbox, self._quarantine, self._redis, self._archive = outbox, quarantine, client, archive
         self._base, self._taken, self._wanted = base, taken, wanted
         self._lock = threading.Lock()
         self._pending: dict[int, dict[tuple[str, str], int]] = {}  # positions by step
@@ -91,7 +93,10 @@ class Sink:
     def take(self, rows: list[FlowsRow], number: int) -> None:
         """The rows of a batch."""
         step = self._base + number + 1
-        self._outbox.put(step, frames_of_rows(rows, step))
+        frames = frames_of_rows(rows, step)
+        self._outbox.put(step, frames)
+        if self._archive is not None:
+            self._archive.put(step, frames)
         positions: dict[tuple[str, str], int] = {}
         wanted: set[FlowKey] = set()
         records = 0

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
+from pyarrow.dataset import dataset
 
 from agent.wire import broker
 from engine.dataflow.pipeline import Pipeline
@@ -136,6 +137,11 @@ def test_results_are_exact_after_every_kind_of_kill(
         said = driver.says()
         assert said["queries"][QUERY]["late"] == 0
         assert (said["state"], said["trigger_s"], said["faults"]) == ("ready", 1.0, [])
+        kept = dataset(tmp_path / "history" / "results", partitioning="hive").to_table(
+            columns=["window_us", "revision"]
+        )
+        posted = {(frame.extra["window_us"], frame.extra["revision"]) for frame in console.results}
+        assert {(row["window_us"], row["revision"]) for row in kept.to_pylist()} == posted
         numbers = [(progress["runId"], progress["batchId"]) for progress in console.progress]
         assert len(numbers) == len(set(numbers))
         batches = read_progress(console.progress).batches
