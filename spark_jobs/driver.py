@@ -107,7 +107,7 @@ class Driver:
                 _NAME,
                 folder=self._options.folder / "spark",
                 master=self._options.master,
-                more={"spark.sql.shuffle.partitions": str(self._options.shuffle_partitions)},
+                more=self._session_settings(),
             )
         except NoJava as none:
             self._report.say("failed", str(none))
@@ -126,6 +126,11 @@ class Driver:
         self._report.say("stopping")
         spark.stop()
         return 0
+
+    def _session_settings(self) -> dict[str, str]:
+        settings = {"spark.sql.shuffle.partitions": str(self._options.shuffle_partitions)}
+        kafka = self._options.kafka
+        return settings | ({"spark.jars": kafka.jars} if kafka is not None and kafka.jars else {})
 
     # -- the query
 
@@ -171,6 +176,7 @@ class Driver:
             self._session,
             self._options.shuffle_partitions,
             refine_ms=round(self._options.refine_s * 1000),
+            kafka=self._options.kafka,
         )
         try:
             query = self._query = (

@@ -122,7 +122,7 @@ class FlowStep:
         pipeline = self._context.plans.pipeline(self._digest)
         flow = self._current(found)
         flow.step += 1
-        flow.now_ms = max(flow.now_ms, *(row.now_ms for row in self._rows))
+        flow.now_ms = max(flow.now_ms, min(row.now_ms for row in self._rows))
         settings = self._plan.settings(self._query, self._digest)
         work = OperatorWork()
         frames = self._frames(pipeline)

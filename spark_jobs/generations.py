@@ -21,14 +21,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, batch_bytes, counters_table, mark_fault
+from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, WireError, batch_bytes, counters_table, mark_fault
 from agent.wire.broker import generation_progress
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
 from spark_jobs import joins
 from spark_jobs.input.arrivals import Arrival, arrivals_of, frame_bytes, order_frames
-from spark_jobs.input.entries import UNREADABLE, EntryReader, RedisAway, ask_redis
-from spark_jobs.input.source import PLAN_CHANGES
+from spark_jobs.input.entries import UNREADABLE, EntryReader, RedisAway, ask_redis, entry_batch
+from spark_jobs.input.kafka import message_entries
+from spark_jobs.input.source import PLAN_CHANGES, id_number
 from spark_jobs.plans import FlowKey, PlanReader, PlanVersion, aggregate_of, is_usable
 from spark_jobs.records import BadBody, partial_of_records, read_body, read_conforming
 from spark_jobs.results import OperatorWork
@@ -78,6 +79,7 @@ class Span(NamedTuple):
     plan: int
     now_ms: int
     arrived_ms: int
+    frames: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class GenerationsStep:
     def __init__(self, variables: GenerationsVariables, context: GenerationsContext, spans: Sequence[Span]) -> None:
         self._variables, self._context, self._spans = variables, context, spans
         self._partition = spans[0].partition
-        self._plan: PlanVersion = context.plans.version(spans[0].plan)
+        self._plan: PlanVersion = context.plans.version(spans[0].plan or context.plans.newest())
         self._flows: dict[FlowKey, _Flow] = {}
         self._counters: list[pa.Table] = []
         self._sweeps: list[pa.Table] = []
@@ -184,14 +186,29 @@ class GenerationsStep:
             self._take(frame)
         if early and not any(span.after_id != span.until_id for span in self._spans):
             early = self._ordered(early, positions)
-        for span in self._spans:
-            for batch in self._context.read.frames(span.partition, span.after_id, span.until_id):
-                early = self._ordered([*early, *self._recalled(arrivals_of(batch), positions)], positions)
+        for batch in self._batches():
+            early = self._ordered([*early, *self._recalled(arrivals_of(batch), positions)], positions)
         self._positions = {name: seq for name, seq in positions.items() if name not in self._plan.forgotten}
         if self._positions != before:
             self._variables.set_positions(self._positions)
         self._waiting += early
         self._variables.set_waiting(self._waiting, bool(waits))
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Frames of the spans: read from the broker, or out of the messages that the spans hold."""
+        entries = []
+        for span in self._spans:
+            if span.frames is None:
+                yield from self._context.read.frames(span.partition, span.after_id, span.until_id)
+                continue
+            try:
+                entries += message_entries(span.until_id, span.frames)
+            except WireError as fault:
+                name, size = f"{self._partition}/{span.until_id}", len(span.frames)
+                nobody = Arrival(name, "(none)", "", 0, UNREADABLE, "", "", 0, 0, "", span.frames, size)
+                self._isolate(nobody, str(fault))
+        if entries:
+            yield entry_batch(self._partition, entries)
 
     def _recalled(self, arrivals: list[Arrival], positions: dict[tuple[str, str], int]) -> list[Arrival]:
         """Continue after the committed position of a generation unknown to the state: a lost state held it.
@@ -370,7 +387,7 @@ class GenerationsStep:
     def _row(self, key: str, kind: str, told: Any = None, body: bytes | None = None) -> KeyedRow:
         last = self._spans[-1]
         text = "" if told is None else json.dumps(told, separators=(",", ":"))
-        return KeyedRow(key, kind, last.plan, last.now_ms, last.arrived_ms, text, body)
+        return KeyedRow(key, kind, self._plan.number, last.now_ms, last.arrived_ms, text, body)
 
     def _shards(self, flow: FlowKey) -> int:
         live = self._plan.live.get(flow)
@@ -509,4 +526,4 @@ def _shares(pipeline: Pipeline, partial: pa.Table, shards: int) -> dict[int, pa.
 
 def spans_of_rows(rows: Iterable[Any]) -> list[Span]:
     """Rows of the source as spans, in their order."""
-    return sorted(Span(*row) for row in rows)
+    return sorted((Span(*row) for row in rows), key=lambda span: id_number(span.until_id))

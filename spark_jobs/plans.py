@@ -125,6 +125,15 @@ class PlanReader:
     redis_url: str
     patience_s: float = _PATIENCE_S
 
+    def newest(self) -> int:
+        """Number of the newest version.
+
+        Raises
+        ------
+        RedisAway
+        """
+        return int(_there(self, lambda client: client.get(PLAN_NUMBER), PLAN_NUMBER))
+
     def version(self, number: int) -> PlanVersion:
         """A version of the plan of record.
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from spark_jobs.input.kafka import KafkaTopic
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -162,6 +164,7 @@ class Options:
     shuffle_partitions: int = SHUFFLE_PARTITIONS
     shards: int = 1
     checkpoint: str = ""  #: folder of checkpoints, by path or by a URI that Hadoop knows
+    kafka: KafkaTopic | None = None
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Options:
@@ -185,6 +188,7 @@ class Options:
             round(read.number("SLUICE_STREAM_PARTITIONS", SHUFFLE_PARTITIONS, 1, 10_000)),
             round(read.number("SLUICE_STREAM_SHARDS", cls.shards, 1, 1_000)),
             env.get("SLUICE_STREAM_CHECKPOINT") or str(folder.resolve() / "keyed"),
+            read.kafka(),
         )
         if faults:
             raise WrongOptions("\n".join(faults))
@@ -194,6 +198,15 @@ class Options:
 class _EnvironmentReader:
     def __init__(self, env: Mapping[str, str], faults: list[str]) -> None:
         self._env, self._faults = env, faults
+
+    def kafka(self) -> KafkaTopic | None:
+        servers, topic = (self._env.get(f"SLUICE_KAFKA_{name}", "") for name in ("SERVERS", "TOPIC"))
+        if bool(servers) != bool(topic):
+            lacking = "SLUICE_KAFKA_TOPIC" if servers else "SLUICE_KAFKA_SERVERS"
+            self._faults.append(
+                f"{lacking} is not set; allowed: both SLUICE_KAFKA_SERVERS and SLUICE_KAFKA_TOPIC, or none"
+            )
+        return KafkaTopic(servers, topic, self._env.get("SLUICE_KAFKA_JARS", "")) if servers and topic else None
 
     def text(self, name: str, what: str) -> str:
         value = self._env.get(name, "")

@@ -15,7 +15,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from spark_jobs.flows import FLOWS, FlowsContext, FlowsRow, rows_of_key
 from spark_jobs.generations import GENERATIONS, GenerationsContext, GenerationsStep, KeyedRow, spans_of_rows
 from spark_jobs.input.entries import EntryReader
-from spark_jobs.input.source import spans_of
+from spark_jobs.input.kafka import KafkaTopic, spans_of_topic
+from spark_jobs.input.source import MAX_ENTRIES, spans_of
 from spark_jobs.plans import PlanReader
 from spark_jobs.variables import FlowVariables, GenerationsVariables, StatisticsVariables
 
@@ -36,6 +37,7 @@ class StreamSettings:
     buckets: int = 2
     statistics_ms: int = 10_000
     refine_ms: int = 10_000
+    kafka: KafkaTopic | None = None  #: another source of frames
 
     def generations(self) -> GenerationsContext:
         return GenerationsContext(EntryReader(self.redis_url), PlanReader(self.redis_url), self.buckets, self.session)
@@ -81,6 +83,8 @@ _GENERATIONS_ROW, _FLOWS_ROW = Row(*KeyedRow._fields), Row(*FlowsRow._fields)
 def stream_of(spark: SparkSession, settings: StreamSettings, **options: int) -> DataFrame:
     """The query as a streaming data frame of `spark_jobs.flows.FLOWS`; `options` are those of the source."""
     spans = spans_of(spark, settings.redis_url, **options)
+    if settings.kafka is not None:
+        spans = spans.unionByName(spans_of_topic(spark, settings.kafka, options.get("max_entries", MAX_ENTRIES)))
     lives = spans.groupBy("partition").transformWithState(
         _Generations(settings.generations()), GENERATIONS, _MODE, _TIME
     )

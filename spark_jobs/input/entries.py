@@ -78,8 +78,9 @@ _FROM_AGENTS = frozenset(
     }
 )
 #: A row for each span, in Spark's terms: a partition's entries after `after_id` up to and with `until_id`; the plan
-#: that the batch goes by; the time up to which all frames have arrived, and that of the last one.
-SPANS = "partition int, after_id string, until_id string, plan bigint, now_ms bigint, arrived_ms bigint"
+#: that the batch goes by, 0 for the newest; the time up to which all frames have arrived, and that of the last one; the
+#: frames themselves, where they are not in the broker.
+SPANS = "partition int, after_id string, until_id string, plan bigint, now_ms bigint, arrived_ms bigint, frames binary"
 _CHUNK_BYTES = 4 * 2**20
 _FIRST_CHUNK_ENTRIES = 64
 _MAX_CHUNK_ENTRIES = 4_000

@@ -30,7 +30,7 @@ FORMAT = "sluice-frames"
 PLAN_CHANGES = -1  #: number of the partition whose spans are changes of the plan: from one version to another
 _PLAN = "plan"
 _BEGIN = "0-0"
-_MAX_ENTRIES, _MAX_BYTES = 4_000, 64 * 2**20
+MAX_ENTRIES, _MAX_BYTES = 4_000, 64 * 2**20  #: of a batch, unless told otherwise
 _UNBOUNDED = 2**31
 _TARGET_PATIENCE_S = 60.0  # of a query that ends when what is there is read
 _PLANNING_PATIENCE_S = 3.0  # a trigger without an answer brings no data, and the next one asks again
@@ -45,7 +45,7 @@ class EntrySpan(InputPartition):
 
     def __init__(self, partition: int, after_id: str, until_id: str, plan: int, now_ms: int, arrived_ms: int) -> None:
         super().__init__(partition)
-        self.row = partition, after_id, until_id, plan, now_ms, arrived_ms
+        self.row = partition, after_id, until_id, plan, now_ms, arrived_ms, None
 
 
 class FramesSource(DataSource):
@@ -64,7 +64,7 @@ class FramesSource(DataSource):
     def streamReader(self, schema: Any) -> SpansReader:
         return SpansReader(
             self.options["redis_url"],
-            int(self.options.get("max_entries", _MAX_ENTRIES)),
+            int(self.options.get("max_entries", MAX_ENTRIES)),
             int(self.options.get("max_bytes", _MAX_BYTES)),
         )
 
@@ -103,8 +103,8 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan, before = int(end.get(_PLAN, 0)), int(start.get(_PLAN, 0))
         until = {name: entry_id for name, entry_id in end.items() if name != _PLAN}
         moved = {name for name, entry_id in until.items() if entry_id != start.get(name, _BEGIN)}
-        arrived_ms = max(_number(entry_id)[0] for entry_id in until.values())
-        now_ms = min((_number(until[name])[0] for name in moved), default=arrived_ms)
+        arrived_ms = max(id_number(entry_id)[0] for entry_id in until.values())
+        now_ms = min((id_number(until[name])[0] for name in moved), default=arrived_ms)
         spans = [
             EntrySpan(int(name), _after(start.get(name, _BEGIN), entry_id), entry_id, plan, now_ms, arrived_ms)
             for name, entry_id in until.items()
@@ -114,7 +114,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spans.append(EntrySpan(PLAN_CHANGES, str(before), str(plan), plan, now_ms, arrived_ms))
         return spans
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str, int, int, int]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str, str, int, int, int, None]]:
         assert isinstance(partition, EntrySpan)
         yield partition.row
 
@@ -129,7 +129,7 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Range of the next batch: an equal share for each partition, then the unused rest for the others."""
         last = {str(number): last_id for number, last_id in broker.last_ids(client).items()}
         if self._target is not None:
-            last = {name: min(last_id, self._target[name], key=_number) for name, last_id in last.items()}
+            last = {name: min(last_id, self._target[name], key=id_number) for name, last_id in last.items()}
         ends = {name: start.get(name, _BEGIN) for name in last}
         known = int(start.get(_PLAN, 0))
         plan = {_PLAN: str(max(known, int(client.get(PLAN_NUMBER) or 0)))}  # type: ignore[arg-type]
@@ -140,9 +140,9 @@ class SpansReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reach = broker.read_reach(client, int(name), _after(ends[name], last[name]), max(share[0], 1), share[1])
                 if not reach.entries or (turn and (reach.entries > share[0] or reach.held_bytes > share[1])):
                     continue
-                ends[name] = min(reach.last_id, last[name], key=_number)
+                ends[name] = min(reach.last_id, last[name], key=id_number)
                 max_entries, max_bytes = max_entries - reach.entries, max_bytes - reach.held_bytes
-            hungry = [name for name in hungry if _number(ends[name]) < _number(last[name])]
+            hungry = [name for name in hungry if id_number(ends[name]) < id_number(last[name])]
         return ends | plan
 
 
@@ -158,7 +158,7 @@ def _trim(end: dict[str, str], client: redis.Redis) -> None:
     last = broker.last_ids(client)
     done = {number: end[str(number)] for number in last if str(number) in end}
     broker.trim_streams(
-        client, {number: upto for number, upto in done.items() if _number(upto) <= _number(last[number])}
+        client, {number: upto for number, upto in done.items() if id_number(upto) <= id_number(last[number])}
     )
 
 
@@ -167,10 +167,11 @@ def _after(start: str, until: str) -> str:
 
     Such a stream lost its tail, or all, and gave out lower ids since. What is read twice has its agent's number.
     """
-    return start if _number(start) <= _number(until) else _BEGIN
+    return start if id_number(start) <= id_number(until) else _BEGIN
 
 
-def _number(entry_id: str) -> tuple[int, int]:
+def id_number(entry_id: str) -> tuple[int, int]:
+    """Milliseconds and count of an entry's id, by which ids are in order."""
     moment, _, count = entry_id.partition("-")
     return int(moment), int(count or 0)
 

@@ -186,10 +186,10 @@ def test_a_change_of_the_plan_visits_every_partition_and_no_agent_is_silent_for_
     spans = sorted(row for part in reader.partitions(start, first) for row in reader.read(part))
     assert [span[0] for span in spans] == [-1, 0, 1, 2, 3]
     assert spans[0][1:3] == ("0", "3")
-    assert {span[3:] for span in spans} == {(3, 4, 9)}, "all have arrived up to the earliest of what came last"
+    assert {span[3:] for span in spans} == {(3, 4, 9, None)}, "all have arrived up to the earliest of what came last"
     with redis.Redis.from_url(redis_server.url) as client:
         put(client, "a1", "l1", 2, encode_frame(records_frame("a1", 2)), "12-0")
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
     assert [next(reader.read(part)) for part in reader.partitions(first, second)] == [
-        (partition, "4-0", "12-0", 3, 12, 12)
+        (partition, "4-0", "12-0", 3, 12, 12, None)
     ]

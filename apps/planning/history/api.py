@@ -29,7 +29,7 @@ class HistoryRequestSerializer(StrictSerializer):
     jobs = serializers.ListField(child=serializers.ChoiceField(HistoryJob.choices), required=False, max_length=20)
 
 
-class HistoryJobSerializer(serializers.Serializer):
+class HistoryJobStatusSerializer(serializers.Serializer):
     """A job with its last run."""
 
     job = serializers.ChoiceField(HistoryJob.choices)
@@ -43,7 +43,7 @@ class HistoryJobSerializer(serializers.Serializer):
 class HistoryRunsSerializer(serializers.Serializer):
     """The history's jobs, in the order in which they run."""
 
-    jobs = HistoryJobSerializer(many=True)
+    jobs = HistoryJobStatusSerializer(many=True)
     under_way = JobSerializer(allow_null=True)
     next_at = serializers.DateTimeField()
     days = serializers.DictField(help_text="{kind: {first, last, days, files, bytes}}, as of the last run.")

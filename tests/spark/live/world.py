@@ -18,7 +18,7 @@ from agent.wire import Frame, broker, encode_frame
 from spark_jobs.checkpoint import Checkpoint
 from spark_jobs.console import ConsoleClient
 from spark_jobs.flows import FlowsRow, rows_of_key
-from spark_jobs.generations import GenerationsStep, KeyedRow, Span
+from spark_jobs.generations import GenerationsStep, KeyedRow, Span, spans_of_rows
 from spark_jobs.input.arrivals import Arrival
 from spark_jobs.input.source import SpansReader
 from spark_jobs.outbox import Outbox, Quarantine
@@ -54,6 +54,7 @@ class World:
     flows: MemoryState = field(default_factory=MemoryState)
     offset: dict[str, str] = field(default_factory=dict)
     batches: int = 0
+    messages: list[Any] = field(default_factory=list)  #: rows of Kafka's source for the next `process`
 
     def send(self, *agents_frames: Sequence[Frame]) -> None:
         """Frames by way of the broker, agent by agent."""
@@ -146,10 +147,11 @@ class World:
         end = reader.latestOffset(start, ReadAllAvailable())
         if end == start:
             return False
+        rows_of = [next(reader.read(part)) for part in reader.partitions(start, end)] + self.messages
+        self.messages = []
         spans: dict[int, list[Span]] = defaultdict(list)
-        for part in reader.partitions(start, end):
-            (row,) = reader.read(part)
-            spans[row[0]].append(Span(*row))
+        for span in spans_of_rows(rows_of):
+            spans[span.partition].append(span)
         settings = StreamSettings(self.url, "tests", 1, self.statistics_ms, self.refine_ms)
         rows: dict[str, list[KeyedRow]] = defaultdict(list)
         for number, some in spans.items():
