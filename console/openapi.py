@@ -30,7 +30,7 @@ TAGS = [
         ("reports", "Reports, their schedules and deliveries."),
         ("exports", "Decisions and proposals as settings of Flink and Spark, with their reverse."),
         ("kubernetes", "Answers to Kubernetes before it creates or changes a job."),
-        ("incidents", "Late queries by cause, and where they are reported to."),
+        ("incidents", "Late queries by cause, engines that are away, and where they are reported to."),
     )
 ]
 

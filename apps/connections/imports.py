@@ -140,7 +140,10 @@ class _LookStore:
         row.engine_version = self.picture.version[:40] or row.engine_version
         row.findings = [finding_document(finding) for finding in self.outcome.findings]
         row.look = look_document(
-            self.picture, {id_: sample.operators.values() for id_, sample in self.samples.items()}, self.polls
+            self.picture,
+            {id_: sample.operators.values() for id_, sample in self.samples.items()},
+            self.polls,
+            self.look.markers,
         )
         row.save(update_fields=["engine_version", "findings", "look", "imported_at", "updated_at"])
 

@@ -16,6 +16,7 @@ from apps.connections.uploads import LINES
 from apps.core.errors import Impossible, from_engine
 from apps.core.secrets import SecretLost, unseal_secret
 from engine.connectors.answers import normal_path
+from engine.connectors.markers import MarkerLatency, read_markers
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EnginePicture, Finding
 from engine.connectors.spark import PROGRESS
 from engine.errors import DocumentError
@@ -41,7 +42,7 @@ class EngineLook:
     """A picture of an engine with the answers behind it, and polls of its counters by id of the job, oldest first.
 
     `offsets` are counts of the broker by job and vertex, `latencies` measured ones by job as (time, seconds), where the
-    connection asks for them.
+    connection asks for them; `markers` the latency of markers by job, where the engine has them.
     """
 
     picture: EnginePicture
@@ -49,6 +50,7 @@ class EngineLook:
     polls: dict[str, list[CounterPoll]] = field(default_factory=dict)
     offsets: dict[str, dict[str, ArrivalCounts]] = field(default_factory=dict)
     latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    markers: dict[str, MarkerLatency] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, polls: Sequence[CounterPoll], findings: Sequence[Finding] = ()) -> None:
@@ -56,6 +58,11 @@ class EngineLook:
         for poll in polls:
             self.polls.setdefault(poll.job, []).append(poll)
         self.findings += [finding for finding in findings if finding not in self.findings]
+
+    def add_markers(self, job: str, answers: Mapping[str, Any]) -> None:
+        """Take in what answers tell of a job's markers."""
+        if (latency := read_markers(answers, job)) is not None:
+            self.markers[job] = latency
 
     @property
     def all_findings(self) -> list[Finding]:
@@ -199,6 +206,8 @@ def look_at_upload(connection: Connection) -> EngineLook:
         answers.pop(LINES)
         answers[PROGRESS if connection.engine == ConnectionEngine.SPARK else LINES] = "\n".join(texts)
     look = EngineLook(read_picture(connection, answers), answers)
+    for job in look.picture.jobs:
+        look.add_markers(job.id, answers)
     for i, part in enumerate(rounds):
         look.add(*read_polls(connection, part, look.picture, look.picture.at_s - len(rounds) + i))
     return look

@@ -23,6 +23,7 @@ from apps.queries.choices import QueryState
 from engine.connectors.answers import number_of
 from engine.connectors.document import SERVER_CPS
 from engine.connectors.flink import metric_paths
+from engine.connectors.markers import is_marker
 from engine.connectors.picture import CounterPoll, EngineJob, Finding
 from engine.words import seconds_words
 
@@ -31,7 +32,6 @@ __all__ = ["STRETCH_S", "ask_metric", "latency_findings", "latency_score"]
 STRETCH_S = 60.0  # of one score
 _STALE_S = 300.0  # samples that lie so far apart are of no one stretch
 _MIN_SAMPLES = 3
-_MARKERS = "latency.source_id."
 
 
 def ask_metric(connection: Connection, client: EngineClient, look: EngineLook) -> None:
@@ -57,13 +57,10 @@ def ask_metric(connection: Connection, client: EngineClient, look: EngineLook) -
 
 def _metric_latency(client: EngineClient, job: EngineJob, suffix: str) -> float | None:
     """The largest value over subtasks and sinks of the operator metric whose name ends so, in seconds."""
-    read = {exchange.upstream for vertex in job.vertices for exchange in vertex.inputs}
     values = []
-    for vertex in job.vertices:
-        if vertex.id in read:
-            continue
+    for vertex in job.sinks:
         names = ask(client, f"/jobs/{job.id}/vertices/{vertex.id}/subtasks/metrics")
-        known = [item for item in names if not str(item.get("id", "")).startswith(_MARKERS)] if _is_list(names) else []
+        known = [item for item in names if not is_marker(str(item.get("id", "")))] if _is_list(names) else []
         for path in metric_paths(job.id, vertex.id, known, [suffix]).paths:
             answer = ask(client, path)
             values += [number_of(item.get("max")) for item in answer] if _is_list(answer) else []

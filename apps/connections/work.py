@@ -19,6 +19,7 @@ from apps.connections.choices import ConnectionOrigin, ConnectionState
 from apps.connections.import_outcome import ImportOutcome, finding_document
 from apps.connections.imports import look_store
 from apps.connections.looks import look_document
+from apps.connections.markers import ask_markers
 from apps.connections.models import Connection, KeptAnswers
 from apps.connections.prometheus import ask_prometheus
 from apps.connections.readers import reader_of
@@ -98,6 +99,7 @@ def check_connection(report: JobReporter) -> JobOutcome:
         look.picture,
         {id_: sample.operators.values() for id_, sample in samples.items()},
         {id_: len(polls) for id_, polls in look.polls.items()},
+        look.markers,
     )
     with transaction.atomic():
         row = _answered(connection, asked)
@@ -179,6 +181,7 @@ def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) 
     """Add what the connection names besides the engine's own counters: a Prometheus, a metric of latency."""
     ask_prometheus(connection, client, look)
     ask_metric(connection, client, look)
+    ask_markers(client, look)
     look.add((), latency_findings(look))
 
 

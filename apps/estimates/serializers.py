@@ -51,10 +51,10 @@ class CauseSerializer(serializers.Serializer):
 
     kind = serializers.CharField(
         help_text="stream_away, stream_behind, agent_silent, frames_waiting, agent_starved, source_silent, "
-        "watermark_held; of an estimate node_busy or main_wait; unexplained."
+        "watermark_held; of an estimate node_busy or main_wait; of an incident alone engine_away; unexplained."
     )
-    subject = serializers.CharField(default="", help_text="The agent, source or node.")
-    seconds = serializers.FloatField(default=None, allow_null=True, help_text="That it explains.")
+    subject = serializers.CharField(default="", help_text="The agent, source, node or connection.")
+    seconds = serializers.FloatField(default=None, allow_null=True, help_text="That it explains, or lasts.")
     words = serializers.SerializerMethodField()
 
     def get_words(self, cause: dict[str, Any]) -> str:

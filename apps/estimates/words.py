@@ -80,6 +80,7 @@ def cause_title(cause: Mapping[str, Any]) -> str:
         causes.WATERMARK_HELD: f"The watermark waits for {subject}",
         causes.NODE_BUSY: f"{server_words(subject, begins=True)} is busy",
         causes.MAIN_WAIT: f"Events wait for {subject}",
+        causes.ENGINE_AWAY: f"{subject} {'cannot be read' if cause.get('state') == 'refused' else 'does not answer'}",
         causes.UNEXPLAINED: "No report explains it",
     }[cause["kind"]]
 
@@ -106,6 +107,10 @@ def cause_sentence(cause: Mapping[str, Any]) -> str:
         return f"{server_words(subject, begins=True)} runs at {ratio(cause.get('amount'))} of capacity at its peak."
     if kind == causes.MAIN_WAIT:
         return f"Events wait for {subject}, up to {seconds(cause['seconds'])}."
+    if kind == causes.ENGINE_AWAY:
+        what = "with nothing that can be read" if cause.get("state") == "refused" else "nothing"
+        queries = counted(int(cause.get("amount", 0)), "query", "queries")
+        return f"{subject} has answered {what} for {duration_words(cause['seconds'])}: statistics of {queries} age."
     if kind == causes.UNEXPLAINED:
         return "No stage reports a delay that explains it, and no node is busy enough."
     return f"{cause_title(cause)}."

@@ -153,7 +153,8 @@ def _decided_job(
     sources = _source_operators(version)
     look = job.connection.look or {}
     running: Mapping[str, Any] = next((row for row in look.get("jobs") or () if row["id"] == job.engine_id), {})
-    parallelism = {row["id"]: int(row["parallelism"]) for row in running.get("operators") or ()}
+    shown = {row["id"]: row for row in running.get("operators") or ()}
+    parallelism = {vertex: int(row["parallelism"]) for vertex, row in shown.items()}
     operators = tuple(
         DecidedOperator(
             name,
@@ -161,6 +162,7 @@ def _decided_job(
             _replicas(before.get(name) or ()),
             _replicas(replicas),
             is_source=name in sources,
+            slot_group=shown.get(vertices.get(name), {}).get("slot_group"),
         )
         for name, replicas in after.items()
     )

@@ -10,19 +10,19 @@ __all__ = ["IncidentCause", "IncidentEventKind", "IncidentSeverity", "IncidentSt
 class IncidentState(models.TextChoices):
     """State of an incident."""
 
-    OPEN = "open", "Open"  #: a query is late by its cause, or was until a moment ago
-    RESOLVED = "resolved", "Resolved"  #: all of its queries are well again
+    OPEN = "open", "Open"  #: a query is late by its cause, or was until a moment ago; the engine is away
+    RESOLVED = "resolved", "Resolved"  #: all of its queries are well again; the engine is back
 
 
 class IncidentSeverity(models.TextChoices):
     """Severity of an incident: that of its worst query."""
 
     CRITICAL = "critical", "Critical"  #: an objective is breached
-    WARNING = "warning", "Warning"  #: objectives are at risk
+    WARNING = "warning", "Warning"  #: objectives are at risk, or an engine is away
 
 
 class IncidentCause(models.TextChoices):
-    """Cause that queries of an incident have in common."""
+    """Cause that queries of an incident have in common; of an engine that is away there are none."""
 
     STREAM_AWAY = causes.STREAM_AWAY, "Stream processor does not run"
     STREAM_BEHIND = causes.STREAM_BEHIND, "Stream processor is behind"
@@ -33,6 +33,7 @@ class IncidentCause(models.TextChoices):
     WATERMARK_HELD = causes.WATERMARK_HELD, "Watermark is held back"
     NODE_BUSY = causes.NODE_BUSY, "Node is busy"
     MAIN_WAIT = causes.MAIN_WAIT, "Wait beside the queues"
+    ENGINE_AWAY = causes.ENGINE_AWAY, "Engine is away"
     UNEXPLAINED = causes.UNEXPLAINED, "Not explained"
 
 

@@ -15,7 +15,7 @@ class IncidentFilter(ListFilter):
     state = ChoiceFilter(choices=IncidentState.choices)
     severity = ChoiceFilter(choices=IncidentSeverity.choices)
     cause = ChoiceFilter("cause_kind", choices=IncidentCause.choices, label="Kind of its cause")
-    subject = TextFilter("cause_subject", label="The agent, source or node of its cause")
+    subject = TextFilter("cause_subject", label="The agent, source, node or connection of its cause")
     query = TextFilter("members__query__name", distinct=True, label="Name of a query that took part")
     acknowledged = PresenceFilter("acknowledged_at", label="Whether somebody has seen it")
     opened_at = TimeFilter()

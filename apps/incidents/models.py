@@ -59,14 +59,14 @@ class IncidentRouting(models.Model):
 
 
 class Incident(models.Model):
-    """Queries that are late by one cause, from the first to be late until the last is well again."""
+    """Queries that are late by one cause, from the first to be late until the last is well again; or an engine away."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="incidents")
     cause_kind = models.CharField(max_length=16, choices=IncidentCause.choices)
     cause_subject = models.CharField(
         max_length=MAX_QUERY_PATH,
         blank=True,
-        help_text="The agent, source or node; where nothing explains it, the query.",
+        help_text="The agent, source, node or connection; where nothing explains it, the query.",
     )
     cause = models.JSONField(default=dict, help_text="The cause with its newest figures.")
     severity = models.CharField(max_length=8, choices=IncidentSeverity.choices)

@@ -1,29 +1,32 @@
-"""Incidents brought up to date with the states of objectives: grouped by cause, opened at once, resolved late.
+"""Incidents brought up to date with objectives and engines: late queries by cause, opened at once, resolved late.
 
 Hysteresis keeps states that flap from opening one incident after the other: a query stays in its incident until it was
 well for `CLEAR_S`, takes another cause only once that was named for `MOVE_S`, and a cause that comes back within
-`REOPEN_S` opens its last incident again.
+`REOPEN_S` opens its last incident again. An engine that is away for longer than some polls is an incident without
+queries, until it is back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
+from apps.connections.models import Connection
 from apps.core.events import announce
 from apps.estimates.choices import DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus
 from apps.estimates.words import cause_sentence, evidence_words
 from apps.fleet.models import Cluster
 from apps.incidents.choices import IncidentEventKind, IncidentSeverity, IncidentState, NoticeEvent
+from apps.incidents.engines import engine_cause, engines_back, engines_lost
 from apps.incidents.models import Incident, IncidentEvent, IncidentQuery
 from apps.incidents.notices import incident_notify
 from apps.queries.choices import ObjectiveState, QueryState
-from engine.measurement.causes import UNEXPLAINED
+from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED
 
 __all__ = ["CLEAR_S", "MOVE_S", "REOPEN_S", "cause_key", "incidents_refresh", "late_statuses"]
 
@@ -53,7 +56,7 @@ def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
 
 @transaction.atomic
 def incidents_refresh(cluster: Cluster, now: datetime | None = None) -> None:
-    """Open, change and resolve a cluster's incidents by the states of its objectives."""
+    """Open, change and resolve a cluster's incidents by the states of its objectives and of its engines."""
     present = now or timezone.now()
     Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()  # one at a time
     refresh = _Refresh(cluster, present)
@@ -82,15 +85,21 @@ class _Refresh:
         self.statuses: dict[int, ObjectiveStatus] = {row.query_id: row for row in statuses.select_related("query")}
 
     def run(self) -> None:
-        """Take the late in, let the others go, then settle every open incident."""
+        """Take the late in, let the others go, then settle every open incident; after that the engines."""
         late = late_statuses(self.cluster)
         for status in late:
             self._take(status)
         gone = self.members.keys() - {status.query_id for status in late}
         for query_id in gone:
             self._look_away(self.members[query_id])
-        for incident in list(self.incidents.values()):
+        for incident in self._open(of_engines=False):
             self._settle(incident)
+        for connection in engines_lost(self.cluster, self.now):
+            self._lose(connection)
+        self._regain(self._open(of_engines=True))
+
+    def _open(self, *, of_engines: bool) -> list[Incident]:
+        return [row for row in self.incidents.values() if (row.cause_kind == ENGINE_AWAY) == of_engines]
 
     # -- late queries
     def _take(self, status: ObjectiveStatus) -> None:
@@ -106,34 +115,36 @@ class _Refresh:
         self._worsen(member, status)
 
     def _incident_of(self, status: ObjectiveStatus) -> Incident:
-        key = cause_key(status)
-        return self.incidents.get(key) or self._reopened(key, status) or self._opened(key, status)
+        return self._with_cause(cause_key(status), _cause(status), _severity(status.state))
 
-    def _opened(self, key: _Key, status: ObjectiveStatus) -> Incident:
+    def _with_cause(self, key: _Key, cause: dict[str, Any], severity: IncidentSeverity) -> Incident:
+        return self.incidents.get(key) or self._reopened(key, cause) or self._opened(key, cause, severity)
+
+    def _opened(self, key: _Key, cause: dict[str, Any], severity: IncidentSeverity) -> Incident:
         incident = Incident.objects.create(
             cluster=self.cluster,
             cause_kind=key[0],
             cause_subject=key[1],
-            cause=_cause(status),
-            severity=_severity(status.state),
+            cause=cause,
+            severity=severity,
             opened_at=self.now,
             last_late_at=self.now,
         )
         self._put(key, incident)
-        self._event(incident, IncidentEventKind.OPENED, text=cause_sentence(_cause(status)))
+        self._event(incident, IncidentEventKind.OPENED, text=cause_sentence(cause))
         return incident
 
-    def _reopened(self, key: _Key, status: ObjectiveStatus) -> Incident | None:
+    def _reopened(self, key: _Key, cause: dict[str, Any]) -> Incident | None:
         since = self.now - timedelta(seconds=REOPEN_S)
         rows = Incident.objects.filter(cluster=self.cluster, cause_kind=key[0], cause_subject=key[1])
         incident = rows.filter(state=IncidentState.RESOLVED, resolved_at__gt=since).order_by("-resolved_at").first()
         if incident is None:
             return None
         incident.state, incident.resolved_at, incident.last_late_at = IncidentState.OPEN, None, self.now
-        incident.cause = _cause(status)
+        incident.cause = cause
         incident.save()
         self._put(key, incident)
-        self._event(incident, IncidentEventKind.REOPENED, text=cause_sentence(_cause(status)))
+        self._event(incident, IncidentEventKind.REOPENED, text=cause_sentence(cause))
         return incident
 
     def _put(self, key: _Key, incident: Incident) -> None:
@@ -235,6 +246,23 @@ class _Refresh:
         text = evidence_words(status) if status is not None and is_running else "It does not run any more."
         self._event(member.incident, IncidentEventKind.LEFT, member.query.name, text)
 
+    # -- engines
+    def _lose(self, connection: Connection) -> None:
+        cause = engine_cause(connection, self.now)
+        incident = self._with_cause((ENGINE_AWAY, connection.name), cause, IncidentSeverity.WARNING)
+        incident.cause = cause
+
+    def _regain(self, incidents: Sequence[Incident]) -> None:
+        """End the incidents of engines that are back, and tell readers of the others."""
+        back = engines_back(self.cluster, [incident.cause_subject for incident in incidents])
+        for incident in incidents:
+            if incident.cause_subject in back:
+                self._resolve(incident, back[incident.cause_subject])
+                continue
+            incident.last_late_at = self.now
+            self._notify(incident, NoticeEvent.OPENED)
+            incident.save()
+
     # -- whole incidents
     def _settle(self, incident: Incident) -> None:
         """Severity, readers, and the end."""
@@ -249,11 +277,11 @@ class _Refresh:
         self._notify(incident, NoticeEvent.OPENED)
         incident.save()
 
-    def _resolve(self, incident: Incident) -> None:
+    def _resolve(self, incident: Incident, reason: str = "") -> None:
         incident.state, incident.resolved_at = IncidentState.RESOLVED, self.now
         del self.incidents[self._key(incident)]
         self.has_changed = True
-        self._event(incident, IncidentEventKind.RESOLVED)
+        self._event(incident, IncidentEventKind.RESOLVED, text=reason)
         if incident.notified:
             incident_notify(incident, NoticeEvent.RESOLVED, now=self.now)
             incident.notified = ""

@@ -20,6 +20,10 @@ _FILES = (
     ("Patch", {"part": "patch"}),
     ("Patch that undoes it", {"part": "patch", "direction": "reverse"}),
 )
+_CALLS = (
+    ("Call, JSON", {"part": "calls", "format": "json"}),
+    ("Call that undoes it", {"part": "calls", "format": "json", "direction": "reverse"}),
+)
 _MARKS = {
     "lost": Mark("watch", "watch", "Cannot be expressed"),
     "program": Mark("info", "muted", "Only in the program"),
@@ -63,7 +67,8 @@ class ExportFacts:
     def files(self) -> list[tuple[str, str]]:
         """(label, address) of each file."""
         named = {"query": self.query} if self.query else {}
-        return [(label, f"{self.base}?{urlencode({**named, **asked})}") for label, asked in _FILES]
+        files = (*_FILES, *_CALLS) if self.export.apply.calls else _FILES
+        return [(label, f"{self.base}?{urlencode({**named, **asked})}") for label, asked in files]
 
 
 def export_facts(make: Callable[[], EngineExport], base: str, query: str = "") -> ExportFacts | None:

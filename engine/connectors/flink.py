@@ -32,6 +32,7 @@ __all__ = [
     "MAX_SUBTASKS",
     "MAX_URL_BYTES",
     "MAX_VERTICES",
+    "SCHEDULER",
     "Asking",
     "metric_paths",
     "next_paths",
@@ -47,6 +48,9 @@ MAX_SUBTASKS = 20_000
 #: Flink answers 404 to a request line of 4,096 bytes; some of it is the method, the protocol and a proxy's prefix.
 MAX_URL_BYTES = 3_900
 
+#: Setting by which a running job takes another parallelism, or does not.
+SCHEDULER = "jobmanager.scheduler"
+
 _WHAT = "set of Flink answers"
 _OVERVIEW, _JOBS, _PLACES, _CONFIG = "/overview", "/jobs/overview", "/taskmanagers", "/jobmanager/config"
 _CPU_METRICS = ("Status.JVM.CPU.Load", "Status.JVM.CPU.Time")
@@ -55,6 +59,8 @@ _KNOWN_VERSIONS = ((1, 14), (2, 3))
 _BUFFER_TIMEOUT_S = 0.1  # execution.buffer-timeout.interval unless set
 _WATERMARK_INTERVAL_S = 0.2  # pipeline.auto-watermark-interval unless set
 _FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
+#: Kept where they are told: whether latency markers flow, and what schedules the job.
+_TOLD_SETTINGS = ("metrics.latency.interval", SCHEDULER)
 _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
 _MEGABYTE = 2**20  # totalResource has memory in MB, all else in bytes
@@ -388,6 +394,9 @@ def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str
     settings["metrics.fetcher.update-interval"] = (
         interval if duration_s(interval) is not None else f"{_FETCH_INTERVAL_S * 1000:g}"
     )
+    settings |= {key: given[key] for key in _TOLD_SETTINGS if key in given}
+    if scheduler := _scheduler(known, id_):
+        settings[SCHEDULER] = scheduler
     checkpoints = known.record(f"/jobs/{id_}/checkpoints/config")
     if checkpoints is not None:
         interval_ms = checkpoints.optional("interval")
@@ -396,6 +405,16 @@ def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str
         if mode := checkpoints.fields.get("mode"):
             settings["execution.checkpointing.mode"] = str(mode)
     return settings
+
+
+def _scheduler(known: Answers, id_: str) -> str:
+    """The scheduler of a job, which Flink tells from 2.0 on: adaptive, default; empty where it is not told."""
+    listing = known.raw(_JOBS)
+    rows = listing.get("jobs") if isinstance(listing, Mapping) else None
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, Mapping) and row.get("jid") == id_:
+            return str(row.get("schedulerType") or "").lower()
+    return ""
 
 
 def _vertices(known: Answers, answer: Record, id_: str, name: str, settings: Mapping[str, str]) -> tuple[Vertex, ...]:

@@ -141,6 +141,12 @@ class EngineJob:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def sinks(self) -> list[Vertex]:
+        """Vertices that no other one reads."""
+        read = {exchange.upstream for vertex in self.vertices for exchange in vertex.inputs}
+        return [vertex for vertex in self.vertices if vertex.id not in read]
+
+    @property
     def shape(self) -> str:
         """Digest of what makes a version: vertices with names and parallelism, and how they are joined.
 

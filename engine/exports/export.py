@@ -63,6 +63,8 @@ class DecidedOperator:
         Where it ran when it was imported; empty: not known.
     after : tuple of Replica
         Where the decision puts it.
+    slot_group : str, optional
+        Id or name of the group of operators whose subtasks share slots; None: not told.
     """
 
     name: str

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from engine.connectors.flink import SCHEDULER
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
 from engine.exports.export import (
@@ -34,20 +35,22 @@ OVERRIDES = "pipeline.jobvertex-parallelism-overrides"
 SLOTS = "taskmanager.numberOfTaskSlots"
 _VERTEX_ID = re.compile(r"[0-9a-f]{32}\Z")
 _DEFAULT_GROUP = "default"
+_ADAPTIVE = "adaptive"
 
 
 def flink_export(job: DecidedJob) -> EngineExport:
     """A decision as Flink's operator applies it, and what puts the job back as it was.
 
-    An operator's parallelism is its number of replicas. What Flink has no setting for stands in the notes: a node for
+    An operator's parallelism is its number of replicas, of one that stays where it is what Flink told: its subtasks may
+    share servers. What Flink has no setting for stands in the notes: a node for
     an operator (only a slot sharing group, set in the program, keeps operators apart), uneven shares, a share
     of events.
     """
     notes = common_notes(job, job.operators)
     operators = _known(job.operators, notes)
-    after = _parallelism(operators, notes, is_after=True)
-    before = _parallelism(operators, [], is_after=False)
     now = {vertex: count for vertex, count in job.parallelism_now.items() if _VERTEX_ID.match(vertex)}
+    after = _parallelism(operators, now, notes, is_after=True)
+    before = _parallelism(operators, now, [], is_after=False)
     groups_before, groups_after = _groups(operators)
     notes += _placement_notes(job, operators, groups_before, groups_after)
     metadata = kubernetes_metadata(job, notes)
@@ -58,7 +61,7 @@ def flink_export(job: DecidedJob) -> EngineExport:
         engine="flink",
         job_id=job.id,
         job_name=job.name,
-        operators=tuple(_row(operator, groups_after, now) for operator in job.operators),
+        operators=tuple(_row(operator, now | before, after, groups_after) for operator in job.operators),
         apply=_direction(job, metadata, after, now, slots[1], groups_after if is_regrouped else {}),
         reverse=_direction(job, metadata, before, now, slots[0], groups_before if is_regrouped else {}),
         notes=tuple(notes),
@@ -77,13 +80,17 @@ def _known(operators: Iterable[DecidedOperator], notes: list[ExportNote]) -> lis
     return known
 
 
-def _parallelism(operators: Sequence[DecidedOperator], notes: list[ExportNote], *, is_after: bool) -> dict[str, int]:
-    """Replicas by vertex; where several operators are one vertex, the most of them."""
+def _parallelism(
+    operators: Sequence[DecidedOperator], now: Mapping[str, int], notes: list[ExportNote], *, is_after: bool
+) -> dict[str, int]:
+    """Subtasks by vertex; where several operators are one vertex, the most of them."""
     counts: dict[str, int] = {}
     for operator in operators:
         count = len(operator.after if is_after else operator.before) or len(operator.before)
         if not count or operator.vertex is None:
             continue
+        if _servers(operator.after) == _servers(operator.before):
+            count = now.get(operator.vertex, count)
         known = counts.get(operator.vertex)
         if known is not None and known != count:
             message = (
@@ -95,13 +102,18 @@ def _parallelism(operators: Sequence[DecidedOperator], notes: list[ExportNote], 
     return counts
 
 
+def _servers(replicas: Iterable[Replica]) -> set[tuple[str, int]]:
+    return {(replica.node, replica.core) for replica in replicas}
+
+
 def _groups(operators: Sequence[DecidedOperator]) -> tuple[dict[str, str], dict[str, str]]:
     """Slot sharing groups by operator, as they are and as the decision wants them.
 
     Operators that share no node, directly or over others, must not share slots either; else any TaskManager may run
     both. Where the groups that are there keep them apart already, these stay.
     """
-    before = {operator.name: operator.slot_group or _DEFAULT_GROUP for operator in operators}
+    shown = _group_names(operators)
+    before = {operator.name: shown[operator.slot_group] for operator in operators}
     component: dict[str, set[str]] = {}
     for operator in operators:
         nodes = {replica.node for replica in operator.after}
@@ -120,6 +132,14 @@ def _groups(operators: Sequence[DecidedOperator]) -> tuple[dict[str, str], dict[
     return before, before if is_apart else before | wanted
 
 
+def _group_names(operators: Sequence[DecidedOperator]) -> dict[str | None, str]:
+    """Names by group as the engine told it: Flink tells ids alone, so several are numbered, and one is its default."""
+    told = [group for group in dict.fromkeys(operator.slot_group for operator in operators) if group is not None]
+    if len(told) < 2:
+        return dict.fromkeys([*told, None], _DEFAULT_GROUP)
+    return {None: _DEFAULT_GROUP, **{group: f"group-{number}" for number, group in enumerate(told, start=1)}}
+
+
 def _placement_notes(
     job: DecidedJob, operators: Sequence[DecidedOperator], before: Mapping[str, str], after: Mapping[str, str]
 ) -> list[ExportNote]:
@@ -134,13 +154,22 @@ def _placement_notes(
     if before != after:
         words = ", ".join(f"{name} in {group}" for name, group in after.items())
         needed = sum(_most_per_group(operators, after).values())
-        known = "told by the engine" if all(operator.slot_group for operator in operators) else "assumed: one for all"
         message = (
             f"Only the program keeps operators apart, by slotSharingGroup(...) of the DataStream API: {words}. It then "
-            f"needs {needed} slots. Which groups they have now is {known}. SQL jobs have one; no setting changes it."
+            f"needs {needed} slots. {_groups_now(operators)} SQL jobs have one; no setting changes it."
         )
         notes.append(ExportNote("program", "slot_sharing_groups", job.name, message))
     return notes
+
+
+def _groups_now(operators: Sequence[DecidedOperator]) -> str:
+    """A sentence on what is known of the groups that they have."""
+    groups = {operator.slot_group for operator in operators}
+    if None in groups:
+        return "Which groups they have now is not told; one for all is assumed."
+    if len(groups) == 1:
+        return "They have one group for all now, as Flink tells."
+    return f"They have {len(groups)} groups now: Flink tells ids, the names group-1 and so on are made of their order."
 
 
 def _most_per_group(operators: Sequence[DecidedOperator], groups: Mapping[str, str]) -> dict[str, int]:
@@ -205,12 +234,7 @@ def _resource(place: Place, slots: int, needed: int) -> dict[str, Any]:
 def _rest_notes(job: DecidedJob, after: Mapping[str, int], others: Collection[str]) -> list[ExportNote]:
     notes = []
     if after:
-        message = (
-            "The call works with the adaptive scheduler alone (jobmanager.scheduler: adaptive). It asks for exactly "
-            "the decided parallelism; without enough slots the job waits. A lowerBound below upperBound would let it "
-            "run with less than was decided."
-        )
-        notes.append(ExportNote("info", "adaptive_scheduler", job.name, message))
+        notes.append(_scheduler_note(job))
         message = (
             f"{OVERRIDES} is read when the job starts. Flink from 2.0 on ignores it in application mode where "
             "FLINK-38770 is not mended: look at the vertices' parallelism afterwards, or send the call."
@@ -226,6 +250,24 @@ def _rest_notes(job: DecidedJob, after: Mapping[str, int], others: Collection[st
         message = f"No operator stands for {len(others)} of its vertices; they keep their parallelism."
         notes.append(ExportNote("info", "other_vertices", job.name, message))
     return notes
+
+
+def _scheduler_note(job: DecidedJob) -> ExportNote:
+    """A note on the call, by the scheduler that Flink told."""
+    scheduler = job.settings.get(SCHEDULER, "").lower()
+    if scheduler not in {"", _ADAPTIVE}:
+        message = (
+            f"The job runs under the scheduler {scheduler}, which refuses the call: that takes {SCHEDULER}: "
+            f"{_ADAPTIVE} in Flink's configuration. Until then apply the settings, which the job reads when it starts."
+        )
+        return ExportNote("lost", "adaptive_scheduler", job.name, message)
+    alone = "" if scheduler else f"The call works with the adaptive scheduler alone ({SCHEDULER}: {_ADAPTIVE}). "
+    message = (
+        f"{alone}The call asks for exactly the decided parallelism, and Flink rescales with the job's next checkpoint. "
+        "With fewer slots than that it is taken all the same, and the job goes on as before: look at its parallelism "
+        "afterwards."
+    )
+    return ExportNote("info", "adaptive_scheduler", job.name, message)
 
 
 def _direction(
@@ -269,12 +311,15 @@ def _direction(
     )
 
 
-def _row(operator: DecidedOperator, groups: Mapping[str, str], now: Mapping[str, int]) -> dict[str, Any]:
+def _row(
+    operator: DecidedOperator, before: Mapping[str, int], after: Mapping[str, int], groups: Mapping[str, str]
+) -> dict[str, Any]:
+    vertex = operator.vertex or ""
     return {
         "operator": operator.name,
         "vertex": operator.vertex,
-        "parallelism_before": len(operator.before) or now.get(operator.vertex or ""),
-        "parallelism": len(operator.after) or None,
+        "parallelism_before": before.get(vertex, len(operator.before) or None),
+        "parallelism": after.get(vertex, len(operator.after)) if operator.after else None,
         "nodes": _nodes(operator.after),
         "slot_sharing_group": groups.get(operator.name),
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = [
     "AGENT_SILENT",
     "AGENT_STARVED",
+    "ENGINE_AWAY",
     "FRAMES_WAITING",
     "MAIN_WAIT",
     "MIN_LOAD",
@@ -40,6 +41,8 @@ STREAM_AWAY, STREAM_BEHIND, AGENT_SILENT, FRAMES_WAITING, AGENT_STARVED, SOURCE_
 )
 #: Of an estimate alone: a server, a wait beside the queues; and of a measurement that nothing reported explains.
 NODE_BUSY, MAIN_WAIT, UNEXPLAINED = "node_busy", "main_wait", "unexplained"
+#: Of an incident alone: it makes nothing late, but nothing is measured there either.
+ENGINE_AWAY = "engine_away"
 
 MIN_SHARE = 0.25  #: of the latency that a delay in seconds has to make up before it explains it
 MIN_LOAD = 0.7  #: of capacity at the peak: a server below it makes nothing late

@@ -78,7 +78,7 @@ def bench_flink(arguments: Sequence[str]) -> int:
 
 
 def _launch_flink(options: argparse.Namespace, runner: ProcessRunner) -> EngineRecord:
-    size = FlinkOptions(options.port, options.taskmanagers, options.slots, not options.no_sql)
+    size = FlinkOptions(options.port, options.taskmanagers, options.slots, not options.no_sql, dict(options.settings))
     cluster = FlinkCluster(var_dir() / "flink", size)
     cluster.start(runner)
     return EngineRecord.of_this_process("flink", cluster.url, **cluster.ports)
@@ -110,6 +110,15 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--taskmanagers", type=_count, default=1, help="TaskManagers (default 1)")
     start.add_argument("--slots", type=_count, default=4, help="slots of each TaskManager (default 4)")
     start.add_argument("--no-sql", action="store_true", help="without the gateway for SQL")
+    start.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=VALUE",
+        help="a setting of Flink, such as jobmanager.scheduler=adaptive; may be repeated",
+    )
     sql = actions.add_parser("sql", help="submit a script of SQL to the running cluster")
     sql.add_argument("file", type=Path, help="statements, each ended by a semicolon at the end of its line")
     sql.set_defaults(run=_sql)
@@ -150,6 +159,13 @@ def _port(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r}: allowed is a port from 1 to 65535")
     return int(text)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed is NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def _fetch(engine: _Engine, console: Terminal) -> int:

@@ -1,4 +1,4 @@
-"""A job on a real Flink: connected, imported with what it measured, overloaded, and scored by its own latencies."""
+"""A job on a real Flink: connected, imported with what it measured, overloaded, scored, and changed by an export."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from benchmarks.flink.client import FlinkClient, scheduled_job_jar
@@ -37,7 +38,8 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # nothing here is worth more compiling
-            cluster = FlinkCluster(folder, FlinkOptions(free_port(), slots=2))
+            options = FlinkOptions(free_port(), slots=2, settings={"jobmanager.scheduler": "adaptive"})
+            cluster = FlinkCluster(folder, options)
             cluster.start(runner)
         yield cluster.url, cluster.ports["gateway"]
     finally:
@@ -125,4 +127,16 @@ def _follow(client: FlinkClient, url: str, gateway: int, starting: Future[Instal
     assert (score["query"], score["statistic"], score["origin"]) == (JOB, "worst", "flink")
     assert float(str(score["observed_s"])) > 3.0  # 6 s are behind when a burst ends
     assert float(str(score["expected_s"])) > 0.0
+    _apply_export(client, api, job)
     client.cancel(job)
+
+
+def _apply_export(client: FlinkClient, api: Api, job: str) -> None:
+    """Flink takes the call of a proposal's export, as its operator would send it."""
+    run = api.post("placements", {"cluster": SLUG, "budget_s": 0.2}, wait_s=30)
+    export = api.get(f"placements/{run['id']}/export?format=json")
+    assert {note["code"]: note["level"] for note in export["notes"]}["adaptive_scheduler"] == "info"
+    (call,) = export["apply"]["calls"]
+    answer = httpx.request(call["method"], client.url + call["path"], json=call["body"])
+    assert answer.status_code == 200, answer.text
+    assert client.get(f"/jobs/{job}/resource-requirements") == call["body"]

@@ -21,7 +21,7 @@ from apps.estimates.models import ObjectiveStatus
 from apps.fleet.choices import Evidence
 from apps.fleet.models import Node
 from apps.jobs.models import FINISHED, Job, JobKind
-from apps.pages.connections.looks import RUNNING, JobLook, Look, job_mark
+from apps.pages.connections.looks import RUNNING, JobLook, Look, MarkerLine, job_mark
 from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Stat
@@ -89,6 +89,7 @@ class JobLine:
     measured_inputs: int
     inputs: int
     standing: ObjectiveStatus | None
+    markers: MarkerLine | None
     now: datetime
 
     @property
@@ -255,6 +256,7 @@ class ConnectionFacts:
                 polls.get(job.pk, {}).get("last"),
                 *inputs.get(job.version_id, (0.0, 0, 0)),
                 by_query.get(job.query_id),
+                self.look.markers_of(job),
                 self.now,
             )
             for job in jobs

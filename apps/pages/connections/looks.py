@@ -10,13 +10,13 @@ from typing import Any
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from apps.connections.models import Connection
+from apps.connections.models import Connection, ImportedJob
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, Quantity, count, percent, seconds
 from apps.ui.sentences import sentence
 from engine.words import counted, duration_words, listed
 
-__all__ = ["RUNNING", "JobLook", "Look", "OperatorLook", "job_mark"]
+__all__ = ["RUNNING", "JobLook", "Look", "MarkerLine", "OperatorLook", "job_mark"]
 
 _MAX_OPERATORS = 200  # shown of a job
 RUNNING = "running"  #: state of a job that can be imported
@@ -116,10 +116,35 @@ class JobLook:
         return f"{polls} over {duration_words(span_s)}, {count(events)} events"
 
     @property
+    def markers(self) -> MarkerLine | None:
+        return _marker_line(self.job)
+
+    @property
     def contended(self) -> str:
         """Worst share of contended time of its operators."""
         share = max((OperatorLook(operator).contended_share for operator in self.job["operators"]), default=0.0)
         return f"{percent(share)}" if share else ""
+
+
+@dataclass(frozen=True)
+class MarkerLine:
+    """Latency of Flink's markers: events take at least as long."""
+
+    p99_s: float
+    mean_s: float
+
+    @property
+    def p99(self) -> Quantity:
+        return seconds(self.p99_s, apart_from=self.mean_s)
+
+    @property
+    def mean(self) -> Quantity:
+        return seconds(self.mean_s, apart_from=self.p99_s)
+
+
+def _marker_line(job: Mapping[str, Any]) -> MarkerLine | None:
+    """Markers of a job of a look; None where it has none."""
+    return MarkerLine(**job["markers"]) if job.get("markers") else None
 
 
 class Look:
@@ -143,6 +168,11 @@ class Look:
     @property
     def jobs(self) -> list[JobLook]:
         return [JobLook(job) for job in self.document.get("jobs", [])]
+
+    def markers_of(self, job: ImportedJob) -> MarkerLine | None:
+        """Markers of the run of an imported job that it shows."""
+        shown = next((row for row in self.document.get("jobs", []) if row["id"] == job.engine_id), None)
+        return _marker_line(shown) if shown is not None else None
 
     @property
     def running(self) -> list[Mapping[str, Any]]:

@@ -68,14 +68,14 @@ def incidents_table(request: HttpRequest, cluster: Cluster) -> Table:
         ],
         filterset=IncidentFilter,
         search=["cause_subject", "members__query__name", "note"],
-        search_label="Query, agent, node or note",
+        search_label="Query, agent, node, connection or note",
         page_size=25,
         file_name=f"incidents-{cluster.slug}",
         empty={
             "icon": "ok",
             "title": "No incidents yet",
-            "text": "One opens by itself when an objective is breached or at risk; queries that are late by one cause "
-            "share it.",
+            "text": "One opens by itself when an objective is breached or at risk, or an engine stays away; queries "
+            "that are late by one cause share it.",
         },
     )
 

@@ -12,9 +12,11 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
+from apps.connections.models import Connection
 from apps.estimates.words import cause_sentence
 from apps.fleet.models import Cluster
-from apps.incidents.choices import IncidentSeverity
+from apps.incidents.choices import IncidentCause, IncidentSeverity
+from apps.incidents.engines import AWAY_POLLS
 from apps.incidents.models import Incident, IncidentQuery
 from apps.incidents.notices import incident_title
 from apps.incidents.selectors import incident_in_full, incidents_open, routing_of
@@ -38,7 +40,8 @@ class IncidentsPage(ClusterPage):
         table = incidents_table(request, self.cluster)
         if table.wants_csv:
             return table.csv_response()
-        return self.page({"table": table, "sentence": _sentence(self.cluster), "routing": routing_of(self.cluster)})
+        context = {"table": table, "sentence": _sentence(self.cluster), "routing": routing_of(self.cluster)}
+        return self.page({**context, "away_polls": AWAY_POLLS})
 
 
 class IncidentPage(ClusterPage):
@@ -107,6 +110,17 @@ class IncidentFacts:
         """Queries that took part, those that are late still first."""
         lines = [MemberLine(member) for member in self.incident.members.all()]
         return sorted(lines, key=lambda line: line.row.ended_at is not None)
+
+    @property
+    def is_of_engine(self) -> bool:
+        """Whether it is an engine that is away, which makes no query late."""
+        return self.incident.cause_kind == IncidentCause.ENGINE_AWAY
+
+    @cached_property
+    def connection(self) -> Connection | None:
+        """Connection to the engine that is away; None of other incidents, and where it was deleted."""
+        rows = self.incident.cluster.connections.defer("findings", "look")
+        return rows.filter(name=self.incident.cause_subject).first() if self.is_of_engine else None
 
     @property
     def late_count(self) -> int:

@@ -38,7 +38,7 @@ from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import seconds, significant
 from apps.ui.sentences import sentence
 from apps.ui.times import ago, short
-from engine.measurement.causes import UNEXPLAINED
+from engine.measurement.causes import ENGINE_AWAY, UNEXPLAINED
 from engine.words import listed
 
 __all__ = ["MAX_ITEMS", "AttentionItem", "attention_list", "live_attention"]
@@ -156,13 +156,18 @@ def _stopped(cluster: Cluster) -> list[AttentionItem]:
 def _away(cluster: Cluster) -> list[AttentionItem]:
     """Engines that do not answer, or with something else: their statistics age."""
     items = []
-    for connection in connections_away(cluster).defer("findings", "look")[:_MAX_NAMED]:
+    connections = list(connections_away(cluster).defer("findings", "look")[:_MAX_NAMED])
+    rows = incidents_open(cluster).filter(cause_kind=ENGINE_AWAY) if connections else []
+    incidents = {row.cause_subject: row for row in rows}
+    for connection in connections:
         is_away = connection.state == ConnectionState.AWAY
         drawing, tone = ("unknown", "watch") if is_away else ("reject", "bad")
         title = f"{connection.name} does not answer" if is_away else f"{connection.name} cannot be read"
         text = sentence("pages/overview/sentences/away.html", connection=connection)
         url = url_of("pages:connection", cluster.slug, connection.pk)
-        items.append(AttentionItem(drawing, tone, title, text, url, "Open connection"))
+        item = AttentionItem(drawing, tone, title, text, url, "Open connection")
+        incident = incidents.get(connection.name)
+        items.append(_with_incident(item, incident) if incident is not None else item)
     return items
 
 

@@ -9,7 +9,7 @@ from apps.connections.choices import ConnectionState
 from apps.connections.models import ImportedJob
 from apps.connections.selectors import STALE_AFTER, imported_job_of, statistics_age
 from apps.pages.connections.facts import EventLine, accuracy_url_of, event_lines, job_of, measured_inputs_of
-from apps.pages.connections.looks import job_mark
+from apps.pages.connections.looks import Look, MarkerLine, job_mark
 from apps.pages.connections.tables import connection_address, connection_mark
 from apps.pages.context import url_of
 from apps.queries.models import Query
@@ -42,6 +42,10 @@ class ImportedFacts:
     @property
     def polls(self) -> int:
         return self.job.polls.count()
+
+    @property
+    def markers(self) -> MarkerLine | None:
+        return Look(self.connection).markers_of(self.job)
 
     @property
     def is_away(self) -> bool:

@@ -67,6 +67,7 @@ class FakeFlink:
     now_s: float = 0.0
     version: str = "2.3.0"
     latency_s: float | None = None
+    marker_ms: float | None = None  #: of its latency markers; None: it emits none
 
     def serve(self, server: EngineServer) -> None:
         """Answer every path of a server."""
@@ -86,7 +87,8 @@ class FakeFlink:
         if plain == "/taskmanagers":
             return {"taskmanagers": [self._place(place) for place in self.places]}
         if plain == "/jobmanager/config":
-            return [{"key": "execution.buffer-timeout.interval", "value": "100 ms"}]
+            interval = [] if self.marker_ms is None else [{"key": "metrics.latency.interval", "value": "500"}]
+            return [{"key": "execution.buffer-timeout.interval", "value": "100 ms"}, *interval]
         if parts[0] == "taskmanagers":
             return [{"id": "Status.JVM.CPU.Load", "value": "0.1"}, {"id": "Status.JVM.CPU.Time", "value": "1000000000"}]
         job = next((job for job in self.jobs if len(parts) > 1 and job.id == parts[1]), None)
@@ -97,9 +99,9 @@ class FakeFlink:
             return self._job(job)
         if parts[2] == "vertices" and len(parts) == 4:
             return self._vertex(job, parts[3])
-        if parts[2] == "vertices" and parts[4:] == ["subtasks", "metrics"] and self.latency_s is not None:
-            names = [{"id": "Sink__results.resultLatencyWorst"}]
-            return [{**names[0], "max": self.latency_s, "sum": 2 * self.latency_s}] if "get=" in path else names
+        if parts[2] == "vertices" and parts[4:] == ["subtasks", "metrics"]:
+            values = self._latencies()
+            return [{"id": name, "max": values[name]} for name in values if "get=" not in path or name in path]
         return {} if parts[2] in {"config", "checkpoints"} else None
 
     def change(self, name: str, change: Callable[[FakeJob], FakeJob]) -> None:
@@ -109,6 +111,13 @@ class FakeFlink:
     def restart(self, name: str, **fields: Any) -> None:
         """The job runs anew under another id, as after a redeploy by a savepoint."""
         self.change(name, lambda job: replace(job, run=job.run + 1, started_s=self.now_s, **fields))
+
+    def _latencies(self) -> dict[str, float]:
+        """Of a sink's metrics, what was measured and what markers tell."""
+        marker = "latency.source_id.a.operator_id.b.operator_subtask_index.0.latency"
+        measured = {} if self.latency_s is None else {"Sink__results.resultLatencyWorst": self.latency_s}
+        ms = self.marker_ms
+        return measured if ms is None else {**measured, f"{marker}_mean": ms / 2, f"{marker}_p99": ms}
 
     def _ms(self, moment_s: float) -> int:
         return round(1000 * (EPOCH_S + moment_s))

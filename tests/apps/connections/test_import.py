@@ -370,6 +370,22 @@ def test_measured_latency_is_scored_once_a_stretch(
     assert all(measured >= 0.0 for _, measured in row.kinds.values())
 
 
+def test_latency_markers_are_kept_as_a_bound_and_never_scored(
+    connection: Connection, flink: FakeFlink, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "STRETCH_S", 0.0)
+    flink.marker_ms = 180.0
+    connection.latency_metric = "latency_p99"  # the end of the markers' names as well
+    connection.save()
+    imported(connection, objectives={"*": {"statistic": "worst", "bound_s": 5.0}})
+    connection_poll(connection)
+    connection.refresh_from_db()
+    (job,) = connection.look["jobs"]
+    assert job["markers"] == {"mean_s": 0.09, "p99_s": 0.18}
+    assert {row["slot_group"] for row in job["operators"]} == {"a" * 32}
+    assert ImportedJob.objects.get().latencies == []
+
+
 def test_upload_that_holds_no_answers_is_refused(cluster: Cluster) -> None:
     uploaded = connection_create(cluster=cluster, name="shop", engine="flink")
     job = done(connection_check(connection=uploaded))

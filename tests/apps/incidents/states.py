@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from apps.connections.models import Connection
 from apps.estimates.models import ObjectiveStatus
 from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
 from apps.incidents.refresh import incidents_refresh
 from apps.queries.models import Query
 
-__all__ = ["BEGIN", "STARVED", "STREAM", "after", "late", "well"]
+__all__ = ["BEGIN", "STARVED", "STREAM", "after", "away_engine", "late", "well"]
 
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
 STREAM = {"kind": "stream_behind", "seconds": 71.0, "amount": 4812.0}
@@ -35,6 +36,12 @@ def late(
     }  # fmt: skip
     query = Query.objects.get(cluster=cluster, name=name)
     ObjectiveStatus.objects.update_or_create(query=query, defaults=values)
+
+
+def away_engine(cluster: Cluster) -> Connection:
+    """A Flink whose jobs were imported; it is away since the beginning, and is polled every 15 s."""
+    fields = {"state": "away", "state_since": BEGIN, "state_words": "Connection refused", "imported_at": BEGIN}
+    return Connection.objects.create(cluster=cluster, name="shop", engine="flink", url="http://10.0.0.1", **fields)
 
 
 def well(cluster: Cluster, name: str, **fields: Any) -> None:

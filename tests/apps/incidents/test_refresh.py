@@ -14,7 +14,7 @@ from apps.incidents.refresh import CLEAR_S, MOVE_S, REOPEN_S, incidents_refresh
 from apps.queries.lifecycle import query_stop
 from apps.queries.models import Query
 from tests.apps import small_cluster
-from tests.apps.incidents.states import BEGIN, STARVED, STREAM, after, late, well
+from tests.apps.incidents.states import BEGIN, STARVED, STREAM, after, away_engine, late, well
 
 pytestmark = pytest.mark.django_db
 
@@ -65,6 +65,24 @@ def test_incident_is_resolved_once_its_last_query_was_well_for_long_enough(clust
     (incident,) = after(cluster, 2 * CLEAR_S)
     assert not incident.is_open and (incident.resolved_at - incident.opened_at).total_seconds() == 2 * CLEAR_S
     assert timeline(incident)[-3:] == [("left", "one"), ("left", "two"), ("resolved", "")]
+
+
+@pytest.mark.parametrize(("state", "words"), [("connected", "answers again"), ("paused", "not asked any more")])
+def test_engine_away_for_longer_than_some_polls_is_an_incident_until_it_is_back(
+    cluster: Cluster, state: str, words: str
+) -> None:
+    row = away_engine(cluster)
+    assert after(cluster, 60) == [], "four of its polls"
+    (incident,) = after(cluster, 61)
+    assert (incident.cause_kind, incident.cause_subject, incident.severity) == ("engine_away", "shop", "warning")
+    row.state = "new"  # somebody changed its address: nobody knows yet whether it answers
+    row.save()
+    assert after(cluster, 90)[0].is_open
+    row.state = state
+    row.save()
+    (incident,) = after(cluster, 120)
+    assert not incident.is_open and timeline(incident) == [("opened", ""), ("resolved", "")]
+    assert words in IncidentEvent.objects.get(kind="resolved").text
 
 
 def test_cause_that_comes_back_soon_opens_its_incident_again(cluster: Cluster) -> None:

@@ -19,6 +19,7 @@ from engine.connectors.flink import (
     read_flink,
     read_metrics,
 )
+from engine.connectors.markers import MarkerLatency, marker_paths, read_markers
 from engine.connectors.picture import CounterPoll, EngineJob, EnginePicture
 from engine.errors import DocumentError
 from tests.engine.connectors.flink_answers import JOB, NOW_MS, cluster, job_answer, poll, taskmanager, vertex
@@ -284,6 +285,17 @@ def test_metrics_are_read_as_numbers_or_texts_without_nan() -> None:
     answer = [{"id": "a", "value": "990"}, {"id": "b", "sum": 4.5, "max": 3}, {"id": "c", "value": "NaN"}, {"id": "d"}]
     assert read_metrics(answer) == {"a": 990.0, "b": 4.5}
     assert read_metrics({"errors": ["x"]}) == {}
+
+
+def test_markers_tell_the_slowest_way_to_a_sink_in_seconds() -> None:
+    way = "latency.source_id.v1.operator_id.v3.operator_subtask_index"
+    rows = [(f"{way}.{i}.latency_{kind}", 10.0 * (i + 1)) for i in range(2) for kind in ("mean", "p98", "p99")]
+    names = [{"id": name} for name, _ in [*rows, ("Sink.latency_p99", 0.0)]]
+    (path,) = marker_paths(JOB, "v3", names)
+    assert path.count("latency_mean") == path.count("latency_p99") == 2 and "p98" not in path and "Sink" not in path
+    answers = {path: [{"id": name, "max": value, "sum": 900.0} for name, value in rows]}
+    assert read_markers(answers, JOB) == MarkerLatency(mean_s=0.02, p99_s=0.02)
+    assert read_markers(answers, "another") is None and marker_paths(JOB, "v3", {"errors": ["x"]}) == ()
 
 
 def test_a_poll_has_seconds_and_no_busy_time_where_it_is_nan() -> None:

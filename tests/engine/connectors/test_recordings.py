@@ -7,6 +7,7 @@ import json
 import pytest
 
 from engine.connectors.flink import next_paths, poll_flink, read_flink
+from engine.connectors.markers import has_markers, read_markers
 from tests.engine.connectors.recordings import (
     DATA,
     RUNS,
@@ -72,6 +73,14 @@ def test_two_recordings_of_a_job_are_polls_of_two_attempts() -> None:
     polls = [poll_flink(a, job.id, 0.0) for a, job in zip(answers, jobs, strict=True)]
     assert polls[0].attempt != polls[1].attempt
     assert polls[0].vertices[jobs[0].vertices[0].id].busy_s is None
+
+
+def test_markers_of_a_real_flink_are_read() -> None:
+    answers = answers_of("first_minute")
+    chain = next(job for job in read_flink(answers, 0.0).jobs if job.name == "chain")
+    assert has_markers(chain.settings)
+    markers = read_markers(answers, chain.id)
+    assert markers is not None and (markers.mean_s, markers.p99_s) == pytest.approx((0.0494, 0.1816), abs=1e-4)
 
 
 def test_nothing_but_what_was_not_recorded_is_asked_for() -> None:

@@ -79,6 +79,13 @@ def test_where_it_ran_before_is_not_known_the_parallelism_that_the_engine_told_i
     assert "before_unknown" not in {note.code for note in export.notes}
 
 
+def test_operator_that_stays_keeps_the_subtasks_that_share_its_server() -> None:
+    export = flink_export(replace(JOB, parallelism_now={SOURCE: 4, JOIN: 1, SINK: 1}))
+    assert export.apply.calls[0].body[SOURCE]["parallelism"]["upperBound"] == 4
+    assert export.reverse.calls[0].body[SOURCE]["parallelism"]["upperBound"] == 4
+    assert [row["parallelism"] for row in export.operators] == [4, 2, 1]
+
+
 def test_more_slots_than_there_are_grow_a_task_manager_in_proportion() -> None:
     crowded = tuple(Replica("tm-1", core, 0.25) for core in range(4))
     export = flink_export(replace(JOB, operators=(replace(JOB.operators[1], after=crowded),)))
@@ -112,11 +119,31 @@ def test_groups_that_keep_operators_apart_already_stay() -> None:
     assert flink_export(replace(JOB, operators=apart)).apply.program == {}
 
 
+def test_groups_told_by_id_are_numbered_and_put_back() -> None:
+    operators = tuple(
+        replace(operator, after=(Replica(f"tm-{number}"),), slot_group=group)
+        for number, (operator, group) in enumerate(zip(JOB.operators, ("f0e1", "9c2b", "9c2b"), strict=True), start=1)
+    )
+    export = flink_export(replace(JOB, operators=operators))
+    assert len({fields["slotSharingGroup"] for fields in export.apply.program.values()}) == 3
+    before = [export.reverse.program[operator.name]["slotSharingGroup"] for operator in operators]
+    assert before == ["group-1", "group-2", "group-2"]
+    note = next(note.message for note in export.notes if note.code == "slot_sharing_groups")
+    assert "2 groups now: Flink tells ids" in note
+
+
 def test_nothing_that_flink_cannot_express_is_lost_without_a_note() -> None:
     uneven = replace(JOB.operators[1], after=(Replica("tm-1", 0, 0.7), Replica("tm-2", 0, 0.3)))
     foreign = replace(JOB.operators[2], vertex=None)
     job = replace(JOB, operators=(JOB.operators[0], uneven, foreign), rate_share=0.8, start_s=60.0)
     assert {"fractions", "no_vertex", "nodes", "rate_share", "start"} <= _codes(job)
+
+
+@pytest.mark.parametrize(("scheduler", "level"), [("default", "lost"), ("adaptive", "info"), ("", "info")])
+def test_scheduler_that_refuses_the_call_is_named(scheduler: str, level: str) -> None:
+    export = flink_export(replace(JOB, settings={"jobmanager.scheduler": scheduler}))
+    note = next(note for note in export.notes if note.code == "adaptive_scheduler")
+    assert (note.level, "adaptive scheduler alone" in note.message) == (level, not scheduler)
 
 
 def test_chained_operators_get_the_larger_parallelism_and_a_note() -> None:

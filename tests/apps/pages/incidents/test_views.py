@@ -13,7 +13,7 @@ from apps.incidents.models import Incident
 from apps.incidents.selectors import routing_of
 from apps.reports.models import Webhook
 from tests.apps import small_cluster
-from tests.apps.incidents.states import STREAM, after, late
+from tests.apps.incidents.states import STREAM, after, away_engine, late
 from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
@@ -44,7 +44,10 @@ def test_list_says_what_is_open_and_filters(browser: Client, incident: Incident)
 
 def test_list_without_incidents_says_when_one_opens(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/little/incidents/")
-    assert "No incident is open: no objective is breached or at risk." in html and "One opens by itself" in html
+    assert (
+        "No incident is open: no objective is breached or at risk, and every engine answers." in html
+        and "One opens by itself" in html
+    )
 
 
 def test_page_shows_cause_queries_and_timeline(browser: Client, incident: Incident) -> None:
@@ -52,6 +55,16 @@ def test_page_shows_cause_queries_and_timeline(browser: Client, incident: Incide
     assert "The stream processor is 71 s behind: 4,812 frames wait for it. It makes 2 queries late" in html
     assert "Measured 78.7 s over the last 10 min against 15 s" in html and "Opened" in html and "Query is late" in html
     assert "Nobody was told." in html
+
+
+def test_engine_that_is_away_is_named_with_its_connection(browser: Client, cluster: Cluster) -> None:
+    row = away_engine(cluster)
+    after(cluster, 301)
+    incident = Incident.objects.get(cause_kind="engine_away")
+    html = page(browser, f"/c/little/incidents/{incident.pk}/")
+    assert "shop does not answer" in html and "shop has answered nothing for 5 min" in html
+    assert f"/c/little/connections/{row.pk}/" in html and "Connection refused" in html and "Well again" not in html
+    assert "Open incident" in page(browser, "/c/little/") and "0 queries" not in page(browser, "/incidents/menu/")
 
 
 def test_operator_acknowledges_with_a_note_and_the_bell_is_silent(browser: Client, incident: Incident) -> None:
