@@ -102,6 +102,7 @@ class ApiPage(Page):
 _DOCS = Path(settings.BASE_DIR) / "docs"
 _FILES = {
     ".json": "application/json",
+    ".py": "text/plain; charset=utf-8",
     ".sql": "text/plain; charset=utf-8",
     ".yaml": "text/plain; charset=utf-8",
     ".csv": "text/csv; charset=utf-8",

@@ -37,10 +37,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "report-definition-run": {},
 }
 #: These need what a small world does not have: moves to make, executions or epochs that were recorded, 300 operators,
-#: an engine that answers.
+#: an engine that answers, a Spark of their own.
 #: Tests of their rooms have it; here they are held to the one function that answers.
 ELSEWHERE = {"placement-apply", "placement-undo", "fine-tuning-list", "schedule-replay", "cluster-document"}
-ELSEWHERE |= {"connection-check", "connection-import", "connection-refresh"}
+ELSEWHERE |= {"connection-check", "connection-import", "connection-refresh", "history"}
 
 
 #: Those whose result is several rows of a list.
