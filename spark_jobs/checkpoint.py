@@ -1,23 +1,28 @@
 """The checkpoint of the streaming query: where Spark keeps offsets, commits and the state of its operators.
 
 It lies on any file system that Hadoop knows. Beside it stands ``run.json``: which checkpoint is in use, and the number
-from which its batches count as steps, so that steps grow over checkpoints.
+from which its batches count as steps, so that steps grow over checkpoints. The stream processor's own folder has a copy
+of it, for the case that the other is lost.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import zipfile
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
 
+from agent.wire import WireError, batch_bytes, table_of
 from agent.wire.broker import publish_committed
-from spark_jobs.plans import INHERITED
+from engine.files import replace_file
+from spark_jobs.input.arrivals import Arrival, table_of_waiting
+from spark_jobs.plans import INHERITED, INHERITED_WAITING
 from spark_jobs.variables import FORMAT
 
 if TYPE_CHECKING:
@@ -26,71 +31,94 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "NewerCheckpoint"]
 
 _RUN = "run.json"
-_MARGIN_STEPS = 10_000  # beyond the last known step, where the checkpoint that knew it is lost
+_MARGIN_STEPS = 10_000  # beyond the last noted step, where the checkpoint that knew the last is lost
+_NOTED_EVERY = 1_000  # steps: far fewer than the margin
 #: What Spark says of a state or a log that it cannot read, as parts of error classes and messages.
 _BROKEN = (
     "CANNOT_LOAD_STATE_STORE",
     "STATE_STORE_",
     "STATE_DATA_SOURCE",
     "CANNOT_READ_CHECKPOINT",
+    "MISSING_STATE_DIRECTORY",
+    "MALFORMED_LOG_FILE",
+    "Input length =",  # of bytes that are no text
+    "Unrecognized ",  # of JSON
+    "Unexpected ",
+    "No content to map",
+    "Invalid UUID string",
+    "MISSING_METADATA_FILE",
     "checksum",
     "Checksum",
     "Corruption",
     "corrupt",
     "malformed",
     "Incomplete log file",
-    "does not exist",
     "ZipException",
     "EOFException",
 )
-_FULL = ("No space left", "Disk quota")
+#: Causes that may pass: a state that cannot be read for one of them is whole.
+_PASSING = (
+    "No space left",
+    "Disk quota",
+    "ConnectException",
+    "Connection refused",
+    "UnknownHostException",
+    "NoRouteToHost",
+    "SocketTimeout",
+    "StandbyException",
+    "SafeMode",
+    "Permission denied",
+)
 
 
 class NewerCheckpoint(RuntimeError):
     """A later release wrote the state."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoint:
     """One checkpoint, in use by one driver."""
 
     root: HadoopFolder
+    folder: Path  #: of the stream processor
     run: int = 0
     base: int = 0  #: batch n of it is step base + n + 1
-    messages: tuple[str, ...] = field(default=())  #: what was done about one before, in words
+    message: str = ""  #: what became of the one before, in words
+    noted: int = -1  #: the last step in ``run.json``
 
     @classmethod
-    def open(cls, spark: SparkSession, folder: Path, root: str, client: redis.Redis) -> Checkpoint:
+    def open(cls, root: HadoopFolder, folder: Path, client: redis.Redis) -> Checkpoint:
         """The checkpoint to go on from.
 
         Parameters
         ----------
+        root
+            Folder of checkpoints.
         folder
             Of the stream processor, where earlier releases kept a state of their own.
-        root
-            Path or URI of the folder of checkpoints.
 
         Raises
         ------
         NewerCheckpoint
         """
-        place = HadoopFolder(spark, root)
-        told = place.read(_RUN)
-        if told is None:
-            made = _from_earlier_release(place, folder, client)
-            made.note(made.base)
-            _drop_earlier_state(folder)
-            return made
-        facts = json.loads(told)
-        if facts["format"] > FORMAT:
+        facts = _noted_facts(root.read(_RUN))
+        if facts is not None and facts["format"] > FORMAT:
             raise NewerCheckpoint(
-                f"the state in {root} is of a newer release (format {facts['format']}; this one reads up to {FORMAT}): "
-                "install that release again, or move the folder away to begin without open windows"
+                f"the state in {root.name} is of a newer release (format {facts['format']}; this one reads up to "
+                f"{FORMAT}): install that release again, or move the folder away to begin without open windows"
             )
-        made = cls(place, facts["run"], facts["base"])
-        if made.last_batch() < 0 and facts["step"] > made.base:
-            made = replace(made, base=facts["step"] + _MARGIN_STEPS, messages=(_LOST,))
-            made.note(made.base)
+        copy = folder / _RUN
+        facts = facts or _noted_facts(copy.read_text(errors="replace") if copy.is_file() else None)
+        if facts is None:
+            made = _from_earlier_release(root, folder, client)
+        else:
+            made = cls(root, folder, facts["run"], facts["base"], noted=facts["step"])
+            if made.last_batch() < 0 and facts["step"] > made.base:
+                made.base, made.message = facts["step"] + _MARGIN_STEPS, _LOST
+        made.note(max(made.base, made.noted))
+        if facts is not None:
+            client.delete(INHERITED_WAITING)
+        _drop_earlier_state(folder)
         return made
 
     @property
@@ -109,29 +137,49 @@ class Checkpoint:
     def last_step(self) -> int:
         return self.base + self.last_batch() + 1
 
+    def committed(self, batch: int) -> None:
+        """Spark has committed a batch: note its step now and then, since a crash leaves no time to."""
+        step = self.base + batch + 1
+        if step > self.base == self.noted or step >= self.noted + _NOTED_EVERY:
+            self.note(step)
+
     def note(self, step: int) -> None:
         """Note how far steps have come."""
-        facts = {"format": FORMAT, "run": self.run, "base": self.base, "step": step}
-        self.root.write(_RUN, json.dumps(facts))
+        text = json.dumps({"format": FORMAT, "run": self.run, "base": self.base, "step": step})
+        self.root.write(_RUN, text)
+        replace_file(self.folder / _RUN, text.encode())
+        self.noted = step
 
     @staticmethod
     def is_broken_by(fault: str) -> bool:
-        """Whether a query ended because its checkpoint cannot be read; a full disk is no fault of it."""
-        return any(part in fault for part in _BROKEN) and not any(part in fault for part in _FULL)
+        """Whether a query ended because its checkpoint cannot be read, and never will be. A full disk or a file system
+        that does not answer is no fault of it. `fault` has all causes, without stack traces.
+        """
+        return any(part in fault for part in _BROKEN) and not any(part in fault for part in _PASSING)
 
     def successor(self, step: int) -> Checkpoint:
         """A new checkpoint in the place of one that cannot be read, which is kept aside until the next."""
-        made = Checkpoint(self.root, self.run + 1, max(step, self.last_step()) + _MARGIN_STEPS, (_BROKEN_WORDS,))
+        base = max(step, self.last_step()) + _MARGIN_STEPS
+        made = Checkpoint(self.root, self.folder, self.run + 1, base, _PUT_ASIDE)
         made.note(made.base)
         self.root.delete(f"checkpoint-{self.run - 1}")
         return made
+
+
+def _noted_facts(text: str | None) -> dict[str, Any] | None:
+    """Facts of ``run.json``; None where a crash left it damaged or there is none."""
+    try:
+        facts = json.loads(text or "")
+        return {name: int(facts[name]) for name in ("format", "run", "base", "step")}
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 _LOST = (
     "the checkpoint is lost. What was committed stays; results of windows that were open will name the agents of which "
     "records are missing"
 )
-_BROKEN_WORDS = (
+_PUT_ASIDE = (
     "the checkpoint could not be read five times and was put aside. What was committed stays; results of windows that "
     "were open will name the agents of which records are missing"
 )
@@ -141,6 +189,7 @@ class HadoopFolder:
     """A folder by Hadoop's file systems: a local path, or any URI that the session's Hadoop knows."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
+        self.name = root
         self._jvm: Any = spark._jvm
         self._path = self._jvm.org.apache.hadoop.fs.Path(root)
         self._files = self._path.getFileSystem(spark._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
@@ -167,7 +216,7 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Whole or not at all."""
+        """Replace a file. A crash in mid-way may leave none, never a part."""
         made = self._child(f".{name}.new")
         stream = self._files.create(made, True)
         try:
@@ -187,37 +236,75 @@ class HadoopFolder:
 # -- states of earlier releases
 
 
+@dataclass(frozen=True)
+class _EarlierState:
+    """A state file of an earlier release, as far as it is taken over."""
+
+    step: int
+    positions: Mapping[tuple[str, str], int]
+    flows: Mapping[str, dict[str, int]]  #: facts of each, by query|plan
+    open_windows: int
+    waiting: list[Arrival]
+
+    @classmethod
+    def read(cls, path: Path) -> _EarlierState:
+        """Raises one of `_UNREADABLE` where the file is damaged."""
+        with zipfile.ZipFile(path) as file:
+            facts = json.loads(file.read("facts.json"))
+            rows = table_of(file.read("waiting")).to_pylist() if "waiting" in facts else []
+        positions = {(agent, life): int(seq) for agent, life, seq in facts["positions"]}
+        for row in rows:  # what waits for its plan has its number behind it
+            row |= {"since": 1, "due": row["seq"] <= positions.get((row["agent"], row["life"]), 0)}
+        flows = {
+            f"{flow['query']}|{flow['plan']}": {name: int(flow.get(name) or 0) for name in _INHERITED}
+            for flow in facts["flows"]
+        }
+        is_open = sum(window["revision"] < 0 for flow in facts["flows"] for _, window in flow["windows"])
+        return cls(int(facts["step"]), positions, flows, is_open, [Arrival(**row) for row in rows])
+
+
+_INHERITED = ("watermark_us", "passed_us", "late", "early", "started_us")
+_UNREADABLE = (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError, WireError)
+
+
 def _from_earlier_release(root: HadoopFolder, folder: Path, client: redis.Redis) -> Checkpoint:
     """A first checkpoint; where an earlier release kept a state, it goes on behind what that had worked off."""
-    facts = _earlier_facts(folder / "states")
-    if facts is None:
-        return Checkpoint(root)
-    publish_committed(client, {(agent, life): seq for agent, life, seq in facts["positions"]})
-    for flow in facts["flows"]:
-        kept = {name: flow.get(name) or 0 for name in ("watermark_us", "passed_us", "late", "early", "started_us")}
-        client.hset(INHERITED, f"{flow['query']}|{flow['plan']}", json.dumps(kept))
-    is_open = sum(1 for flow in facts["flows"] for _, window in flow["windows"] if window["revision"] < 0)
-    words = (
-        f"the state of an earlier release ends with step {facts['step']}: its {len(facts['positions'])} positions and "
-        f"{len(facts['flows'])} watermarks are taken over; {is_open} windows that were open lack what came before, and "
-        "their results will name the agents; sums of statistics begin anew"
-    )
-    return Checkpoint(root, 0, int(facts["step"]), (words,))
-
-
-def _earlier_facts(states: Path) -> dict[str, Any] | None:
-    """Facts of the newest state that can be read."""
-    for path in sorted(states.glob("*.state"), reverse=True):
+    paths = sorted(path for path in folder.glob("states/*.state") if path.stem.isdigit())
+    if not paths:
+        return Checkpoint(root, folder)
+    made = Checkpoint(root, folder, 0, int(paths[-1].stem), "no state of the earlier release can be read. " + _LOST)
+    for path in reversed(paths):
         try:
-            with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as file:
-                facts: dict[str, Any] = json.loads(file.read("facts.json"))
-        except (OSError, zipfile.BadZipFile, KeyError, ValueError):
+            state = _EarlierState.read(path)
+        except _UNREADABLE:
             continue
-        return facts
-    return None
+        _hand_over(state, client)
+        made.message = (
+            f"the state of an earlier release ends with step {state.step}: its {len(state.positions)} positions, "
+            f"{len(state.flows)} watermarks and {len(state.waiting)} waiting frames are taken over; "
+            f"{state.open_windows} windows that were open lack what came before, and their results will name the "
+            "agents; sums of statistics begin anew"
+        )
+        return made
+    return made
+
+
+def _hand_over(state: _EarlierState, client: redis.Redis) -> None:
+    """Put into Redis what the first steps go by. Done again, it does the same."""
+    waiting: dict[str, list[Arrival]] = defaultdict(list)
+    for frame in state.waiting:
+        waiting[frame.id.partition("/")[0]].append(frame)
+    for partition, frames in waiting.items():
+        client.hset(INHERITED_WAITING, partition, batch_bytes(table_of_waiting(frames).combine_chunks()))
+    for flow, facts in state.flows.items():
+        client.hset(INHERITED, flow, json.dumps(facts))
+    publish_committed(client, state.positions)
 
 
 def _drop_earlier_state(folder: Path) -> None:
-    """The query of an earlier release has other operators: its checkpoint is of no use."""
-    for path in (folder / "states", folder / "warmup", *folder.glob("checkpoint-*")):
-        shutil.rmtree(path, ignore_errors=True)
+    """The query of an earlier release has other operators: its checkpoint is of no use. States go last, for they tell
+    that there is something to drop.
+    """
+    if (folder / "states").is_dir():
+        for path in (folder / "warmup", *folder.glob("checkpoint-*"), folder / "states"):
+            shutil.rmtree(path, ignore_errors=True)

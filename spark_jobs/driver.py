@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socketserver
 import subprocess
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from engine.backoff import Backoff
-from spark_jobs.checkpoint import Checkpoint, NewerCheckpoint
+from spark_jobs.checkpoint import Checkpoint, HadoopFolder, NewerCheckpoint
 from spark_jobs.console import ConsoleClient
 from spark_jobs.history.archive import Archive
 from spark_jobs.outbox import Outbox, Quarantine
@@ -49,8 +50,8 @@ _JVM_END_S = 5.0
 
 
 def main() -> int:
-    """Run until SIGTERM; 1 when Spark has ended or its state is of a newer release, 2 when the environment is
-    incomplete.
+    """Run until SIGTERM; 1 when Spark has ended or its state is of a newer release (after SIGTERM), 2 when the
+    environment is incomplete.
     """
     try:
         driver = Driver(Options.of(os.environ))
@@ -117,6 +118,7 @@ class Driver:
         except NewerCheckpoint as newer:
             self._report.say("failed", str(newer))
             spark.stop()
+            self._stopping.wait()  # started again at once it would find the same
             return 1
         except Exception:
             if not _jvm_is_gone(spark):
@@ -136,32 +138,62 @@ class Driver:
 
     def _go_on(self, spark: SparkSession) -> None:
         """Keep the query running."""
-        checkpoint = Checkpoint.open(spark, self._options.folder, self._options.checkpoint, self._redis)
-        for words in checkpoint.messages:
-            print(f"stream processor: {words}", file=sys.stderr, flush=True)
+        if (checkpoint := self._opened(spark)) is None:
+            return
         self._outbox.start(checkpoint.last_step())
-        self._planner.begin()
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
         sink = self._sink = self._sink_of(checkpoint)
         failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._stopping.is_set():
             before = checkpoint.last_step()
             fault = self._until_it_ends(spark, checkpoint, sink)
-            checkpoint.note(sink.facts.step)
+            fault = self._fault_of(checkpoint.note, sink.facts.step) or fault
             if fault is None:
                 continue
             if checkpoint.last_step() > before:
                 failures = 0
                 backoff.reset()
             failures += 1
-            self._report.say("failed", fault)
+            self._report.say("failed", _in_short(fault))
             self._stopping.wait(backoff.next_s())
             if failures >= _FAILURES and checkpoint.is_broken_by(fault):
                 checkpoint, failures = checkpoint.successor(sink.facts.step), 0
-                print(f"stream processor: {checkpoint.messages[-1]}", file=sys.stderr, flush=True)
+                print(f"stream processor: {checkpoint.message}", file=sys.stderr, flush=True)
                 sink = self._sink = self._sink_of(checkpoint)
                 self._planner.begin()
                 backoff.reset()
+
+    def _opened(self, spark: SparkSession) -> Checkpoint | None:
+        """The checkpoint to go on from, a full disk or a file system that is away being waited for; None when it is to
+        stop.
+        """
+        backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
+        while not self._stopping.is_set():
+            try:
+                root = HadoopFolder(spark, self._options.checkpoint)
+                checkpoint = Checkpoint.open(root, self._options.folder, self._redis)
+                self._planner.begin()
+            except NewerCheckpoint:
+                raise
+            except Exception as error:  # of Java's file systems, ours, or Redis
+                if _jvm_is_gone(spark, 0):
+                    raise
+                self._report.say("failed", _in_short(_causes(error)))
+                self._stopping.wait(backoff.next_s())
+                continue
+            if checkpoint.message:
+                print(f"stream processor: {checkpoint.message}", file=sys.stderr, flush=True)
+            return checkpoint
+        return None
+
+    @staticmethod
+    def _fault_of(note: Callable[[int], None], step: int) -> str | None:
+        """Why a step could not be noted, such as a full disk."""
+        try:
+            note(step)
+        except Exception as error:
+            return _causes(error)
+        return None
 
     def _sink_of(self, checkpoint: Checkpoint) -> Sink:
         feed = self._progress.batch_taken
@@ -189,16 +221,17 @@ class Driver:
                 .start()
             )
         except Exception as error:  # Spark reports a failed start in many classes
-            return _first_line(error)
+            return _causes(error)
         while query.isActive and not self._stopping.wait(_ASK_S / 4):
             if (progress := query.lastProgress) is not None:
                 self._report.say("ready")
                 sink.committed(progress["batchId"])
+                self._fault_of(checkpoint.committed, progress["batchId"])  # tried again with the next
             if self._progress.wanted_trigger_s != self._progress.trigger_s:
                 break
         if self._stopping.is_set():
             self._report.say("stopping")
-        fault = None if query.isActive else _first_line(query.exception())
+        fault = None if query.isActive else _causes(query.exception())
         _end(query)
         self._progress.look(query)
         sink.committed(checkpoint.last_batch())
@@ -217,7 +250,7 @@ class Driver:
             wanted, self._wanted = self._wanted, set()
             try:
                 self._planner.answer(wanted)
-            except redis.RedisError:
+            except (redis.RedisError, OSError):
                 self._wanted |= wanted
                 self._stopping.wait(_ASK_S)
                 self._asked.set()
@@ -279,10 +312,10 @@ def _say_no_traces() -> None:
     socketserver.BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
-def _jvm_is_gone(spark: SparkSession) -> bool:
+def _jvm_is_gone(spark: SparkSession, patience_s: float = _JVM_END_S) -> bool:
     """Whether the exception comes from a Java process that has ended."""
     try:
-        return spark.sparkContext._gateway.proc.wait(_JVM_END_S) is not None
+        return spark.sparkContext._gateway.proc.wait(patience_s) is not None
     except subprocess.TimeoutExpired:
         return False
 
@@ -295,6 +328,17 @@ def _end(query: StreamingQuery) -> None:
     query.stop()
 
 
-def _first_line(error: object) -> str:
+def _causes(error: object) -> str:
+    """The message of an exception and each of its causes once, a line each; without stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else "the query ended")[:500]
+    told = [line for line in lines[1:] if line.startswith("Caused by:") or _MESSAGE.match(line)]
+    return "\n".join(dict.fromkeys([lines[0] if lines else "the query ended", *told]))
+
+
+_MESSAGE = re.compile(r"(: )?[\w.]*(Exception|Error): ")
+
+
+def _in_short(causes: str) -> str:
+    """The first line, and the last cause."""
+    first, *more = causes.splitlines()
+    return f"{first[:300]} {more[-1][:300] if more else ''}".strip()

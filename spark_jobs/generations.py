@@ -21,7 +21,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agent.wire import COUNTERS, OLDER_COUNTERS, SWEEPS, FrameKind, WireError, batch_bytes, counters_table, mark_fault
+from agent.wire import (
+    COUNTERS,
+    OLDER_COUNTERS,
+    SWEEPS,
+    FrameKind,
+    WireError,
+    batch_bytes,
+    counters_table,
+    mark_fault,
+    table_of,
+)
 from agent.wire.broker import generation_progress
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
@@ -180,6 +190,8 @@ class GenerationsStep:
     def _take_in(self) -> None:
         before = self._variables.positions()
         positions, waits = dict(before), self._variables.waiting()
+        if self._step == 1:
+            waits = self._recalled(self._inherited(), positions)
         for_plan, early = [frame for frame in waits if frame.due], [frame for frame in waits if not frame.due]
         self._waiting: list[Arrival] = []
         for frame in for_plan:
@@ -209,6 +221,11 @@ class GenerationsStep:
                 self._isolate(nobody, str(fault))
         if entries:
             yield entry_batch(self._partition, entries)
+
+    def _inherited(self) -> list[Arrival]:
+        """Frames that an earlier release left waiting."""
+        found = self._context.plans.inherited_waiting(self._partition)
+        return [Arrival(**row) for row in table_of(found).to_pylist()] if found else []
 
     def _recalled(self, arrivals: list[Arrival], positions: dict[tuple[str, str], int]) -> list[Arrival]:
         """Continue after the committed position of a generation unknown to the state: a lost state held it.

@@ -108,6 +108,7 @@ class Planner:
         """A version for a new driver: its first batch visits every partition, and warms everything up."""
         with self._lock:
             self.publish()
+            self._publish_pipelines()  # also those that the folder had before Redis knew of any
             self._write()
 
     def publish(self) -> None:
@@ -116,8 +117,16 @@ class Planner:
             number = int(self._redis.get(PLAN_NUMBER) or 0)  # type: ignore[arg-type]
             if number > self._record.number:
                 self._write()
-            elif number < self._record.number or not self._written:
+            elif number < self._record.number or not self._is_there():
                 self._publish_all()
+
+    def _is_there(self) -> bool:
+        """Whether Redis has all that tasks read. Keys may go one by one, where its memory is short."""
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.exists(PLAN_NUMBER, plan_key(self._record.number), queries_key(self._record.queries))
+        pipe.hlen(PIPELINES)
+        keys, pipelines = pipe.execute()
+        return bool(keys == 3 and pipelines >= len(self._digests))
 
     # -- the console's answers
 
@@ -227,7 +236,8 @@ class Planner:
         pipe.set(queries_key(record.queries), json.dumps([_item(plan) for plan in queries], separators=(",", ":")))
         pipe.set(plan_key(record.number), json.dumps(version, separators=(",", ":")))
         pipe.set(PLAN_NUMBER, record.number)
-        self._written.append((record.number, record.queries))
+        if (record.number, record.queries) not in self._written:
+            self._written.append((record.number, record.queries))
         if len(self._written) > _VERSIONS_KEPT:
             number, queries = self._written.popleft()
             pipe.delete(plan_key(number))
@@ -237,18 +247,27 @@ class Planner:
 
     def _publish_all(self) -> None:
         """Everything, and the present plan under the numbers of the versions before it: a batch may still name one."""
-        for path in self._folder.glob("pipelines/*.json"):
-            self._redis.hset(PIPELINES, path.stem, path.read_bytes())
+        self._publish_pipelines()
         self._publish(self._record)
         version = self._redis.get(plan_key(self._record.number))
         for number in range(max(1, self._record.number - _VERSIONS_KEPT), self._record.number):
             self._redis.set(plan_key(number), version, nx=True)  # type: ignore[arg-type]
 
+    def _publish_pipelines(self) -> None:
+        for path in self._folder.glob("pipelines/*.json"):
+            self._redis.hset(PIPELINES, path.stem, path.read_bytes())
+
     def _restore(self) -> _Record:
         path = self._folder / "plan.json"
         if not path.is_file():
             return _Record()
-        told = json.loads(path.read_bytes())
+        try:
+            return self._restored(json.loads(path.read_bytes()))
+        except (ValueError, KeyError, TypeError) as error:
+            self.fault = f"{path} is damaged ({error!r}); the console is asked"
+            return _Record()
+
+    def _restored(self, told: dict[str, Any]) -> _Record:
         if "queries" in told and isinstance(told["queries"], list):  # the console's answer, as earlier releases kept it
             record = self._record = _Record()
             self._adopt(told)

@@ -21,6 +21,7 @@ from spark_jobs.input.entries import ask_redis
 
 __all__ = [
     "INHERITED",
+    "INHERITED_WAITING",
     "PIPELINES",
     "PLAN_NUMBER",
     "FlowKey",
@@ -40,6 +41,7 @@ __all__ = [
 PLAN_NUMBER = "sluice:stream:plan"  #: number of the newest version
 PIPELINES = "sluice:stream:pipelines"  #: documents by digest
 INHERITED = "sluice:stream:inherited"  #: facts of flows that an earlier release worked on, by query|plan
+INHERITED_WAITING = "sluice:stream:inherited-waiting"  #: frames that waited there, by partition
 SUBINTERVAL_US = 60_000_000  #: of queries the console does not name
 _RETAIN_S, _IDLE_AFTER_S = 900.0, 15.0
 _PATIENCE_S = 60.0  # for a version that Redis lost: the driver writes it again
@@ -179,6 +181,18 @@ class PlanReader:
         """
         text: Any = ask_redis(self.redis_url, lambda client: client.hget(INHERITED, "|".join(flow)), self.patience_s)
         return json.loads(text) if text else {}
+
+    def inherited_waiting(self, partition: int) -> bytes | None:
+        """Frames of a partition that waited in the state of an earlier release, as an Arrow stream.
+
+        Raises
+        ------
+        RedisAway
+        """
+        found: Any = ask_redis(
+            self.redis_url, lambda client: client.hget(INHERITED_WAITING, str(partition)), self.patience_s
+        )
+        return None if found is None else bytes(found)
 
 
 _MAX_PARSED = 20_000

@@ -22,6 +22,8 @@ from engine.dataflow.pipeline import Pipeline
 from engine.microbatch.progress import read_progress
 from launcher.children import end_family, spawn
 from launcher.places import ROOT
+from spark_jobs.checkpoint import Checkpoint
+from spark_jobs.driver import _causes, _in_short
 from spark_jobs.session import Options, WrongOptions
 from tests.servers import PATIENCE_S, RedisServer, wait_until
 from tests.spark.live.agents import SECOND, START_US, SmallAgent, expected
@@ -182,3 +184,30 @@ def test_an_environment_that_says_too_little_is_refused_with_every_fault() -> No
         "SLUICE_STREAM_TRIGGER_S is 'soon'; allowed: a number from 0.1 to 600",
         "SLUICE_STREAM_SHARDS is '-1'; allowed: a number from 1 to 1000",
     ]
+
+
+_STREAM = """[STREAM_FAILED] Query [id = 1] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error
+Traceback (most recent call last):
+  File "/py4j/clientserver.py", line 641, in _call_proxy
+py4j.protocol.Py4JJavaError: An error occurred while calling o1.awaitResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.hadoop.fs.ChecksumFileSystem.open(ChecksumFileSystem.java:1)
+"""
+_UNLOADED = "Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        (_STREAM, False),
+        (_STREAM + _UNLOADED + "Caused by: org.apache.hadoop.fs.ChecksumException: Checksum error: 3.changelog", True),
+        (_STREAM + _UNLOADED + "Caused by: java.io.IOException: Stream is corrupted", True),
+        (_STREAM + _UNLOADED + "Caused by: java.io.IOException: No space left on device", False),
+        (_STREAM + _UNLOADED + "Caused by: java.net.ConnectException: Connection refused", False),
+    ],
+)
+def test_state_is_given_up_for_what_will_not_pass(text: str, broken: bool) -> None:
+    """Spark names the cause far behind the first line, and classes of stack traces tell nothing."""
+    causes = _causes(text)
+    assert Checkpoint.is_broken_by(causes) is broken
+    assert _in_short(causes).endswith(causes.splitlines()[-1])

@@ -89,3 +89,45 @@ def test_answers_are_of_the_time_at_which_the_console_was_asked(
     before = client.get(PLAN_NUMBER)
     planner.answer({(QUERY, "def")})
     assert client.get(PLAN_NUMBER) == before, "while the console is away frames of unknown plans wait"
+
+
+@pytest.mark.parametrize("kind", ["plan:*", "queries:*", "pipelines"])
+def test_keys_that_redis_lost_one_by_one_are_written_again(
+    console: SmallConsole, redis_server: RedisServer, client: redis.Redis, pairs: Pipeline, tmp_path: Path, kind: str
+) -> None:
+    console.add(QUERY, pairs, ["a0"])
+    planner = planner_of(console, client, tmp_path)
+    planner.refresh()
+    names = client.keys(f"sluice:stream:{kind}")
+    client.delete(*names)  # type: ignore[misc]
+    planner.publish()
+    assert client.exists(*names) == len(names) > 0  # type: ignore[arg-type,misc]
+    number = int(client.get(PLAN_NUMBER) or 0)  # type: ignore[arg-type]
+    assert PlanReader(redis_server.url, patience_s=0.2).version(number).live.keys() == {(QUERY, pairs.digest)}
+
+
+def test_pipelines_of_the_folder_are_in_redis_though_the_plan_changes_at_the_start(
+    console: SmallConsole, client: redis.Redis, pairs: Pipeline, tmp_path: Path
+) -> None:
+    console.add(QUERY, pairs, ["a0"])
+    planner_of(console, client, tmp_path).refresh()
+    client.flushall()
+    console.queries[0]["agents"] = ["a0", "a1"]
+    planner = planner_of(console, client, tmp_path)
+    planner.refresh()
+    planner.begin()
+    assert client.hkeys("sluice:stream:pipelines") == [pairs.digest.encode()]
+
+
+def test_damaged_plan_is_asked_for_again(
+    console: SmallConsole, client: redis.Redis, pairs: Pipeline, tmp_path: Path
+) -> None:
+    console.add(QUERY, pairs, ["a0"])
+    planner_of(console, client, tmp_path).refresh()
+    before = int(client.get(PLAN_NUMBER) or 0)  # type: ignore[arg-type]
+    path = tmp_path / "plan.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    planner = planner_of(console, client, tmp_path)
+    assert not planner.known and "plan.json is damaged" in (planner.fault or "")
+    assert planner.refresh() and planner.known
+    assert int(client.get(PLAN_NUMBER) or 0) > before  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from agent.wire import Frame, broker, encode_frame
-from spark_jobs.checkpoint import Checkpoint
+from spark_jobs.checkpoint import Checkpoint, HadoopFolder
 from spark_jobs.console import ConsoleClient
 from spark_jobs.flows import FlowsRow, rows_of_key
 from spark_jobs.generations import GenerationsStep, KeyedRow, Span, spans_of_rows
@@ -81,7 +81,7 @@ class World:
     def drain(self, **options: int) -> Sink:
         """A driver that works off what is there and ends, with what it had to say posted."""
         with redis.Redis.from_url(self.url) as client:
-            checkpoint = Checkpoint.open(self.session(), self.folder, str(self.folder / "keyed"), client)
+            checkpoint = Checkpoint.open(HadoopFolder(self.session(), str(self.folder / "keyed")), self.folder, client)
             with self._driver(client, checkpoint.base, checkpoint.last_step()) as (planner, sink):
                 planner.begin()
                 self._run(checkpoint, sink, **options)
