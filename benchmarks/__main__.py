@@ -42,6 +42,7 @@ BENCHMARKS = {
     "plans": ("benchmarks.plans",),
     "questions": ("benchmarks.questions",),
     "spark-job": ("benchmarks.spark_job",),
+    "stream": ("benchmarks.stream",),
     "telemetry": ("benchmarks.telemetry",),
     "what-if": ("benchmarks.what_if",),
 }

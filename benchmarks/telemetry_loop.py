@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -233,18 +233,25 @@ def server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def processor(
-    folder: Path, ear: ConsoleEndpoint, redis_url: str, trigger_s: float = 2.0
+    folder: Path,
+    ear: ConsoleEndpoint,
+    redis_url: str,
+    trigger_s: float = 2.0,
+    *,
+    root: Path = _ROOT,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The stream processor, warm."""
+    """The stream processor of the checkout in `root`, ready; `more` are further variables of its environment."""
     environment = {
         "SLUICE_URL": ear.url,
         "SLUICE_STREAM_TOKEN": "-",
         "REDIS_URL": redis_url,
         "SLUICE_VAR_DIR": str(folder),
+        "SLUICE_STREAM_TRIGGER_S": str(trigger_s),
+        "PYTHONPATH": str(root),
     }
-    environment["SLUICE_STREAM_TRIGGER_S"] = str(trigger_s)
     command = [sys.executable, "-P", "-m", "spark_jobs"]
-    with _running(command, folder, "stream", {**environment, "PYTHONPATH": str(_ROOT)}) as process:
+    with _running(command, folder, "stream", {**environment, **(more or {})}) as process:
         with redis.Redis.from_url(redis_url) as client:
             _until(lambda: _ready(process, client), 180, "the stream processor")
         yield process
