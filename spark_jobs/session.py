@@ -94,6 +94,7 @@ def settings(folder: Path, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.driver.extraJavaOptions": _JAVA,
         "spark.executor.extraJavaOptions": _JAVA,
         "spark.executorEnv.PYTHONPATH": str(_ROOT),
+        "spark.python.daemon.module": "spark_jobs.worker_daemon",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
