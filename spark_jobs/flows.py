@@ -140,7 +140,7 @@ class FlowStep:
             return self._begun(started_us)
         if live is not None and found.started_us and found.started_us != started_us:
             fresh = FlowState(self._query, self._digest, started_us=started_us, step=found.step, now_ms=found.now_ms)
-            fresh.work, fresh.sums, fresh.summed_ms = found.work, found.sums, found.summed_ms
+            fresh.work, fresh.summed_ms = found.work, found.summed_ms
             return fresh
         found.started_us = found.started_us or started_us
         return found
@@ -238,15 +238,17 @@ class FlowStep:
             return
         self._count_work(flow, pipeline, settings, frames, work)
         waited_ms = flow.now_ms - flow.summed_ms
+        changed = bool(work.counts or frames.aggregated[0])
         if flow.work and (waited_ms >= self._context.statistics_ms or len(flow.work) > _MAX_WORK):
             works = [FlowWork(self._query, pipeline, *counts) for counts in flow.work]
             epochs = work_epochs(works, {self._query: settings.subinterval_us}, flow.step)
             if epochs is not None:
-                rows, flow.sums = sum_counters(flow.sums, epochs)
+                rows, sums = sum_counters(self._variables.sums(), epochs)
+                self._variables.set_sums(sums)
                 for update in statistics_updates(rows):
                     yield self._row("statistics", None, update.body)
-            flow.work, flow.summed_ms = [], flow.now_ms
-        if work.counts or frames.aggregated[0]:
+            flow.work, flow.summed_ms, changed = [], flow.now_ms, True
+        if changed:
             self._variables.set_work(flow)
 
     def _count_work(

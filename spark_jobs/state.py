@@ -166,7 +166,6 @@ class FlowState:
     step: int = 0  #: batches that visited it
     now_ms: int = 0  #: time of arrival up to which everything has come
     work: list[tuple[int, ...]] = field(default_factory=list)  #: of its operators, not summed yet (`FlowWork`)
-    sums: pa.Table | None = None  #: of subintervals of its own operators that may still grow
     summed_ms: int = 0  #: when work was last summed
 
 

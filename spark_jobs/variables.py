@@ -163,9 +163,7 @@ class FlowVariables:
         )
         self._read_agents(flow, *blobs[:2])
         self._read_tables(flow, *blobs[2:])
-        work, sums = self._work.get(), self._sums.get()
-        flow.work = [tuple(row) for row in _rows(work, _WORK)]
-        flow.sums = filled_table(_table(sums[0]), SUMS) if sums else None
+        flow.work = [tuple(row) for row in _rows(self._work.get(), _WORK)]
         return flow
 
     def save(self, flow: FlowState) -> None:
@@ -195,10 +193,16 @@ class FlowVariables:
         self._save_facts(flow)
 
     def set_work(self, flow: FlowState) -> None:
-        """Write what operators did, and the sums of it."""
+        """Write what operators did since it was summed."""
         self._work.update((_packed(_WORK, flow.work),))
-        if flow.sums is not None:
-            self._sums.update((_bytes(flow.sums),))
+
+    def sums(self) -> pa.Table | None:
+        """Sums of what operators did; None before the first."""
+        found = self._sums.get()
+        return filled_table(_table(found[0]), SUMS) if found else None
+
+    def set_sums(self, sums: pa.Table) -> None:
+        self._sums.update((_bytes(sums),))
 
     def clear(self) -> None:
         """Forget the flow."""

@@ -183,9 +183,9 @@ def advance_watermark(flow: FlowState, plan: LivePlan, now_ms: int) -> None:
 def due_windows(flow: FlowState, pipeline: Pipeline, plan: LivePlan, step: int) -> list[DueWindow]:
     """Windows to issue now, in their order: closed and new, closed and changed, or complete at last."""
     assert pipeline.window is not None
-    due = []
+    due, size_us = [], pipeline.window.size_us
     for begin_us, window in sorted(flow.windows.items()):
-        end_us = begin_us + pipeline.window.size_us
+        end_us = begin_us + size_us
         if not flow.ended and (flow.watermark_us is None or end_us > flow.watermark_us):
             break
         changed = window.revision < 0 or window.step == step
