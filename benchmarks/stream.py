@@ -126,7 +126,7 @@ def _together(sides: Sequence[_Side], act: Callable[[_Side], None]) -> None:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a side spent on a load."""
+    """CPU and wall time that a side took for a load."""
 
     frames: int
     records: int

@@ -130,7 +130,7 @@ class Load:
         return batch_bytes(moved.combine_chunks())
 
     def _counters(self, query: str, begin_us: int) -> pa.Table:
-        """What the operators of a query did in an epoch."""
+        """Counters of the operators of a query in an epoch."""
         nothing = {column.name: "" if column.type == pa.string() else 0 for column in COUNTERS}
         rows = [
             nothing
