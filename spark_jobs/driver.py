@@ -31,6 +31,7 @@ from spark_jobs.progress import ProgressFeed
 from spark_jobs.report import StatusReport, stream_report
 from spark_jobs.session import NoJava, Options, WrongOptions, spark_session
 from spark_jobs.sink import Sink
+from spark_jobs.state_reader import StateReader
 from spark_jobs.stream import StreamSettings, stream_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Driver:
         self._wanted: set[FlowKey] = set()
         self._asked = threading.Event()
         self._sink: Sink | None = None
+        self._reader: StateReader | None = None
         self._query: StreamingQuery | None = None
 
     def stop(self) -> None:
@@ -143,6 +145,7 @@ class Driver:
         self._outbox.start(checkpoint.last_step())
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
         sink = self._sink = self._sink_of(checkpoint)
+        self._reader = StateReader(spark, self._redis, lambda: checkpoint)
         failures, backoff = 0, Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._stopping.is_set():
             before = checkpoint.last_step()
@@ -287,6 +290,8 @@ class Driver:
             self._planner.refresh()
             if self._query.isActive:
                 self._progress.look(self._query)
+        if self._reader is not None:
+            self._reader.look()
         self._progress.post()
 
     def _facts(self) -> Mapping[str, Any]:
@@ -301,6 +306,7 @@ class Driver:
         if self._sink is not None:
             facts |= stream_report(self._sink.facts, self._planner.live, self._redis)
             facts |= {"batch_s": round(self._sink.last_s, 3), "unposted": self._outbox.waiting}
+            facts["progress"] = self._progress.figures.report()
         return facts
 
 

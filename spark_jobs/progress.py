@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.wire import broker
 from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleRefused
+from spark_jobs.stream import OPERATORS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -23,6 +24,68 @@ _MAX_UNSENT = 500  # batches that wait while the console is away; the oldest go 
 _MAX_POSTED = 100
 _MAX_REMEMBERED = 1_000  # batches whose records are known, before Spark has reported them
 _MIN_TRIGGER_S, _MAX_TRIGGER_S = 0.1, 600.0
+
+
+class ProgressFigures:
+    """Figures of the newest batch, and sums over those since this process began."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Any] = {}
+        self._operators: dict[str, dict[str, float | None]] = {}
+        self._totals: dict[str, float] = defaultdict(float)
+
+    def add(self, document: Mapping[str, Any]) -> None:
+        """Add a batch's progress, in which operators have their names."""
+        records, batch_s = document["numInputRows"], document.get("durationMs", {}).get("triggerExecution", 0) / 1000
+        self._last = {"records": records, "batch_s": batch_s}
+        self._sum("batches", 1)
+        self._sum("records", records)
+        self._sum("batch_s", batch_s)
+        observed = document.get("observedMetrics") or {}
+        for operator in document.get("stateOperators", ()):
+            name = operator["operatorName"]
+            figures = _operator_figures(operator, document["batchId"], observed.get(name) or {})
+            for key in _SUMMED:
+                self._sum(f"{name}.{key}", figures[key] or 0)
+            self._operators[name] = figures
+
+    def report(self) -> dict[str, Any]:
+        """For the report of the stream processor; nothing before the first batch."""
+        if not self._last:
+            return {}
+        operators = [
+            {"operator": name, **figures, **{f"{key}_total": self._totals[f"{name}.{key}"] for key in _SUMMED}}
+            for name, figures in self._operators.items()
+        ]
+        totals = {f"{key}_total": round(self._totals[key], 3) for key in ("batches", "records", "batch_s")}
+        return {**self._last, **totals, "operators": operators}
+
+    def _sum(self, key: str, value: float) -> None:
+        self._totals[key] += value
+
+
+_SUMMED = ("updated_rows", "commit_s", "output_rows", "output_bytes")
+_SNAPSHOT = "SnapshotLastUploaded."  # a version by partition: batch n makes version n + 1
+
+
+def _operator_figures(operator: Mapping[str, Any], batch: int, observed: Mapping[str, Any]) -> dict[str, float | None]:
+    """Figures of an operator in one batch; those that Spark does not report are None.
+
+    `batches_since_snapshot` is what a restart replays, of the partition with the oldest snapshot.
+    """
+    more = operator.get("customMetrics") or {}
+    snapshots = [version for name, version in more.items() if name.startswith(_SNAPSHOT)]
+    return {
+        "rows": operator.get("numRowsTotal"),
+        "updated_rows": operator.get("numRowsUpdated"),
+        "memory_bytes": operator.get("memoryUsedBytes"),
+        "disk_bytes": more.get("rocksdbSstFileSize"),
+        "update_s": operator.get("allUpdatesTimeMs", 0) / 1000,
+        "commit_s": operator.get("commitTimeMs", 0) / 1000,
+        "batches_since_snapshot": max(0, batch + 1 - min(snapshots)) if snapshots else None,
+        "output_rows": observed.get("rows"),
+        "output_bytes": observed.get("bytes"),
+    }
 
 
 class ProgressFeed:
@@ -41,6 +104,7 @@ class ProgressFeed:
         self.trigger_s = trigger_s  #: of the query that runs
         self.wanted_trigger_s = trigger_s
         self.fault = ""
+        self.figures = ProgressFigures()
 
     def batch_taken(self, batch: int, records: int) -> None:
         """Note the records of a batch; called by Spark's thread before the batch ends."""
@@ -75,6 +139,9 @@ class ProgressFeed:
             document.pop(rate_of_spans, None)
         document["numInputRows"] = records
         document["trigger"] = {"type": "ProcessingTime", "intervalMs": round(self.trigger_s * 1000)}
+        for name, operator in zip(OPERATORS, document.get("stateOperators", ()), strict=False):
+            operator["operatorName"] = name
+        self.figures.add(document)
         self._unsent.append(document)
 
     def post(self) -> None:

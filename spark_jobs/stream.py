@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Row
+from pyspark.sql import Row, functions
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from spark_jobs.flows import FLOWS, FlowsContext, FlowsRow, rows_of_key
@@ -23,7 +23,11 @@ from spark_jobs.variables import FlowVariables, GenerationsVariables, Statistics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["StreamSettings", "stream_of"]
+__all__ = ["OPERATORS", "StreamSettings", "stream_of"]
+
+#: Names of the stateful operators in the order in which Spark numbers and reports them: from the sink on. Spark itself
+#: calls all of them alike.
+OPERATORS = ("flows", "generations")
 
 _MODE, _TIME = "Update", "None"  # without timers Spark runs no batch where nothing came
 
@@ -81,11 +85,21 @@ _GENERATIONS_ROW, _FLOWS_ROW = Row(*KeyedRow._fields), Row(*FlowsRow._fields)
 
 
 def stream_of(spark: SparkSession, settings: StreamSettings, **options: int) -> DataFrame:
-    """The query as a streaming data frame of `spark_jobs.flows.FLOWS`; `options` are those of the source."""
+    """The query as a streaming data frame of `spark_jobs.flows.FLOWS`; `options` are those of the source.
+
+    What each operator hands on is observed under its name, in the job that runs anyway.
+    """
     spans = spans_of(spark, settings.redis_url, **options)
     if settings.kafka is not None:
         spans = spans.unionByName(spans_of_topic(spark, settings.kafka, options.get("max_entries", MAX_ENTRIES)))
     lives = spans.groupBy("partition").transformWithState(
         _Generations(settings.generations()), GENERATIONS, _MODE, _TIME
     )
-    return lives.groupBy("key").transformWithState(_Flows(settings.flows()), FLOWS, _MODE, _TIME)
+    flows = _observed(lives, "generations").groupBy("key")
+    return _observed(flows.transformWithState(_Flows(settings.flows()), FLOWS, _MODE, _TIME), "flows")
+
+
+def _observed(frame: DataFrame, operator: str) -> DataFrame:
+    size = functions.coalesce(functions.length("body"), functions.lit(0)) + functions.length("told")
+    size_bytes = functions.coalesce(functions.sum(size), functions.lit(0))
+    return frame.observe(operator, functions.count("*").alias("rows"), size_bytes.alias("bytes"))

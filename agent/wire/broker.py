@@ -34,14 +34,18 @@ __all__ = [
     "accept_frames",
     "generation_progress",
     "held_bytes",
+    "keyed_state",
     "last_ids",
     "oldest_at_s",
     "partition_of",
     "publish_committed",
     "read_entries",
     "read_reach",
+    "request_keyed_state",
     "stream_state",
+    "take_keyed_state_request",
     "trim_streams",
+    "write_keyed_state",
     "write_state",
 ]
 
@@ -50,6 +54,7 @@ ENTRY_BYTES = 300  # what a server needs for an entry beside its frame; counted,
 ACCEPTED, COMMITTED = "sluice:accepted", "sluice:committed"  # numbers by agent:life
 ACCEPTED_AT = "sluice:accepted-at"  # when the last number was accepted, milliseconds, by agent:life
 _HELD, _STATE = "sluice:held", "sluice:stream:state"
+_KEYED_STATE, _KEYED_STATE_REQUEST = "sluice:stream:keyed-state", "sluice:stream:keyed-state:request"
 _TOTAL = "*"  # the field of `sluice:held` that holds the sum
 _TRIM_ENTRIES = 1000  # in one script, which keeps everybody else waiting
 _BEGIN = "0-0"
@@ -224,6 +229,27 @@ def stream_state(client: redis.Redis) -> dict[str, Any] | None:
 def write_state(client: redis.Redis, state: Mapping[str, Any], life_s: float = 10.0) -> None:
     """Write the report of the stream processor; it expires after `life_s` unless repeated."""
     client.set(_STATE, json.dumps(state, separators=(",", ":")), px=round(life_s * 1000))
+
+
+def keyed_state(client: redis.Redis) -> dict[str, Any] | None:
+    """The last reading of the keyed state; None where there was none within a day."""
+    text: Any = client.get(_KEYED_STATE)
+    return None if text is None else json.loads(text)
+
+
+def write_keyed_state(client: redis.Redis, reading: Mapping[str, Any], life_s: float = 86_400.0) -> None:
+    """Write a reading of the keyed state, which is shown for `life_s`."""
+    client.set(_KEYED_STATE, json.dumps(reading, separators=(",", ":")), px=round(life_s * 1000))
+
+
+def request_keyed_state(client: redis.Redis, life_s: float = 300.0) -> None:
+    """Ask the stream processor to read its keyed state; forgotten after `life_s`. Several requests are one."""
+    client.set(_KEYED_STATE_REQUEST, "1", px=round(life_s * 1000))
+
+
+def take_keyed_state_request(client: redis.Redis) -> bool:
+    """Whether somebody has asked for a reading; the request is taken by that."""
+    return bool(client.delete(_KEYED_STATE_REQUEST))
 
 
 def _frames(number: int) -> str:

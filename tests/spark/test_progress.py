@@ -104,3 +104,23 @@ def test_a_console_that_cannot_read_it_is_told_and_not_asked_again() -> None:
     console.answer = {}
     feed.post()
     assert console.posts == []
+
+
+def test_figures_of_operators_are_those_of_the_last_batch_and_sums() -> None:
+    feed = feed_of(Console(), 4, 5)
+    assert feed.figures.report() == {}
+    for batch, snapshot in ((4, 3), (5, 3)):
+        progress = Progress(batch)
+        operator = {"numRowsTotal": 10 * batch, "numRowsUpdated": 3, "memoryUsedBytes": 9, "commitTimeMs": 250}
+        customs = {"rocksdbSstFileSize": 70, "SnapshotLastUploaded.partition_0_default": snapshot}
+        progress["stateOperators"] = [operator | {"customMetrics": customs}, operator]
+        progress["observedMetrics"] = {"flows": {"rows": 2, "bytes": 600}}
+        progress["durationMs"] = {"triggerExecution": 500}
+        look(feed, progress)
+    report = feed.figures.report()
+    flows, generations = report.pop("operators")
+    assert report == {"records": 600, "batch_s": 0.5, "batches_total": 2, "records_total": 1100, "batch_s_total": 1.0}
+    assert (flows["operator"], flows["rows"], flows["updated_rows_total"], flows["disk_bytes"]) == ("flows", 50, 6, 70)
+    assert (flows["commit_s_total"], flows["output_bytes_total"], flows["batches_since_snapshot"]) == (0.5, 1200, 3)
+    assert generations["operator"] == "generations"
+    assert generations["disk_bytes"] is generations["output_rows"] is None

@@ -19,6 +19,7 @@ from apps.pages.sources.agents.tables import AgentLine, since
 from apps.rollouts.choices import RolloutState
 from apps.rollouts.rollout.selectors import RolloutAction, RolloutFigure, RolloutStep, RolloutView
 from apps.telemetry.choices import AgentState
+from apps.telemetry.ingest.stream_figures import StreamFigures, stream_figures
 from apps.telemetry.ingest.streams import stream_state
 from apps.ui.marks import Mark
 from apps.ui.numbers import MISSING, count, percent, seconds
@@ -33,6 +34,7 @@ _TABS = {
     "schedule": ("Schedule", "pages:schedule"),
     "configs": ("Configs", "pages:configs"),
     "policy": ("Rollout policy", "pages:rollout-policy"),
+    "state": ("State", "pages:stream-state"),
     "history": ("History", "pages:stream-history"),
 }
 
@@ -137,10 +139,16 @@ class StreamCard:
         number = self.said.get("batch")
         if number is None:
             return "none yet"
-        took_s = self.said.get("batch_s")
+        took_s = self.said.get("batch_s") if self.figures.records is None else self.figures.batch_s
         if took_s is None:
             return count(number)
-        return f"{count(number)}, took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}"
+        took = f"{count(number)}, took {seconds(took_s)} of {seconds(self.said.get('trigger_s'))}"
+        return took if self.figures.records is None else f"{took} for {counted(int(self.figures.records), 'record')}"
+
+    @cached_property
+    def figures(self) -> StreamFigures:
+        """Records, durations and state as of its last batch with records."""
+        return stream_figures(self.said)
 
     @property
     def engine(self) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import IO, Any
 
+from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.parsers import BaseParser
@@ -20,7 +22,9 @@ from apps.telemetry.agents.directory import AgentAuthentication, AgentPermission
 from apps.telemetry.configs import stream_plan
 from apps.telemetry.ingest.frames import frames_ingest, frames_read, frames_receive
 from apps.telemetry.ingest.producers import ProducerPost, batch_take
+from apps.telemetry.ingest.prometheus import CONTENT_TYPE, metrics_text
 from apps.telemetry.ingest.serializers import AcceptedSerializer, BatchAcceptedSerializer, StreamPlanSerializer
+from apps.telemetry.ingest.stream_figures import state_reading, state_reading_request, stream_figures
 from apps.telemetry.live.pipelines import pipeline_by_digest
 from apps.telemetry.selectors import live_by_key, stream_state
 
@@ -29,6 +33,8 @@ __all__ = [
     "BatchesView",
     "FramesParser",
     "FramesView",
+    "KeyedStateView",
+    "MetricsView",
     "PipelineView",
     "PlanView",
     "ProducerView",
@@ -162,6 +168,31 @@ class StreamStateView(ApiMixin, APIView):
     def get(self, request: Request) -> Response:
         """State, lag and watermarks; `away` without a recent report."""
         return Response(stream_state())
+
+
+class KeyedStateView(ApiMixin, APIView):
+    """Keyed state of the stream processor."""
+
+    @extend_schema(responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        """`figures` of batches and operators as last reported; `reading` of variables and largest keys, or null."""
+        reading = state_reading()
+        return Response({"figures": asdict(stream_figures()), "reading": None if reading is None else asdict(reading)})
+
+    @extend_schema(request=None, responses={202: OpenApiTypes.OBJECT})
+    def post(self, request: Request) -> Response:
+        """Ask for a reading, which the stream processor makes at most once a minute; a GET then shows it."""
+        state_reading_request()
+        return Response({"requested": True}, status=202)
+
+
+class MetricsView(ApiMixin, APIView):
+    """Metrics for Prometheus."""
+
+    @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
+    def get(self, request: Request) -> HttpResponse:
+        """Metrics of the stream processor in Prometheus' text format."""
+        return HttpResponse(metrics_text(stream_figures()), content_type=CONTENT_TYPE)
 
 
 def _conditional(request: Request, body: Any) -> Response:

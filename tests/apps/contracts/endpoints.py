@@ -153,6 +153,8 @@ ENDPOINTS: dict[str, Endpoint] = {
         {"POST": INGEST}, {"cluster": "cluster", "query": "live_query", "operator": "window_operator"}
     ),
     "stream-processor": _list(),
+    "stream-processor-state": _list(OPERATE),
+    "stream-processor-metrics": _list(),
     "stream-processor-plan": Endpoint({"GET": INGEST}),
     "stream-processor-pipeline": Endpoint({"GET": INGEST}, {"digest": "digest"}),
     "stream-processor-frames": Endpoint({"POST": INGEST}),

@@ -214,6 +214,8 @@ PAGES: dict[str, Page] = {
     "pages:agent-give-back": _action(**_AGENT_QUERY),
     "pages:agent-method": _form(**_AGENT_QUERY),
     "pages:agents-change": Page(get=OPERATE, post=OPERATE, query="what=budget&row={agent}"),
+    "pages:stream-state": _view(),
+    "pages:stream-state-read": _action(),
     "pages:stream-history": _view(),
     "pages:stream-history-run": _action(),
     "pages:schedule": _view(),

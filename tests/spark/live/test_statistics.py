@@ -29,6 +29,9 @@ from engine.measurement import sums as engine_sums
 from engine.measurement.places import PlaceWindow
 from engine.measurement.sums import OperatorSums
 from engine.measurement.variation import cost_sums, measure_costs
+from spark_jobs.console import ConsoleClient
+from spark_jobs.progress import ProgressFeed
+from spark_jobs.state_reader import read_state
 from spark_jobs.statistics.subintervals import (
     EPOCHS,
     SUMS,
@@ -303,3 +306,37 @@ def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: Wo
     assert own["pairs"]["records_out"] == own["enough"]["records_in"]
     assert all(line["cpu_ns"] > 0 for line in own.values() if line["records_in"])
     assert not any(line["measured"] for line in own.values())
+    operators_have_names(world)
+    state_can_be_read(world, pairs)
+
+
+def operators_have_names(world: World) -> None:
+    feed = ProgressFeed(ConsoleClient(world.console.url, "a-token"), "local[2]", 2.0, 2)
+    for progress in world.query.recentProgress:
+        feed.batch_taken(progress["batchId"], 60)
+    feed.look(world.query)
+    feed.post()
+    kinds = {
+        operator["operatorName"]: operator["customMetrics"]["numMapStateVars"] > 0
+        for progress in world.console.progress
+        for operator in progress["stateOperators"]
+    }
+    assert kinds == {"flows": True, "generations": False}
+    for operator in feed.figures.report()["operators"]:
+        assert operator["rows"] > 0
+        assert operator["output_rows_total"] >= operator["output_rows"] > 0
+        assert operator["output_bytes"] > 100
+        assert operator["disk_bytes"] > 0
+
+
+def state_can_be_read(world: World, pairs: Pipeline) -> None:
+    path = f"{world.folder}/keyed/checkpoint-0"
+    last = world.query.lastProgress["batchId"]
+    reading = read_state(world.session(), path, last)
+    rows = {(item["operator"], item["variable"]): item["rows"] for item in reading["variables"]}
+    assert (rows["generations", "positions"], rows["flows", "flow"], rows["flows", "sides"]) == (1, 1, 0)
+    assert rows["flows", "windows"] >= 1
+    assert (reading["batch"], reading["complete"]) == (last, True)
+    largest = [key["key"] for key in reading["keys"] if key["variable"] == "windows"]
+    assert largest == [f"here/pairs|{pairs.digest}|0"]
+    assert [key["bytes"] for key in reading["keys"]] == sorted((key["bytes"] for key in reading["keys"]), reverse=True)

@@ -55,6 +55,7 @@ class World:
     offset: dict[str, str] = field(default_factory=dict)
     batches: int = 0
     messages: list[Any] = field(default_factory=list)  #: rows of Kafka's source for the next `process`
+    query: Any = None  #: the last one of `drain`
 
     def send(self, *agents_frames: Sequence[Frame]) -> None:
         """Frames by way of the broker, agent by agent."""
@@ -96,7 +97,7 @@ class World:
         return sink
 
     def _run(self, checkpoint: Checkpoint, sink: Sink, **options: int) -> None:
-        query = self.stream(checkpoint, sink, **options)
+        query = self.query = self.stream(checkpoint, sink, **options)
         try:
             assert query.awaitTermination(PATIENCE_S), "the stream did not come to its end"
         finally:

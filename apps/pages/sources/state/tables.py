@@ -1,0 +1,77 @@
+"""Tables of the stream processor's keyed state: its variables, and the keys that hold most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+
+from apps.telemetry.ingest.stream_figures import StateKey, StateReading
+from apps.ui.numbers import bytes_size, count
+from apps.ui.tables import Column, Table
+
+__all__ = ["ABOUT", "keys_table"]
+
+#: What a variable holds, in words.
+ABOUT = {
+    "facts": "Last batch of the partition, and counts of duplicates, gaps and unreadable frames",
+    "positions": "How far each agent has come",
+    "waiting": "Frames that wait for one before them, or for a plan",
+    "heard": "Queries whose agents may become silent",
+    "flow": "Watermark, agents and the list of windows of a query",
+    "windows": "Aggregates of windows that are open or may be issued again",
+    "checkpoints": "What agents had in open windows, should they become silent",
+    "sides": "Rows that a join keeps of its streams",
+    "work": "Work of the query's own operators, not summed yet",
+    "work_sums": "Sums of that work",
+    "clock": "When statistics were last summed and told",
+    "counters": "Counters of agents, not summed yet",
+    "sweeps": "Sweeping watermarks, not taken in yet",
+    "sums": "Sums of the subintervals in progress",
+    "newest": "Newest epoch of each agent",
+    "learned_operators": "What was learned of operators, by level of load",
+    "learned_cycles": "Their closings of windows",
+    "learned_sent": "Figures as they were last told",
+    "swept_rings": "Newest sweeping watermarks of each stream",
+    "swept_sent": "Figures of these as they were last told",
+}
+
+
+def keys_table(request: HttpRequest, reading: StateReading) -> Table:
+    """Keys by size."""
+    return Table(
+        request,
+        [
+            Column("key", "Key", _key_words, sort=lambda key: key.key, csv=lambda key: key.key),
+            Column("operator", "Operator", lambda key: key.operator, sort=lambda key: key.operator),
+            Column("variable", "Variable", lambda key: key.variable, sort=lambda key: key.variable),
+            _number("rows", "Rows", count),
+            _number("bytes", "Size", lambda size: bytes_size(size).html),
+        ],
+        list(reading.keys),
+        caption="Largest keys",
+        default_sort="-bytes",
+        search=lambda key: f"{key.key} {key.operator} {key.variable}",
+        page_size=20,
+        file_name="largest-keys",
+        identify=lambda key: f"{key.operator} {key.variable} {key.key}",
+        empty={"title": "No key matches", "text": "Search for a part of a query's name, an operator or a variable."},
+    )
+
+
+def _number(name: str, label: str, shown: Callable[[Any], Any]) -> Column:
+    def value(key: StateKey) -> int:
+        return int(getattr(key, name))
+
+    return Column(name, label, lambda key: shown(value(key)), sort=value, csv=value, num=True, high_first=True)
+
+
+def _key_words(key: StateKey) -> str:
+    """The key as people know it: a partition, a query with its plan and shard, or a bucket of statistics."""
+    if key.operator == "generations":
+        return f"Partition {key.key}" if key.key.isdigit() else "Changes of the plan"
+    if key.key.startswith("#"):
+        return f"Statistics, bucket {key.key[1:]}"
+    query, plan, shard = (*key.key.split("|"), "", "")[:3]
+    return f"{query}, plan {plan[:8]}, shard {shard}" if shard else key.key
