@@ -8,6 +8,7 @@ of it, for the case that the other is lost.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from collections import defaultdict
@@ -42,8 +43,9 @@ _BROKEN = (
     "MISSING_STATE_DIRECTORY",
     "MALFORMED_LOG_FILE",
     "Input length =",  # of bytes that are no text
-    "Unrecognized ",  # of JSON
-    "Unexpected ",
+    "Unrecognized token",  # of JSON
+    "Unexpected character",
+    "Unexpected end-of-input",
     "No content to map",
     "Invalid UUID string",
     "MISSING_METADATA_FILE",
@@ -69,6 +71,9 @@ _PASSING = (
     "SafeMode",
     "Permission denied",
 )
+
+
+_PLAN = re.compile(r'"plan": ?"(\d+)"')  # in an offset of `spark_jobs.input.source`
 
 
 class NewerCheckpoint(RuntimeError):
@@ -133,6 +138,13 @@ class Checkpoint:
         """The last batch that Spark has committed; -1 before the first."""
         names = self.root.names(f"{self._name}/commits")
         return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def last_plan(self) -> int:
+        """Number of the newest plan that a batch goes by, ended or not; 0 before the first."""
+        offsets = f"{self._name}/offsets"
+        names = [name for name in self.root.names(offsets) if name.isdigit()]
+        text = self.root.read(f"{offsets}/{max(names, key=int)}") if names else None
+        return max((int(number) for number in _PLAN.findall(text or "")), default=0)
 
     def last_step(self) -> int:
         return self.base + self.last_batch() + 1

@@ -140,8 +140,10 @@ class Driver:
 
     def _go_on(self, spark: SparkSession) -> None:
         """Keep the query running."""
-        if (checkpoint := self._opened(spark)) is None:
+        opened = self._opened(spark)
+        if opened is None:
             return
+        checkpoint = opened
         self._outbox.start(checkpoint.last_step())
         threading.Thread(target=self._answer, name="answers", daemon=True).start()
         sink = self._sink = self._sink_of(checkpoint)
@@ -163,7 +165,7 @@ class Driver:
                 checkpoint, failures = checkpoint.successor(sink.facts.step), 0
                 print(f"stream processor: {checkpoint.message}", file=sys.stderr, flush=True)
                 sink = self._sink = self._sink_of(checkpoint)
-                self._planner.begin()
+                self._planner.begin(checkpoint.last_plan())
                 backoff.reset()
 
     def _opened(self, spark: SparkSession) -> Checkpoint | None:
@@ -175,7 +177,7 @@ class Driver:
             try:
                 root = HadoopFolder(spark, self._options.checkpoint)
                 checkpoint = Checkpoint.open(root, self._options.folder, self._redis)
-                self._planner.begin()
+                self._planner.begin(checkpoint.last_plan())
             except NewerCheckpoint:
                 raise
             except Exception as error:  # of Java's file systems, ours, or Redis

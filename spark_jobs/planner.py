@@ -18,13 +18,22 @@ from engine.dataflow.pipeline import Pipeline
 from engine.errors import EngineError
 from engine.files import replace_file
 from spark_jobs.console import ConsoleAway, ConsoleClient, ConsoleRefused
-from spark_jobs.plans import PIPELINES, PLAN_NUMBER, FlowKey, LivePlan, is_divisible, is_usable, plan_key, queries_key
+from spark_jobs.plans import (
+    PIPELINES,
+    PLAN_NUMBER,
+    VERSIONS_KEPT,
+    FlowKey,
+    LivePlan,
+    is_divisible,
+    is_usable,
+    plan_key,
+    queries_key,
+)
 
 __all__ = ["Planner"]
 
 _MAX_PIPELINES = 20_000  # that stay known; those of live queries always do
 _MAX_ANSWERS = 500
-_VERSIONS_KEPT = 20  # a batch that runs again goes by its own
 _STATES_KEPT_MS = 30 * 86_400_000  # of queries that are not live, so that late records do not start them anew
 _PAUSE_S = 5.0
 
@@ -104,9 +113,13 @@ class Planner:
                 self._record.idle = dict(list(self._record.idle.items())[-_MAX_ANSWERS:])
                 self._write()
 
-    def begin(self) -> None:
-        """A version for a new driver: its first batch visits every partition, and warms everything up."""
+    def begin(self, least: int = 0) -> None:
+        """A version for a new driver: its first batch visits every partition, and warms everything up.
+
+        Its number is above `least`, that of a batch which may run again.
+        """
         with self._lock:
+            self._record.number = max(self._record.number, least)
             self.publish()
             self._publish_pipelines()  # also those that the folder had before Redis knew of any
             self._write()
@@ -238,7 +251,7 @@ class Planner:
         pipe.set(PLAN_NUMBER, record.number)
         if (record.number, record.queries) not in self._written:
             self._written.append((record.number, record.queries))
-        if len(self._written) > _VERSIONS_KEPT:
+        if len(self._written) > VERSIONS_KEPT:
             number, queries = self._written.popleft()
             pipe.delete(plan_key(number))
             if queries != self._written[0][1]:
@@ -250,7 +263,7 @@ class Planner:
         self._publish_pipelines()
         self._publish(self._record)
         version = self._redis.get(plan_key(self._record.number))
-        for number in range(max(1, self._record.number - _VERSIONS_KEPT), self._record.number):
+        for number in range(max(1, self._record.number - VERSIONS_KEPT), self._record.number):
             self._redis.set(plan_key(number), version, nx=True)  # type: ignore[arg-type]
 
     def _publish_pipelines(self) -> None:

@@ -24,6 +24,8 @@ __all__ = [
     "INHERITED_WAITING",
     "PIPELINES",
     "PLAN_NUMBER",
+    "SUBINTERVAL_US",
+    "VERSIONS_KEPT",
     "FlowKey",
     "LivePlan",
     "PlanReader",
@@ -42,6 +44,7 @@ PLAN_NUMBER = "sluice:stream:plan"  #: number of the newest version
 PIPELINES = "sluice:stream:pipelines"  #: documents by digest
 INHERITED = "sluice:stream:inherited"  #: facts of flows that an earlier release worked on, by query|plan
 INHERITED_WAITING = "sluice:stream:inherited-waiting"  #: frames that waited there, by partition
+VERSIONS_KEPT = 20  #: versions that Redis holds: a batch that runs again goes by its own
 SUBINTERVAL_US = 60_000_000  #: of queries the console does not name
 _RETAIN_S, _IDLE_AFTER_S = 900.0, 15.0
 _PATIENCE_S = 60.0  # for a version that Redis lost: the driver writes it again
@@ -207,7 +210,12 @@ def _remember(digest: str, document: bytes) -> None:
 
 @lru_cache(maxsize=8)
 def _version(reader: PlanReader, number: int) -> PlanVersion:
-    document = _read(reader, plan_key(number))
+    def read(client: redis.Redis) -> Any:
+        """The version; the newest where so many came after it that it is gone, as while a batch takes very long."""
+        text, newest = client.get(plan_key(number)), int(client.get(PLAN_NUMBER) or 0)  # type: ignore[arg-type]
+        return text if text is not None or newest < number + VERSIONS_KEPT else client.get(plan_key(newest))
+
+    document = json.loads(_there(reader, read, plan_key(number)))
     return PlanVersion(
         number,
         _queries(reader, int(document["queries"])),

@@ -10,6 +10,7 @@ import redis
 
 from engine.dataflow.pipeline import Pipeline
 from spark_jobs.console import ConsoleClient
+from spark_jobs.input.entries import RedisAway
 from spark_jobs.planner import Planner
 from spark_jobs.plans import PLAN_NUMBER, PlanReader
 from tests.servers import RedisServer
@@ -50,6 +51,31 @@ def test_old_versions_and_their_queries_leave_redis(
     for _ in range(25):
         planner.begin()
     assert (keys(client, "plan"), keys(client, "queries")) == (20, 1)
+
+
+def test_a_batch_whose_plan_is_long_gone_goes_by_the_newest(
+    console: SmallConsole, redis_server: RedisServer, client: redis.Redis, pairs: Pipeline, tmp_path: Path
+) -> None:
+    console.add(QUERY, pairs, ["a0"])
+    planner = planner_of(console, client, tmp_path)
+    planner.refresh()
+    for _ in range(25):
+        planner.begin()
+    reader = PlanReader(redis_server.url, patience_s=0.2)
+    assert reader.version(1).live.keys() == reader.version(26).live.keys() == {(QUERY, pairs.digest)}
+    with pytest.raises(RedisAway):
+        reader.version(27)  # nobody has written it yet
+
+
+def test_a_driver_that_lost_everything_begins_above_the_plan_of_its_last_batch(
+    console: SmallConsole, redis_server: RedisServer, client: redis.Redis, pairs: Pipeline, tmp_path: Path
+) -> None:
+    console.add(QUERY, pairs, ["a0"])
+    planner = planner_of(console, client, tmp_path)
+    planner.refresh()
+    planner.begin(40)
+    reader = PlanReader(redis_server.url, patience_s=0.2)
+    assert reader.version(40).live.keys() == reader.version(41).live.keys() == {(QUERY, pairs.digest)}
 
 
 def test_what_redis_lost_is_written_again_and_numbers_never_go_back(
