@@ -179,11 +179,11 @@ class KeyedStateView(ApiMixin, APIView):
         reading = state_reading()
         return Response({"figures": asdict(stream_figures()), "reading": None if reading is None else asdict(reading)})
 
-    @extend_schema(request=None, responses={202: OpenApiTypes.OBJECT})
+    @extend_schema(request=None, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
         """Ask for a reading, which the stream processor makes at most once a minute; a GET then shows it."""
         state_reading_request()
-        return Response({"requested": True}, status=202)
+        return Response({"requested": True})
 
 
 class MetricsView(ApiMixin, APIView):

@@ -74,7 +74,7 @@ def test_reading_is_asked_for_and_shown_page_by_page(browser: Client, api: APICl
     client = stream_client()
     assert browser.post(f"{PAGE}read/").status_code == 302
     assert [broker.take_keyed_state_request(client) for _ in range(2)] == [True, False]
-    assert api.post(REST).status_code == 202
+    assert api.post(REST).status_code == 200
     assert broker.take_keyed_state_request(client)
     assert api.get(REST).json()["reading"] is None
     broker.write_keyed_state(client, READING)
