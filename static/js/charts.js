@@ -32,7 +32,7 @@
   function wallClock(axis, seconds) {
     if (axis.kind === "elapsed") return seconds;
     const at = axis.start + seconds;
-    let offset = 0;
+    let offset = axis.offsets[0][1]; // also of what stands before the first point
     for (const [from, value] of axis.offsets) if (at >= from) offset = value;
     return at + offset;
   }
