@@ -42,7 +42,7 @@ from spark_jobs.statistics.subintervals import (
 )
 from spark_jobs.statistics.sweep_report import SweepReport
 from spark_jobs.statistics.updates import Update
-from spark_jobs.variables import FlowVariables, StatisticsVariables
+from spark_jobs.variables import FlowVariables, StatisticsVariables, read_table
 from spark_jobs.windows import absorb_partials, advance_watermark, count_records, due_windows, evict_windows, take_mark
 
 __all__ = ["FLOWS", "FlowStep", "FlowsContext", "FlowsRow", "StatisticsStep", "rows_of_key"]
@@ -167,13 +167,13 @@ class FlowStep:
                 records_in, cpu_ns = told.get("aggregated", (0, 0))
                 frames.aggregated = frames.aggregated[0] + records_in, frames.aggregated[1] + cpu_ns
                 if row.body is not None:
-                    frames.partials.append(_table(row.body).cast(schema))
+                    frames.partials.append(read_table(row.body).cast(schema))
             elif row.kind == "checkpoint":
                 frames.checkpoints[told] = row.body or b""
             elif row.kind == "lost":
                 frames.lost += told
             elif row.kind in ("records", "others"):
-                getattr(frames.sides, row.kind).append(_table(row.body or b""))
+                getattr(frames.sides, row.kind).append(read_table(row.body or b""))
         return frames
 
     def _take(self, flow: FlowState, pipeline: Pipeline, frames: _Frames) -> None:
@@ -185,7 +185,7 @@ class FlowStep:
                 supersede_checkpoint(flow, agent, event[0], flow.step)
             else:
                 epoch, part, parts, name = event
-                rows = _table(frames.checkpoints[name]).cast(aggregate_of(pipeline).partial_schema)
+                rows = read_table(frames.checkpoints[name]).cast(aggregate_of(pipeline).partial_schema)
                 keep_checkpoint(flow, agent, rows, epoch, {"part": part, "parts": parts}, flow.step)
         arrived_ms = max(row.arrived_ms for row in self._rows)
         absorb_partials(flow, pipeline, frames.partials, flow.step, arrived_ms)
@@ -330,8 +330,3 @@ class StatisticsStep:
         """The operator of a plan that aggregates over windows; None where there is none, or the plan is not known."""
         pipeline = self._context.plans.find_pipeline(digest)
         return pipeline.aggregate if pipeline is not None and pipeline.window is not None else None
-
-
-def _table(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(pa.py_buffer(bytes(data))) as reader:
-        return reader.read_all()

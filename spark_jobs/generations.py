@@ -43,7 +43,7 @@ from spark_jobs.input.source import PLAN_CHANGES, id_number
 from spark_jobs.plans import FlowKey, PlanReader, PlanVersion, aggregate_of, is_usable
 from spark_jobs.records import BadBody, partial_of_records, read_body, read_conforming
 from spark_jobs.results import OperatorWork
-from spark_jobs.state import checkpoint_part
+from spark_jobs.state import checkpoint_part, window_begins
 from spark_jobs.statistics.subintervals import FlowWork, epoch_rows, work_epochs
 from spark_jobs.statistics.sweep_history import sweep_rows
 from spark_jobs.variables import GenerationsVariables
@@ -295,20 +295,12 @@ class GenerationsStep:
             rows = read_body(arrival, pipeline)
             frames.partials.append(rows)
             frames.work.add(arrival.entry, rows.num_rows, 0)
-            frames.events.append(["partials", arrival.agent, _begins(rows)])
+            frames.events.append(["partials", arrival.agent, window_begins(rows)])
         elif arrival.kind == FrameKind.CHECKPOINT:
-            part, parts = checkpoint_part(arrival.says)
-            frames.events.append(
-                [
-                    "checkpoint",
-                    arrival.agent,
-                    arrival.epoch,
-                    part,
-                    parts,
-                    f"{self._partition}/{len(frames.checkpoints)}",
-                ]
-            )
-            frames.checkpoints.append(read_body(arrival, pipeline))
+            (part, parts), rows = checkpoint_part(arrival.says), read_body(arrival, pipeline)
+            name = f"{self._partition}/{len(frames.checkpoints)}"
+            frames.events.append(["checkpoint", arrival.agent, arrival.epoch, part, parts, name])
+            frames.checkpoints.append(rows)
         else:
             self._hold(frames, frames.tables, arrival, read_body(arrival, pipeline))
 
@@ -416,7 +408,7 @@ class GenerationsStep:
         told: dict[str, Any] = {"partition": self._partition, "events": frames.events}
         partial = aggregate_of(pipeline).merge(frames.partials) if frames.partials else None
         if partial is not None:
-            told["touched"] = _begins(partial) if shards > 1 else []
+            told["touched"] = window_begins(partial) if shards > 1 else []
             records_in = frames.work.counts.get(pipeline.aggregate or 0, [0, 0])[0]
             told["aggregated"] = [records_in, self._cpu_ns(records_in)]
         parts = _shares(pipeline, partial, shards) if partial is not None else {}
@@ -521,10 +513,6 @@ class GenerationsStep:
 def _mark(arrival: Arrival) -> Mapping[str, Any]:
     """A mark's header, its paths as one."""
     return {**arrival.says, "watermarks": {"0": min(arrival.says["watermarks"].values())}}
-
-
-def _begins(rows: pa.Table) -> list[int]:
-    return pc.unique(rows[WINDOW_START].cast(pa.int64())).to_pylist()
 
 
 def _shares(pipeline: Pipeline, partial: pa.Table, shards: int) -> dict[int, pa.Table]:

@@ -23,6 +23,7 @@ from spark_jobs.outbox import Outbox, Quarantine
 from spark_jobs.plans import FlowKey
 from spark_jobs.results import result_body
 from spark_jobs.statistics.subintervals import SENDER
+from spark_jobs.variables import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,7 +156,7 @@ def frames_of_rows(rows: list[FlowsRow], step: int) -> list[bytes]:
             facts = json.loads(row.told)
             windows[row.query, row.plan, facts["window_us"]].append((facts, row.body or b""))
         elif row.kind == FrameKind.STATISTICS:
-            statistics.append(_table(row.body))
+            statistics.append(read_table(row.body or b""))
         elif row.kind in (FrameKind.REFINED, FrameKind.WATERMARKS):
             add(FrameKind(row.kind), query=row.query, plan=row.plan, extra={"batch": step}, body=row.body or b"")
     for (query, plan, begin_us), shards in sorted(windows.items()):
@@ -181,7 +182,7 @@ def _whole_window(shards: list[tuple[dict[str, Any], bytes]]) -> tuple[dict[str,
     if len(shards) == 1:
         return facts, body
     told = [facts for facts, _ in shards]
-    body, left_out = result_body(pa.concat_tables([_table(data) for _, data in shards]).combine_chunks())
+    body, left_out = result_body(pa.concat_tables([read_table(data) for _, data in shards]).combine_chunks())
     left_out += sum(facts.get("left_out", 0) for facts in told)
     whole = facts | {name: sum(facts[name] for facts in told) for name in ("rows", "records", "late", "early")}
     whole["revision"] = max(facts["revision"] for facts in told)
@@ -190,8 +191,3 @@ def _whole_window(shards: list[tuple[dict[str, Any], bytes]]) -> tuple[dict[str,
         recovered[agent] += records
     more = {"recovered": dict(recovered), "left_out": left_out}
     return whole | {name: value for name, value in more.items() if value}, body
-
-
-def _table(data: bytes | None) -> pa.Table:
-    with pa.ipc.open_stream(pa.py_buffer(data or b"")) as reader:
-        return reader.read_all()

@@ -40,6 +40,7 @@ __all__ = [
     "open_checkpoint_windows",
     "recovered_rows",
     "supersede_checkpoint",
+    "window_begins",
 ]
 
 CHECKPOINTS = ("checkpoints", "arriving")  #: fields of a flow, by agent
@@ -135,7 +136,7 @@ class AgentCheckpoint:
 
     @classmethod
     def of(cls, rows: pa.Table, step: int, epoch: int, parts: int = 1) -> AgentCheckpoint:
-        return cls(StoredTable.of(rows), step, epoch, parts, tuple(_begins(rows)))
+        return cls(StoredTable.of(rows), step, epoch, parts, tuple(window_begins(rows)))
 
     @property
     def rows(self) -> pa.Table:
@@ -271,5 +272,6 @@ def drop_passed_checkpoints(flow: FlowState, pipeline: Pipeline, step: int) -> N
             _without(flow, agent, passed, step)
 
 
-def _begins(rows: pa.Table) -> list[int]:
+def window_begins(rows: pa.Table) -> list[int]:
+    """Beginnings of the windows that rows belong to, microseconds."""
     return pc.unique(rows[WINDOW_START].cast(pa.int64())).to_pylist()

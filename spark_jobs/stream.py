@@ -92,10 +92,10 @@ def stream_of(spark: SparkSession, settings: StreamSettings, **options: int) -> 
     spans = spans_of(spark, settings.redis_url, **options)
     if settings.kafka is not None:
         spans = spans.unionByName(spans_of_topic(spark, settings.kafka, options.get("max_entries", MAX_ENTRIES)))
-    lives = spans.groupBy("partition").transformWithState(
+    generations = spans.groupBy("partition").transformWithState(
         _Generations(settings.generations()), GENERATIONS, _MODE, _TIME
     )
-    flows = _observed(lives, "generations").groupBy("key")
+    flows = _observed(generations, "generations").groupBy("key")
     return _observed(flows.transformWithState(_Flows(settings.flows()), FLOWS, _MODE, _TIME), "flows")
 
 

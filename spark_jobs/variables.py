@@ -22,7 +22,7 @@ from spark_jobs.statistics.state import StatisticsState
 from spark_jobs.statistics.subintervals import EPOCHS, SUMS
 from spark_jobs.statistics.sweep_history import SweepTables
 
-__all__ = ["FORMAT", "FlowVariables", "GenerationsVariables", "StatisticsVariables"]
+__all__ = ["FORMAT", "FlowVariables", "GenerationsVariables", "StatisticsVariables", "read_table"]
 
 FORMAT = 1  #: of all variables; a driver refuses a checkpoint of a later one
 
@@ -104,7 +104,7 @@ class GenerationsVariables:
 
     def waiting(self) -> list[Arrival]:
         found = self._waiting.get()
-        return [Arrival(**row) for row in _table(found[0]).to_pylist()] if found else []
+        return [Arrival(**row) for row in read_table(found[0]).to_pylist()] if found else []
 
     def set_waiting(self, waiting: list[Arrival], before: bool) -> None:
         """`before` is whether something waited until now."""
@@ -199,7 +199,7 @@ class FlowVariables:
     def sums(self) -> pa.Table | None:
         """Sums of what operators did; None before the first."""
         found = self._sums.get()
-        return filled_table(_table(found[0]), SUMS) if found else None
+        return filled_table(read_table(found[0]), SUMS) if found else None
 
     def set_sums(self, sums: pa.Table) -> None:
         self._sums.update((_bytes(sums),))
@@ -262,7 +262,7 @@ class FlowVariables:
             self._stored["sides"].add((begin_us, other, step))
 
     def _stored_in(self, variable: Any, key: tuple[Any, ...]) -> StoredTable:
-        return StoredTable(lambda: _table(variable.getValue(key)[0]))
+        return StoredTable(lambda: read_table(variable.getValue(key)[0]))
 
 
 def _sides_of(flow: FlowState) -> dict[tuple[int, bool, int], SideRows]:
@@ -341,7 +341,7 @@ class StatisticsVariables:
         self._clock.update((FORMAT, state.step, state.now_ms, state.summed_ms, *rows, *told))
 
     def _gathered(self, name: str, schema: pa.Schema | None = None) -> pa.Table | None:
-        tables = [_table(row[0]) for row in self._lists[name].get()]
+        tables = [read_table(row[0]) for row in self._lists[name].get()]
         if schema is not None:
             tables = [filled_table(table, schema) for table in tables]
         return pa.concat_tables(tables) if tables else None
@@ -349,7 +349,7 @@ class StatisticsVariables:
     def _stored(self, prefix: str, *names: str) -> dict[str, pa.Table]:
         """Tables that were written once, by name."""
         found = {name: self._tables[prefix + name].get() for name in names}
-        return {name: _table(row[0]) for name, row in found.items() if row}
+        return {name: read_table(row[0]) for name, row in found.items() if row}
 
 
 _STATISTICS_TABLES = (
@@ -361,7 +361,8 @@ def _bytes(table: pa.Table) -> bytes:
     return batch_bytes(table.combine_chunks())
 
 
-def _table(data: bytes) -> pa.Table:
+def read_table(data: bytes) -> pa.Table:
+    """A table as variables and rows of the operators hold it."""
     with pa.ipc.open_stream(pa.py_buffer(bytes(data))) as reader:
         return reader.read_all()
 
@@ -376,7 +377,7 @@ def _blob_rows(data: bytes | None, schema: pa.Schema) -> Iterator[tuple[Any, ...
     """Rows of a blob; columns of a later release than its own are null."""
     if data is None:
         return iter(())
-    table = _table(data)
+    table = read_table(data)
     nothing = [None] * table.num_rows
     columns = [table[name].to_pylist() if name in table.column_names else nothing for name in schema.names]
     return zip(*columns, strict=True)

@@ -106,13 +106,15 @@ def test_checkpoints_of_ended_agents_and_unreadable_ones_are_dropped(world: Worl
     broken = [
         replace(frame, extra={}) if frame.kind == FrameKind.CHECKPOINT else frame for frame in wrong.run(1, factor=1.0)
     ]
+    unreadable = next(frame for frame in wrong.run(1, factor=1.0) if frame.kind == FrameKind.CHECKPOINT)
+    broken.append(replace(unreadable, seq=broken[-1].seq + 1, body=b"not Arrow"))
     world.send(frames, broken)
     world.process()
     flow = world.flow(QUERY, pairs.digest)
     assert (flow.checkpoints, flow.arriving) == ({}, {})
-    assert [told.partition(": ")[2] for told in world.quarantined()] == [
-        "a checkpoint's part is None of None; allowed: 1 to as many as there are"
-    ] * 2
+    *parts, body = [told.partition(": ")[2] for told in world.quarantined()]
+    assert parts == ["a checkpoint's part is None of None; allowed: 1 to as many as there are"] * 2
+    assert "no Arrow IPC stream" in body
 
 
 def epochs_of(agent: str, source: TableSource, folder: Path) -> Iterator[list[Frame]]:
