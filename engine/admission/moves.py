@@ -14,11 +14,12 @@ import numpy as np
 
 from engine.admission.changes import Change
 from engine.admission.evaluation import related_queries, servers_of_query
-from engine.admission.reasons import doubted_queries, reasons_of
+from engine.admission.reasons import MEMORY_EXCEEDED, doubted_queries, reasons_of
 from engine.admission.scenario import AdmissionScenario, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, moves_to_replace
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
+from engine.document.memory import memory_by_node, state_need_bytes
 from engine.errors import InfeasibleError
 from engine.estimation.loads import loads_of
 from engine.placement.goal import Goal, goal_of
@@ -201,7 +202,13 @@ def _hot_servers(search: AdmissionSearch, base: AdmissionScenario) -> list[int]:
         return []
     reasons = reasons_of(search.question, base, search.evaluator.before, search.after)
     names = {reason.where for reason in reasons if reason.severity == "bad" or reason.review}
-    return [i for i, server in enumerate(base.deployment.servers) if server.name in names and server.node is not None]
+    full = {reason.id for reason in reasons if reason.code == MEMORY_EXCEEDED}
+    nodes = base.deployment.nodes
+    return [
+        i
+        for i, server in enumerate(base.deployment.servers)
+        if server.node is not None and (server.name in names or nodes[server.node].id in full)
+    ]
 
 
 def _targets(search: AdmissionSearch, base: AdmissionScenario, j: int) -> list[int]:
@@ -212,6 +219,9 @@ def _targets(search: AdmissionSearch, base: AdmissionScenario, j: int) -> list[i
     out = {replica.node for op in deployment.operators if op.id in apart for replica in op.replicas}
     out |= set(search.question.policy.closed_nodes) | set(limits.forbid.get(operator.id, ()))
     here = (operator.replicas[0].node, operator.replicas[0].core)
+    need = state_need_bytes(operator) or 0.0
+    free = {name: entry.free_bytes for name, entry in memory_by_node(deployment).items() if name != here[0]}
+    out |= {name for name, size in free.items() if need > 0.0 and size is not None and need > size}
     targets = []
     for i, server in enumerate(deployment.servers):
         if server.node is not None:

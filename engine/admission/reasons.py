@@ -9,6 +9,7 @@ from typing import Any
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.document.elements import Operator
+from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
 from engine.estimation.reports import Bottleneck
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
@@ -20,11 +21,13 @@ from engine.words import (
     percent_words,
     seconds_words,
     server_words,
+    size_words,
     statistic_words,
     step_words,
 )
 
 __all__ = [
+    "MEMORY_EXCEEDED",
     "Reason",
     "doubted_queries",
     "estimate_words",
@@ -36,6 +39,8 @@ __all__ = [
     "tolerance_s",
     "wait_words",
 ]
+
+MEMORY_EXCEEDED = "memory_exceeded"
 
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
@@ -96,6 +101,7 @@ def reasons_of(
     reasons = [
         *_objectives(question, scenario, before, after),
         *_overloads(question, scenario, before, after),
+        *_memory(question, scenario),
         *_placement(scenario),
         *_statistics(question, after),
         *_coarse_counts(question, scenario),
@@ -389,6 +395,29 @@ def _statistics(question: CandidateQuestion, after: Evaluation) -> Iterator[Reas
             "few_events", severity, "operator", name, message, policy.min_events, fewest, "events",
             review=policy.review_assumed,
         )  # fmt: skip
+
+
+def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+    """Nodes that get more state than memory, or have more already; what nobody knows, once."""
+    was = memory_by_node(question.running)
+    for node, now in memory_by_node(scenario.deployment).items():
+        before = was[node].held_bytes if node in was else 0.0
+        if now.over_bytes <= 0.0:
+            continue
+        grows = now.held_bytes > before * (1.0 + MEMORY_SLACK)
+        if grows:
+            sizes = size_words(now.held_bytes), size_words(now.memory_bytes or 0.0)
+            message = f"{node} has too little memory: it would hold {sizes[0]} of state, its memory is {sizes[1]}"
+            yield Reason(MEMORY_EXCEEDED, "bad", "node", node, message, now.memory_bytes, now.held_bytes, "B")
+        else:
+            message = f"{now.words}, without the candidate"
+            yield Reason("memory_over_already", "info", "node", node, message, now.memory_bytes, now.held_bytes, "B")
+    moved = {change["operator"] for change in scenario.changes if change["kind"] == "move"}
+    concerned = {operator.id for operator in question.candidate.operators} | moved
+    unknown = unknown_memory_words(scenario.deployment, concerned)
+    if unknown:
+        message = f"Whether state fits the memory of the nodes is not known: {unknown}"
+        yield Reason("memory_unknown", "info", "query", question.candidate.query, message, unit="B")
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from engine.measurement.trust import QueryCalibration
 from engine.placement.colocation import ApartOperator
 from engine.placement.extension import extend_placement
 
-__all__ = ["AdmissionScenario", "CandidateQuestion", "largest_node", "party_of", "scenario_of"]
+__all__ = ["AdmissionScenario", "CandidateQuestion", "party_of", "scenario_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +139,6 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
 def party_of(operator: Operator) -> str:
     """The operator's query; an operator without one stands for itself, under a name that no query can have."""
     return operator.query or f"\0{operator.id}"
-
-
-def largest_node(deployment: Deployment) -> Node | None:
-    """The node with the most capacity over all its cores; the first of several."""
-    return max(deployment.nodes, key=node_capacity_cps, default=None)
 
 
 def node_capacity_cps(node: Node) -> float:

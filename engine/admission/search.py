@@ -13,9 +13,16 @@ import numpy as np
 from engine.admission.changes import Change, join_changes
 from engine.admission.evaluation import Evaluation, Evaluator
 from engine.admission.reasons import Reason, reasons_of
-from engine.admission.scenario import AdmissionScenario, CandidateQuestion, core_capacity_cps, largest_node, scenario_of
+from engine.admission.scenario import (
+    AdmissionScenario,
+    CandidateQuestion,
+    core_capacity_cps,
+    node_capacity_cps,
+    scenario_of,
+)
 from engine.admission.screen import Screen
 from engine.document.deployment import Node
+from engine.document.memory import state_need_bytes
 from engine.errors import InfeasibleError
 
 __all__ = [
@@ -207,7 +214,7 @@ def gallop(start: int, low: int, high: int, fits: Callable[[int], bool], runs: i
 def find_node_capacity(search: AdmissionSearch) -> Settled | None:
     """One node of the least capacity; failing that, two or three like the largest."""
     search.tell("Searching the least extra capacity")
-    like = largest_node(search.question.running)
+    like = _model_node(search.question)
     if like is None:
         return None
     moves = moves_to_replace(search)
@@ -237,6 +244,13 @@ def find_node_capacity(search: AdmissionSearch) -> Settled | None:
         _with_moves(search, [_node(name, like, full) for name in names[:count]]) for count in range(2, _MAX_NODES + 1)
     )
     return search.first_settled(more for more in several if _is_used(search, more) and search.flow_passes(more))
+
+
+def _model_node(question: CandidateQuestion) -> Node | None:
+    """The largest node whose memory is not known to be too small for an operator of the candidate; None without one."""
+    need = max((state_need_bytes(operator) or 0.0 for operator in question.candidate.operators), default=0.0)
+    fitting = (node for node in question.running.nodes if node.memory_bytes is None or node.memory_bytes >= need)
+    return max(fitting, key=node_capacity_cps, default=None)
 
 
 def _is_used(search: AdmissionSearch, more: Sequence[Change]) -> bool:

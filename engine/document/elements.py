@@ -250,6 +250,7 @@ class Operator:
     trigger: MicroBatchTrigger | None = None
     buffer_timeout_s: float | None = None
     state_bytes: float | None = None
+    state_on_disk: bool | None = None  #: whether the state lies on disk, where no memory bounds it; None: not stated
     tuple_values_in: float | None = None
     tuple_values_out: float | None = None
     evidence: Evidence | None = None

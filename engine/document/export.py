@@ -92,6 +92,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "kind",
         "buffer_timeout_s",
         "state_bytes",
+        "state_on_disk",
         "tuple_values_in",
         "tuple_values_out",
     )

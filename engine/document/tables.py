@@ -44,6 +44,7 @@ INTERVAL = Number(least=1e-3, most=1e8)
 FIELD_COUNT = Number(least=0, most=10_000, whole=True)
 # A few bytes must not ask for more memory than a machine has: each core is a server with a series of its own.
 CORES = Number(least=1, most=1024, whole=True)
+MEMORY = Number(least=0)
 SUBINTERVALS = Number(least=1, most=10_000_000, whole=True)
 STATISTIC = String(
     r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
@@ -84,7 +85,7 @@ NODE = FieldTable(
     Field("cores", CORES),
     Field("pool", ID, nullable=True),
     Field("price_per_hour", PRICE, nullable=True),
-    Field("memory_bytes", NOT_NEGATIVE, nullable=True),
+    Field("memory_bytes", MEMORY, nullable=True, help="what the state of its operators may take"),
     Field("labels", MapOf(String())),
     Field("scheduling", SCHEDULING, nullable=True, help="its policy; the deployment's unless given"),
 )
@@ -186,7 +187,8 @@ OPERATOR = FieldTable(
     Field("window", WINDOW, nullable=True),
     Field("trigger", TRIGGER, nullable=True, help="it runs in micro-batches"),
     Field("buffer_timeout_s", WAIT, nullable=True, help="what it puts out leaves in buffers, full or so old"),
-    Field("state_bytes", NOT_NEGATIVE, nullable=True),
+    Field("state_bytes", NOT_NEGATIVE, nullable=True, help="of all replicas together"),
+    Field("state_on_disk", Flag(), nullable=True, help="the state lies on disk: no node's memory bounds it"),
     Field("tuple_values_in", NOT_NEGATIVE, nullable=True),
     Field("tuple_values_out", NOT_NEGATIVE, nullable=True),
     Field("evidence", EVIDENCE, nullable=True),

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.placement.network_kernels import NetworkArrays, NetworkState, Room, move_item, network_value, take_back
+from engine.placement.network_kernels import (
+    NetworkArrays,
+    NetworkState,
+    Room,
+    has_room,
+    move_item,
+    network_value,
+    take_back,
+)
 from engine.words import duration_words, server_words
 
 __all__ = ["TRANSFER_S", "ApartOperator", "Separation", "apart_operators", "colocate", "separations"]
@@ -218,7 +226,7 @@ def _best_core(net: NetworkArrays, state: NetworkState, item: int, node: int) ->
     """Core of a node with the least peak load once the item is on it, that load and its subinterval; -1 for none."""
     near = net.apart[net.apart_start[item] : net.apart_start[item + 1]]
     best = (-1, np.inf, 0)
-    if (net.core_node[state.at[near]] == node).any():
+    if (net.core_node[state.at[near]] == node).any() or not has_room(net, state, item, node, -1):
         return best
     for core in np.flatnonzero((net.core_node == node) & net.allowed[item]).tolist():
         share = _shares(net, core, state.load[core] + net.load[item])
@@ -247,5 +255,5 @@ def _try(net: NetworkArrays, state: NetworkState, item: int, core: int, room: Ro
     servers, first = np.unique(room[0][:count], return_index=True)
     rise_s = float(state.worst_s[servers].sum() - room[2][first].sum())
     worse = bool(network_value(net, state)[0] > limit)
-    take_back(state, item, home, count, *room)
+    take_back(net, state, item, home, count, *room)
     return rise_s, worse

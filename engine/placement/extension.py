@@ -11,6 +11,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment, Replica
+from engine.document.memory import MEMORY_SLACK, memory_by_node, needs_of
 from engine.errors import InfeasibleError
 from engine.placement.colocation import TRANSFER_S, ApartOperator, apart_operators, colocate, separations
 from engine.placement.greedy import GreedyPlacement, Placement, greedy
@@ -165,7 +166,20 @@ class _Extension:
             apart=apart,
             start=np.full(count, -1),
             max_moves=-1,
+            need=np.concatenate([self._need, np.zeros(len(self._anchors))]),
+            room=self._room_bytes * (1.0 + 0.5 * MEMORY_SLACK),
         )
+
+    @cached_property
+    def _need(self) -> FloatArray:
+        """Bytes of memory that the joining operators take, as far as they are known."""
+        return needs_of(self.deployment.operators[i] for i in self.greedy.missing)
+
+    @cached_property
+    def _room_bytes(self) -> FloatArray:
+        """Bytes of memory that what runs leaves on every node; infinite where nobody knows."""
+        free = [entry.free_bytes for entry in memory_by_node(self.deployment).values()]
+        return np.array([np.inf if size is None else size for size in free])
 
     @cached_property
     def _core_node(self) -> IntArray:
@@ -237,7 +251,9 @@ class _Extension:
         load = self.greedy.core_loads.server_load.copy()
         worst = np.array([worst_of(load[s], net.budget[s], net.width_s) for s in range(len(load))])
         at = np.concatenate([self.greedy_cores, np.array(anchors, dtype=np.int64)]).astype(np.int64)
-        state = NetworkState(at, load, worst, np.zeros(len(at)), np.zeros(len(net.weight)))
+        used = np.zeros(len(net.room))
+        np.add.at(used, net.core_node[at], net.need)
+        state = NetworkState(at, load, worst, np.zeros(len(at)), np.zeros(len(net.weight)), used)
         for item in np.flatnonzero(cores != self.greedy_cores):
             move_item(net, state, int(item), int(cores[item]), *self._room)
         return state
@@ -284,6 +300,8 @@ class _Extension:
         """Whether every operator is where it may be, and anti-affinity holds."""
         nodes = self._core_node[cores]
         allowed = self._allowed[np.arange(len(cores)), cores].all()
+        held = np.bincount(nodes, self._need, minlength=len(self._room_bytes))
+        allowed = allowed and ((held == 0.0) | (held <= self._room_bytes * (1.0 + MEMORY_SLACK))).all()
         return bool(allowed) and all(len({int(nodes[i]) for i in group}) == len(group) for group in self._apart)
 
     def searched(self, rounds: int, seed: int) -> list[IntArray]:
@@ -301,6 +319,8 @@ class _Extension:
             weight=np.ones(len(own)),
             base=base,
             width_s=core_loads.width_s * step,
+            need=self._need,
+            room=self._room_bytes,
         )
         try:
             return [search(problem, seed=seed, rounds=rounds, finalists=1).assignment]

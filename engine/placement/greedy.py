@@ -8,17 +8,21 @@ listing order decide. Loads are added up whatever the deployment's combination i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Replica
+from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
 from engine.errors import Fault, InfeasibleError
 from engine.estimation.loads import loads_of
-from engine.placement.problem import loaded_peaks
+from engine.placement.local_search.bounds import feasible_cores
+from engine.placement.problem import PlacementProblem, loaded_peaks
+from engine.words import size_words
 
 __all__ = ["GreedyPlacement", "greedy", "place"]
 
@@ -87,30 +91,92 @@ def greedy(deployment: Deployment, *, closed: Collection[str] = (), coarse: int 
     missing = [i for i, operator in enumerate(deployment.operators) if not operator.replicas]
     if not missing:
         return None
-    nodes_of = {deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed) for i in missing}
+    free = {name: entry.free_bytes for name, entry in memory_by_node(deployment).items()}
+    nodes_of = {
+        deployment.operators[i].id: _Options(deployment, deployment.operators[i], closed, free) for i in missing
+    }
     _refuse_impossible(deployment, missing, nodes_of)
     core_loads = _CoreLoads(deployment, coarse)
     peaks = {i: float(core_loads.load[i].max()) for i in missing}
-    placement: Placement = {}
     # What has no choice goes first, so that nobody who has one takes its place.
     open_nodes = {i: nodes_of[deployment.operators[i].id].left(core_loads.homes) for i in missing}
-    for i in sorted(missing, key=lambda i: (len(open_nodes[i]) > 1, -peaks[i], i)):
-        operator = deployment.operators[i]
-        allowed = nodes_of[operator.id].left(core_loads.homes)
-        if not allowed:
-            raise InfeasibleError(
-                f"operator {operator.id!r} fits no node", [nodes_of[operator.id].fault(i, core_loads.homes)]
-            )
-        placement[operator.id] = (core_loads.settle(i, allowed),)
+    order = sorted(missing, key=lambda i: (len(open_nodes[i]) > 1, -peaks[i], i))
+    try:
+        placement = _placed(core_loads, nodes_of, order)
+    except InfeasibleError:
+        if not any(nodes_of[deployment.operators[i].id].need for i in missing):
+            raise
+        # Memory may be what is short: the largest states first, then where an exhaustive search puts them.
+        core_loads = _CoreLoads(deployment, coarse)
+        by_state = sorted(order, key=lambda i: (len(open_nodes[i]) > 1, -nodes_of[deployment.operators[i].id].need))
+        try:
+            placement = _placed(core_loads, nodes_of, by_state)
+        except InfeasibleError as error:
+            nodes = _fitting_nodes(core_loads, missing, nodes_of, error)
+            core_loads = _CoreLoads(deployment, coarse)
+            placement = _placed(core_loads, nodes_of, order, nodes)
     return GreedyPlacement(missing, placement, core_loads, open_nodes)
 
 
-class _Options:
-    """The nodes an operator may use, and why the others are out."""
+def _placed(
+    core_loads: _CoreLoads,
+    options: Mapping[str, _Options],
+    order: Sequence[int],
+    nodes: Mapping[int, str] | None = None,
+) -> Placement:
+    """Settle operators in this order, each on the best core of the nodes open to it, or of the one in `nodes`."""
+    placement: Placement = {}
+    for i in order:
+        operator = core_loads.deployment.operators[i]
+        allowed = options[operator.id].left(core_loads.homes, core_loads.held)
+        if nodes is not None and i in nodes:
+            allowed = [nodes[i]]
+        if not allowed:
+            fault = options[operator.id].fault(i, core_loads.homes, core_loads.held)
+            raise InfeasibleError(f"operator {operator.id!r} fits no node", [fault])
+        placement[operator.id] = (core_loads.settle(i, allowed),)
+        node = placement[operator.id][0].node
+        core_loads.held[node] = core_loads.held.get(node, 0.0) + options[operator.id].need
+    return placement
 
-    def __init__(self, deployment: Deployment, operator: Operator, closed: Collection[str]) -> None:
+
+def _fitting_nodes(
+    core_loads: _CoreLoads, missing: list[int], options: Mapping[str, _Options], error: InfeasibleError
+) -> dict[int, str]:
+    """Nodes of the operators with state, as an exhaustive search finds them; raises `error` if it finds none."""
+    deployment = core_loads.deployment
+    names = [node.id for node in deployment.nodes]
+    homes = {op.id: {replica.node for replica in op.replicas} for op in deployment.operators if op.replicas}
+    own = [options[deployment.operators[i].id] for i in missing]
+    row = {deployment.operators[i].id: k for k, i in enumerate(missing)}
+    open_ = [set(entry.left(homes)) for entry in own]
+    groups = (tuple(row[name] for name in group if name in row) for group in deployment.constraints.apart)
+    free = [entry.free_bytes for entry in memory_by_node(deployment).values()]
+    problem = PlacementProblem(
+        load=np.zeros((len(missing), 1)),
+        budget=np.ones((len(names), 1)),
+        core_node=np.arange(len(names)),
+        allowed=np.array([[name in open_nodes for name in names] for open_nodes in open_]),
+        apart=tuple(group for group in groups if len(group) > 1),
+        need=np.array([entry.need for entry in own]),
+        room=np.array([np.inf if size is None else size for size in free]),
+    )
+    try:
+        cores = feasible_cores(problem)
+    except InfeasibleError:
+        raise error from None
+    return {i: names[core] for i, core in zip(missing, cores.tolist(), strict=True) if core >= 0}
+
+
+class _Options:
+    """The nodes an operator may use, and why the others are out; `free` are bytes of memory, None where unknown."""
+
+    def __init__(
+        self, deployment: Deployment, operator: Operator, closed: Collection[str], free: Mapping[str, float | None]
+    ) -> None:
         limits = deployment.constraints
-        self.operator = operator
+        self.operator, self.free = operator, free
+        self.need = state_need_bytes(operator) or 0.0
         self.apart = {name for group in limits.apart if operator.id in group for name in group} - {operator.id}
         self.out: dict[str, str] = {}
         self.nodes = [node.id for node in deployment.nodes]
@@ -122,17 +188,39 @@ class _Options:
                 self.out[name] = f"{name} is forbidden to it"
             elif name in closed:
                 self.out[name] = f"{name} takes nothing new"
+            elif self._is_over(name, 0.0):
+                self.out[name] = self._memory_words(name, 0.0)
 
-    def left(self, homes: Mapping[str, set[str]]) -> list[str]:
-        """Nodes that are open and hold nothing this operator must stay apart from."""
-        return [name for name in self.nodes if name not in self.out and not self._company(name, homes)]
+    def left(self, homes: Mapping[str, set[str]], held: Mapping[str, float] = MappingProxyType({})) -> list[str]:
+        """Nodes that are open, have the memory, and hold nothing this operator must stay apart from.
+
+        `held` are bytes that operators placed meanwhile take.
+        """
+        return [
+            name
+            for name in self.nodes
+            if name not in self.out and not self._is_over(name, held.get(name, 0.0)) and not self._company(name, homes)
+        ]
+
+    def _is_over(self, node: str, held: float) -> bool:
+        """Whether the operator's state is known not to fit a node."""
+        free = self.free[node]
+        return self.need > 0.0 and free is not None and held + self.need > free * (1.0 + MEMORY_SLACK)
+
+    def _memory_words(self, node: str, held: float) -> str:
+        left = size_words(max(0.0, (self.free[node] or 0.0) - held))
+        return f"its state takes {size_words(self.need)}, and {node} has {left} of memory left"
 
     def _company(self, node: str, homes: Mapping[str, set[str]]) -> list[str]:
         return sorted(name for name in self.apart if node in homes.get(name, ()))
 
-    def fault(self, index: int, homes: Mapping[str, set[str]]) -> Fault:
+    def fault(
+        self, index: int, homes: Mapping[str, set[str]], held: Mapping[str, float] = MappingProxyType({})
+    ) -> Fault:
         reasons = dict.fromkeys(self.out.values())
         for name in self.nodes:
+            if name not in self.out and self._is_over(name, held.get(name, 0.0)):
+                reasons[self._memory_words(name, held.get(name, 0.0))] = None
             if name not in self.out and self._company(name, homes):
                 reasons[f"{name} holds {', '.join(self._company(name, homes))}, from which it must stay apart"] = None
         why = "; ".join(reasons) or "there is no node"
@@ -166,6 +254,7 @@ class _CoreLoads:
     deployment: Deployment
     coarse: int
     homes: dict[str, set[str]] = field(init=False)
+    held: dict[str, float] = field(default_factory=dict)  # bytes of memory that operators placed here take, by node
 
     def __post_init__(self) -> None:
         whole = self.deployment

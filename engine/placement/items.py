@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment, Replica
+from engine.document.memory import needs_of, rooms_of
 from engine.estimation.loads import loads_of
 from engine.placement.goal import Goal, GoalValue
 from engine.placement.limits import PlacementLimits
@@ -66,6 +67,17 @@ class Items:
         """Cycles (cores) or bytes (links) that servers can do in a subinterval, (servers, d) or (servers, 1)."""
         return np.ascontiguousarray(self.coarse.capacities.T * self.coarse.subinterval_s)
 
+    @cached_property
+    def need(self) -> FloatArray:
+        """Bytes of memory that every item's state takes, as far as they are known: its share of its operator's."""
+        layout = self.coarse.layout
+        return needs_of(self.coarse.operators)[layout.rep_operator] * layout.rep_fraction
+
+    @cached_property
+    def room(self) -> FloatArray:
+        """Bytes of memory of every node; infinite where nobody knows."""
+        return rooms_of(self.coarse.nodes)
+
     def placement(self, assignment: IntArray) -> Placement:
         """Replicas by operator; those of one operator that share a core are merged into one."""
         layout = self.coarse.layout
@@ -99,6 +111,8 @@ class Items:
             max_moves=limits.max_moves,
             weight=weight,
             width_s=self.coarse.subinterval_s,
+            need=self.need,
+            room=self.room,
         )
 
     def allowed(self, limits: PlacementLimits) -> BoolArray:

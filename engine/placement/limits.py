@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from engine.document.deployment import Deployment, Operator
+from engine.document.memory import MEMORY_SLACK, state_need_bytes
 from engine.errors import Fault, InfeasibleError, OptionError, suggestion
-from engine.words import counted, listed
+from engine.words import counted, listed, size_words
 
 __all__ = ["PlacementLimits", "limits_of", "refuse_impossible_limits"]
 
@@ -42,13 +43,22 @@ class PlacementLimits:
     def open_nodes(self, name: str) -> list[bool]:
         """Nodes that an operator may move to, as flags."""
         limits = self.deployment.constraints
-        if name not in limits.pin and name not in limits.forbid:
+        if name not in limits.pin and name not in limits.forbid and name not in self._part_bytes:
             return self._not_closed
         return [not self.why_not(name, node.id) for node in self.deployment.nodes]
 
     @cached_property
     def _not_closed(self) -> list[bool]:
         return [node.id not in self.closed for node in self.deployment.nodes]
+
+    @cached_property
+    def _part_bytes(self) -> dict[str, float]:
+        """Bytes of memory that the smallest replica of each operator takes, of those that are known to take some."""
+        return {
+            operator.id: need * min((replica.fraction for replica in operator.replicas), default=1.0)
+            for operator in self.deployment.operators
+            if (need := state_need_bytes(operator))
+        }
 
     def may_stay(self, name: str, node: str) -> bool:
         """Whether an operator that is on `node` may remain; closed nodes keep what they have."""
@@ -63,7 +73,13 @@ class PlacementLimits:
             return f"it is pinned to {pin}"
         if node in limits.forbid.get(name, ()):
             return f"{node} is forbidden to it"
-        return f"{node} takes nothing new" if node in self.closed else ""
+        if node in self.closed:
+            return f"{node} takes nothing new"
+        need = self._part_bytes.get(name, 0.0)
+        memory = self.deployment.nodes[self.deployment.node_index[node]].memory_bytes
+        if memory is None or need <= memory * (1.0 + MEMORY_SLACK):
+            return ""
+        return f"its state takes {size_words(need)}, and the memory of {node} is {size_words(memory)}"
 
     def nodes_left(self, operator: Operator) -> list[str]:
         """Nodes an operator may end on, as far as it alone decides."""

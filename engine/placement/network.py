@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
+from engine.document.memory import MEMORY_SLACK
 from engine.placement.colocation import ApartOperator, apart_operators, colocate, separations
 from engine.placement.goal import Goal
 from engine.placement.items import Items
@@ -22,6 +23,7 @@ from engine.placement.network_kernels import (
     best_place,
     best_swap,
     every_placement,
+    has_room,
     move_item,
     network_value,
     worst_of,
@@ -63,6 +65,7 @@ class NetworkProblem:
             np.zeros(servers),
             np.zeros(len(net.load)),
             np.zeros(len(net.weight)),
+            np.zeros(len(net.room)),
         )
         _fill(net, state)
         return state
@@ -136,7 +139,8 @@ class NetworkProblem:
     def _is_open(self, state: NetworkState, item: int, core: int) -> bool:
         near = self.net.apart[self.net.apart_start[item] : self.net.apart_start[item + 1]]
         taken = self.net.core_node[state.at[near]]
-        return bool(self.net.allowed[item, core]) and self.net.core_node[core] not in taken
+        node = int(self.net.core_node[core])
+        return bool(self.net.allowed[item, core]) and node not in taken and has_room(self.net, state, item, node, -1)
 
 
 def room_of(net: NetworkArrays) -> Room:
@@ -199,6 +203,7 @@ def _fill(net: NetworkArrays, state: NetworkState) -> None:
     """Loads and Mace of all servers from nothing."""
     np.add.at(state.load, state.at, net.load)
     node = net.core_node[state.at]
+    np.add.at(state.used, node, net.need)
     a, b = node[net.edge_from], node[net.edge_to]
     server = np.where(a != b, net.link[a, b], -1)
     for e in np.flatnonzero(server >= 0):
@@ -240,6 +245,8 @@ def _net(items: Items, limits: PlacementLimits, goal: Goal) -> NetworkArrays:
         apart=apart,
         start=items.start,
         max_moves=-1 if limits.max_moves is None else limits.max_moves,
+        need=items.need,
+        room=items.room * (1.0 + 0.5 * MEMORY_SLACK),
     )
 
 

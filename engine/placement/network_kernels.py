@@ -21,6 +21,7 @@ __all__ = [
     "best_place",
     "best_swap",
     "every_placement",
+    "has_room",
     "move_item",
     "network_value",
     "take_back",
@@ -57,6 +58,8 @@ class NetworkArrays(NamedTuple):
     apart: IntArray  # items that must not share a node with an item
     start: IntArray  # (i,)
     max_moves: int  # -1: no limit
+    need: FloatArray  # (i,) bytes of memory
+    room: FloatArray  # (v,) bytes, infinite without a limit
 
 
 class NetworkState(NamedTuple):
@@ -67,6 +70,7 @@ class NetworkState(NamedTuple):
     worst_s: FloatArray  # (s,)
     reached_s: FloatArray  # (i,) scratch: delay of the longest path to an item
     slowest_s: FloatArray  # (parties,) scratch
+    used: FloatArray  # (v,) bytes of the items on a node
 
 
 Room = tuple[IntArray, FloatArray, FloatArray]  # of a move: servers it changes, their loads and Mace before it
@@ -200,6 +204,8 @@ def move_item(
     for k in range(count):
         _copy(rows[k], state.load[changed[k]])
         worst[k] = state.worst_s[changed[k]]
+    state.used[net.core_node[old]] -= net.need[item]
+    state.used[net.core_node[core]] += net.need[item]
     scratch = np.empty(count, dtype=np.int64)
     _shift(net, state, item, -1.0, scratch, 0)
     state.at[item] = core
@@ -235,13 +241,35 @@ def _touched(net: NetworkArrays, state: NetworkState, item: int, changed: IntArr
 
 @compiled
 def take_back(
-    state: NetworkState, item: int, core: int, count: int, changed: IntArray, rows: FloatArray, worst: FloatArray
+    net: NetworkArrays,
+    state: NetworkState,
+    item: int,
+    core: int,
+    count: int,
+    changed: IntArray,
+    rows: FloatArray,
+    worst: FloatArray,
 ) -> None:
     """Undo `move_item`."""
+    state.used[net.core_node[state.at[item]]] -= net.need[item]
+    state.used[net.core_node[core]] += net.need[item]
     for k in range(count - 1, -1, -1):
         _copy(state.load[changed[k]], rows[k])
         state.worst_s[changed[k]] = worst[k]
     state.at[item] = core
+
+
+@compiled
+def has_room(net: NetworkArrays, state: NetworkState, item: int, node: int, ignored: int) -> bool:
+    """Whether the state of an item fits a node beside that of the others; `ignored` is one about to leave (or -1)."""
+    if net.need[item] == 0.0:
+        return True
+    used = state.used[node]
+    if net.core_node[state.at[item]] != node:
+        used += net.need[item]
+    if ignored >= 0 and net.core_node[state.at[ignored]] == node:
+        used -= net.need[ignored]
+    return used <= net.room[node]
 
 
 @compiled
@@ -250,6 +278,8 @@ def is_open(net: NetworkArrays, state: NetworkState, item: int, core: int, ignor
     if not net.allowed[item, core]:
         return False
     node = net.core_node[core]
+    if not has_room(net, state, item, node, ignored):
+        return False
     for k in range(net.apart_start[item], net.apart_start[item + 1]):
         other = net.apart[k]
         if other != ignored and net.core_node[state.at[other]] == node:
@@ -301,7 +331,7 @@ def best_place(
         now, now_spread = network_value(net, state)
         if _is_less(now, now_spread, best_value, best_spread):
             best, best_value, best_spread = core, now, now_spread
-        take_back(state, item, origin, count, changed, rows, worst)
+        take_back(net, state, item, origin, count, changed, rows, worst)
     return best, best_value, best_spread
 
 
@@ -345,8 +375,8 @@ def best_swap(
         now, now_spread = network_value(net, state)
         if _is_less(now, now_spread, value, spread):
             return other
-        take_back(state, other, core, others, other_room[0], other_room[1], other_room[2])
-        take_back(state, item, origin, count, room[0], room[1], room[2])
+        take_back(net, state, other, core, others, other_room[0], other_room[1], other_room[2])
+        take_back(net, state, item, origin, count, room[0], room[1], room[2])
     return -1
 
 

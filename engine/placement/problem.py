@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
+from engine.document.memory import MEMORY_SLACK
 from engine.errors import Fault
 from engine.estimation.mace import drain_times
 
@@ -19,6 +20,7 @@ __all__ = [
     "core_costs",
     "excess_of",
     "faults_of",
+    "held_bytes",
     "loaded_peaks",
     "value_of",
 ]
@@ -112,6 +114,10 @@ class PlacementProblem:
         Load that is there and cannot move.
     width_s : float
         Length of a subinterval.
+    need : array, shape (items,), optional
+        Bytes of memory that each item's state takes, as far as they are known.
+    room : array, shape (nodes,), optional
+        Bytes that each node has for items; infinite where nobody knows. An item without a need fits everywhere.
 
     Raises
     ------
@@ -129,6 +135,8 @@ class PlacementProblem:
     weight: FloatArray | None = None
     base: FloatArray | None = None
     width_s: float = 1.0
+    need: FloatArray | None = None
+    room: FloatArray | None = None
 
     def __post_init__(self) -> None:
         wrong = _wrong_shapes(self) or _wrong_values(self)
@@ -148,6 +156,33 @@ class PlacementProblem:
         """Core of each item at present, shape (items,); -1 where it has none."""
         return np.full(self.items, -1) if self.start is None else np.asarray(self.start, dtype=np.int64)
 
+    @cached_property
+    def nodes(self) -> int:
+        return int(self.core_node.max(initial=-1)) + 1
+
+    @cached_property
+    def needs(self) -> FloatArray:
+        """Bytes of memory of each item, shape (items,); 0 where nothing is known."""
+        return np.zeros(self.items) if self.need is None else np.array(self.need, dtype=np.float64)
+
+    @cached_property
+    def rooms(self) -> FloatArray:
+        """Bytes of each node, shape (nodes,), with a little more for the rounding of sums."""
+        if self.room is None:
+            return np.full(self.nodes, np.inf)
+        return np.array(self.room, dtype=np.float64) * (1.0 + 0.5 * MEMORY_SLACK)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether memory can be short anywhere."""
+        return bool(self.needs.any()) and bool(np.isfinite(self.rooms).any())
+
+    @cached_property
+    def by_need(self) -> IntArray:
+        """Items, those with the most state first, then by peak load."""
+        peaks = self.load.max(axis=1, initial=0.0)
+        return np.lexsort((np.arange(self.items), -peaks, -self.needs))
+
 
 def _wrong_shapes(problem: PlacementProblem) -> list[str]:
     if problem.load.ndim != 2 or problem.budget.ndim != 2:
@@ -160,6 +195,8 @@ def _wrong_shapes(problem: PlacementProblem) -> list[str]:
         "start": (problem.start, ((items,),)),
         "weight": (problem.weight, ((items,),)),
         "base": (problem.base, ((cores, d),)),
+        "need": (problem.need, ((items,),)),
+        "room": (problem.room, ((problem.nodes,),)),
     }
     return [
         f"{name} has shape {array.shape}; allowed: {' or '.join(map(str, shapes))}"
@@ -171,9 +208,11 @@ def _wrong_shapes(problem: PlacementProblem) -> list[str]:
 def _wrong_values(problem: PlacementProblem) -> list[str]:
     wrong = [
         f"{name} has values that are negative or not finite"
-        for name in ("load", "budget", "weight", "base")
+        for name in ("load", "budget", "weight", "base", "need")
         if (array := getattr(problem, name)) is not None and not ((array >= 0.0) & np.isfinite(array)).all()
     ]
+    if problem.room is not None and not (problem.room >= 0.0).all():
+        wrong.append("room has values that are negative or no numbers")
     if not problem.load.shape[1]:
         wrong.append("load has no subintervals")
     if (
@@ -223,6 +262,13 @@ def value_of(problem: PlacementProblem, assignment: IntArray) -> float:
     return float(core_costs(problem, assignment).max(initial=0.0))
 
 
+def held_bytes(problem: PlacementProblem, assignment: IntArray) -> FloatArray:
+    """Bytes that the items take on every node, shape (nodes,); items without a core (-1) count nowhere."""
+    placed = np.asarray(assignment) >= 0
+    nodes = problem.core_node[np.asarray(assignment)[placed]]
+    return np.asarray(np.bincount(nodes, problem.needs[placed], minlength=problem.nodes), dtype=np.float64)
+
+
 def faults_of(problem: PlacementProblem, assignment: IntArray) -> list[Fault]:
     """Everything about a placement that the problem does not allow; empty for a good one."""
     assignment = np.asarray(assignment)
@@ -237,6 +283,11 @@ def faults_of(problem: PlacementProblem, assignment: IntArray) -> list[Fault]:
         nodes = [problem.core_node[assignment[item]] for item in sorted(set(group))]
         if len(set(nodes)) < len(nodes):
             faults.append(Fault(f"apart[{number}]", f"items {sorted(set(group))} of a group apart share a node"))
+    if problem.is_limited:
+        held = held_bytes(problem, np.where(known, assignment, -1))
+        for node in np.flatnonzero((held > 0.0) & (held > problem.rooms * (1.0 + 0.5 * MEMORY_SLACK))).tolist():
+            message = f"items take {held[node]:g} bytes of node {node}; allowed: at most {problem.rooms[node]:g}"
+            faults.append(Fault(f"room[{node}]", message))
     away = int(((problem.origin >= 0) & (assignment != problem.origin)).sum())
     if problem.max_moves is not None and away > problem.max_moves:
         faults.append(Fault("max_moves", f"{away} items moved; allowed: at most {problem.max_moves}"))

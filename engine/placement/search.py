@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment
+from engine.document.memory import MEMORY_SLACK, is_memory_known
 from engine.errors import Fault, InfeasibleError
 from engine.placement.colocation import ApartOperator
 from engine.placement.goal import Goal, measure
@@ -121,6 +122,8 @@ class PlacementSearch:
         nodes = items.core_node[assignment]
         crowded = any(len({int(nodes[i]) for i in group}) < len(group) for group in items.apart(self.limits))
         away = int(((items.start >= 0) & (assignment != items.start)).sum())
+        held = np.bincount(nodes, items.need, minlength=len(items.room))
+        crowded = crowded or bool((held > items.room * (1.0 + MEMORY_SLACK)).any())
         most = self.limits.max_moves
         return crowded or not bool(allowed.all()) or (most is not None and away > most)
 
@@ -202,6 +205,7 @@ class PlacementSearch:
         parts += [f"pin {name} to {node}" for name, node in limits.pin.items()]
         parts += [f"forbid {name} on {', '.join(nodes)}" for name, nodes in limits.forbid.items()]
         parts += [f"max_moves {limits.max_moves}"] if limits.max_moves is not None else []
+        parts += ["the memory of the nodes"] if is_memory_known(self.deployment) else []
         said = "; ".join(parts[:6]) + (f"; and {len(parts) - 6} more" if len(parts) > 6 else "")
         message = f"no placement was found that respects all constraints together: {said}"
         return InfeasibleError("No placement respects all constraints", [Fault("constraints", message)])

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from engine.document.deployment import Deployment, Node
-from engine.document.tables import CAPACITY, CORES, ID, NOT_NEGATIVE
+from engine.document.tables import CAPACITY, CORES, ID, MEMORY, NOT_NEGATIVE
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
 from engine.provisioning.changes import MAX_NODES
-from engine.provisioning.pool.bounds import FusedBound, Refutation, late_alone, of_operator, remaining_of
+from engine.provisioning.pool.bounds import FusedBound, Refutation, late_alone, of_operator, refute_memory, remaining_of
 from engine.provisioning.pool.problem import PoolProblem
 from engine.provisioning.pool.proof import Prover
 from engine.provisioning.pool.solver import Solver
@@ -27,6 +27,7 @@ _FIELDS = (
     Field("name", ID),
     Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
     Field("cores", CORES),
+    Field("memory_bytes", MEMORY, nullable=True, help="of a node; without it nobody knows whether state fits"),
 )
 _LIKE = FieldTable("a type", *_FIELDS, Field("price_per_hour", NOT_NEGATIVE, nullable=True))
 _PRICED = FieldTable(
@@ -51,9 +52,10 @@ class NodeType:
     price_per_hour: float
     cores: int = 1
     max: int = 16
+    memory_bytes: float | None = None
 
     def node(self, name: str) -> Node:
-        return Node(name, self.capacity_cps, None, self.cores, self.name, self.price_per_hour)
+        return Node(name, self.capacity_cps, None, self.cores, self.name, self.price_per_hour, self.memory_bytes)
 
 
 def node_of(document: Mapping[str, Any], *, path: str = "like") -> Node:
@@ -69,7 +71,8 @@ def node_of(document: Mapping[str, Any], *, path: str = "like") -> Node:
     if faults or record is BAD:
         raise DocumentError(faults, "question")
     price = record.get("price_per_hour")
-    return Node("", record["capacity_cps"], None, record.get("cores", 1), record.get("name"), price)
+    cores, memory = record.get("cores", 1), record.get("memory_bytes")
+    return Node("", record["capacity_cps"], None, cores, record.get("name"), price, memory)
 
 
 def read_types(items: Any, *, path: str = "types") -> list[NodeType]:
@@ -161,6 +164,9 @@ class MixCombinations:
 
     def refutation(self, counts: Counts) -> Refutation | None:
         """A proof against a combination. Kinds of nodes decide what an operator alone can do, sums all else."""
+        full = refute_memory(self.prover.problem, self._nodes(counts), self.prover.lose)
+        if full is not None:
+            return full
         kinds = tuple(count > 0 for count in counts)
         if kinds not in self._alone:
             problem = self.prover.problem.subset(self._nodes(tuple(int(used) for used in kinds)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.document.deployment import Deployment, Node
+from engine.document.deployment import Deployment
 from engine.estimation.estimate import Progress
 from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
 from engine.provisioning.confirmation import Confirmation
@@ -89,7 +89,7 @@ def _cost_of(answer: MixAnswer) -> float:
 
 def _pool_of_type(base: Deployment, entry: NodeType, question: PoolQuestion, clock: ProgressClock) -> PoolAnswer:
     """The smallest pool of one type; as `smallest_pool` finds it."""
-    model = Node("", entry.capacity_cps, None, entry.cores, None, entry.price_per_hour)
+    model = replace(entry.node(""), pool=None)
     most = len(base.nodes) + entry.max
     pool = pool_of(base, most, model)
     confirm = _CONFIRM if question.confirm is None else question.confirm

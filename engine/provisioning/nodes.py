@@ -32,7 +32,9 @@ def add_nodes(deployment: Deployment, change: dict[str, Any]) -> Step:
     """New nodes like an existing one, or bare ones with a capacity alone; each is named ``new-1``, ``new-2`` ..."""
     count, like = change["add_nodes"], change.get("like")
     model = Node("") if like is None else deployment.nodes[deployment.node_index[like]]
-    given: dict[str, Any] = {name: change[name] for name in ("cores", "price_per_hour") if name in change}
+    given: dict[str, Any] = {
+        name: change[name] for name in ("cores", "price_per_hour", "memory_bytes") if name in change
+    }
     if "capacity_cps" in change:
         given |= {"capacity_cps": change["capacity_cps"], "capacity_series_cps": None}
     grown = grow_nodes(deployment, replace(model, labels={}, **given), count, like)

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, objective_state
+from engine.document.memory import unknown_memory_words
 from engine.estimation.flow import Flow, flow
 from engine.estimation.reports import QueryReport
 from engine.noise.realisation import realise
@@ -177,6 +178,8 @@ class ObjectiveFigures:
             yield f"At risk {'is' if len(self.at_risk) == 1 else 'are'} {names}{first}: {nearest.words}."
             if nearest.query in self.alone:
                 yield f"More nodes do not help: alone it takes {self.alone[nearest.query].words}."
+        if self.deployment and (unknown := unknown_memory_words(self.deployment, everywhere=True)):
+            yield f"Whether state fits the memory of the nodes is not known: {unknown}."
         if self.coarse_sources and self.deployment:
             yield coarse_sentence(self.deployment, self.coarse_sources)
 

@@ -140,6 +140,7 @@ def engine_operator(
         trigger=elements.MicroBatchTrigger(**extra["trigger"]) if extra.get("trigger") else None,
         buffer_timeout_s=extra.get("buffer_timeout_s"),
         state_bytes=extra.get("state_bytes"),
+        state_on_disk=extra.get("state_on_disk"),
         tuple_values_in=extra.get("tuple_values_in"),
         tuple_values_out=extra.get("tuple_values_out"),
         # Without its age: the engine decides by kind and events, and a snapshot must not change with the clock alone.

@@ -13,7 +13,7 @@ from engine.compiler import compiled
 from engine.errors import Fault, InfeasibleError
 from engine.placement.local_search.state import BoolArray, SearchArrays, scan
 from engine.placement.problem import PlacementProblem
-from engine.words import counted
+from engine.words import counted, size_words
 
 __all__ = ["Bound", "feasible_cores", "lower_bound", "refuse_impossible"]
 
@@ -22,8 +22,8 @@ _PAIRED_CORES = 100
 # Rounding must not lift a bound above what it bounds.
 _SAFE = 1.0 - 1e-12
 
-# Steps of the exhaustive search after which it is given up.
-_STEPS = 200_000
+# Steps of the exhaustive search after which it is given up, and looks at an item of all its steps.
+_STEPS, _LOOKS = 200_000, 4_000_000
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,7 @@ def refuse_impossible(problem: PlacementProblem) -> None:
         Fault(f"items[{item}]", f"item {item} is allowed on no core")
         for item in np.flatnonzero(~problem.allowed.any(axis=1))
     ]
+    faults += _over_memory(problem)
     if not faults:
         faults = [fault for n, group in enumerate(problem.apart) for fault in _crowded(problem, n, sorted(set(group)))]
         placed = np.flatnonzero(problem.origin >= 0)
@@ -189,6 +190,27 @@ def refuse_impossible(problem: PlacementProblem) -> None:
             faults.append(Fault("max_moves", f"{what}, but at most {problem.max_moves} may move"))
     if faults:
         raise InfeasibleError(f"no placement is possible: {faults[0].message}", faults)
+
+
+def _over_memory(problem: PlacementProblem) -> list[Fault]:
+    """Items whose state fits no node they may use, and state that all nodes together have no memory for."""
+    if not problem.is_limited:
+        return []
+    room = np.where(problem.allowed, problem.rooms[problem.core_node], -1.0).max(axis=1, initial=-1.0)
+    large = np.flatnonzero((problem.needs > 0.0) & (room >= 0.0) & (problem.needs > room))
+    faults = [
+        Fault(
+            f"items[{item}]",
+            f"item {item} takes {size_words(problem.needs[item])} of memory, more than any node it may use has for it",
+        )
+        for item in large
+    ]
+    nodes = np.unique(problem.core_node)
+    total, together = float(problem.needs.sum()), float(problem.rooms[nodes].sum())
+    if not faults and total > together:
+        message = f"all items take {size_words(total)} of memory, and all nodes together have {size_words(together)}"
+        faults.append(Fault("room", message))
+    return faults
 
 
 def _crowded(problem: PlacementProblem, number: int, group: list[int]) -> list[Fault]:
@@ -216,7 +238,7 @@ def _listed(items: list[int] | IntArray) -> str:
 
 
 def feasible_cores(problem: PlacementProblem) -> IntArray:
-    """Cores of all items that groups apart or moves bind, with as few moves as possible; -1 for the others.
+    """Cores of all items that groups apart, memory or moves bind, with as few moves as possible; -1 for the others.
 
     Raises
     ------
@@ -236,9 +258,10 @@ def feasible_cores(problem: PlacementProblem) -> IntArray:
 
 
 def _components(problem: PlacementProblem) -> list[list[int]]:
-    """Items that share groups apart, directly or by others."""
+    """Items that share groups apart, directly or by others; where memory is short, all that take some are a group."""
     parts: list[set[int]] = []
-    for group in problem.apart:
+    sharing = tuple(np.flatnonzero(problem.needs > 0.0).tolist()) if problem.is_limited else ()
+    for group in (*problem.apart, sharing):
         joined, others = set(group), []
         for part in parts:
             if part & joined:
@@ -257,6 +280,8 @@ class _Component:
         nodes = dict(zip(items, _nodes_allowed(problem, items), strict=True))
         self.options = {item: set(np.flatnonzero(nodes[item]).tolist()) for item in items}
         self.fellows: dict[int, set[int]] = {item: set() for item in items}
+        self.room = dict(enumerate(problem.rooms.tolist()))
+        self.max_steps = min(_STEPS, _LOOKS // len(items))
         for group in problem.apart:
             for item in set(group) & set(items):
                 self.fellows[item] |= set(group) - {item}
@@ -277,7 +302,11 @@ class _Component:
             if nodes is not None:
                 return [self._core(item, nodes[item]) for item in self.items]
         names = _listed(self.items)
-        if self.steps > _STEPS:
+        if self.problem.is_limited:
+            message = (
+                f"no placement was found that fits the memory of the nodes and keeps items {names} apart as demanded"
+            )
+        elif self.steps > self.max_steps:
             message = f"no placement was found that keeps apart the items {names}"
         elif self.problem.max_moves is None:
             message = f"items {names} cannot be kept apart as demanded"
@@ -290,17 +319,21 @@ class _Component:
         levels: list[tuple[int, list[int]]] = []
         while len(nodes) < len(self.items):
             self.steps += 1
-            if self.steps > _STEPS:
+            if self.steps > self.max_steps:
                 return None
             levels.append(self._choices(nodes, moves))
             while not levels[-1][1]:
                 levels.pop()
                 if not levels:
                     return None
-                del nodes[levels[-1][0]]
+                self._release(nodes, levels[-1][0])
             item, choices = levels[-1]
             nodes[item] = choices.pop()
+            self.room[nodes[item]] -= self.problem.needs[item]
         return nodes
+
+    def _release(self, nodes: dict[int, int], item: int) -> None:
+        self.room[nodes.pop(item)] += self.problem.needs[item]
 
     def _choices(self, nodes: dict[int, int], moves: int) -> tuple[int, list[int]]:
         """The item with the fewest nodes left, and these nodes, its own last (it is tried first)."""
@@ -312,7 +345,10 @@ class _Component:
             left = self.options[item] - {nodes[other] for other in self.fellows[item] if other in nodes}
             if self.home[item] is not None and used >= moves:
                 left &= {self.home[item]}
-            if best[0] < 0 or len(left) < len(best[1]):
+            need = self.problem.needs[item]
+            if need > 0.0:
+                left = {node for node in left if need <= self.room[node]}
+            if best[0] < 0 or (len(left), -need) < (len(best[1]), -self.problem.needs[best[0]]):
                 best = (item, sorted(left, key=lambda node: (node == self.home[item], -node)))
         return best
 

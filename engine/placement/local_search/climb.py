@@ -208,6 +208,8 @@ def shuffle(fixed: SearchArrays, state: SearchState, best: BestPlacements) -> No
             if core == state.core[item]:
                 break
             if admissible(fixed, state, item, core, NONE):
+                state.used[fixed.node[state.core[item]]] -= fixed.need[item]
+                state.used[fixed.node[core]] += fixed.need[item]
                 for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
                     state.held[fixed.groups[g], fixed.node[state.core[item]]] -= 1
                     state.held[fixed.groups[g], fixed.node[core]] += 1

@@ -10,7 +10,7 @@ from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.local_search.climb import BestPlacements
 from engine.placement.local_search.state import NONE, OWN, WINDOWS, BoolArray, SearchArrays, SearchState
 from engine.placement.local_search.windows import rebuild
-from engine.placement.problem import PlacementProblem, faults_of, value_of
+from engine.placement.problem import PlacementProblem, faults_of, held_bytes, value_of
 
 __all__ = ["best_placements", "first_placements", "groups_of", "search_arrays", "search_state"]
 
@@ -44,6 +44,8 @@ def search_arrays(problem: PlacementProblem) -> SearchArrays:
         groups=groups,
         origin=problem.origin.copy(),
         max_moves=-1 if problem.max_moves is None else problem.max_moves,
+        need=problem.needs,
+        room=problem.rooms,
     )
 
 
@@ -84,7 +86,8 @@ def search_state(problem: PlacementProblem, fixed: SearchArrays, core: IntArray)
         first=_whole(cores),
         after=_whole(items),
         before=_whole(items),
-        held=_whole(len(problem.apart), int(problem.core_node.max(initial=0)) + 1),
+        held=_whole(len(problem.apart), max(1, problem.nodes)),
+        used=np.zeros(problem.nodes),
         begin=_whole(WINDOWS),
         end=_whole(WINDOWS),
         hits=_whole(WINDOWS),
@@ -132,6 +135,7 @@ def first_placements(problem: PlacementProblem) -> list[IntArray]:
     kept = problem.origin.copy()
     placed = np.flatnonzero(kept >= 0)
     kept[placed[~problem.allowed[placed, kept[placed]]]] = -1
+    kept = within_memory(problem, kept)
     starts = [kept] if (kept < 0).all() or problem.max_moves is not None else [kept, np.full(problem.items, -1)]
     placements = []
     for start in starts:
@@ -145,8 +149,31 @@ def first_placements(problem: PlacementProblem) -> list[IntArray]:
     return sorted(placements, key=lambda core: value_of(problem, core)) if len(placements) > 1 else placements
 
 
+def within_memory(problem: PlacementProblem, core: IntArray) -> IntArray:
+    """Places without those that take a node over its memory: its largest states go, the fewest that are enough."""
+    if not problem.is_limited:
+        return core
+    core, held, rooms = core.copy(), held_bytes(problem, core), problem.rooms
+    for item in problem.by_need:
+        node = problem.core_node[core[item]] if core[item] >= 0 else 0
+        if core[item] >= 0 and problem.needs[item] > 0.0 and held[node] > rooms[node]:
+            core[item] = -1
+            held[node] -= problem.needs[item]
+    return core
+
+
 def greedy(problem: PlacementProblem, core: IntArray) -> IntArray | None:
-    """Every item without a core (-1) where it hurts least, largest first; None if groups apart leave one no core."""
+    """Every item without a core (-1) where it hurts least, largest first; None if constraints leave one no core.
+
+    Where memory leaves one none, those with the most state go first in a second try.
+    """
+    filled = _filled(problem, core, by_need=False)
+    if filled is None and problem.is_limited:
+        return _filled(problem, core, by_need=True)
+    return filled
+
+
+def _filled(problem: PlacementProblem, core: IntArray, *, by_need: bool) -> IntArray | None:
     items, d = problem.load.shape
     size = -(-d // BLOCKS)
     edges = np.arange(0, d, size)
@@ -156,7 +183,8 @@ def greedy(problem: PlacementProblem, core: IntArray) -> IntArray | None:
     residual = np.add.reduceat(base - budget, edges, axis=1)
     rate = np.maximum(budget.mean(axis=1), 1e-9 * max(1.0, float(budget.max(initial=0.0))))
     starts, groups = groups_of(problem)
-    held = np.zeros((len(problem.apart), int(problem.core_node.max(initial=0)) + 1), dtype=np.int64)
+    held = np.zeros((len(problem.apart), max(1, problem.nodes)), dtype=np.int64)
+    used = held_bytes(problem, core)
     core = core.copy()
     for item in np.flatnonzero(core >= 0):
         residual[core[item]] += load[item]
@@ -164,11 +192,15 @@ def greedy(problem: PlacementProblem, core: IntArray) -> IntArray | None:
     weight = np.ones(items) if problem.weight is None else np.array(problem.weight, dtype=np.float64)
     # What has few places to go goes first, so that nobody who has more takes them.
     bound = problem.allowed.sum(axis=1) == 1
-    order = np.lexsort((-problem.load.max(axis=1) * weight, -np.diff(starts), ~bound))
+    need = problem.needs if by_need else np.zeros(items)
+    order = np.lexsort((-problem.load.max(axis=1) * weight, -np.diff(starts), -need, ~bound))
     left = order[core[order] < 0]
     node = np.array(problem.core_node, dtype=np.int64)
     allowed = np.array(problem.allowed, dtype=np.bool_, order="C")
-    return core if _fill(left, core, load, residual, rate, weight, node, allowed, starts, groups, held) else None
+    memory = problem.needs, problem.rooms, used
+    return (
+        core if _fill(left, core, load, residual, rate, weight, node, allowed, starts, groups, held, memory) else None
+    )
 
 
 @compiled
@@ -184,9 +216,11 @@ def _fill(
     group_start: IntArray,
     groups: IntArray,
     held: IntArray,
+    memory: tuple[FloatArray, FloatArray, FloatArray],
 ) -> bool:
     """Fill `core` in this order: least cost first, then least load at the times when the item has its own."""
     cores, blocks = residual.shape
+    need, room, used = memory
     heaviest = np.zeros(cores)
     for item in range(len(core)):
         if core[item] >= 0:
@@ -215,7 +249,7 @@ def _fill(
             # An item more never makes a core cheaper; and nothing costs less than nothing: then the overlap decides.
             if reached[c] * scale > best_cost or (best_cost == 0.0 and overlap[c] / rate[c] >= best_overlap):
                 continue
-            free = allowed[item, c]
+            free = allowed[item, c] and (need[item] == 0.0 or used[node[c]] + need[item] <= room[node[c]])
             for g in range(group_start[item], group_start[item + 1]):
                 free = free and held[groups[g], node[c]] == 0
             if not free:
@@ -232,6 +266,7 @@ def _fill(
             return False
         core[item] = best
         heaviest[best] = max(heaviest[best], weight[item])
+        used[node[best]] += need[item]
         for p in range(blocks):
             residual[best, p] += add[p]
             by_block[p, best] += add[p]

@@ -52,6 +52,8 @@ class SearchArrays(NamedTuple):
     groups: IntArray  # groups of item i are groups[group_start[i]:group_start[i + 1]]
     origin: IntArray  # (m,)
     max_moves: int
+    need: FloatArray  # (m,): bytes of memory
+    room: FloatArray  # (nodes,): bytes, infinite without a limit
 
 
 class SearchState(NamedTuple):
@@ -64,6 +66,7 @@ class SearchState(NamedTuple):
     after: IntArray  # (m,)
     before: IntArray  # (m,)
     held: IntArray  # (groups, nodes): items of a group on a node
+    used: FloatArray  # (nodes,): bytes of the items on a node
     begin: IntArray  # (WINDOWS,)
     end: IntArray  # (WINDOWS,)
     hits: IntArray  # (WINDOWS,)
@@ -177,6 +180,11 @@ def admissible(fixed: SearchArrays, state: SearchState, item: int, core: int, le
     if leaving >= 0 and not fixed.allowed[leaving, home]:
         return False
     if node != from_node:
+        gone = fixed.need[leaving] if leaving >= 0 else 0.0
+        if fixed.need[item] > gone and state.used[node] + fixed.need[item] - gone > fixed.room[node]:
+            return False
+        if gone > fixed.need[item] and state.used[from_node] + gone - fixed.need[item] > fixed.room[from_node]:
+            return False
         for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
             group = fixed.groups[g]
             if state.held[group, node] - _is_in(fixed.group_start, fixed.groups, leaving, group) > 0:
@@ -226,6 +234,8 @@ def move(fixed: SearchArrays, state: SearchState, item: int, core: int) -> None:
         state.before[following] = previous
     link(state.first, state.after, state.before, item, core)
     state.core[item] = core
+    state.used[fixed.node[home]] -= fixed.need[item]
+    state.used[fixed.node[core]] += fixed.need[item]
     for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
         state.held[fixed.groups[g], fixed.node[home]] -= 1
         state.held[fixed.groups[g], fixed.node[core]] += 1

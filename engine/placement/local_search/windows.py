@@ -202,6 +202,7 @@ def rebuild(fixed: SearchArrays, state: SearchState) -> None:
     """Make everything that follows from the cores of the items anew."""
     state.first[:] = -1
     state.held[:] = 0
+    state.used[:] = 0.0
     state.away[0] = 0
     state.dirty[:] = True
     for core in range(len(state.cost)):
@@ -211,6 +212,7 @@ def rebuild(fixed: SearchArrays, state: SearchState) -> None:
     for item in range(len(state.core)):
         core = state.core[item]
         link(state.first, state.after, state.before, item, core)
+        state.used[fixed.node[core]] += fixed.need[item]
         for g in range(fixed.group_start[item], fixed.group_start[item + 1]):
             state.held[fixed.groups[g], fixed.node[core]] += 1
         if 0 <= fixed.origin[item] != core:

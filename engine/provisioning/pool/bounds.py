@@ -16,7 +16,7 @@ from engine.placement.problem import excess_of
 from engine.placement.splits import MAX_PARTS
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
-from engine.words import listed
+from engine.words import counted, listed, size_words
 
 __all__ = [
     "FusedBound",
@@ -28,6 +28,7 @@ __all__ = [
     "late_alone",
     "of_operator",
     "parts_needed",
+    "refute_memory",
     "refute_pool",
     "remaining",
     "remaining_of",
@@ -46,10 +47,10 @@ class Refutation:
 
     `least_s` is infinite where nothing can run at all. `parts` are those the operator was
     cut into already, `whole` is why it is not cut (any further). `alone` are the words for the realised latency of a
-    query whose operators have a core each.
+    query whose operators have a core each, `memory` those for state that has no room.
     """
 
-    kind: str  # "fused", "largest operator" or "alone"
+    kind: str  # "fused", "largest operator", "alone" or "memory"
     query: str
     bound_s: float
     least_s: float
@@ -58,6 +59,7 @@ class Refutation:
     parts: int = 1
     whole: str = ""
     alone: str = ""
+    memory: str = ""
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -73,6 +75,8 @@ class Refutation:
 
     @property
     def message(self) -> str:
+        if self.memory:
+            return self.memory
         if self.alone:
             return (
                 f"query {self.query} takes {self.alone} with each of its operators alone on the best core it may have: "
@@ -142,11 +146,59 @@ def refute_pool(problem: PoolProblem, judge: Judge, nodes: int, *, lose: int = 0
     lose : int
         0 or 1. The largest node is taken away for the fused bound.
     """
+    full = refute_memory(problem, range(nodes), lose)
+    if full is not None:
+        return full
     cores = problem.cores_of(nodes)
     late = late_alone(problem, judge, cores)
     if late:
         return of_operator(problem, judge, late[0])
     return FusedBound(problem, judge).refute(remaining(problem, cores, lose), lose)
+
+
+def refute_memory(problem: PoolProblem, nodes: Sequence[int], lose: int = 0) -> Refutation | None:
+    """A proof that state has no room on some of the nodes with any `lose` (0 or 1) of them lost, if there is one.
+
+    An operator's state must fit a node that it may use, and all state the memory of all nodes together; with one lost,
+    that is the node with the most memory.
+    """
+    if not problem.is_limited or not len(nodes):
+        return None
+    chosen = np.array(nodes, dtype=np.int64)
+    best = _best_rooms(problem, chosen, lose)
+    short = np.flatnonzero((problem.need > 0.0) & (problem.need > best))
+    if not len(short):
+        return _refute_total(problem, problem.rooms[chosen], lose)
+    item = int(short[problem.need[short].argmax()])
+    operator = problem.deployment.operators[problem.operator[item]]
+    part = "a part of the state" if (problem.operator == problem.operator[item]).sum() > 1 else "the state"
+    of_query = f" of query {operator.query}" if operator.query else ""
+    room_words = f"no node that it may use has more than {size_words(best[item])} of memory"
+    if best[item] < 0.0:
+        room_words = "there is no other node that it may use" if lose else "there is no node that it may use"
+    lost = " with one lost" if lose else ""
+    words = f"{part} of operator {operator.id}{of_query} takes {size_words(problem.need[item])}, and {room_words}{lost}"
+    if problem.need[item] > _best_rooms(problem, np.arange(len(problem.room)), lose)[item]:
+        words += ": no number of such nodes helps"
+    return Refutation("memory", operator.query or "", 0.0, math.inf, operator.id, lose, memory=words)
+
+
+def _best_rooms(problem: PoolProblem, nodes: IntArray, lose: int) -> FloatArray:
+    """Most memory of a node, among some, that each item may use, once the best `lose` of them are lost; -1 for none."""
+    open_nodes = np.zeros((len(problem.room), len(problem.need)), dtype=bool)
+    np.logical_or.at(open_nodes, problem.node, problem.allowed.T)
+    rooms = np.sort(np.where(open_nodes[nodes].T, problem.rooms[nodes], -1.0), axis=1)
+    return np.asarray(rooms[:, -1 - lose]) if rooms.shape[1] > lose else np.full(len(rooms), -1.0)
+
+
+def _refute_total(problem: PoolProblem, room: FloatArray, lose: int) -> Refutation | None:
+    """The proof that nodes with so much memory each have too little for all state together."""
+    total, together = float(problem.need.sum()), float(np.sort(room)[: max(0, len(room) - lose)].sum())
+    if total <= together:
+        return None
+    lost = " with the largest memory lost" if lose else ""
+    words = f"all state takes {size_words(total)}, and the memory of {counted(len(room), 'node')}{lost} is "
+    return Refutation("memory", "", 0.0, math.inf, lose=lose, memory=words + size_words(together))
 
 
 def remaining(problem: PoolProblem, cores: int, lose: int) -> FloatArray:

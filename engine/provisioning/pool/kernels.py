@@ -12,7 +12,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.placement.problem import BoolArray, add_loads
 
-__all__ = ["fill", "loads_on_cores", "lose_each", "peaks"]
+__all__ = ["bytes_on_nodes", "fill", "loads_on_cores", "lose_each", "peaks"]
 
 _TIE = 1e-9
 
@@ -57,6 +57,16 @@ def peaks(total: FloatArray, budget: FloatArray, seconds: FloatArray) -> FloatAr
 
 
 @compiled
+def bytes_on_nodes(need: FloatArray, assignment: IntArray, node: IntArray, nodes: int) -> FloatArray:
+    """Bytes of memory that items take on every node, shape (nodes,); those without a place count nowhere."""
+    used = np.zeros(nodes)
+    for i in range(len(assignment)):
+        if assignment[i] >= 0:
+            used[node[assignment[i]]] += need[i]
+    return used
+
+
+@compiled
 def fill(
     items: IntArray,
     load: FloatArray,
@@ -71,6 +81,8 @@ def fill(
     closed: int,
     apart: BoolArray,
     assignment: IntArray,
+    need: FloatArray,
+    room: FloatArray,
 ) -> int:
     """Place `items` one after the other where the weighted excess is least; the lower peak load breaks ties.
 
@@ -87,6 +99,8 @@ def fill(
         A node that takes nothing; -1 for none.
     apart : array, shape (items, items) or (0, 0)
         Which items must not share a node.
+    need, room : arrays, shape (items,) and (nodes,)
+        Bytes of memory that items take, and that nodes have; infinite where nobody knows.
 
     Returns
     -------
@@ -96,6 +110,7 @@ def fill(
     cores = len(total)
     open_ = np.zeros(cores, np.bool_)
     barred = np.zeros(node.max() + 1 if cores else 0, np.bool_)
+    used = bytes_on_nodes(need, assignment, node, len(barred))
     for i in items:
         best, best_cost, best_peak, best_excess = -1, np.inf, np.inf, 0.0
         top = load[i].argmax()
@@ -108,6 +123,8 @@ def fill(
         first, least = -1, np.inf
         for c in range(cores):
             open_[c] = not (node[c] == closed or barred[node[c]]) and allowed[i, c]
+            if open_[c] and need[i] > 0.0 and used[node[c]] + need[i] > room[node[c]]:
+                open_[c] = False
             if open_[c]:
                 there = (total[c, top] + load[i, top]) * seconds[c]
                 if there < least:
@@ -135,6 +152,7 @@ def fill(
         if best < 0:
             return int(i)
         assignment[i] = best
+        used[node[best]] += need[i]
         heaviest[best] = max(heaviest[best], weight[i])
         waiting[best] = best_excess
         row, added = total[best], load[i]
@@ -157,6 +175,8 @@ def lose_each(
     apart: BoolArray,
     assignment: IntArray,
     excess_s: FloatArray,
+    need: FloatArray,
+    room: FloatArray,
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """Lose each of `nodes` in turn: only what was there is placed again, in the order of `order`.
 
@@ -197,7 +217,21 @@ def lose_each(
         # With capacities that vary, seconds to drain say nothing about the excess in cycles.
         waiting = excess_s / seconds if budget.shape[1] == 1 else np.zeros(cores)
         stuck[k] = fill(
-            moving[:count], load, weight, total, heaviest, waiting, budget, seconds, node, allowed, lost, apart, place
+            moving[:count],
+            load,
+            weight,
+            total,
+            heaviest,
+            waiting,
+            budget,
+            seconds,
+            node,
+            allowed,
+            lost,
+            apart,
+            place,
+            need,
+            room,
         )
         for m in range(count):
             c = place[moving[m]]
@@ -226,6 +260,8 @@ def pack(
     apart: BoolArray,
     enough: float,
     assignment: IntArray,
+    need: FloatArray,
+    room: FloatArray,
 ) -> int:
     """Place `items` one after the other on the fullest core where no weighted excess gets above `enough`.
 
@@ -239,6 +275,7 @@ def pack(
     cores, left = len(total), 0
     constant = budget.shape[1] == 1
     barred = np.zeros(node.max() + 1 if cores else 0, np.bool_)
+    used = bytes_on_nodes(need, assignment, node, len(barred))
     full = np.zeros(cores)
     for c in range(cores):
         full[c] = total[c].mean() * seconds[c]
@@ -253,6 +290,8 @@ def pack(
         for c in np.argsort(-full - 1e-9 * seconds / seconds.max(), kind="mergesort"):
             if barred[node[c]] or not allowed[i, c]:
                 continue
+            if need[i] > 0.0 and used[node[c]] + need[i] > room[node[c]]:
+                continue
             heavy = max(heaviest[c], weight[i])
             limit = np.inf if heavy == 0.0 else enough / (heavy * seconds[c])
             if total[c, top] + load[i, top] - budget[c, 0 if constant else top] > limit:
@@ -260,6 +299,7 @@ def pack(
             if peak(total[c], load[i], budget[c], limit, np.inf)[0] == np.inf:
                 continue
             assignment[i] = c
+            used[node[c]] += need[i]
             heaviest[c] = heavy
             row, added = total[c], load[i]
             for p in range(len(row)):

@@ -11,7 +11,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.placement.local_search.climb import KICKS, advance, keep
 from engine.placement.local_search.start import best_placements, search_arrays, search_state
 from engine.provisioning.pool.judge import Judge
-from engine.provisioning.pool.kernels import loads_on_cores, pack, peaks
+from engine.provisioning.pool.kernels import bytes_on_nodes, loads_on_cores, pack, peaks
 from engine.provisioning.pool.problem import PoolProblem
 from engine.provisioning.pool.solver import NodeLoss, PoolSize, Solver, losses
 from engine.provisioning.question import ProgressClock
@@ -55,6 +55,8 @@ def packings(
             problem.apart,
             tightest_s * (1.0 - 1e-9),
             placed,
+            problem.need,
+            problem.rooms,
         )
         yield placed, int(left)
 
@@ -217,7 +219,11 @@ class LargeSolver(Solver):
         return NodeLoss(entry.worst_s, entry.over_bound, entry.worst_s, name, entry.late, None, entry.assignment)
 
     def _takes_in(self, assignment: IntArray, spare: int) -> bool:
-        """Whether every item is allowed on the core of the spare node that stands for its own."""
+        """Whether every item is allowed on the core of the spare node that stands for its own, and fits its memory."""
+        problem = self.problem
+        used = bytes_on_nodes(problem.need, assignment, problem.node, len(problem.room))
+        if used.max(initial=0.0) > problem.rooms[spare]:
+            return False
         return bool(self.problem.allowed[np.arange(len(assignment)), self._stand_in(assignment, spare)].all())
 
     def _stand_in(self, assignment: IntArray, spare: int) -> IntArray:

@@ -15,10 +15,11 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Combine, Deployment, Node, Operator, Replica
+from engine.document.memory import MEMORY_SLACK, needs_of, rooms_of
 from engine.estimation.loads import loads_of
 from engine.placement.problem import BoolArray, PlacementProblem
 from engine.provisioning.nodes import lose_nodes
-from engine.provisioning.pool.kernels import fill, loads_on_cores, peaks
+from engine.provisioning.pool.kernels import bytes_on_nodes, fill, loads_on_cores, peaks
 
 __all__ = ["Placement", "PoolProblem", "pool_problem"]
 
@@ -45,6 +46,10 @@ class PoolProblem:
     apart : array, shape (items, items) or (0, 0)
     start : array, shape (items,)
         Core at present; -1 for none.
+    need : array, shape (items,)
+        Bytes of memory that items take, as far as they are known.
+    room : array, shape (nodes,)
+        Bytes of memory of every node; infinite where nobody knows.
     split : bool
         Whether operators were to be split where that helps.
     """
@@ -61,6 +66,8 @@ class PoolProblem:
     apart: BoolArray
     groups: tuple[tuple[int, ...], ...]
     start: IntArray
+    need: FloatArray
+    room: FloatArray
     split: bool = False
 
     def whole(self, operator: Operator) -> str:
@@ -86,6 +93,23 @@ class PoolProblem:
         pinned = ~self.allowed.all(axis=1)
         return np.lexsort((np.arange(len(peaks)), -peaks, ~pinned))
 
+    @cached_property
+    def by_need(self) -> IntArray:
+        """Items in the order of placing where memory is short: of those with as much choice large states first."""
+        peaks = self.load.max(axis=1, initial=0.0)
+        pinned = ~self.allowed.all(axis=1)
+        return np.lexsort((np.arange(len(peaks)), -peaks, -self.need, ~pinned))
+
+    @cached_property
+    def rooms(self) -> FloatArray:
+        """Bytes of memory of every node, with a little more for the rounding of sums."""
+        return self.room * (1.0 + 0.5 * MEMORY_SLACK)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether memory can be short anywhere."""
+        return bool(self.need.any()) and bool(np.isfinite(self.room).any())
+
     def cores_of(self, nodes: int) -> int:
         """Number of cores of the first `nodes` nodes."""
         return int(np.searchsorted(self.node, nodes))
@@ -102,6 +126,8 @@ class PoolProblem:
             start=start,
             weight=None if (self.weight == 1.0).all() else self.weight,
             width_s=self.deployment.subinterval_s,
+            need=self.need,
+            room=self.room[: int(self.node[cores - 1]) + 1] if cores else self.room[:0],
         )
 
     def filled(self, nodes: int, start: IntArray) -> tuple[IntArray, int]:
@@ -109,13 +135,19 @@ class PoolProblem:
 
         The second value is the first item that fits nowhere, -1 if all are placed.
         """
+        placed, stuck = self._filled(nodes, start, self.order)
+        if stuck >= 0 and self.is_limited:
+            return self._filled(nodes, start, self.by_need)
+        return placed, stuck
+
+    def _filled(self, nodes: int, start: IntArray, order: IntArray) -> tuple[IntArray, int]:
         cores = self.cores_of(nodes)
         placed = self._lawful(np.where(start < cores, start, -1))
         here = placed >= 0
         total = loads_on_cores(self.load[here], placed[here], cores)
         heaviest = np.zeros(cores)
         np.maximum.at(heaviest, placed[here], self.weight[here])
-        missing = self.order[~here[self.order]]
+        missing = order[~here[order]]
         stuck = fill(
             missing,
             self.load,
@@ -130,11 +162,21 @@ class PoolProblem:
             -1,
             self.apart,
             placed,
+            self.need,
+            self.rooms,
         )
         return placed, int(stuck)
 
+    def fits(self, assignment: IntArray) -> bool:
+        """Whether the state of the items is within the memory of every node."""
+        used = bytes_on_nodes(self.need, assignment, self.node, len(self.room))
+        return bool(((used == 0.0) | (used <= self.rooms)).all())
+
     def _lawful(self, placed: IntArray) -> IntArray:
-        """Places without those that constraints forbid; of items that must stay apart the first keeps its place."""
+        """Places without those that constraints forbid; of items that must stay apart the first keeps its place.
+
+        Of those that take a node over its memory the largest states lose theirs, the fewest that are enough.
+        """
         held = np.flatnonzero(placed >= 0)
         placed[held[~self.allowed[held, placed[held]]]] = -1
         for group in self.groups:
@@ -144,6 +186,13 @@ class PoolProblem:
                     placed[item] = -1
                 elif placed[item] >= 0:
                     taken.add(node)
+        if self.is_limited:
+            used = bytes_on_nodes(self.need, placed, self.node, len(self.room))
+            for item in self.by_need[placed[self.by_need] >= 0]:
+                node = int(self.node[placed[item]])
+                if self.need[item] > 0.0 and used[node] > self.rooms[node]:
+                    placed[item] = -1
+                    used[node] -= self.need[item]
         return placed
 
     def scaled(self, deployment: Deployment) -> PoolProblem:
@@ -167,6 +216,7 @@ class PoolProblem:
             node=number[self.node[kept]],
             allowed=np.ascontiguousarray(self.allowed[:, kept]),
             start=core[self.start],
+            room=self.room[list(nodes)],
         )
 
     def placement(self, assignment: IntArray) -> Placement:
@@ -228,6 +278,8 @@ def pool_problem(
         apart=_apart(groups, len(items)),
         groups=groups,
         start=start,
+        need=needs_of(deployment.operators)[operator] * fraction,
+        room=rooms_of(deployment.nodes),
     )
 
 

@@ -22,6 +22,7 @@ from engine.provisioning.pool.bounds import (
     late_alone,
     of_operator,
     parts_needed,
+    refute_memory,
     remaining,
 )
 from engine.provisioning.pool.isolation import alone_objective, split_further
@@ -300,6 +301,9 @@ class Prover:
 
     def refutation(self, nodes: int) -> Refutation | None:
         """A proof against the first `nodes` nodes."""
+        full = refute_memory(self.problem, range(nodes), self.lose)
+        if full is not None:
+            return full
         cores = self.problem.cores_of(nodes)
         late = late_alone(self.problem, self._judge, cores)
         if late:

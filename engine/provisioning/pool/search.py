@@ -84,6 +84,7 @@ class PoolAnswer:
                 "capacity_cps": self.model.capacity_cps,
                 "cores": self.model.cores,
                 "price_per_hour": self.model.price_per_hour,
+                "memory_bytes": self.model.memory_bytes,
             },
             "most": self.most,
             "confirmed": self.confirmed,

@@ -166,9 +166,9 @@ class Solver:
         return replace(best, lost=min(options, key=lambda lost: lost.figures))
 
     def as_placed(self, size: int) -> PoolSize | None:
-        """The pool as it is placed now; None where something has no place on it."""
+        """The pool as it is placed now; None where something has no place on it, or more state than memory."""
         start = self.problem.start
-        if (start < 0).any() or (start >= self.problem.cores_of(size)).any():
+        if (start < 0).any() or (start >= self.problem.cores_of(size)).any() or not self.problem.fits(start):
             return None
         return self._judged(size, start)
 
@@ -296,12 +296,24 @@ def losses(
     problem: PoolProblem, judge: Judge, size: int, assignment: IntArray, nodes: IntArray
 ) -> tuple[IntArray, FloatArray, IntArray]:
     """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
+    places, after_s, stuck = _lose_each(problem, judge, size, assignment, nodes, problem.order)
+    full = np.flatnonzero(stuck >= 0)
+    if len(full) and problem.is_limited:
+        places[full], after_s[full], stuck[full] = _lose_each(
+            problem, judge, size, assignment, nodes[full], problem.by_need
+        )
+    return places, after_s, stuck
+
+
+def _lose_each(
+    problem: PoolProblem, judge: Judge, size: int, assignment: IntArray, nodes: IntArray, order: IntArray
+) -> tuple[IntArray, FloatArray, IntArray]:
     cores = problem.cores_of(size)
     total = loads_on_cores(problem.load, assignment, cores)
     core_s = judge.core_s(assignment, cores)
     places, after_s, stuck = lose_each(
         nodes,
-        problem.order,
+        order,
         problem.load,
         problem.weight,
         total,
@@ -312,6 +324,8 @@ def losses(
         problem.apart,
         assignment,
         core_s,
+        problem.need,
+        problem.rooms,
     )
     if problem.budget.shape[1] > 1:
         for k in np.flatnonzero(stuck < 0):

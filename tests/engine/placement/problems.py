@@ -49,6 +49,11 @@ def random_problem(seed: int, **fixed: Any) -> PlacementProblem:
         "base": rng.gamma(0.5, 0.5, (cores, d)) if some() else None,
         "width_s": float(rng.choice([1.0, 0.25])),
     }
+    if some(0.5):
+        # Bytes in whole gigabytes, so that nodes can be filled to the last one; some items and nodes state none.
+        arguments["need"] = rng.integers(0, 5, items) * 1e9
+        room = rng.integers(1, 9, int(nodes.max()) + 1) * 1e9
+        arguments["room"] = np.where(rng.random(len(room)) < 0.25, np.inf, room)
     return PlacementProblem(**(arguments | fixed))
 
 

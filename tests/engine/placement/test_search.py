@@ -78,7 +78,8 @@ class TestAgainstAllPlacements:
 
     def test_result_is_never_worse_than_the_start(self) -> None:
         for seed in SEEDS:
-            problem = random_problem(seed, allowed=np.ones_like(random_problem(seed).allowed), apart=())
+            free = {"allowed": np.ones_like(random_problem(seed).allowed), "apart": (), "need": None, "room": None}
+            problem = random_problem(seed, **free)
             if (problem.origin >= 0).all():
                 for algorithm in ("search", "greedy"):
                     result = search(problem, algorithm=algorithm, rounds=2)

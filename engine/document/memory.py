@@ -1,0 +1,167 @@
+"""Memory of nodes against the state of the operators on them: what is held, what fits, and what nobody knows.
+
+Everything that places operators takes needs and rooms from here, so that all of them mean the same by "it fits". State
+that a document says is kept on disk takes no memory; an operator that keeps none needs none. Where an operator does not
+state its bytes, or a node its memory, nothing is assumed: what is known still has to fit, and the rest is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.arrays import FloatArray
+from engine.document.deployment import Deployment
+from engine.document.elements import Node, Operator
+from engine.words import listed, size_words
+
+__all__ = [
+    "MEMORY_SLACK",
+    "NodeMemory",
+    "is_memory_known",
+    "memory_by_node",
+    "memory_rows",
+    "needs_of",
+    "rooms_of",
+    "state_need_bytes",
+    "unknown_memory",
+    "unknown_memory_words",
+]
+
+#: Share of a node's memory by which sums of state may be above it: their rounding.
+MEMORY_SLACK = 1e-9
+
+_STATELESS = ("source", "filter", "map", "sink")
+_NAMED = 3
+
+
+def state_need_bytes(operator: Operator) -> float | None:
+    """Bytes of memory that the state of all replicas of an operator takes together; None where nobody knows."""
+    if operator.state_on_disk:
+        return 0.0
+    if operator.state_bytes is not None:
+        return operator.state_bytes
+    is_stateless = operator.kind in _STATELESS if operator.stateless is None else operator.stateless
+    return 0.0 if is_stateless else None
+
+
+def needs_of(operators: Iterable[Operator]) -> FloatArray:
+    """Bytes of memory of every operator as far as they are known, shape (operators,)."""
+    return np.array([state_need_bytes(operator) or 0.0 for operator in operators], dtype=np.float64)
+
+
+def rooms_of(nodes: Iterable[Node]) -> FloatArray:
+    """Bytes that every node has for state, shape (nodes,); infinite where nobody knows."""
+    return np.array([np.inf if node.memory_bytes is None else node.memory_bytes for node in nodes], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """Memory of one node.
+
+    `held_bytes` is the known state of the operators on it, by their fractions; `unknown` are the operators on it that
+    do not state theirs. `memory_bytes` is None where the node does not state it.
+    """
+
+    node: str
+    memory_bytes: float | None
+    held_bytes: float
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def over_bytes(self) -> float:
+        """Bytes by which the known state is above the memory; 0 where it is not, or the memory is unknown."""
+        if self.memory_bytes is None or self.held_bytes <= self.memory_bytes * (1.0 + MEMORY_SLACK):
+            return 0.0
+        return self.held_bytes - self.memory_bytes
+
+    @property
+    def free_bytes(self) -> float | None:
+        """Bytes that the known state leaves; None where the memory is unknown."""
+        return None if self.memory_bytes is None else max(0.0, self.memory_bytes - self.held_bytes)
+
+    @property
+    def state(self) -> str:
+        """over, unknown, or fits."""
+        if self.over_bytes > 0.0:
+            return "over"
+        is_unknown = bool(self.unknown) or (self.memory_bytes is None and self.held_bytes > 0.0)
+        return "unknown" if is_unknown else "fits"
+
+    @property
+    def words(self) -> str:
+        """The node's state against its memory: ``small holds 186 GiB of state, its memory is 7.45 GiB``."""
+        memory = "not known" if self.memory_bytes is None else size_words(self.memory_bytes)
+        return f"{self.node} holds {size_words(self.held_bytes)} of state, its memory is {memory}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "unknown": list(self.unknown),
+            "free_bytes": self.free_bytes,
+            "over_bytes": self.over_bytes,
+            "state": self.state,
+        }
+
+
+def memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
+    """Memory of every node, in the order of the fleet; operators without a place count nowhere."""
+    held = {node.id: 0.0 for node in deployment.nodes}
+    unknown: dict[str, dict[str, None]] = {node.id: {} for node in deployment.nodes}
+    for operator in deployment.operators:
+        need = state_need_bytes(operator)
+        for replica in operator.replicas:
+            if need is None:
+                unknown[replica.node][operator.id] = None
+            else:
+                held[replica.node] += need * replica.fraction
+    return {
+        node.id: NodeMemory(node.id, node.memory_bytes, held[node.id], tuple(unknown[node.id]))
+        for node in deployment.nodes
+    }
+
+
+def memory_rows(deployment: Deployment) -> list[dict[str, Any]]:
+    """Memory of every node as JSON."""
+    return [entry.to_dict() for entry in memory_by_node(deployment).values()]
+
+
+def is_memory_known(deployment: Deployment) -> bool:
+    """Whether both numbers are known anywhere: only then can a placement be wrong by memory."""
+    return bool(needs_of(deployment.operators).any()) and bool(np.isfinite(rooms_of(deployment.nodes)).any())
+
+
+def unknown_memory(
+    deployment: Deployment, operators: Collection[str] | None = None, *, everywhere: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Operators that do not state their state, and nodes with state on them that do not state their memory.
+
+    With `operators` only those, and the nodes that they are on; with `everywhere` any node may get state.
+    """
+    chosen = [op for op in deployment.operators if operators is None or op.id in operators]
+    needs = [(operator, state_need_bytes(operator)) for operator in chosen]
+    without = tuple(operator.id for operator, need in needs if need is None)
+    holding = [operator for operator, need in needs if need != 0.0]
+    used = {replica.node for operator in holding for replica in operator.replicas}
+    if everywhere and holding:
+        used = {node.id for node in deployment.nodes}
+    nodes = tuple(node.id for node in deployment.nodes if node.id in used and node.memory_bytes is None)
+    return without, nodes
+
+
+def unknown_memory_words(
+    deployment: Deployment, operators: Collection[str] | None = None, *, everywhere: bool = False
+) -> str:
+    """The clause that names what is not stated, so that nobody knows whether state fits; empty where all is known."""
+    return "; ".join(_unknown_clauses(*unknown_memory(deployment, operators, everywhere=everywhere)))
+
+
+def _unknown_clauses(operators: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
+    if operators:
+        state = "does not state the bytes of its state" if len(operators) == 1 else "do not state bytes of state"
+        yield f"{listed(operators, _NAMED)} {state}"
+    if nodes:
+        memory = "does not state its memory" if len(nodes) == 1 else "do not state their memory"
+        yield f"{listed(nodes, _NAMED)} {memory}"
