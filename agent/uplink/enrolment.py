@@ -73,7 +73,7 @@ def wait_for_enrolment(settings: AgentSettings, stopping: threading.Event) -> Id
 
 
 def enrol(settings: AgentSettings) -> Identity:
-    """Enrol with the settings' token and store the identity.
+    """Enrol with the settings' token and store the identity. One that is known already shows its present secret.
 
     Raises
     ------
@@ -84,8 +84,10 @@ def enrol(settings: AgentSettings) -> Identity:
     """
     client = Client(settings.url, ca_file=settings.ca_file)
     facts = {"host": socket.gethostname(), "version": VERSION, "cores": os.cpu_count() or 1, "capacity_cps": _cps()}
+    known = known_identity(settings)
+    shown = {"old_secret": known.secret} if known is not None else {}
     try:
-        answer = client.enrol({"token": _token(settings), "name": settings.name, **facts})
+        answer = client.enrol({"token": _token(settings), "name": settings.name, **shown, **facts})
     finally:
         client.close()
     if answer.status == 429 or answer.status >= 500:

@@ -17,7 +17,6 @@ from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_us
 from apps.accounts.selectors import tokens_of
 from apps.accounts.serializers import TokenCreatedSerializer, TokenCreateSerializer, TokenSerializer
 from apps.accounts.services import token_create, token_revoke
-from apps.core.errors import Malformed
 from apps.core.rest.api import ApiMixin, Router
 
 __all__ = ["TokenViewSet"]
@@ -34,6 +33,7 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
     filterset_class = TokenFilter
     ordering = "-created_at"
     scopes = {"POST": "read"}
+    secret_actions = frozenset({"create"})
 
     def get_queryset(self) -> Any:
         return tokens_of(signed_in_user(self.request))
@@ -42,12 +42,6 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         """Writes need a session; that is checked before scopes."""
         return [*([SessionOnly()] if self.request.method == "POST" else []), ScopePermission()]
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        if self.action == "create" and "Idempotency-Key" in request.headers:
-            message = "is not taken here: remembering the answer would store the secret"
-            raise Malformed(f"Idempotency-Key {message}.", [("Idempotency-Key", message)])
-        super().initial(request, *args, **kwargs)
-
     @extend_schema(request=TokenCreateSerializer, responses={201: TokenCreatedSerializer})
     def create(self, request: Request) -> Response:
         """Create a token: its secret is shown in this answer only."""
@@ -55,7 +49,7 @@ class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, v
         serializer.is_valid(raise_exception=True)
         token, secret = token_create(user=signed_in_user(request), **serializer.validated_data)
         shown = TokenSerializer(self.get_queryset().get(pk=token.pk)).data
-        headers = {"Location": f"/api/v1/tokens/{token.pk}", "Cache-Control": "no-store"}
+        headers = {"Location": f"/api/v1/tokens/{token.pk}"}
         return Response({**shown, "secret": secret}, status=201, headers=headers)
 
     @extend_schema(request=None, responses=TokenSerializer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from django.db import transaction
@@ -17,6 +17,7 @@ from apps.admission.questions import RequestQuestion, question_changes, question
 from apps.admission.selectors import change_to_start, is_over
 from apps.admission.services import admission_announce, admission_submit, release_queued_query
 from apps.core.errors import Impossible, SluiceError
+from apps.core.limits import MAX_REASON
 from apps.estimates.work import SLICES_PER_SUBINTERVAL
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
@@ -29,6 +30,7 @@ from engine.admission.policy import AdmissionPolicy
 
 __all__ = ["admission_decide", "admission_store", "preview_admission"]
 
+MAX_TRIES = 20  # of a request that is to be applied, on a cluster that moves during each
 _log = logging.getLogger(__name__)
 
 
@@ -79,6 +81,7 @@ def admission_store(
     question: RequestQuestion,
     decision: AdmissionDecision,
     prediction: CandidatePrediction | None = None,
+    tries: int = 0,
 ) -> AdmissionRequest:
     """Keep the answer; apply it at once where that was asked for. Called inside the job's transaction."""
     Cluster.objects.select_for_update().get(pk=request.cluster_id)
@@ -101,19 +104,20 @@ def admission_store(
     request.snapshot, request.snapshot_parts = question.digest, question.parts
     request.previewed_at = request.previewed_at if purpose == "queue" else now
     request.valid_until = now + timedelta(seconds=request.cluster.preview_valid_s)
-    _settle(request, purpose)
+    _settle(request, purpose, tries)
     admission_announce(request)
     return request
 
 
-def _settle(request: AdmissionRequest, purpose: str) -> None:
+def _settle(request: AdmissionRequest, purpose: str, tries: int) -> None:
     """Move the request on by its answer."""
     request.state = AdmissionState.QUEUED if purpose == "queue" else AdmissionState.PREVIEW
     request.save()
     if not request.apply_when_admitted and purpose != "queue":
         return
-    if (is_passing(request) or request.verdict == Verdict.QUEUE) and question_changes(request):
-        _ask_again(request, purpose)
+    moved = question_changes(request) if is_passing(request) or request.verdict == Verdict.QUEUE else []
+    if moved:
+        _ask_again(request, purpose, tries + 1, moved)
     elif is_passing(request) and (purpose == "queue" or not has_later_start(request)):
         _apply(request)
     elif request.verdict == Verdict.QUEUE or has_later_start(request):
@@ -126,12 +130,23 @@ def _settle(request: AdmissionRequest, purpose: str) -> None:
         _refused_in_queue(request)
 
 
-def _ask_again(request: AdmissionRequest, purpose: str) -> None:
-    """The cluster moved while the engine was at work: once more for a request, the next review for a queued one."""
-    if purpose == "preview":
+def _ask_again(request: AdmissionRequest, purpose: str, tries: int, moved: Sequence[str]) -> None:
+    """The cluster moved while the engine was at work: again for a request, with the next review for a queued one.
+
+    Among many that apply at once each try lets another one through, so its turn comes; a cluster that moves for ever
+    gives it none, and then the request says so.
+    """
+    if purpose == "queue":
+        return
+    if tries < MAX_TRIES:
         request.state = AdmissionState.ESTIMATING
         request.save(update_fields=["state", "updated_at"])
-        admission_submit(request=request, user=request.requested_by, purpose="stale")
+        admission_submit(request=request, user=request.requested_by, tries=tries)
+        return
+    message = f"Not applied: the cluster moved during each of {tries} previews, last {', '.join(moved)}. Apply it anew."
+    request.decision_reason = message[:MAX_REASON]
+    request.save(update_fields=["decision_reason", "updated_at"])
+    release_queued_query(request)
 
 
 def _apply(request: AdmissionRequest) -> None:
@@ -142,7 +157,7 @@ def _apply(request: AdmissionRequest) -> None:
     except SluiceError as error:
         request.refresh_from_db()
         request.state = AdmissionState.PREVIEW
-        request.decision_reason = f"Not applied: {error.message}"[:300]
+        request.decision_reason = f"Not applied: {error.message}"[:MAX_REASON]
         request.save(update_fields=["state", "decision_reason", "updated_at"])
         release_queued_query(request)
 
@@ -167,13 +182,18 @@ def preview_admission(report: JobReporter) -> JobOutcome:
     """Decide about the job's request on its cluster as it is now."""
     rows = AdmissionRequest.objects.select_related("cluster", "query", "version__query__cluster")
     request = rows.get(pk=report.job.params["admission"])
-    purpose = report.job.params["purpose"]
+    purpose, tries = report.job.params["purpose"], report.job.params.get("tries", 0)
     report(0.0, "Taking a snapshot")
     question, decision, prediction = admission_decide(request, purpose=purpose, progress=report)
 
     def store(job: Job) -> JobOutcome:
         stored = admission_store(
-            request=request, purpose=purpose, question=question, decision=decision, prediction=prediction
+            request=request,
+            purpose=purpose,
+            question=question,
+            decision=decision,
+            prediction=prediction,
+            tries=tries,
         )
         page = f"/c/{stored.cluster.slug}/admission/{stored.pk}/"
         return JobOutcome({"verdict": stored.verdict, "state": stored.state}, page, f"/api/v1/admissions/{stored.pk}")

@@ -156,12 +156,12 @@ def admission_preview_alternative(
         return _with_job(follower, user)
 
 
-def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview") -> Job:
-    """Send the request to the engine. `purpose` is ``preview``, ``stale`` (once more, it had moved) or ``queue``."""
+def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview", tries: int = 0) -> Job:
+    """Send the request to the engine. `purpose` is ``preview`` or ``queue``; `tries` came to nothing before this one."""
     job = job_submit(
         kind=JobKind.ADMISSION_PREVIEW,
         title=f"Preview {request.version}",
-        params={"admission": str(request.pk), "purpose": purpose},
+        params={"admission": str(request.pk), "purpose": purpose, "tries": tries},
         cluster=request.cluster,
         user=user,
         dedupe_key=f"admission:{request.pk}",

@@ -35,6 +35,8 @@ PROBLEM_TITLES = {
     "token_revoked": "The token was revoked",
     "token_used_up": "The enrolment token is used up",
     "token_network": "The token is bound to other networks",
+    "token_name": "The enrolment token is bound to another agent",
+    "agent_known": "An agent of this name is known, and this is not shown to be it",
     "scope_missing": "The caller lacks a scope",
     "session_only": "Only a signed-in person may do this",
     "forbidden": "The caller may not do this",

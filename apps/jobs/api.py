@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.core.errors import Fault, Impossible
-from apps.core.rest.api import ApiMixin, Router
+from apps.core.rest.api import ApiMixin, PromisedResponse, Router
 from apps.jobs.filters import JobFilter
 from apps.jobs.models import Job
 from apps.jobs.selectors import jobs_visible
@@ -45,21 +45,30 @@ def job_response(
 
     Otherwise 200 with what `result(job)` gives, `Content-Location` of the result, and `Preference-Applied`; without
     `result`, or when the job was cancelled, with the job itself. A failed job's error is raised as the refusal it is.
-    Call it outside of a transaction, or the job cannot start.
+    It is waited for once the handler's transaction is committed: before that the job cannot start.
     """
     if address and not job.result_api_url:
         job_name_result(job, address)
     wait_s = prefer_wait(request)
-    if wait_s:
-        job_wait(job, wait_s)
-    location = f"/api/v1/jobs/{job.pk}"
-    if not wait_s or not job.is_finished:
-        return Response(JobSerializer(job).data, status=202, headers={"Location": location})
+    return _accepted(job, finish=lambda: _waited(job, wait_s, result)) if wait_s else _accepted(job)
+
+
+def _accepted(job: Job, finish: Callable[[], Response] | None = None) -> Response:
+    values: dict[str, Any] = {"status": 202, "headers": {"Location": f"/api/v1/jobs/{job.pk}"}}
+    data = JobSerializer(job).data
+    return Response(data, **values) if finish is None else PromisedResponse(data, finish=finish, **values)
+
+
+def _waited(job: Job, wait_s: float, result: Callable[[Job], Any] | None) -> Response:
+    job_wait(job, wait_s)
+    if not job.is_finished:
+        return _accepted(job)
     if job.state == "failed":
         error = job.error or {}
         faults = [Fault(fault["path"], fault["message"]) for fault in error.get("faults", [])]
         raise Impossible(error.get("message", "The job failed."), faults, code=error.get("code"))
     applied = {"Preference-Applied": f"wait={wait_s:.0f}"}
+    location = f"/api/v1/jobs/{job.pk}"
     if job.state == "succeeded" and result is not None:
         return Response(result(job), headers={**applied, "Content-Location": job.result_api_url or location})
     return Response(JobSerializer(job).data, headers={**applied, "Content-Location": location})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -70,6 +72,7 @@ class KubernetesReviewViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveMo
     filterset_class = KubernetesReviewFilter
     ordering = "-created_at"
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
+    keeps_own_answers = True  # it waits for verdicts and applies them: each review is answered once by its uid
 
     def get_queryset(self) -> Any:
         return reviews_listed()
@@ -87,17 +90,23 @@ class KubernetesReviewViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveMo
             review_answer(
                 cluster=cluster,
                 user=user,
-                review=ReviewRequest(uuid.uuid4().hex, "CREATE", user.username, False, item, digest=item.material),
+                review=ReviewRequest(uid, "CREATE", user.username, False, item, digest=item.material),
                 budget_s=max(0.0, until_s - time.monotonic()),
                 may_apply=may_apply,
                 origin=ReviewOrigin.MANIFEST,
             ).pk
-            for item in read_manifest(asked["manifest"])
+            for uid, item in zip(_uids(request), read_manifest(asked["manifest"]), strict=False)
         ]
         found = reviews_listed().in_bulk(answered)  # read anew: applying has changed their requests
         rows = [found[pk] for pk in answered]
         answer = {"allowed": all(row.allowed for row in rows), "reviews": rows}
         return Response(ManifestAnswerSerializer(answer).data)
+
+
+def _uids(request: Request) -> Iterator[str]:
+    """Ids of the reviews of one request: with an `Idempotency-Key` the same ones when it is sent again."""
+    key = request.headers.get("Idempotency-Key") or uuid.uuid4().hex
+    return (uuid.uuid5(uuid.NAMESPACE_OID, f"{request.user.pk} {index} {key}").hex for index in itertools.count())
 
 
 def timeout_s(text: str) -> float:

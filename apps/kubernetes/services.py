@@ -41,6 +41,7 @@ __all__ = ["KEEP_DAYS", "review_answer", "reviews_purge"]
 
 KEEP_DAYS = 90
 _POLL_S = 0.1
+_ABANDONED = timedelta(minutes=2)  # nobody waits for a review for longer than 30 s
 _log = logging.getLogger(__name__)
 
 
@@ -81,7 +82,7 @@ def review_answer(
     """
     begun_s = time.monotonic()
     row, is_mine = _claim(cluster, user, review, origin)
-    if not is_mine:
+    if not is_mine and not _is_taken_over(row):
         return _answered(row, cluster, begun_s + budget_s)
     try:
         answer = _quick(review) or _decided(row, user, review, begun_s + budget_s, may_apply)
@@ -129,6 +130,18 @@ def _claim(cluster: Cluster, user: User, review: ReviewRequest, origin: str) -> 
     if known.digest != review.digest:
         raise Conflict(f"The uid {review.uid} was used for another question: {known}.", [("request.uid", "was used")])
     return known, False
+
+
+def _is_taken_over(row: KubernetesReview) -> bool:
+    """Whether a review is this request's from now on: who was answering it has been gone for longer than anyone waits.
+
+    Doing it again is safe: a preview under way is joined, and a query that was started by it runs already.
+    """
+    now = timezone.now()
+    if row.allowed is not None or now - row.created_at < _ABANDONED:
+        return False
+    mine = KubernetesReview.objects.filter(pk=row.pk, allowed=None, created_at=row.created_at)
+    return bool(mine.update(created_at=now))
 
 
 def _answered(row: KubernetesReview, cluster: Cluster, until_s: float) -> KubernetesReview:

@@ -153,6 +153,7 @@ class WebhookViewSet(ServiceViewSet):
     filterset_class = WebhookFilter
     ordering = "name"
     row_keyword = "webhook"
+    secret_actions = frozenset({"create", "renew_secret"})
     service_update = staticmethod(services.webhook_update)
     service_delete = staticmethod(services.webhook_delete)
 

@@ -104,6 +104,7 @@ class AlertRuleViewSet(ServiceViewSet):
     ordering = "name"
     row_keyword = "rule"
     scopes = {"webhook_secret": Scope.OPERATE}
+    secret_actions = frozenset({"webhook_secret"})
     service_delete = staticmethod(services.alert_rule_delete)
 
     def get_queryset(self) -> Any:

@@ -9,12 +9,12 @@ from django.db.models import Model
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.accounts.models import User
-from apps.accounts.permissions import signed_in_user
+from apps.accounts.choices import Scope
 from apps.core.rest.api import Router
 from apps.core.viewsets import ServiceViewSet
 from apps.saved_views.filters import SavedViewFilter
 from apps.saved_views.models import SavedView
+from apps.saved_views.permissions import ViewCaller, caller_of
 from apps.saved_views.selectors import views_visible
 from apps.saved_views.serializers import SavedViewSerializer
 from apps.saved_views.services import (
@@ -31,7 +31,8 @@ __all__ = ["SavedViewViewSet"]
 class SavedViewViewSet(ServiceViewSet):
     """Filters, search and order of a list under a name: your own, and those of the team.
 
-    Its owner changes and deletes a view, and an administrator those of the team.
+    Its owner changes and deletes a view, and an administrator those of the team. A view of your own needs the scope
+    read; one for the team needs operate. Others' own views are not there.
     """
 
     queryset = SavedView.objects.none()
@@ -39,31 +40,32 @@ class SavedViewViewSet(ServiceViewSet):
     filterset_class = SavedViewFilter
     lookup_value_regex = "[0-9a-f-]{36}"
     ordering = "name"
+    scopes = dict.fromkeys(("POST", "PATCH", "DELETE"), Scope.READ)  # what is changed decides: `ViewCaller`
 
     def get_queryset(self) -> Any:
-        return views_visible(signed_in_user(self.request))
+        return views_visible(caller_of(self.request))
 
     @transaction.atomic
     def create_row(self, values: dict[str, Any]) -> Model:
-        user, defaults = signed_in_user(self.request), _defaults(values)
-        view = saved_view_create(user=user, **values)
-        _set_defaults(view, user, defaults)
+        caller, defaults = caller_of(self.request), _defaults(values)
+        view = saved_view_create(by=caller, **values)
+        _set_defaults(view, caller, defaults)
         return view
 
     @transaction.atomic
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        view, user = self.get_object(), signed_in_user(request)
+        view, caller = self.get_object(), caller_of(request)
         serializer = self.get_serializer(view, data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)
         values = dict(serializer.validated_data)
         defaults = _defaults(values)
         if values:
-            saved_view_update(view=view, by=user, **values)
-        _set_defaults(view, user, defaults)
+            saved_view_update(view=view, by=caller, **values)
+        _set_defaults(view, caller, defaults)
         return Response(self._shown(view))
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        saved_view_delete(view=self.get_object(), by=signed_in_user(request))
+        saved_view_delete(view=self.get_object(), by=caller_of(request))
         return Response(status=204)
 
 
@@ -72,13 +74,13 @@ def _defaults(values: dict[str, Any]) -> dict[str, bool]:
     return {name: values.pop(name) for name in ("is_team_default", "is_my_default") if name in values}
 
 
-def _set_defaults(view: SavedView, user: User, defaults: dict[str, bool]) -> None:
+def _set_defaults(view: SavedView, caller: ViewCaller, defaults: dict[str, bool]) -> None:
     if "is_team_default" in defaults:
-        team_default_set(view=view, by=user, is_default=defaults["is_team_default"])
+        team_default_set(view=view, by=caller, is_default=defaults["is_team_default"])
     if defaults.get("is_my_default"):
-        my_default_set(user=user, list_name=view.list_name, view=view)
-    elif "is_my_default" in defaults and view.default_of.filter(user=user).exists():
-        my_default_set(user=user, list_name=view.list_name, view=None)
+        my_default_set(by=caller, list_name=view.list_name, view=view)
+    elif "is_my_default" in defaults and view.default_of.filter(user=caller.user).exists():
+        my_default_set(by=caller, list_name=view.list_name, view=None)
 
 
 router = Router()

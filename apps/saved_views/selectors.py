@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from apps.accounts.models import User
 from apps.saved_views.models import DefaultView, SavedView
+from apps.saved_views.permissions import ViewCaller
 
 __all__ = ["opens_with_all_rows", "view_by_link", "views_visible"]
 
 
-def views_visible(user: User) -> QuerySet[SavedView]:
+def views_visible(caller: ViewCaller) -> QuerySet[SavedView]:
     """A person's own views and those of the team, by list and name, each with `is_my_default`."""
-    mine = DefaultView.objects.filter(user=user, view=OuterRef("pk"))
-    rows = SavedView.objects.select_related("owner").filter(Q(owner=user) | Q(is_team=True))
+    mine = DefaultView.objects.filter(user=caller.user, view=OuterRef("pk"))
+    rows = SavedView.objects.select_related("owner").filter(caller.listed)
     return rows.annotate(is_my_default=Exists(mine)).order_by("list_name", "name", "pk")
 
 

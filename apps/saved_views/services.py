@@ -8,17 +8,14 @@ from typing import Any
 
 from django.db import transaction
 
-from apps.accounts.choices import Scope
-from apps.accounts.models import User
-from apps.accounts.permissions import role_hint
-from apps.core.errors import Conflict, Fault, Forbidden, Malformed
+from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.limits import MAX_NOTE
 from apps.fleet.validation import check_row
 from apps.saved_views.choices import SavedList
 from apps.saved_views.models import DefaultView, SavedView
+from apps.saved_views.permissions import ViewCaller
 
 __all__ = [
-    "may_change_view",
     "my_default_set",
     "saved_view_create",
     "saved_view_delete",
@@ -34,7 +31,7 @@ _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 @transaction.atomic
 def saved_view_create(
-    *, user: User, list_name: str, name: str, parameters: Mapping[str, Any], is_team: bool = False
+    *, by: ViewCaller, list_name: str, name: str, parameters: Mapping[str, Any], is_team: bool = False
 ) -> SavedView:
     """Save filters, search and order of a list under a name.
 
@@ -52,7 +49,9 @@ def saved_view_create(
     Conflict
         The name is taken in this list.
     """
-    _check_team(user, is_team)
+    if is_team:
+        by.check_share()
+    user = by.user
     if user.saved_views.count() >= MAX_OWN_VIEWS:
         raise Conflict(f"You have {MAX_OWN_VIEWS} saved views, the most that are kept. Delete some first.")
     view = SavedView(list_name=list_name, name=name.strip(), owner=user, parameters=parameters, is_team=is_team)
@@ -60,13 +59,14 @@ def saved_view_create(
 
 
 @transaction.atomic
-def saved_view_update(*, view: SavedView, by: User, **fields: Any) -> SavedView:
-    """Change `name`, `parameters` or `is_team`. Its owner may, and an administrator."""
-    _check_may_change(view, by)
+def saved_view_update(*, view: SavedView, by: ViewCaller, **fields: Any) -> SavedView:
+    """Change `name`, `parameters` or `is_team`."""
+    by.check_change(view)
     unknown = sorted(set(fields) - {"name", "parameters", "is_team"})
     if unknown:
         raise Malformed(f"{unknown[0]} of a view cannot be set.", [(name, "cannot be set") for name in unknown])
-    _check_team(by, fields.get("is_team", False) and not view.is_team)
+    if fields.get("is_team", False):
+        by.check_share()
     for name, value in fields.items():
         setattr(view, name, value.strip() if name == "name" else value)
     if not view.is_team:
@@ -76,56 +76,38 @@ def saved_view_update(*, view: SavedView, by: User, **fields: Any) -> SavedView:
 
 
 @transaction.atomic
-def saved_view_delete(*, view: SavedView, by: User) -> None:
+def saved_view_delete(*, view: SavedView, by: ViewCaller) -> None:
     """Delete a view. Lists that opened with it open with all rows, or with the team's default."""
-    _check_may_change(view, by)
+    by.check_change(view)
     view.delete()
 
 
 @transaction.atomic
-def my_default_set(*, user: User, list_name: str, view: SavedView | None, all_rows: bool = False) -> None:
+def my_default_set(*, by: ViewCaller, list_name: str, view: SavedView | None, all_rows: bool = False) -> None:
     """Open a list with a view for one person; None with whatever the team has, or with `all_rows` despite it."""
     if list_name not in SavedList.values:
         raise Malformed("The list is not known.", [_list_fault(list_name)])
-    if view is not None and (view.list_name != list_name or not (view.is_team or view.owner_id == user.pk)):
+    if view is not None and (view.list_name != list_name or not by.is_listed(view)):
         raise Conflict(f"“{view.name}” is not a view of yours or the team's in this list. Save one like it first.")
     if view is None and not all_rows:
-        DefaultView.objects.filter(user=user, list_name=list_name).delete()
+        DefaultView.objects.filter(user=by.user, list_name=list_name).delete()
         return
-    DefaultView.objects.update_or_create(user=user, list_name=list_name, defaults={"view": view})
+    DefaultView.objects.update_or_create(user=by.user, list_name=list_name, defaults={"view": view})
 
 
 @transaction.atomic
-def team_default_set(*, view: SavedView, by: User, is_default: bool) -> SavedView:
+def team_default_set(*, view: SavedView, by: ViewCaller, is_default: bool) -> SavedView:
     """Open the list with a view for everybody who chose no other, in the place of the team's present default."""
     if view.is_team_default == is_default:
         return view
-    _check_may_change(view, by)
-    _check_team(by, is_team=True)
+    by.check_change(view)
+    by.check_share()
     if not view.is_team:
         raise Conflict(f"“{view.name}” is a view of one person. Save it for the team first.")
     SavedView.objects.filter(list_name=view.list_name, is_team_default=True).update(is_team_default=False)
     view.is_team_default = is_default
     view.save(update_fields=["is_team_default", "updated_at"])
     return view
-
-
-def may_change_view(user: User, view: SavedView) -> bool:
-    """Whether somebody may change and delete a view: its owner, and administrators those of the team."""
-    return view.owner_id == user.pk or (view.is_team and Scope.ADMIN in user.scopes)
-
-
-def _check_may_change(view: SavedView, by: User) -> None:
-    if not may_change_view(by, view):
-        raise Forbidden(
-            f"“{view.name}” belongs to {view.owner.get_username()}: its owner or an administrator changes it. "
-            "Save a view of your own like it."
-        )
-
-
-def _check_team(user: User, is_team: bool) -> None:
-    if is_team and Scope.OPERATE not in user.scopes:
-        raise Forbidden(f"Views for the team are not yours to save. {role_hint(Scope.OPERATE)}", code="scope_missing")
 
 
 def _store(view: SavedView) -> SavedView:

@@ -48,6 +48,12 @@ class EnrolmentToken(models.Model):
     prefix = models.CharField(max_length=PREFIX_LENGTH, help_text="First characters, to recognise it.")
     digest = models.CharField(max_length=DIGEST_LENGTH, unique=True)
     networks = models.JSONField(default=list, blank=True, help_text="CIDR networks it may be used from; empty = any.")
+    agent_name = models.CharField(
+        max_length=MAX_SLUG,
+        blank=True,
+        validators=[SLUG],
+        help_text="The one agent that may join with it, also if it is known already; empty = new names.",
+    )
     uses_left = models.PositiveIntegerField(help_text="How many more agents may join with it.")
     used = models.PositiveIntegerField(default=0)
     created_by = models.ForeignKey(

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from apps.core.errors import PreconditionFailed
-from apps.core.rest.idempotency import IdempotentMixin
+from apps.core.rest.idempotency import IdempotentMixin, PromisedResponse
 from apps.core.rest.lists import CursorPagination
 from apps.core.rest.parsers import StrictJSONParser
 from apps.core.rest.problems import exception_handler
@@ -25,6 +25,7 @@ __all__ = [
     "CursorPagination",
     "EtagMixin",
     "IdempotentMixin",
+    "PromisedResponse",
     "Router",
     "StrictJSONParser",
     "StrictModelSerializer",

@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import NoReverseMatch, get_resolver, reverse
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import get_doc
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -60,6 +60,12 @@ _NAMED = {
     "sweepWhatIfs": "sweepWhatIf",
     "trialAdmission": "startAdmissionTrial",
 }
+_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="The same key with the same request replays the first answer, for 24 hours.",
+)
 _ITEM_VERBS = {"GET": "get", "POST": "create", "PATCH": "update", "PUT": "replace", "DELETE": "delete"}
 _SENTENCE = re.compile(r"(.+?)(?:[.:;](?=\s|$)|$)", re.DOTALL)
 
@@ -101,6 +107,11 @@ class ApiSchema(AutoSchema):
     def map_parsers(self) -> list[Any]:
         """Without forms: an operation that takes files describes its own, elsewhere they would only repeat JSON."""
         return [kind for kind in super().map_parsers() if kind != "multipart/form-data"]
+
+    def get_override_parameters(self) -> list[Any]:
+        """Those of the view, and the `Idempotency-Key` that POSTs take unless their answer holds a secret."""
+        takes_key = self.method == "POST" and not getattr(self.view, "shows_secret", lambda: True)()
+        return [*super().get_override_parameters(), *([_KEY] if takes_key else [])]
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies = super()._get_response_bodies(direction)
@@ -158,7 +169,6 @@ def _plain_summary(name: str) -> str:
 
 _MATCH = ("If-Match", "ETag of the state you have read; 412 if it has changed since.")
 _HEADERS = {
-    "post": ("Idempotency-Key", "The same key with the same request replays the first answer, for 24 hours."),
     "put": _MATCH,
     "patch": _MATCH,
     "delete": _MATCH,

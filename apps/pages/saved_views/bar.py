@@ -7,12 +7,10 @@ from typing import Any
 
 from django.http import HttpRequest, QueryDict
 
-from apps.accounts.choices import Scope
-from apps.accounts.permissions import signed_in_user
 from apps.saved_views.choices import SavedList
 from apps.saved_views.models import SavedView
+from apps.saved_views.permissions import caller_of
 from apps.saved_views.selectors import opens_with_all_rows, view_by_link, views_visible
-from apps.saved_views.services import may_change_view
 from apps.ui.tables import ALL_ROWS
 
 __all__ = ["ListViews", "open_views"]
@@ -49,9 +47,9 @@ class ListViews:
     """
 
     def __init__(self, request: HttpRequest, list_name: SavedList) -> None:
-        self.user = signed_in_user(request)
+        self.caller = caller_of(request)
         self.list_name, self.path = list_name, request.path
-        self.rows = list(views_visible(self.user).filter(list_name=list_name))
+        self.rows = list(views_visible(self.caller).filter(list_name=list_name))
         self.given = {name: value for name, value in request.GET.items() if name not in _NO_FILTERS}
         link = request.GET.get("view", "")
         self.current = self._current(link)
@@ -77,7 +75,7 @@ class ListViews:
     @cached_property
     def prefers_all(self) -> bool:
         """Whether the person opens the list with all rows although the team has a default."""
-        return self.team_default is not None and opens_with_all_rows(self.user, self.list_name)
+        return self.team_default is not None and opens_with_all_rows(self.caller.user, self.list_name)
 
     @property
     def mine(self) -> list[SavedView]:
@@ -100,11 +98,11 @@ class ListViews:
 
     @property
     def may_change(self) -> bool:
-        return self.current is not None and may_change_view(self.user, self.current)
+        return self.current is not None and self.caller.may_change(self.current)
 
     @property
     def may_share(self) -> bool:
-        return Scope.OPERATE in self.user.scopes
+        return self.caller.may_share
 
     def lost(self, kept: dict[str, str]) -> list[tuple[str, Any]]:
         """Parameters of the view in force that the list does not know, or no longer: (parameter, value)."""

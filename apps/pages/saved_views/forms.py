@@ -7,10 +7,9 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from apps.accounts.choices import Scope
-from apps.accounts.models import User
 from apps.core.limits import MAX_NAME
 from apps.saved_views.models import SavedView
+from apps.saved_views.permissions import ViewCaller
 
 __all__ = ["SavedViewForm"]
 
@@ -28,7 +27,7 @@ class SavedViewForm(forms.Form):
     parameters = forms.CharField(widget=forms.HiddenInput, required=False)
     next = forms.CharField(widget=forms.HiddenInput, required=False)
 
-    def __init__(self, *data: Any, user: User, view: SavedView | None = None, **options: Any) -> None:
+    def __init__(self, *data: Any, caller: ViewCaller, view: SavedView | None = None, **options: Any) -> None:
         super().__init__(*data, **options)
         if view is not None:
             query = QueryDict(mutable=True)
@@ -41,7 +40,7 @@ class SavedViewForm(forms.Form):
                 "list_name": view.list_name,
                 "parameters": query.urlencode(),
             }
-        if Scope.OPERATE not in user.scopes:
+        if not caller.may_share:
             del self.fields["is_team"], self.fields["is_team_default"]
 
     @property

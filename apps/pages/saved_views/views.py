@@ -12,7 +12,6 @@ from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 
-from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
 from apps.pages.base import Page, done
 from apps.pages.context import PageFrame
@@ -21,9 +20,9 @@ from apps.pages.saved_views.forms import SavedViewForm
 from apps.saved_views.choices import SavedList
 from apps.saved_views.filters import SavedViewFilter
 from apps.saved_views.models import SavedView
+from apps.saved_views.permissions import caller_of
 from apps.saved_views.selectors import views_visible
 from apps.saved_views.services import (
-    may_change_view,
     my_default_set,
     saved_view_create,
     saved_view_delete,
@@ -64,7 +63,7 @@ class SavedViewsPage(Page):
     template_name = "pages/saved_views/list.html"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        rows = views_visible(signed_in_user(request))
+        rows = views_visible(caller_of(request))
         table = views_table(request, rows)
         if table.wants_csv:
             return table.csv_response()
@@ -151,7 +150,7 @@ class SavedViewCrud(BaseCrud):
         return _visible(self.request, str(key["pk"]))
 
     def form_arguments(self, row: SavedView | None) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"user": signed_in_user(self.request)}
+        arguments: dict[str, Any] = {"caller": caller_of(self.request)}
         if row is None and self.request.method == "GET":
             arguments["initial"] = self.request.GET.dict()
         return arguments
@@ -159,26 +158,26 @@ class SavedViewCrud(BaseCrud):
     def context(self, row: SavedView | None) -> dict[str, Any]:
         text = self.request.POST.get("parameters") or self.request.GET.get("parameters", "")
         parameters = row.parameters if row is not None else QueryDict(text).dict()
-        may_change = row is None or may_change_view(signed_in_user(self.request), row)
+        may_change = row is None or caller_of(self.request).may_change(row)
         return {"parameters": parameters, "may_change": may_change}
 
     @transaction.atomic
     def store(self, form: SavedViewForm, row: SavedView | None) -> SavedView:
-        user, cleaned = signed_in_user(self.request), form.cleaned_data
+        caller, cleaned = caller_of(self.request), form.cleaned_data
         if row is None:
-            view = saved_view_create(user=user, list_name=cleaned["list_name"], **form.values)
+            view = saved_view_create(by=caller, list_name=cleaned["list_name"], **form.values)
         else:
-            view = saved_view_update(view=row, by=user, **form.values)
+            view = saved_view_update(view=row, by=caller, **form.values)
         if cleaned["is_my_default"]:
-            my_default_set(user=user, list_name=view.list_name, view=view)
-        elif view.default_of.filter(user=user).exists():
-            my_default_set(user=user, list_name=view.list_name, view=None)
+            my_default_set(by=caller, list_name=view.list_name, view=view)
+        elif view.default_of.filter(user=caller.user).exists():
+            my_default_set(by=caller, list_name=view.list_name, view=None)
         if view.is_team and "is_team_default" in cleaned:
-            team_default_set(view=view, by=user, is_default=cleaned["is_team_default"])
+            team_default_set(view=view, by=caller, is_default=cleaned["is_team_default"])
         return view
 
     def delete_row(self, row: SavedView) -> None:
-        saved_view_delete(view=row, by=signed_in_user(self.request))
+        saved_view_delete(view=row, by=caller_of(self.request))
 
     def saved(self, row: SavedView) -> HttpResponse:
         text = f"The view {row.name} is saved."
@@ -196,9 +195,9 @@ class SavedViewDefault(Page):
     scope = write_scope = "read"
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        user, link, list_name = signed_in_user(request), request.POST.get("view", ""), request.POST.get("list_name", "")
+        caller, link, list_name = caller_of(request), request.POST.get("view", ""), request.POST.get("list_name", "")
         view = _visible(request, link) if link not in ("", ALL_ROWS) else None
-        my_default_set(user=user, list_name=list_name, view=view, all_rows=link == ALL_ROWS)
+        my_default_set(by=caller, list_name=list_name, view=view, all_rows=link == ALL_ROWS)
         opens = f"with {view.name}" if view else "with all rows" if link == ALL_ROWS else "as the team's does"
         toast(request, f"The list opens {opens} for you.")
         suffix = f"?view={link}" if link else ""
@@ -206,7 +205,7 @@ class SavedViewDefault(Page):
 
 
 def _visible(request: HttpRequest, link: str) -> SavedView:
-    rows = views_visible(signed_in_user(request))
+    rows = views_visible(caller_of(request))
     view = next((row for row in rows if str(row.pk) == link), None)
     if view is None:
         raise Missing(f"There is no saved view {link[:40]!r} of yours or the team's.")

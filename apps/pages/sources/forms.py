@@ -40,13 +40,19 @@ class EnrolForm(forms.Form):
     hours = forms.IntegerField(
         label="Valid for", initial=24, min_value=1, max_value=24 * 366, help_text="It is of no use afterwards."
     )
+    agent_name = forms.CharField(
+        label="For one agent",
+        max_length=MAX_SLUG,
+        required=False,
+        help_text="Its name, where one that is known has lost its secret. Empty: new agents only.",
+    )
     note = forms.CharField(label="Note", max_length=MAX_SHORT_NOTE, required=False, help_text="Such as rack r7.")
 
     @property
     def values(self) -> dict[str, Any]:
         values = self.cleaned_data
         expires_at: datetime = timezone.now() + timedelta(hours=values["hours"])
-        return {"uses": values["uses"], "note": values["note"], "expires_at": expires_at}
+        return {name: values[name] for name in ("uses", "agent_name", "note")} | {"expires_at": expires_at}
 
 
 class AgentForm(forms.Form):

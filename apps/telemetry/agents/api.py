@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from apps.accounts.authentication import TokenAuthentication
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import Malformed, TooLarge
+from apps.core.errors import TooLarge
 from apps.core.limits import MAX_HEARTBEAT_BYTES
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
@@ -41,14 +41,6 @@ from apps.telemetry.selectors import agents_listed, enrolments_listed, sources_l
 
 __all__ = ["AgentViewSet", "EnrolmentViewSet", "SourceViewSet", "TableViewSet"]
 
-_SECRET = {"Cache-Control": "no-store"}
-
-
-def _refuse_key(request: Request) -> None:
-    if "Idempotency-Key" in request.headers:
-        message = "is not taken here: remembering the answer would store the secret"
-        raise Malformed(f"Idempotency-Key {message}.", [("Idempotency-Key", message)])
-
 
 class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """Tokens that let agents join a cluster. The secret is in the answer that creates one, and nowhere else."""
@@ -57,14 +49,10 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     serializer_class = EnrolmentSerializer
     filterset_class = EnrolmentFilter
     ordering = "-created_at"
+    secret_actions = frozenset({"create"})
 
     def get_queryset(self) -> Any:
         return enrolments_listed()
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        if self.action == "create":
-            _refuse_key(request)
-        super().initial(request, *args, **kwargs)
 
     @extend_schema(request=EnrolmentCreateSerializer, responses={201: EnrolmentCreatedSerializer})
     def create(self, request: Request) -> Response:
@@ -72,7 +60,7 @@ class EnrolmentViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
         serializer = EnrolmentCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         token, secret = enrolment_create(user=signed_in_user(request), **serializer.validated_data)
-        headers = {"Location": f"/api/v1/enrolment-tokens/{token.pk}", **_SECRET}
+        headers = {"Location": f"/api/v1/enrolment-tokens/{token.pk}"}
         return Response({**EnrolmentSerializer(token).data, "secret": secret}, status=201, headers=headers)
 
     @extend_schema(request=None, responses=EnrolmentSerializer)
@@ -97,14 +85,10 @@ class AgentViewSet(
     lookup_value_regex = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
     ordering = "name"
     etag_actions = ApiMixin.etag_actions | {"config"}
+    secret_actions = frozenset({"enrol"})
 
     def get_queryset(self) -> Any:
         return agents_listed()
-
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        if self.action == "enrol":
-            _refuse_key(request)
-        super().initial(request, *args, **kwargs)
 
     @extend_schema(request=AgentSerializer, responses=AgentSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -126,7 +110,7 @@ class AgentViewSet(
         serializer.is_valid(raise_exception=True)
         joined = agent_enrol(address=request.META.get("REMOTE_ADDR", ""), **serializer.validated_data)
         body = {"agent": str(joined.agent.pk), "secret": joined.secret, "cluster": joined.agent.cluster.slug}
-        return Response({**body, "heartbeat_s": HEARTBEAT_S}, status=201, headers=_SECRET)
+        return Response({**body, "heartbeat_s": HEARTBEAT_S}, status=201)
 
     @extend_schema(request=HeartbeatSerializer, responses=HeartbeatAnswerSerializer)
     @action(

@@ -34,6 +34,7 @@ class EnrolmentSerializer(StrictSerializer):
     note = serializers.CharField(read_only=True)
     prefix = serializers.CharField(read_only=True)
     networks = serializers.ListField(child=serializers.CharField(), read_only=True)
+    agent_name = serializers.CharField(read_only=True, help_text="The one agent it is for; empty: new names.")
     uses_left = serializers.IntegerField(read_only=True)
     used = serializers.IntegerField(read_only=True)
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True)
@@ -51,6 +52,12 @@ class EnrolmentCreateSerializer(StrictSerializer):
     uses = serializers.IntegerField(default=1, help_text="How many agents may join with it.")
     expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="In 24 hours unless given.")
     networks = serializers.ListField(child=serializers.CharField(), default=list, help_text="CIDR; empty: anywhere.")
+    agent_name = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=MAX_SLUG,
+        help_text="The one agent that may join with it, also one that is known and has lost its secret.",
+    )
 
 
 class EnrolmentCreatedSerializer(EnrolmentSerializer):
@@ -64,6 +71,9 @@ class EnrolSerializer(StrictSerializer):
 
     token = serializers.CharField(max_length=200, help_text="`sle_…`")
     name = serializers.CharField(max_length=MAX_SLUG)
+    old_secret = serializers.CharField(
+        max_length=200, allow_blank=True, default="", help_text="Of an agent that is known: its present `sla_…`."
+    )
     host = serializers.CharField(max_length=MAX_HOST_NAME, allow_blank=True, default="")
     version = serializers.CharField(max_length=MAX_VERSION_TEXT, allow_blank=True, default="")
     cores = serializers.IntegerField(min_value=1, max_value=1024, default=1)

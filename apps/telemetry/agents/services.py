@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import math
 import secrets
@@ -140,6 +141,7 @@ def enrolment_create(
     expires_at: datetime | None = None,
     note: str = "",
     networks: Sequence[str] = (),
+    agent_name: str = "",
 ) -> tuple[EnrolmentToken, str]:
     """Let agents join a cluster; returns the token and its secret (`sle_…`), which is shown once and stored nowhere.
 
@@ -149,6 +151,8 @@ def enrolment_create(
         How many agents may join with it.
     expires_at : datetime, optional
         In 24 hours unless given.
+    agent_name : str
+        The one agent that may join with it. Only such a token lets an agent of a known name join without its secret.
     """
     now = timezone.now()
     expires_at = expires_at or now + timedelta(hours=24)
@@ -175,6 +179,7 @@ def enrolment_create(
         prefix=secret[:10],
         digest=token_digest(secret),
         networks=networks_read,
+        agent_name=agent_name.strip(),
         uses_left=max(0, uses),
         created_by=user,
         expires_at=expires_at,
@@ -196,13 +201,18 @@ def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
 
 
 @transaction.atomic
-def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> Enrolled:
+def agent_enrol(*, token: str, name: str, address: str = "", old_secret: str = "", **facts: Any) -> Enrolled:
     """Enrol an agent in the token's cluster. A known name is the same agent, with a new secret.
+
+    It has to show that it is: by the secret it has, or by a token that is bound to its name. Any other token with
+    uses left would let whoever holds it speak for every agent of the cluster.
 
     Parameters
     ----------
     address : str
         Where it asks from, for tokens that are bound to networks.
+    old_secret : str
+        Of an agent that is known: the secret it has had so far.
     facts
         `host`, `version`, `cores`, `capacity_cps`, `kind`, as it says.
 
@@ -211,12 +221,23 @@ def agent_enrol(*, token: str, name: str, address: str = "", **facts: Any) -> En
     NotAuthenticated
         The token is unknown, used up, expired or revoked.
     Forbidden
-        It may not be used from this address.
+        It may not be used from this address or for this name; or the name is known, and neither secret nor token are
+        this agent's.
     Conflict
         An agent of this name is alive on another host.
     """
     used = _use(token, address)
+    if used.agent_name and used.agent_name != name:
+        message = f"The enrolment token {used} is of the agent {used.agent_name!r}."
+        raise Forbidden(message, [("name", f"name is {name!r}; allowed: {used.agent_name!r}")], code="token_name")
     agent = Agent.objects.select_for_update(of=("self",)).filter(cluster=used.cluster, name=name).first()
+    if agent is not None and not used.agent_name and not _is_secret_of(agent, old_secret):
+        raise Forbidden(
+            f"There is an agent {name!r} already. To join again it sends its present secret as old_secret, or uses a "
+            "token that is bound to its name. A new agent takes another name.",
+            [("name", f"{name!r} is the name of an agent")],
+            code="agent_known",
+        )
     if agent is not None and _alive_elsewhere(agent, facts.get("host", "")):
         raise Conflict(
             f"The agent {name!r} reports from the host {agent.host!r}. Give this one another name.",
@@ -263,6 +284,10 @@ def _within(address: str, networks: Sequence[str]) -> bool:
         return False
     mapped = getattr(parsed, "ipv4_mapped", None)
     return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
+
+
+def _is_secret_of(agent: Agent, secret: str) -> bool:
+    return bool(secret and agent.secret_hash) and hmac.compare_digest(agent.secret_hash, token_digest(secret.strip()))
 
 
 def _alive_elsewhere(agent: Agent, host: str) -> bool:

@@ -9,9 +9,11 @@ import pytest
 from django.utils import timezone
 
 from apps.accounts.choices import Role
+from apps.admission import previews
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import admission_apply, admission_approve, admission_override
 from apps.admission.models import AdmissionRequest
+from apps.admission.previews import preview_admission
 from apps.admission.selectors import admission_standing
 from apps.admission.services import (
     admission_decline,
@@ -24,8 +26,9 @@ from apps.admission.services import (
 from apps.core.errors import Conflict, Impossible, Malformed, Missing, Stale
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_update, node_drain, node_update
-from apps.jobs.models import JobState
-from apps.jobs.services import job_cancel
+from apps.jobs.models import Job, JobState
+from apps.jobs.runner import JobReporter
+from apps.jobs.services import job_cancel, job_start, job_succeed
 from apps.queries.arrivals.services import arrivals_create_from_counts
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create, query_update, query_version_create
@@ -291,6 +294,38 @@ def test_mode_apply_starts_an_admitted_query(cluster: Any, admitter: Any) -> Non
     request = previewed(cluster, admitter, "third", apply_when_admitted=True)
     query.refresh_from_db()
     assert (request.state, query.state) == (AdmissionState.APPLIED, QueryState.RUNNING)
+
+
+def run_jobs_together() -> None:
+    """As many workers as jobs wait: all have asked the engine before the first stores its answer."""
+    while waiting := list(Job.objects.filter(state=JobState.QUEUED)):
+        started = [job for job in map(job_start, [row.pk for row in waiting]) if job is not None]
+        for job, outcome in [(job, preview_admission(JobReporter(job))) for job in started]:
+            job_succeed(job, outcome.result, outcome.url, outcome.api_url, outcome.store)
+
+
+def test_mode_apply_starts_each_of_many_that_are_decided_at_once(cluster: Any, admitter: Any) -> None:
+    """Each that starts moves the cluster under the others: they are asked again until their turn comes."""
+    names = [f"wish-{number}" for number in range(5)]
+    for name in names:
+        make_query(cluster, name, 0.02)
+        admission_preview(cluster=cluster, user=admitter, query=name, apply_when_admitted=True)
+    run_jobs_together()
+    asked = AdmissionRequest.objects.filter(query__name__in=names)
+    assert {row.query.name: row.state for row in asked} == dict.fromkeys(names, AdmissionState.APPLIED)
+
+
+def test_mode_apply_on_a_cluster_that_never_stands_still_says_why_not(
+    cluster: Any, admitter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(previews, "MAX_TRIES", 3)
+    monkeypatch.setattr(previews, "question_changes", lambda request: ["node a"])
+    make_query(cluster, "third", 0.2)
+    request = previewed(cluster, admitter, "third", apply_when_admitted=True)
+    assert (request.state, request.verdict) == (AdmissionState.PREVIEW, Verdict.ADMIT)
+    assert request.decision_reason == (
+        "Not applied: the cluster moved during each of 3 previews, last node a. Apply it anew."
+    )
 
 
 def test_mode_apply_does_not_start_a_rejected_query(cluster: Any, admitter: Any) -> None:

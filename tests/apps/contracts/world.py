@@ -48,6 +48,7 @@ from apps.results.models import Alert
 from apps.results.services import alert_rule_create
 from apps.rollouts.configs.services import ConfigRequest, config_create
 from apps.rollouts.rollout.services import rollout_start
+from apps.saved_views.permissions import ViewCaller
 from apps.saved_views.services import saved_view_create
 from apps.telemetry.agents.services import enrolment_create
 from apps.telemetry.live.services import live_start
@@ -79,7 +80,11 @@ def build_world(slug: str = "little", do_jobs: Callable[[], object] = small_clus
     link = link_create(source=cluster.nodes.get(name="n1"), target=cluster.nodes.get(name="n2"), bandwidth_bytes_s=1e8)
     token, _ = token_create(user=user, name="ci", scopes=["read"])
     view = saved_view_create(
-        user=user, list_name="queries", name="Late", parameters={"state": "breached"}, is_team=True
+        by=ViewCaller(user, user.scopes),
+        list_name="queries",
+        name="Late",
+        parameters={"state": "breached"},
+        is_team=True,
     )
     world: dict[str, Any] = {
         "guide": "user-guide.md",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.generators import SchemaGenerator
 
 from apps.core.health import healthz
 from apps.core.rest.api import ApiMixin
@@ -104,6 +106,23 @@ def test_the_description_is_complete(tmp_path: Any, capsys: pytest.CaptureFixtur
     text = (tmp_path / "schema.yml").read_text()
     assert "#/components/schemas/ProblemDetails" in text
     assert "Idempotency-Key" in text
+
+
+def test_no_post_whose_answer_holds_a_secret_takes_an_idempotency_key() -> None:
+    """A remembered answer would store it: such actions stand in their view's `secret_actions`."""
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    secretive, keyed = set(), set()
+    for path, operations in schema["paths"].items():
+        answers = json.dumps(operations.get("post", {}).get("responses", {}))
+        named = set(re.findall(r"#/components/schemas/(\w+)", answers))
+        fields = {name for part in named for name in schema["components"]["schemas"][part].get("properties", {})}
+        if fields & {"secret", "password", "token", "api_key"}:
+            secretive.add(path)
+        if any(entry["name"] == "Idempotency-Key" for entry in operations.get("post", {}).get("parameters", ())):
+            keyed.add(path)
+    assert {"/api/v1/webhooks", "/api/v1/webhooks/{id}/renew-secret", "/api/v1/tokens"} <= secretive
+    assert not secretive & keyed
+    assert len(keyed) > 50
 
 
 def test_the_documentation_works_offline(db: None, client: Any) -> None:

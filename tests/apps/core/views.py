@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.models import User
 from apps.core.errors import Impossible, Malformed, Stale
-from apps.core.rest.api import ApiMixin, Router, StrictModelSerializer, StrictSerializer
+from apps.core.rest.api import ApiMixin, PromisedResponse, Router, StrictModelSerializer, StrictSerializer
 from engine.errors import InfeasibleError
 
 handler400 = "apps.core.pages.bad_request"
@@ -54,8 +54,13 @@ class Outer(StrictSerializer):
 class Echo(ApiMixin, APIView):
     def post(self, request: Request) -> Response:
         CALLS.append(request.data)
-        if isinstance(request.data, dict) and "fail" in request.data:
-            raise FAILURES[request.data["fail"]]
+        asked = request.data if isinstance(request.data, dict) else {}
+        if "write" in asked:
+            User.objects.create(username=asked["write"])
+        if "promise" in asked:
+            return PromisedResponse({"state": "begun"}, status=202, finish=lambda: Response({"state": "done"}))
+        if "fail" in asked:
+            raise FAILURES[asked["fail"]]
         return Response({"calls": len(CALLS)}, status=201, headers={"Location": "/api/v1/things/1"})
 
 

@@ -16,10 +16,10 @@ VIEW = {"list_name": "queries", "name": "Late", "parameters": {"state": "breache
 
 
 @pytest.fixture
-def api_of(user_of: Callable[..., User]) -> Callable[[str], APIClient]:
-    def make(role: str) -> APIClient:
+def api_of(user_of: Callable[..., User]) -> Callable[..., APIClient]:
+    def make(role: str, *scopes: str) -> APIClient:
         user = user_of(role)
-        _, secret = token_create(user=user, name="test", scopes=sorted(user.scopes))
+        _, secret = token_create(user=user, name="test", scopes=scopes or sorted(user.scopes))
         client = APIClient()
         client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
         return client
@@ -79,3 +79,42 @@ def test_taken_name_is_refused_for_the_same_readers_only(api_of: Callable[[str],
     codes = [api.post("/api/v1/saved-views", {**VIEW, "is_team": team}, format="json").status_code
              for team in (False, True, True, False)]  # fmt: skip
     assert codes == [201, 201, 409, 409]
+
+
+@pytest.mark.parametrize("scopes", [("read",), ("operate", "read"), ("admit", "operate", "read", "ingest")])
+def test_token_of_an_administrator_without_the_scope_admin_changes_no_view_of_others(
+    api_of: Callable[..., APIClient], scopes: tuple[str, ...]
+) -> None:
+    """A token has never more than its scopes, whoever made it."""
+    team = api_of("operator").post("/api/v1/saved-views", {**VIEW, "is_team": True}, format="json")["Location"]
+    lesser = api_of("admin", *scopes)
+    for change in ({"name": "Theirs"}, {"is_team": False}, {"parameters": {"q": "x"}}, {"is_team_default": True}):
+        assert lesser.patch(team, change, format="json").status_code == 403, change
+    assert lesser.delete(team).status_code == 403
+    assert lesser.patch(team, {"is_my_default": True}, format="json").status_code == 200
+    assert api_of("admin", "admin").patch(team, {"name": "Ours"}, format="json").status_code == 200
+
+
+def test_viewer_saves_changes_and_deletes_a_view_of_their_own(api_of: Callable[..., APIClient]) -> None:
+    viewer = api_of("viewer")
+    made = viewer.post("/api/v1/saved-views", {**VIEW, "is_my_default": True}, format="json")
+    assert made.status_code == 201, made.content
+    assert viewer.patch(made["Location"], {"name": "Mine"}, format="json").status_code == 200
+    assert viewer.patch(made["Location"], {"is_team": True}, format="json").json()["code"] == "scope_missing"
+    assert viewer.delete(made["Location"]).status_code == 204
+    assert viewer.post("/api/v1/saved-views", {**VIEW, "is_team": True}, format="json").status_code == 403
+
+
+def test_reading_token_of_an_operator_changes_nothing_that_the_team_sees(api_of: Callable[..., APIClient]) -> None:
+    team = api_of("operator").post("/api/v1/saved-views", {**VIEW, "is_team": True}, format="json")["Location"]
+    reader = api_of("operator", "read")
+    assert reader.patch(team, {"name": "Other"}, format="json").json()["code"] == "scope_missing"
+    assert reader.delete(team).json()["code"] == "scope_missing"
+
+
+def test_owner_who_only_reads_by_now_changes_no_view_of_the_team(
+    api_of: Callable[..., APIClient], user_of: Callable[..., User]
+) -> None:
+    team = api_of("operator").post("/api/v1/saved-views", {**VIEW, "is_team": True}, format="json")["Location"]
+    user_of("operator").__class__.objects.update(role="viewer")
+    assert api_of("operator").delete(team).status_code == 403

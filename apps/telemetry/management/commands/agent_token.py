@@ -23,6 +23,9 @@ class Command(BaseCommand):
         parser.add_argument("--uses", type=int, default=1, help="How many agents may join with it (default: 1).")
         parser.add_argument("--hours", type=float, default=24.0, help="How long it lasts (default: 24).")
         parser.add_argument("--networks", default="", help="With commas, such as 10.0.0.0/8 (default: anywhere).")
+        parser.add_argument(
+            "--agent", default="", help="The one agent it is for, also a known one (default: new names)."
+        )
         parser.add_argument("--note", default="command line", help="What the list of tokens calls it.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,6 +38,7 @@ class Command(BaseCommand):
                 expires_at=timezone.now() + timedelta(hours=options["hours"]),
                 note=options["note"],
                 networks=networks,
+                agent_name=options["agent"],
             )
         except OverflowError:
             raise CommandError(f"--hours {options['hours']:g}: allowed is a number of hours above 0.") from None

@@ -10,6 +10,7 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.fleet.models import Cluster
 from apps.saved_views.models import DefaultView, SavedView
+from apps.saved_views.permissions import ViewCaller
 from apps.saved_views.services import my_default_set, saved_view_create, team_default_set
 from tests.apps.pages.html import body
 
@@ -17,6 +18,10 @@ pytestmark = pytest.mark.django_db
 
 QUERIES = "/c/little/queries/"
 LATE_ONLY = {"list_name": "queries", "name": "Late", "parameters": "state=breached&sort=query", "next": QUERIES}
+
+
+def caller(user: User) -> ViewCaller:
+    return ViewCaller(user, user.scopes)
 
 
 def names(html: str) -> list[str]:
@@ -46,7 +51,7 @@ def test_view_applies_in_every_cluster_and_says_what_a_list_does_not_have(
     browser: Client, user_of: Callable[..., User], cluster: Cluster
 ) -> None:
     parameters = {"pool": "gone", "state": "active", "colour": "red", "sort": "-height"}
-    view = saved_view_create(user=user_of("operator"), list_name="nodes", name="Old", parameters=parameters)
+    view = saved_view_create(by=caller(user_of("operator")), list_name="nodes", name="Old", parameters=parameters)
     html = body(browser.get(f"/c/little/fleet/?view={view.pk}"))
     for lost in ("pool = gone", "colour = red", "sort = -height"):
         assert f"<code>{lost}</code>" in html
@@ -59,7 +64,7 @@ def test_view_of_no_row_shows_none_rather_than_all(
     browser: Client, user_of: Callable[..., User], cluster: Cluster
 ) -> None:
     view = saved_view_create(
-        user=user_of("operator"), list_name="queries", name="Queued", parameters={"state": "queued"}
+        by=caller(user_of("operator")), list_name="queries", name="Queued", parameters={"state": "queued"}
     )
     html = body(browser.get(f"{QUERIES}?view={view.pk}"))
     assert names(html) == []
@@ -78,8 +83,8 @@ def test_default_opens_the_list_and_all_rows_stay_in_reach(
     browser: Client, user_of: Callable[..., User], cluster: Cluster
 ) -> None:
     user = user_of("operator")
-    view = saved_view_create(user=user, list_name="queries", name="Late", parameters={"state": "breached"})
-    my_default_set(user=user, list_name="queries", view=view)
+    view = saved_view_create(by=caller(user), list_name="queries", name="Late", parameters={"state": "breached"})
+    my_default_set(by=caller(user), list_name="queries", view=view)
     html = body(browser.get(QUERIES))
     assert names(html) == ["late"]
     assert f'href="{QUERIES}?view=all"' in html
@@ -91,7 +96,7 @@ def test_removing_the_only_filter_of_a_view_shows_all_rows(
     browser: Client, user_of: Callable[..., User], cluster: Cluster
 ) -> None:
     view = saved_view_create(
-        user=user_of("operator"), list_name="queries", name="Late", parameters={"state": "breached"}
+        by=caller(user_of("operator")), list_name="queries", name="Late", parameters={"state": "breached"}
     )
     html = body(browser.get(f"{QUERIES}?view={view.pk}"))
     assert f'<a class="chip" href="{QUERIES}?view=all">All' in html
@@ -102,9 +107,9 @@ def test_team_default_opens_the_list_for_others_unless_they_choose(
 ) -> None:
     owner, viewer = user_of("operator"), browser_of("viewer")
     view = saved_view_create(
-        user=owner, list_name="queries", name="Late", parameters={"state": "breached"}, is_team=True
+        by=caller(owner), list_name="queries", name="Late", parameters={"state": "breached"}, is_team=True
     )
-    team_default_set(view=view, by=owner, is_default=True)
+    team_default_set(view=view, by=caller(owner), is_default=True)
     assert names(body(viewer.get(QUERIES))) == ["late"]
     chosen = viewer.post("/views/default/", {"list_name": "queries", "view": "all", "next": QUERIES})
     assert chosen["Location"] == f"{QUERIES}?view=all"

@@ -79,21 +79,57 @@ class TestEnrolment:
         assert (answer.status_code, answer.json()["code"]) == (403, "token_network")
         assert enrol(token, client=APIClient(REMOTE_ADDR="10.1.2.3")).status_code == 201
 
-    def test_enrolment_under_a_known_name_renews_the_secret(self) -> None:
+    def test_token_with_uses_left_takes_over_no_known_agent(self) -> None:
+        """Whoever got hold of a rack's token must not speak for the agents that have joined with it."""
+        cluster = make_cluster()
+        _, token = enrolment_create(cluster=cluster, user=None, uses=9)
+        secret = enrol(token, "web-7").json()["secret"]
+        Agent.objects.update(last_seen=timezone.now() - timedelta(days=1))
+        for shown in ({}, {"old_secret": ""}, {"old_secret": "sla_guessed"}, {"old_secret": token}):
+            answer = enrol(token, "web-7", **shown)
+            assert (answer.status_code, answer.json()["code"]) == (403, "agent_known"), shown
+        assert cluster.agents.get().secret_hash == token_digest(secret)
+        stored = EnrolmentToken.objects.get()
+        assert (stored.uses_left, stored.used) == (8, 1)
+
+    def test_secret_of_one_agent_takes_over_no_other(self) -> None:
+        cluster = make_cluster()
+        _, token = enrolment_create(cluster=cluster, user=None, uses=9)
+        mine, _ = (enrol(token, name).json()["secret"] for name in ("mine", "theirs"))
+        assert enrol(token, "theirs", old_secret=mine).json()["code"] == "agent_known"
+
+    def test_agent_without_a_secret_is_taken_over_with_none(self) -> None:
+        cluster = make_cluster()
+        _, token = enrolment_create(cluster=cluster, user=None, uses=9)
+        enrol(token)
+        Agent.objects.update(secret_hash="")
+        assert enrol(token, old_secret="").json()["code"] == "agent_known"
+
+    @pytest.mark.parametrize("is_bound", [True, False])
+    def test_enrolment_under_a_known_name_renews_the_secret(self, is_bound: bool) -> None:
         cluster = make_cluster()
         first = enrolled(cluster, "a1", host="web-7")
         agent_update(agent=first.agent, kind=AgentKind.RELAY, listen="10.0.0.1:9100")
-        _, token = enrolment_create(cluster=cluster, user=None)
-        second = enrol(token).json()
+        _, token = enrolment_create(cluster=cluster, user=None, agent_name="a1" if is_bound else "")
+        second = enrol(token, **({} if is_bound else {"old_secret": first.secret})).json()
         assert second["agent"] == str(first.agent.pk)
         assert heartbeat(client_of(first), first).status_code == 401
         assert cluster.agents.get().kind == AgentKind.RELAY
+
+    def test_token_bound_to_a_name_is_for_no_other(self, api: APIClient) -> None:
+        make_cluster()
+        asked = {"cluster": "eu-1", "agent_name": "web-7"}
+        made = api.post("/api/v1/enrolment-tokens", asked, format="json").json()
+        assert made["agent_name"] == "web-7"
+        answer = enrol(made["secret"], "web-8")
+        assert (answer.status_code, answer.json()["code"]) == (403, "token_name")
+        assert enrol(made["secret"], "web-7").status_code == 201
 
     def test_name_in_use_on_another_host_is_refused(self) -> None:
         cluster = make_cluster()
         first = enrolled(cluster, "a1", host="web-7")
         assert heartbeat(client_of(first), first).status_code == 200
-        _, token = enrolment_create(cluster=cluster, user=None, uses=3)
+        _, token = enrolment_create(cluster=cluster, user=None, uses=3, agent_name="a1")
         answer = enrol(token, host="web-8")
         assert (answer.status_code, "'web-7'" in answer.json()["detail"]) == (409, True)
         assert enrol(token, host="web-7").status_code == 201
@@ -151,8 +187,8 @@ def test_concurrent_enrolments_of_one_name_on_postgres(postgres_db: str) -> None
     cluster = make_cluster()
     _, token = enrolment_create(cluster=cluster, user=None, uses=4)
     outcomes = run_concurrently([partial(_enrol_or_conflict, token) for _ in range(4)])
-    assert set(outcomes) <= {"done", "conflict"}
-    assert outcomes["done"] >= 1
+    assert set(outcomes) <= {"done", "conflict", "agent_known"}
+    assert outcomes["done"] == 1
     assert cluster.agents.count() == 1
     used = EnrolmentToken.objects.get()
     assert used.used == outcomes["done"] == 4 - used.uses_left

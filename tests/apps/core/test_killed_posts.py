@@ -1,0 +1,103 @@
+"""A web process that is killed within a POST with an `Idempotency-Key`: sent again, its effect is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.databases import copy_sqlite_template
+
+pytestmark = pytest.mark.process
+_ROOT = Path(__file__).resolve().parents[3]
+_POST = """
+import json, os, signal, sys
+import django
+django.setup()
+from rest_framework.test import APIClient
+from apps.accounts.models import User
+from apps.core.rest import idempotency
+from apps.jobs import services
+from django.conf import settings
+settings.ALLOWED_HOSTS = ["testserver"]
+
+die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+when, path, body = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+if when == "before the answer is stored":
+    idempotency._remember = die
+if when == "before the job is sent":
+    services._send = die
+user = User.objects.filter(username="ada").first() or User.objects.create_user("ada", role="admin")
+client = APIClient()
+client.force_authenticate(user)
+answer = client.post(path, body, format="json", headers={"Idempotency-Key": f"k {path}"})
+print(json.dumps([answer.status_code, answer.headers.get("Idempotency-Replayed"), answer.json()]))
+"""
+_DOCUMENT = {
+    "subinterval_s": 0.25,
+    "sources": [{"id": "source", "arrivals": [2.0] * 16}],
+    "nodes": [{"id": "a", "capacity_cps": 10.0}],
+    "operators": [
+        {
+            "id": "tiny/in",
+            "query": "tiny",
+            "node": "a",
+            "inputs": [{"from": "source", "selectivity": 1.0, "cycles_per_event": 1.0}],
+        }
+    ],
+}
+_CLUSTERS = ("/api/v1/clusters", {"slug": "eu-1", "name": "Europe"})
+
+
+class _Web:
+    """Processes that answer one POST each, on one database."""
+
+    def __init__(self, database_url: str, redis_url: str, var_dir: Path) -> None:
+        settled = {"SLUICE_VAR_DIR": str(var_dir), "DATABASE_URL": database_url, "REDIS_URL": redis_url}
+        self.env = os.environ | settled | {"DJANGO_SETTINGS_MODULE": "console.settings"}
+
+    def post(self, when: str, path: str, body: Any) -> Any:
+        """Status, header and body of the answer; None where the process was killed."""
+        command = [sys.executable, "-c", _POST, when, path, json.dumps(body)]
+        done = subprocess.run(command, cwd=_ROOT, env=self.env, capture_output=True, text=True, check=False)
+        if done.returncode == -signal.SIGKILL:
+            return None
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def web(tmp_path: Path, redis_url: str) -> _Web:
+    copy_sqlite_template(tmp_path / "sluice.sqlite3")
+    return _Web("", redis_url, tmp_path)
+
+
+def check_effect_is_undone_with_its_answer(web: _Web) -> None:
+    path, body = _CLUSTERS
+    assert web.post("before the answer is stored", path, body) is None
+    status, replayed, first = web.post("never", path, body)
+    assert (status, replayed) == (201, None)  # had the effect stayed, its name would be taken: 409
+    assert web.post("never", path, body) == [201, "true", first]
+
+
+def test_an_effect_without_an_answer_is_undone(web: _Web) -> None:
+    check_effect_is_undone_with_its_answer(web)
+
+
+@pytest.mark.postgres
+def test_an_effect_without_an_answer_is_undone_on_postgresql(postgres_db: str, redis_url: str, tmp_path: Path) -> None:
+    check_effect_is_undone_with_its_answer(_Web(postgres_db, redis_url, tmp_path))
+
+
+def test_a_job_that_was_committed_and_not_sent_is_asked_for_once(web: _Web) -> None:
+    """Its row waits for the sweep, and the key gives the same job."""
+    asked = ("/api/v1/estimates", {"document": _DOCUMENT})
+    assert web.post("before the job is sent", *asked) is None
+    answers = [web.post("never", *asked) for _ in range(2)]
+    assert [answer[1] for answer in answers] == ["true", "true"], answers
