@@ -19,4 +19,4 @@ ENV PYTHONUNBUFFERED=1 \
 
 USER sluice
 EXPOSE 8000
-CMD ["uvicorn", "console.asgi:application", "--lifespan", "off", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["uvicorn", "console.asgi:application", "--lifespan", "off", "--no-proxy-headers", "--host", "0.0.0.0", "--port", "8000"]

@@ -16,6 +16,7 @@ from typing import Any
 from agent.config import AgentConfig
 from agent.settings import AgentSettings, FolderInUse, default_name, lock_folder
 from engine.errors import DocumentError
+from engine.redaction import RedactingFormatter
 
 __all__ = ["is_running", "main", "status_lines"]
 
@@ -66,6 +67,8 @@ def _log_to_stderr() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"
     )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
 
 
 def _say_faults(error: DocumentError) -> None:

@@ -13,12 +13,17 @@ from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import path
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from apps.core.consumers import ChangesConsumer
 from apps.core.middleware import BodyLimit
 from apps.telemetry.push import AgentConsumer
+from console.env import ENV
 
 pages = AllowedHostsOriginValidator(AuthMiddlewareStack(ChangesConsumer.as_asgi()))
 agents = AgentConsumer.as_asgi()  # no browser: it has a secret instead of a session, and no origin
 websocket = URLRouter([path("ws/", pages), path("ws/agents/", agents)])
-application = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": websocket})
+routed = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": websocket})
+# where a request comes from is believed of the proxies that are configured alone: uvicorn itself, which would believe
+# anybody on loopback, is started with --no-proxy-headers
+application = ProxyHeadersMiddleware(routed, trusted_hosts=ENV.trusted_proxies) if ENV.trusted_proxies else routed

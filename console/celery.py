@@ -1,16 +1,28 @@
 """The Celery application. Tasks live in `workers`; apps send them by name."""
 
+import logging
 import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import heartbeat_sent
+from celery.signals import after_setup_logger, after_setup_task_logger, heartbeat_sent
+
+from engine.redaction import RedactingFormatter
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
 app = Celery("sluice")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["workers"])
+
+
+@after_setup_logger.connect
+@after_setup_task_logger.connect
+def hide_secrets(logger: Any, **kwargs: Any) -> None:
+    """Celery brings handlers of its own: their lines show no secrets either."""
+    for handler in logger.handlers:
+        if not isinstance(handler.formatter, RedactingFormatter):
+            handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
 
 
 @heartbeat_sent.connect

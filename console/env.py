@@ -63,6 +63,17 @@ class _Reader:
             )
         return [host.lower() for host in hosts]
 
+    def networks(self, field: str) -> list[str]:
+        """Addresses and networks such as 10.1.0.0/16; none unless given."""
+        networks = []
+        for word in self.words(field):
+            try:
+                networks.append(str(ipaddress.ip_network(word, strict=False)))
+            except ValueError:
+                self._fault(field, "addresses and networks such as 10.1.0.5 or 10.1.0.0/16, with commas between")
+                return []
+        return networks
+
     def flag(self, field: str) -> bool:
         text = self.text(field, "0").lower()
         if text not in _TRUE + _FALSE:
@@ -125,6 +136,7 @@ class Env:
     secret_key: str
     allowed_hosts: list[str]
     trusted_origins: list[str]
+    trusted_proxies: list[str]
     database_url: str
     redis_url: str
     var_dir: Path
@@ -157,6 +169,7 @@ class Env:
             secret_key=reader.text("secret_key"),
             allowed_hosts=reader.words("allowed_hosts", "localhost,127.0.0.1,[::1]"),
             trusted_origins=reader.words("trusted_origins"),
+            trusted_proxies=reader.networks("trusted_proxies"),
             database_url=reader.url("database_url", ("postgres", "postgresql", "sqlite")),
             redis_url=reader.url("redis_url", ("redis", "rediss", "unix"), "redis://127.0.0.1:6399/0"),
             var_dir=Path(reader.text("var_dir", str(BASE_DIR / "var"))),

@@ -10,11 +10,15 @@ from kombu import Queue
 from console.env import BASE_DIR, ENV
 from console.openapi import TAGS
 from console.secret_key import kept_secret
+from engine.redaction import note_secret
 
 VAR_DIR = ENV.var_dir
 VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds sessions and what people uploaded
 
 SECRET_KEY = ENV.secret_key or kept_secret(VAR_DIR / "secret_key")
+for _secret in (SECRET_KEY, *(urlsplit(url).password for url in (ENV.database_url, ENV.redis_url, ENV.email_url))):
+    note_secret(_secret)
+    note_secret(unquote(_secret or ""))
 DEBUG = ENV.debug
 ALLOWED_HOSTS = ENV.allowed_hosts
 CSRF_TRUSTED_ORIGINS = ENV.trusted_origins
@@ -185,7 +189,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "apps.core.rest.problems.exception_handler",
     "DEFAULT_THROTTLE_CLASSES": ["apps.core.rest.throttling.TokenRateThrottle"],
     "DEFAULT_THROTTLE_RATES": {"token": "1200/min"},
-    "NUM_PROXIES": 0,  # uvicorn has settled the address already, from proxies it trusts
+    "NUM_PROXIES": 0,  # console.asgi has settled the address already, from proxies that are configured
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Sluice API",
@@ -317,7 +321,7 @@ ACCESS_LOG.parent.mkdir(exist_ok=True)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "apps.core.logs.line_formatter"}, "bare": {"format": "%(message)s"}},
+    "formatters": {"line": {"()": "apps.core.logs.line_formatter"}, "bare": {"()": "apps.core.logs.bare_formatter"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "formatter": "line"},
         "access": {
@@ -329,6 +333,13 @@ LOGGING = {
             "formatter": "bare",
         },
     },
-    "loggers": {"sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False}},
+    "loggers": {
+        "sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False},
+        # uvicorn's own handlers know nothing of secrets: its lines leave by ours
+        "uvicorn": {"handlers": ["console"], "level": "INFO", "propagate": False},
+        "uvicorn.access": {"handlers": ["console"], "level": "INFO", "propagate": False},
+        # what these say below INFO are headers, cookies, and statements with their values
+        **{name: {"level": "INFO"} for name in ("uvicorn.error", "websockets", "httpcore", "django.db.backends")},
+    },
     "root": {"handlers": ["console"], "level": ENV.log_level},
 }

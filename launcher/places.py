@@ -63,7 +63,10 @@ class UpState:
 
     def write(self) -> None:
         self.path().parent.mkdir(parents=True, exist_ok=True)
-        self.path().write_text(json.dumps(asdict(self)))
+        self.path().unlink(missing_ok=True)
+        # readable by its user alone from the first moment: the URL of a Redis may hold its password
+        with os.fdopen(os.open(self.path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(json.dumps(asdict(self)))
 
 
 def read_up_state() -> UpState | None:

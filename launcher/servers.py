@@ -26,6 +26,7 @@ __all__ = [
     "redis_answers",
     "redis_command",
     "redis_url_answers",
+    "shown_url",
 ]
 
 
@@ -84,6 +85,12 @@ def redis_url_answers(url: str, timeout_s: float = 2.0) -> bool:
             return True
     except OSError:
         return False
+
+
+def shown_url(url: str) -> str:
+    """A server's URL without the name and password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 class PostgresError(RuntimeError):

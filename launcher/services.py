@@ -153,6 +153,7 @@ def healthz(port: int, timeout_s: float = 2.0) -> bool:
 def web(port: int, env: Mapping[str, str]) -> Service:
     """Pages, REST and WebSockets."""
     server = [sys.executable, "-P", "-m", "uvicorn", "console.asgi:application", "--lifespan", "off"]
+    server.append("--no-proxy-headers")  # the console reads them, of SLUICE_TRUSTED_PROXIES
     return Service(
         name="web",
         command=[*server, "--host", LOOPBACK, "--port", str(port), "--timeout-graceful-shutdown", "2"],

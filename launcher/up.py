@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -203,6 +204,7 @@ class _StartUp:
 
     def run(self) -> None:
         self._console.strong("Sluice is starting")
+        _forget_passwords(var_dir() / "log")
         self._redis()
         UpState(pid=os.getpid(), url=self._url, redis_url=self._env["REDIS_URL"]).write()
         self._database()
@@ -225,7 +227,7 @@ class _StartUp:
                 raise
             self._console.failure(f"{failure}\n  Going on without the demo.")
             return []
-        return list(first_data.recent)[-_LOGIN_LINES:]
+        return [*list(first_data.recent)[-_LOGIN_LINES:], *_take_first_password()]
 
     @property
     def _url(self) -> str:
@@ -239,10 +241,11 @@ class _StartUp:
         url = os.environ.get("REDIS_URL")
         if url:
             if not servers.redis_url_answers(url):
+                shown = servers.shown_url(url)
                 raise StartFailed(
-                    f"no Redis answers at REDIS_URL={url}. Start it, or unset REDIS_URL for the embedded one"
+                    f"no Redis answers at REDIS_URL={shown}. Start it, or unset REDIS_URL for the embedded one"
                 )
-            self._console.done("redis", f"{url} (yours)")
+            self._console.done("redis", f"{servers.shown_url(url)} (yours)")
             return
         binary = servers.find_redis()
         if binary is None:
@@ -272,7 +275,8 @@ class _StartUp:
 
     def _first_data(self) -> Service:
         if self._empty:
-            return services.manage("admin", "create_admin", "--if-missing", env=self._env)
+            to = ["--password-to", str(_first_password())]  # what it prints is kept in a log
+            return services.manage("admin", "create_admin", "--if-missing", *to, env=self._env)
         return services.manage("demo", "seed_demo", "--in-background", env=self._env)
 
     def _ready(self, said: list[str]) -> None:
@@ -285,6 +289,33 @@ class _StartUp:
             console.note("  the stream processor and its agents warm up for half a minute; the page Sources shows them")
         console.note(f"  logs: {_short(var_dir() / 'log')}/    stop: Ctrl-C")
         console.note()
+
+
+_PASSWORD = "Password (shown only now): "
+
+
+def _first_password() -> Path:
+    """The file by which the first administrator's password comes from the command that makes it up."""
+    return Path(var_dir() / "run" / "first.password")
+
+
+def _take_first_password() -> list[str]:
+    """The line that shows the password on the screen, and only there: the file is gone afterwards."""
+    path = _first_password()
+    try:
+        return [f"{_PASSWORD}{path.read_text()}"]
+    except OSError:
+        return []
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _forget_passwords(log_dir: Path) -> None:
+    """Take the first password out of the logs of earlier versions, which kept it for good."""
+    for path in log_dir.glob("admin.log*"):
+        text = path.read_text(errors="replace")
+        if _PASSWORD in text:
+            path.write_text(re.sub(rf"{re.escape(_PASSWORD)}\S+", f"{_PASSWORD}…", text))
 
 
 def _short(path: Path) -> str:

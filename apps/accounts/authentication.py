@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 from django.utils import timezone
@@ -14,6 +13,7 @@ from apps.accounts.choices import SCOPE_TEXTS
 from apps.accounts.models import Token, User
 from apps.accounts.permissions import needed_scope
 from apps.accounts.services import token_digest, token_used
+from apps.core.addresses import is_within
 from apps.core.errors import Forbidden, NotAuthenticated
 
 __all__ = ["PathTokenAuthentication", "TokenAuthentication", "TokenScheme"]
@@ -52,18 +52,9 @@ class TokenAuthentication(BaseAuthentication):
             message = f"The token {token} expired at {token.expires_at:%Y-%m-%d %H:%M} UTC."
             raise NotAuthenticated(message, code="token_expired")
         address = request.META.get("REMOTE_ADDR", "")
-        if token.networks and not _within(address, token.networks):
+        if token.networks and not is_within(address, token.networks):
             message = f"The token {token} cannot be used from {address or 'an unknown address'}."
             raise Forbidden(message, code="token_network")
-
-
-def _within(address: str, networks: list[str]) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
 
 
 class PathTokenAuthentication(TokenAuthentication):

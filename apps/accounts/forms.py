@@ -15,7 +15,7 @@ from apps.accounts.models import User
 from apps.core.limits import MAX_NAME
 from apps.ui.forms import choice_field
 
-__all__ = ["ProfileForm", "TokenForm"]
+__all__ = ["PasswordForm", "ProfileForm", "TokenForm", "new_password_field"]
 
 
 @cache
@@ -41,6 +41,30 @@ class ProfileForm(forms.ModelForm):
         if zone not in _zones():
             raise forms.ValidationError(f"{zone!r} is not a time zone; write it like Europe/Berlin.")
         return zone
+
+
+def new_password_field(label: str = "New password", help_text: str = "At least 10 characters.") -> forms.CharField:
+    """A field for a password that browsers offer to make up and to keep."""
+    widget = forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    return forms.CharField(label=label, widget=widget, help_text=help_text, strip=False)
+
+
+class PasswordForm(forms.Form):
+    """The own password: the present one and, twice, the new one."""
+
+    current = forms.CharField(
+        label="Present password",
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+        strip=False,
+    )
+    password = new_password_field()
+    again = new_password_field("New password again", "")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        if cleaned.get("again") and cleaned.get("password") and cleaned["again"] != cleaned["password"]:
+            self.add_error("again", "The two are not the same.")
+        return cleaned
 
 
 class TokenForm(forms.Form):

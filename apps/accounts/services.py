@@ -16,8 +16,19 @@ from django.utils import timezone
 from apps.accounts.choices import Role, Scope
 from apps.accounts.models import Token, User
 from apps.core.errors import Conflict, Fault, Forbidden, Malformed, field_faults
+from apps.core.events import announce_session_end
+from engine.redaction import note_secret
 
-__all__ = ["token_create", "token_digest", "token_revoke", "token_used", "user_create", "user_update"]
+__all__ = [
+    "password_change",
+    "password_set",
+    "token_create",
+    "token_digest",
+    "token_revoke",
+    "token_used",
+    "user_create",
+    "user_update",
+]
 
 _USED_EVERY = timedelta(minutes=1)
 
@@ -30,6 +41,7 @@ def token_digest(secret: str) -> str:
 @transaction.atomic
 def user_create(*, username: str, password: str, role: str = Role.VIEWER, email: str = "") -> User:
     """Create a person who can sign in."""
+    note_secret(password)
     faults = []
     if role not in Role.values:
         faults.append(Fault("role", f"{role!r} is not one of {', '.join(Role.values)}"))
@@ -70,6 +82,53 @@ def user_update(*, user: User, by: User, role: str | None = None, is_active: boo
     if is_active is not None:
         user.is_active = is_active
     user.save(update_fields=["role", "is_active"])
+    if not user.is_active:
+        announce_session_end(user.pk)
+    return user
+
+
+def password_change(*, user: User, current: str, password: str) -> User:
+    """Change one's own password. It ends every session of the person, and the open pages with them.
+
+    Raises
+    ------
+    Malformed
+        The present password is another one, or the new one is not taken.
+    """
+    note_secret(current)
+    faults = [] if user.check_password(current) else [Fault("current", "this is not your present password")]
+    return _store_password(user, password, faults)
+
+
+def password_set(*, user: User, password: str, by: User | None) -> User:
+    """Give somebody another password, as an administrator or (without `by`) on the command line. It ends all sessions.
+
+    Raises
+    ------
+    Forbidden
+        `user` is the one who asks: the own password is changed with the present one.
+    Malformed
+        The password is not taken.
+    """
+    if by is not None and user.pk == by.pk:
+        raise Forbidden("Your own password you change in Settings, with the present one.")
+    return _store_password(user, password)
+
+
+@transaction.atomic
+def _store_password(user: User, password: str, faults: Sequence[Fault] = ()) -> User:
+    """Sessions hold a digest of the password they began with, so they end with it."""
+    note_secret(password)
+    found = list(faults)
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        found += field_faults({"password": error.messages})
+    if found:
+        raise Malformed("The password is not changed.", found)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    announce_session_end(user.pk)
     return user
 
 

@@ -2,76 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import unicodedata
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.views import LoginView as DjangoLoginView
-from django.core.cache import cache
+from django.contrib.auth.views import LogoutView as DjangoLogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
 
-from apps.accounts.forms import ProfileForm, TokenForm
+from apps.accounts.attempts import SignInAttempt, attempt_begin, device_remember
+from apps.accounts.forms import PasswordForm, ProfileForm, TokenForm
 from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
 from apps.accounts.selectors import tokens_of
-from apps.accounts.services import token_create, token_revoke
-from apps.core.errors import SluiceError, TooMany
+from apps.accounts.services import password_change, token_create, token_revoke
+from apps.core.errors import SluiceError
+from apps.core.events import announce_session_end
 
-__all__ = [
-    "ALLOWED",
-    "PER_ADDRESS",
-    "WINDOW_S",
-    "LoginView",
-    "SettingsView",
-    "TokenRevokeView",
-    "TokensView",
-    "attempts_check",
-    "attempts_clear",
-    "attempts_count",
-]
-
-
-# Counted in the memory of each web process, like the API's rate: n processes allow n times as many.
-ALLOWED = 5  # per name and address
-PER_ADDRESS = 50  # over all names: guessing one password for many names
-WINDOW_S = 300
-
-
-def attempts_check(username: str, address: str) -> None:
-    """Raise TooMany when this address has failed too often lately."""
-    counts = cache.get_many(_keys(username, address))
-    for key, limit in zip(_keys(username, address), (ALLOWED, PER_ADDRESS), strict=True):
-        if counts.get(key, 0) >= limit:
-            minutes = WINDOW_S // 60
-            raise TooMany(f"Too many failed sign-ins. Wait {minutes} minutes and try again.", retry_after_s=WINDOW_S)
-
-
-def attempts_count(username: str, address: str) -> None:
-    """Count a failure."""
-    for key in _keys(username, address):
-        if not cache.add(key, 1, WINDOW_S):
-            try:
-                cache.incr(key)
-            except ValueError:  # it expired in between
-                cache.set(key, 1, WINDOW_S)
-
-
-def attempts_clear(username: str, address: str) -> None:
-    """Reset the count of a name after a success; the address keeps its own."""
-    cache.delete(_keys(username, address)[0])
-
-
-def _keys(username: str, address: str) -> tuple[str, str]:
-    # as the login form reads it: blanks around a name or full-width letters must not buy further attempts
-    typed = unicodedata.normalize("NFKC", username).strip().casefold()
-    name = hashlib.sha256(f"{typed}\n{address}".encode()).hexdigest()[:32]
-    return f"signin:{name}", f"signin-from:{hashlib.sha256(address.encode()).hexdigest()[:32]}"
+__all__ = ["LoginView", "LogoutView", "PasswordView", "SettingsView", "TokenRevokeView", "TokensView"]
 
 
 class LoginView(DjangoLoginView):
@@ -80,16 +34,19 @@ class LoginView(DjangoLoginView):
     template_name = "accounts/login.html"
     redirect_authenticated_user = True
 
+    attempt: SignInAttempt
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        attempts_check(*self._who())
+        self.attempt = attempt_begin(request, request.POST.get("username", ""))
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        attempts_clear(*self._who())
-        return super().form_valid(form)
+        self.attempt.succeed()
+        response = super().form_valid(form)
+        device_remember(self.request, response, form.get_user().get_username())
+        return response
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        attempts_count(*self._who())
         response = super().form_invalid(form)
         response.status_code = 422
         return response
@@ -97,8 +54,18 @@ class LoginView(DjangoLoginView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(demo=settings.DEMO, **kwargs)
 
-    def _who(self) -> tuple[str, str]:
-        return self.request.POST.get("username", ""), self.request.META.get("REMOTE_ADDR", "")
+
+class LogoutView(DjangoLogoutView):
+    """`/logout/`: POST ends the session, and the open pages of it."""
+
+    next_page = "accounts:login"
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        user = request.user
+        response = super().post(request, *args, **kwargs)
+        if user.is_authenticated:
+            announce_session_end(user.pk)
+        return response
 
 
 class _OwnSettings(ScopeRequiredMixin, View):
@@ -106,12 +73,18 @@ class _OwnSettings(ScopeRequiredMixin, View):
 
     write_scope = "read"
 
-    def page(self, form: ProfileForm | None = None, token_form: TokenForm | None = None) -> HttpResponse:
+    def page(
+        self,
+        form: ProfileForm | None = None,
+        token_form: TokenForm | None = None,
+        password_form: PasswordForm | None = None,
+    ) -> HttpResponse:
         user = signed_in_user(self.request)
-        faulty = (form is not None and form.errors) or (token_form is not None and token_form.errors)
+        faulty = any(given is not None and given.errors for given in (form, token_form, password_form))
         context = {
             "form": form or ProfileForm(instance=user),
             "token_form": token_form or TokenForm(user),
+            "password_form": password_form or PasswordForm(),
             "tokens": tokens_of(user),
         }
         return render(self.request, "accounts/settings.html", context, status=422 if faulty else 200)
@@ -129,6 +102,30 @@ class SettingsView(_OwnSettings):
             return self.page(form=form)
         form.save()
         messages.success(request, "Settings saved.")
+        return redirect("accounts:settings")
+
+
+class PasswordView(_OwnSettings):
+    """`/settings/password/`: POST changes the own password. Other sessions end; this one goes on."""
+
+    http_method_names = ["post"]
+
+    @method_decorator(sensitive_post_parameters())
+    def post(self, request: HttpRequest) -> HttpResponse:
+        user = User.objects.get(pk=signed_in_user(request).pk)
+        form = PasswordForm(request.POST)
+        if not form.is_valid():
+            return self.page(password_form=form)
+        attempt = attempt_begin(request, user.get_username())  # a session left open is no way to guess the password
+        try:
+            password_change(user=user, current=form.cleaned_data["current"], password=form.cleaned_data["password"])
+        except SluiceError as error:
+            for fault in error.faults:
+                form.add_error(fault.path, fault.message)
+            return self.page(password_form=form)
+        attempt.succeed()
+        update_session_auth_hash(request, user)
+        messages.success(request, "Your password is changed. Every other session of yours has ended.")
         return redirect("accounts:settings")
 
 

@@ -157,7 +157,7 @@ def admission_preview_alternative(
 
 
 def admission_submit(*, request: AdmissionRequest, user: User | None, purpose: str = "preview", tries: int = 0) -> Job:
-    """Send the request to the engine. `purpose` is ``preview`` or ``queue``; `tries` came to nothing before this one."""
+    """Send the request to the engine. `purpose` is ``preview`` or ``queue``; `tries` failed before."""
     job = job_submit(
         kind=JobKind.ADMISSION_PREVIEW,
         title=f"Preview {request.version}",

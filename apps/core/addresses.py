@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["IPAddress", "PrivateAddress", "UnknownHost", "host_of", "is_public", "resolve_host", "split_url"]
+__all__ = [
+    "IPAddress",
+    "PrivateAddress",
+    "UnknownHost",
+    "host_of",
+    "is_public",
+    "is_within",
+    "resolve_host",
+    "split_url",
+]
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -61,6 +70,20 @@ def resolve_host(host: str, port: int, is_allowed: Callable[[IPAddress], bool]) 
         if not is_allowed(ipaddress.ip_address(address.partition("%")[0])):
             raise PrivateAddress(host, address)
     return addresses[0]
+
+
+def is_within(address: str, networks: Iterable[str]) -> bool:
+    """Whether the address that somebody asks from is in one of these networks; what is no address is in none.
+
+    >>> is_within("::ffff:10.1.2.3", ["10.0.0.0/8"]), is_within("10.1.2.3, 8.8.8.8", ["10.0.0.0/8"])
+    (True, False)
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
 
 
 def is_public(address: IPAddress) -> bool:

@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.db import transaction
 
-__all__ = ["GROUP", "announce"]
+__all__ = ["GROUP", "announce", "announce_session_end", "person_group"]
 
 GROUP = "changes"
 _EVERYTHING = "*"
@@ -31,6 +31,26 @@ def announce(topic: str) -> None:
     pending = transaction.get_connection().run_on_commit
     if not any(getattr(entry[1], "topic", None) == topic for entry in pending):
         transaction.on_commit(_Announcement(topic), robust=True)
+
+
+def person_group(user: object) -> str:
+    """The group of the open pages of one person."""
+    return f"person.{user}"
+
+
+def announce_session_end(user: object) -> None:
+    """Have the open pages of a person ask, after the commit, whether their sessions still are in force.
+
+    It never fails: pages ask by themselves as well, less often.
+    """
+    transaction.on_commit(lambda: _tell_pages(user), robust=True)
+
+
+def _tell_pages(user: object) -> None:
+    try:
+        async_to_sync(_send_to)(person_group(user), {"type": "session.check"})
+    except Exception as error:
+        _log.warning("open pages are not told of the end of a session: %s", error or type(error).__name__)
 
 
 class _Announcement:
@@ -64,5 +84,8 @@ def _resend() -> None:
 
 
 async def _send(topic: str) -> None:
-    message = {"type": "changed", "topic": topic}
-    await asyncio.wait_for(get_channel_layer().group_send(GROUP, message), _TIMEOUT_S)
+    await _send_to(GROUP, {"type": "changed", "topic": topic})
+
+
+async def _send_to(group: str, message: dict[str, str]) -> None:
+    await asyncio.wait_for(get_channel_layer().group_send(group, message), _TIMEOUT_S)

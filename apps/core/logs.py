@@ -1,4 +1,4 @@
-"""Log lines that carry the id of the request or job they belong to."""
+"""Log lines that carry the id of the request or job they belong to, and no secret."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import structlog
 
-__all__ = ["line_formatter", "request_id"]
+from engine.redaction import RedactingFormatter
+
+__all__ = ["bare_formatter", "line_formatter", "request_id"]
 
 
 def _of_request(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -30,7 +32,7 @@ _SHARED = [
 
 def line_formatter() -> logging.Formatter:
     """Formatter for `settings.LOGGING`: one readable line, bound values (request_id, job) at its end."""
-    return structlog.stdlib.ProcessorFormatter(
+    lines = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -40,6 +42,12 @@ def line_formatter() -> logging.Formatter:
             ),
         ],
     )
+    return RedactingFormatter(lines)
+
+
+def bare_formatter() -> logging.Formatter:
+    """Formatter of the access log: messages as they are, without secrets."""
+    return RedactingFormatter(logging.Formatter("%(message)s"))
 
 
 def request_id() -> str:

@@ -7,6 +7,8 @@ import base64
 from cryptography.fernet import Fernet, InvalidToken
 from django.utils.crypto import salted_hmac
 
+from engine.redaction import note_secret
+
 __all__ = ["SecretLost", "seal_secret", "unseal_secret"]
 
 
@@ -16,6 +18,7 @@ class SecretLost(Exception):
 
 def seal_secret(secret: str, purpose: str) -> str:
     """Encrypt under a key derived from the installation's; empty stays empty."""
+    note_secret(secret)
     return _cipher(purpose).encrypt(secret.encode()).decode("ascii") if secret else ""
 
 
@@ -30,9 +33,11 @@ def unseal_secret(sealed: str, purpose: str) -> str:
     if not sealed:
         return ""
     try:
-        return _cipher(purpose).decrypt(sealed.encode("ascii")).decode()
+        secret = _cipher(purpose).decrypt(sealed.encode("ascii")).decode()
     except (InvalidToken, UnicodeError):
         raise SecretLost("it was encrypted under another secret key of this installation") from None
+    note_secret(secret)
+    return secret
 
 
 def _cipher(purpose: str) -> Fernet:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_post_parameters
 
 from apps.accounts import services
 from apps.accounts.choices import Role
+from apps.accounts.forms import new_password_field
 from apps.accounts.models import User
 from apps.accounts.permissions import signed_in_user
 from apps.core.errors import Missing
@@ -14,19 +17,21 @@ from apps.pages.base import Page, done, try_service
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 
-__all__ = ["PeoplePage", "PersonChange", "PersonForm"]
+__all__ = ["PeoplePage", "PersonChange", "PersonForm", "PersonPassword"]
 
 
 class PersonForm(forms.Form):
     """A person who can sign in."""
 
     username = forms.CharField(label="User name", max_length=150)
-    password = forms.CharField(
-        label="Initial password",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="At least 10 characters.",
-    )
+    password = new_password_field("Initial password")
     role = forms.ChoiceField(choices=Role.choices, initial=Role.VIEWER)
+
+
+class PersonPasswordForm(forms.Form):
+    """Another password of a person."""
+
+    password = new_password_field(help_text="At least 10 characters. Tell them on a way of their own.")
 
 
 class PeoplePage(Page):
@@ -55,14 +60,40 @@ class PersonChange(Page):
     scope = write_scope = "admin"
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
-        person = User.objects.filter(pk=pk).first()
-        if person is None:
-            raise Missing(f"There is no person {pk}.")
+        person = _person(pk)
         changes = {name: request.POST[name] for name in ("role", "is_active") if name in request.POST}
         if "is_active" in changes:
             changes["is_active"] = changes["is_active"] == "true"
         services.user_update(user=person, by=signed_in_user(request), **changes)
         return done(request, f"{person.username} is changed.", "pages:people")
+
+
+class PersonPassword(Page):
+    """`/settings/people/<pk>/password/`: GET the form, POST gives a person another password."""
+
+    template_name = "pages/people/password.html"
+    scope = write_scope = "admin"
+
+    def get(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return self.page({"person": _person(pk), "form": PersonPasswordForm()})
+
+    @method_decorator(sensitive_post_parameters())
+    def post(self, request: HttpRequest, pk: int) -> HttpResponse:
+        person, form = _person(pk), PersonPasswordForm(request.POST)
+        if form.is_valid():
+            password, by = form.cleaned_data["password"], signed_in_user(request)
+            _, ok = try_service(form, lambda: services.password_set(user=person, password=password, by=by))
+            if ok:
+                text = f"{person.username} has another password; every session of theirs has ended."
+                return done(request, text, "pages:people")
+        return self.page({"person": person, "form": form}, 422)
+
+
+def _person(pk: int) -> User:
+    person = User.objects.filter(pk=pk).first()
+    if person is None:
+        raise Missing(f"There is no person {pk}.")
+    return person
 
 
 def people_table(request: HttpRequest) -> Table:

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.services import token_digest
+from apps.core.addresses import is_within
 from apps.core.errors import Conflict, Fault, Forbidden, NotAuthenticated
 from apps.core.events import announce
 from apps.core.limits import MAX_ENROLMENT_USES
@@ -268,22 +269,13 @@ def _use(secret: str, address: str) -> EnrolmentToken:
     if token.expires_at <= now:
         message = f"The enrolment token {token} expired at {token.expires_at:%Y-%m-%d %H:%M} UTC."
         raise NotAuthenticated(message, code="token_expired")
-    if token.networks and not _within(address, token.networks):
+    if token.networks and not is_within(address, token.networks):
         message = f"The enrolment token {token} cannot be used from {address or 'an unknown address'}."
         raise Forbidden(message, code="token_network")
     left = EnrolmentToken.objects.filter(pk=token.pk, uses_left__gt=0, revoked_at=None)
     if not left.update(uses_left=F("uses_left") - 1, used=F("used") + 1, last_used_at=now):
         raise NotAuthenticated(f"The enrolment token {token} is used up.", code="token_used_up")
     return token
-
-
-def _within(address: str, networks: Sequence[str]) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return any((mapped or parsed) in ipaddress.ip_network(network) for network in networks)
 
 
 def _is_secret_of(agent: Agent, secret: str) -> bool:

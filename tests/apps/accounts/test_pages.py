@@ -15,11 +15,11 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 from django.views import View
 
+from apps.accounts.attempts import ALLOWED
 from apps.accounts.middleware import TimeZoneMiddleware
 from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin
 from apps.accounts.services import user_create
-from apps.accounts.views import ALLOWED
 from apps.core.errors import Conflict, Forbidden, Malformed
 from tests.apps.conftest import PASSWORD
 
@@ -185,3 +185,54 @@ def test_create_admin_creates_the_first_administrator(monkeypatch: pytest.Monkey
     call_command("create_admin", "--username", "ada", "--password-from-env", "ADA", stdout=out)
     assert User.objects.get(username="ada").check_password(PASSWORD)
     assert PASSWORD not in out.getvalue()
+
+
+def test_person_changes_the_own_password(client: Client, user_of: Callable[..., User]) -> None:
+    user_of("operator")
+    elsewhere = Client()
+    for browser in (client, elsewhere):
+        sign_in(browser)
+    asked = {"current": PASSWORD, "password": "another long one", "again": "another long one"}
+    assert client.post("/settings/password/", asked).status_code == 302
+    assert client.get("/settings/").status_code == 200
+    assert elsewhere.get("/settings/").status_code == 302
+    assert sign_in(Client()).status_code == 422
+    assert sign_in(Client(), password="another long one").status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"current": "wrong"}, "this is not your present password"),
+        ({"password": "short", "again": "short"}, "at least 10 characters"),
+        ({"again": "another"}, "The two are not the same"),
+    ],
+)
+def test_refused_password_changes_nothing(signed_in: Client, change: dict[str, str], text: str) -> None:
+    asked = {"current": PASSWORD, "password": "another long one", "again": "another long one", **change}
+    answer = signed_in.post("/settings/password/", asked)
+    assert answer.status_code == 422
+    assert text in answer.content.decode()
+    assert "another long one" not in answer.content.decode()
+    assert User.objects.get().check_password(PASSWORD)
+
+
+def test_open_session_is_no_way_to_guess_the_password(signed_in: Client) -> None:
+    asked = {"current": "wrong", "password": "another long one", "again": "another long one"}
+    tried = [signed_in.post("/settings/password/", asked).status_code for _ in range(ALLOWED + 1)]
+    assert tried == [422] * ALLOWED + [429]
+
+
+def test_command_sets_a_password_and_prints_it_once(user_of: Callable[..., User]) -> None:
+    out, user = StringIO(), user_of("operator")
+    call_command("set_password", "--username", user.username, stdout=out)
+    password = out.getvalue().split()[-1]
+    assert User.objects.get().check_password(password)
+    with pytest.raises(CommandError, match="there are: a-operator"):
+        call_command("set_password", "--username", "nobody")
+
+
+def test_command_refuses_a_weak_password(user_of: Callable[..., User], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEAK", "password")
+    with pytest.raises(CommandError, match="too short"):
+        call_command("set_password", "--username", user_of("operator").username, "--password-from-env", "WEAK")

@@ -50,6 +50,7 @@ _AGENT_QUERY = {"name": "agent", "query": "live_query"}
 
 PAGES: dict[str, Page] = {
     "accounts:settings": Page(post=READ),
+    "accounts:password": _action(READ),
     "accounts:tokens": Page(post=READ),
     "accounts:token-revoke": _action(READ, pk="token"),
     "pages:home": Page(status=302),
@@ -253,6 +254,7 @@ PAGES: dict[str, Page] = {
     "pages:job-cancel": _action(pk="job"),
     "pages:people": Page(get=ADMIN, post=ADMIN),
     "pages:person-change": _action(ADMIN, pk="person"),
+    "pages:person-password": Page(get=ADMIN, post=ADMIN, at={"pk": "person"}),
     "pages:help": _view(),
     "pages:guide": _view(path="guide"),
     "pages:api": _view(),

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
+from django.contrib.sessions.models import Session
 from django.db import connections, transaction
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.core import events
+from apps.accounts.services import password_set, user_update
+from apps.core import consumers, events
 from apps.core.events import announce
 from apps.core.health import worker_beat
 from apps.core.logs import line_formatter
@@ -79,6 +81,75 @@ async def test_open_pages_are_notified_of_committed_changes_once(signed_in: str)
 async def test_websocket_without_login_is_closed_with_4401(transactional_db: None) -> None:
     page = socket()
     assert await page.connect()
+    assert (await page.hear())["code"] == 4401
+
+
+def _sign_out(cookie: str) -> None:
+    client = Client()
+    client.cookies.load(cookie)
+    assert client.post("/logout/").status_code == 302
+
+
+def _change_own_password(cookie: str) -> None:
+    """In another browser of the same person."""
+    user = User.objects.get(username="ada")
+    user.set_password("a long password")
+    user.save()
+    other = Client()
+    other.force_login(user)
+    asked = {"current": "a long password", "password": "correct horse battery", "again": "correct horse battery"}
+    assert other.post("/settings/password/", asked).status_code == 302
+    assert other.get("/settings/").status_code == 200  # this session goes on
+
+
+def _reset_by_an_administrator(cookie: str) -> None:
+    admin, ada = User.objects.create_user("root", role="admin"), User.objects.get(username="ada")
+    password_set(user=ada, password="correct horse battery", by=admin)
+
+
+def _switch_off(cookie: str) -> None:
+    admin, ada = User.objects.create_user("root", role="admin"), User.objects.get(username="ada")
+    user_update(user=ada, by=admin, is_active=False)
+
+
+@pytest.mark.parametrize("end", [_sign_out, _change_own_password, _reset_by_an_administrator, _switch_off])
+@pytest.mark.usefixtures("_closing")
+async def test_open_page_hears_nothing_more_when_its_session_ends(signed_in: str, end: Any) -> None:
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+    await sync_to_async(end)(signed_in)
+    assert (await page.hear())["code"] == 4401
+    await sync_to_async(announce)("jobs")
+    assert await page.receive_nothing()
+
+
+@pytest.mark.usefixtures("_closing")
+async def test_open_page_of_another_session_goes_on_when_one_signs_out(signed_in: str) -> None:
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+
+    def sign_out_elsewhere() -> None:
+        other = Client()
+        other.force_login(User.objects.get(username="ada"))
+        other.post("/logout/")
+        announce("jobs")
+
+    await sync_to_async(sign_out_elsewhere)()
+    assert await page.hear() == {"changed": "jobs"}
+    await page.disconnect()
+
+
+@pytest.mark.usefixtures("_closing")
+async def test_session_that_ended_without_a_word_closes_the_page_by_itself(
+    signed_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "SESSION_CHECK_S", 0.05)
+    page = socket(signed_in)
+    assert await page.connect()
+    assert await page.hear() == {"ready": True}
+    await sync_to_async(Session.objects.all().delete)()
     assert (await page.hear())["code"] == 4401
 
 

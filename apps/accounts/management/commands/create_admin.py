@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,6 +21,12 @@ class Command(BaseCommand):
         parser.add_argument("--username", default="admin")
         parser.add_argument("--role", default=Role.ADMIN, choices=Role.values)
         parser.add_argument("--password-from-env", metavar="VARIABLE", help="Name of the variable that holds it.")
+        parser.add_argument(
+            "--password-to",
+            metavar="FILE",
+            type=Path,
+            help="Write the random password there, readable for you alone, instead of printing it.",
+        )
         parser.add_argument("--if-missing", action="store_true", help="Succeed quietly if the user exists.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -38,5 +45,10 @@ class Command(BaseCommand):
             faults = "; ".join(f"{fault.path}: {fault.message}" for fault in error.faults)
             raise CommandError(f"{error.message} {faults}") from None
         self.stdout.write(f"Created {user.get_role_display().lower()} {user.username}.")
-        if not variable:
+        if variable:
+            return
+        if options["password_to"] is None:
             self.stdout.write(f"Password (shown only now): {password}")
+            return
+        with os.fdopen(os.open(options["password_to"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(password)

@@ -1,0 +1,72 @@
+"""Secrets taken out of texts before these are written to a log, whichever process writes it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+
+__all__ = ["RedactingFormatter", "note_secret", "redact_text"]
+
+_MAX_NOTED = 1000
+_MIN_LENGTH = 8  # shorter ones stand in too many other words
+_noted: OrderedDict[str, None] = OrderedDict()  # of this process: what it was given lately, the newest last
+
+_NAMES = (
+    r"[\w-]*(?:passw(?:or)?d|secret|token|credential|authorization|api[_-]?key|private[_-]?key|cookie|session_?id"
+    r"|sluice_device)[\w-]*"
+)
+_RULES = (
+    # tokens of people, of enrolment and of agents, and Sluice's own cookies; the first characters are no secret
+    (re.compile(r"\b(sl[uea]_[\w-]{2,6})[\w-]{10,}"), r"\1…"),
+    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), r"\1 …"),
+    # a name and password in an address
+    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s@\"'<>]*@", re.IGNORECASE), r"\1…@"),
+    # of an address of the web the host: path and query are where webhooks have their secret
+    (re.compile(r"\b((?:https?|wss?)://[^/\s?#\"'<>)\]},]+)[/?#][^\s\"'<>]*", re.IGNORECASE), r"\1/…"),
+    (re.compile(r"(/webhooks/kubernetes/admission/[^/\s\"'?]+/)[^\s\"'?]+"), r"\1…"),
+    # the query of a request
+    (re.compile(r"(/[^\s\"'?]*)\?[^\s\"'<>]+"), r"\1?…"),
+    # "password": "…", ('authorization', b'…'), password=…
+    (re.compile(rf"([\"']{_NAMES}[\"']\s*[:,]\s*b?)(\"[^\"]*\"|'[^']*'|[^\s,)\]}}]+)", re.IGNORECASE), r"\1…"),
+    (re.compile(rf"\b({_NAMES}=)(\"[^\"]*\"|'[^']*'|[^\s,;&\"')\]}}]+)", re.IGNORECASE), r"\1…"),
+)
+
+
+def note_secret(secret: str | None) -> None:
+    """Remember a secret that this process was given, so that no text that repeats it shows it.
+
+    Only by somebody who is known: what a stranger sends as a password would blot out any word of the log.
+    """
+    if secret and len(secret) >= _MIN_LENGTH:
+        _noted[secret] = None
+        _noted.move_to_end(secret)
+        while len(_noted) > _MAX_NOTED:
+            _noted.popitem(last=False)
+
+
+def redact_text(text: str) -> str:
+    """The text without secrets: those that were noted, and all that looks like one.
+
+    >>> redact_text('GET /webhooks/kubernetes/admission/lab/abc?timeout=10s HTTP/1.1')
+    'GET /webhooks/kubernetes/admission/lab/…?… HTTP/1.1'
+    >>> redact_text('https://user:pw@hooks.example/T0/B0/x: refused; {"password": "p"}')
+    'https://…@hooks.example/… refused; {"password": …}'
+    """
+    for secret in list(_noted):
+        if secret in text:
+            text = text.replace(secret, "…")
+    for pattern, shown in _RULES:
+        text = pattern.sub(shown, text)
+    return text
+
+
+class RedactingFormatter(logging.Formatter):
+    """Another formatter's lines without secrets, tracebacks included."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact_text(self.inner.format(record))
