@@ -85,7 +85,7 @@ def _count_here(window: CountedWindow) -> tuple[int, float]:
 
 
 def _in_redis(script: str, keys: Sequence[str], values: Sequence[int]) -> list[int]:
-    """What a script answers; nothing while Redis is away."""
+    """Run a script and return its answer; nothing while Redis is away."""
     global _not_before
     if time.monotonic() < _not_before:
         return []

@@ -66,6 +66,6 @@ class ViewCaller:
 
 
 def caller_of(request: HttpRequest | Request) -> ViewCaller:
-    """Who asks: by a session or by a token."""
+    """The caller of a request, by a session or by a token."""
     user = signed_in_user(request)
     return ViewCaller(user, scopes_of(user, getattr(request, "auth", None)))

@@ -80,7 +80,7 @@ class TestEnrolment:
         assert enrol(token, client=APIClient(REMOTE_ADDR="10.1.2.3")).status_code == 201
 
     def test_token_with_uses_left_takes_over_no_known_agent(self) -> None:
-        """Whoever got hold of a rack's token must not speak for the agents that have joined with it."""
+        """A rack's token in the wrong hands must not speak for the agents that have joined with it."""
         cluster = make_cluster()
         _, token = enrolment_create(cluster=cluster, user=None, uses=9)
         secret = enrol(token, "web-7").json()["secret"]
