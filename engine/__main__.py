@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -292,9 +294,31 @@ def _answer(command: EngineCommand, name: str, file: str, options: dict[str, Any
     """The line for one file, without its name."""
     try:
         document, own = _split(_load(file))
-        return {"result": command.load()(document, _options(command, name, own) | options)}
+        result = command.load()(document, _options(command, name, own) | options)
+        if where := _unrepresentable(result):
+            raise OutOfRangeError(where)
+        return {"result": result}
+    except (OverflowError, FloatingPointError) as error:
+        return {"error": OutOfRangeError(str(error)).to_dict()}
     except EngineError as error:
         return {"error": error.to_dict()}
+    except Exception as error:
+        # a defect of the engine: its trace is for whoever mends it; the files after this one are answered
+        traceback.print_exc(file=sys.stderr)
+        return {"error": DefectError(error).to_dict()}
+
+
+def _unrepresentable(value: Any, path: str = "") -> str | None:
+    """Path of the first number that JSON has no form for: infinite, or none at all."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path or "result"
+    if isinstance(value, Mapping):
+        items: Iterator[tuple[str | int, Any]] = ((str(key), item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        items = iter(enumerate(value))
+    else:
+        return None
+    return next((found for key, item in items if (found := _unrepresentable(item, join_path(path, key)))), None)
 
 
 def _options(command: EngineCommand, name: str, given: Any) -> dict[str, Any]:
@@ -356,6 +380,25 @@ class UnreadableFileError(EngineError):
     """A file that cannot be read."""
 
     code = "unreadable"
+
+
+class OutOfRangeError(EngineError):
+    """Numbers of a document that multiply beyond the range of floats on their way to the answer."""
+
+    code = "out-of-range"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"The numbers of the document leave the range that can be computed with, at {where}")
+
+
+class DefectError(EngineError):
+    """An answer that a defect of the engine kept from being made."""
+
+    code = "defect"
+
+    def __init__(self, error: Exception) -> None:
+        kind = type(error).__name__
+        super().__init__(f"This document met a defect of the engine ({kind}: {error}); its trace is on standard error")
 
 
 def _run() -> int:

@@ -16,6 +16,7 @@ from engine.words import counted
 
 __all__ = [
     "BAD",
+    "MIN_NUMBER",
     "Anything",
     "Enumeration",
     "Field",
@@ -32,6 +33,9 @@ __all__ = [
 
 
 BAD: Final[Any] = object()
+#: Magnitudes of numbers, the smallest of one that must not be 0, and the largest whole one that floats hold: models
+#: divide, square and add up.
+MIN_NUMBER, MAX_NUMBER, MAX_WHOLE = 1e-60, 1e60, 2**53
 _LISTED_FAULTS = 10  # per series: a million wrong numbers are one mistake, not a million
 
 
@@ -47,14 +51,27 @@ class FieldKind:
         raise NotImplementedError
 
 
+def _float_of(value: Any) -> float:
+    """A number as a float: NaN for what is none, infinity for a whole number beyond the range of floats."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 @dataclass(frozen=True)
 class Number(FieldKind):
-    """A finite number. `above` excludes its bound, `least` and `most` include theirs."""
+    """A finite number, of a magnitude that models can compute with. `above` excludes its bound, `least` and `most`
+    include theirs.
+    """
 
     above: float | None = None
     least: float | None = None
     most: float | None = None
     whole: bool = False
+    smallest: float = 0.0  #: magnitude that only 0 is below
 
     def allowed(self) -> str:
         kind = "a whole number" if self.whole else "a finite number"
@@ -65,15 +82,23 @@ class Number(FieldKind):
             return f"{kind} {least} to {self.most:.15g}"
         return kind if self.least is None else f"{kind} of at least {self.least:g}"
 
+    def allowed_for(self, value: Any) -> str:
+        """What is allowed in place of `value`: with the magnitude, where that alone is what is wrong."""
+        number = _float_of(value)
+        if not math.isfinite(number) or self._is_computable(number):
+            return self.allowed()
+        limits = f"up to {MAX_WHOLE:,}" if self.whole else f"from {MIN_NUMBER:g} to {MAX_NUMBER:g}"
+        return f"{self.allowed()}, of a magnitude {limits}"
+
+    def _is_computable(self, number: float) -> bool:
+        size = abs(number)
+        smallest = MIN_NUMBER if self.above == 0.0 else self.smallest
+        return size == 0.0 or smallest <= size <= (MAX_WHOLE if self.whole else MAX_NUMBER)
+
     def fits(self, value: Any) -> bool:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-            return False
-        try:
-            number = float(value)
-        except OverflowError:
-            return False
+        number = _float_of(value)
         return (
-            math.isfinite(number)
+            self._is_computable(number)
             and (self.above is None or number > self.above)
             and (self.least is None or number >= self.least)
             and (self.most is None or number <= self.most)
@@ -82,9 +107,8 @@ class Number(FieldKind):
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
         if not self.fits(value):
-            faults.append(
-                Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {self.allowed()}")
-            )
+            allowed = self.allowed_for(value)
+            faults.append(Fault(join_path(parent, key), f"{key_name(key)} is {value_words(value)}; allowed: {allowed}"))
             return BAD
         return int(value) if self.whole else float(value)
 
@@ -187,7 +211,7 @@ class NumberSeries(FieldKind):
             )
             return BAD
         array = self._array(value)
-        if array is not None and np.all(np.isfinite(array)) and array.min() >= 0:
+        if array is not None and array.min() >= 0 and array.max() <= MAX_NUMBER:  # NaN passes neither
             return frozen_array(array)
         self._explain(value, join_path(parent, key), faults)
         return BAD
@@ -206,9 +230,9 @@ class NumberSeries(FieldKind):
 
     def _explain(self, value: Any, path: str, faults: list[Fault]) -> None:
         wrong = [i for i, item in enumerate(value) if not self.item.fits(item)]
-        allowed = self.item.allowed()
-        listed = wrong[:_LISTED_FAULTS]
-        faults.extend(Fault(f"{path}[{i}]", f"item {i} is {value_words(value[i])}; allowed: {allowed}") for i in listed)
+        for i in wrong[:_LISTED_FAULTS]:
+            allowed = self.item.allowed_for(value[i])
+            faults.append(Fault(f"{path}[{i}]", f"item {i} is {value_words(value[i])}; allowed: {allowed}"))
         if len(wrong) > _LISTED_FAULTS:
             faults.append(Fault(path, f"{len(wrong) - _LISTED_FAULTS} more items are wrong in the same way"))
 

@@ -12,6 +12,7 @@ from engine.costream.translation import source_rates, stream_rates, with_nominal
 from engine.document.checks import DeploymentParts, UnreadReference, check_parts
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, Operator, Source
+from engine.document.magnitudes import find_excessive_rates
 from engine.document.reader import build_operators, build_source, collect_references, is_whole
 from engine.document.tables import CANDIDATE
 from engine.errors import DocumentError, Fault, join_path
@@ -117,6 +118,13 @@ def _join_faults(
         subinterval_s=running.subinterval_s,
     )
     check_parts(parts)
+    if not parts.faults and None not in (*sources, *operators):
+        parts.faults += find_excessive_rates(
+            [*running.sources, *(source for source in sources if source)],
+            running.nodes,
+            [*running.operators, *(operator for operator in operators if operator)],
+            running.subinterval_s,
+        )
     counts = {"sources": len(running.sources), "operators": len(running.operators)}
     return [Fault(_shift_path(fault.path, counts, path), fault.message) for fault in parts.faults]
 

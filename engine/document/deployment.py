@@ -39,6 +39,7 @@ from engine.document.elements import (
     sum_groups,
 )
 from engine.document.export import canonical, to_document
+from engine.document.magnitudes import find_excessive_rates
 from engine.document.reader import read_deployment
 from engine.document.tables import json_schema
 from engine.document.topology import (
@@ -243,7 +244,7 @@ class Deployment(DeploymentContent):
                 if len(read) != self.subintervals:
                     message = f"{name} has {len(read)} numbers; allowed: {self.subintervals}"
                     parts.faults.append(Fault(f"arrivals.{name}", message))
-        _refuse(parts.faults)
+        _refuse(parts.faults or find_excessive_rates(sources, self.nodes, self.operators, self.subinterval_s))
         derived = replace(self, sources=tuple(sources))
         return self._inherit(derived, "graph", "layout", "order", "servers", "capacities")
 
@@ -300,7 +301,7 @@ class Deployment(DeploymentContent):
             self.plans,
         )
         check_parts(parts)
-        _refuse(parts.faults)
+        _refuse(parts.faults or find_excessive_rates(self.sources, self.nodes, self.operators, self.subinterval_s))
         return self
 
     def _inherit(self, derived: Deployment, *names: str) -> Deployment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.costream.translation import source_rates, with_nominal_costs
@@ -28,6 +28,7 @@ from engine.document.elements import (
     Source,
     Window,
 )
+from engine.document.magnitudes import find_excessive_rates
 from engine.document.tables import DEPLOYMENT
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
@@ -82,6 +83,10 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     if faults:
         raise DocumentError(faults)
     sources, operators = tuple(parts.sources), tuple(parts.operators)
+    for path, plan in [("operators", operators), *_alternatives(plans)]:
+        faults += find_excessive_rates(sources, parts.nodes, plan, record["subinterval_s"], path)  # type: ignore[arg-type]
+    if faults:
+        raise DocumentError(faults)
     rates = source_rates(sources, record["subinterval_s"])  # type: ignore[arg-type]
     return {
         "subinterval_s": record["subinterval_s"],
@@ -101,6 +106,14 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
             for query, alternatives in plans.items()
         },
     }
+
+
+def _alternatives(
+    plans: Mapping[str, Sequence[Sequence[Operator]]],
+) -> Iterator[tuple[str, Sequence[Operator]]]:
+    """Every alternative plan with its path in the document."""
+    for query, alternatives in plans.items():
+        yield from ((f"plans.{query}[{i}]", plan) for i, plan in enumerate(alternatives))
 
 
 def collect_references(

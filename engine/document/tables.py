@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, SAMPLE, THESE, WINDOW_END
-from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, NumberSeries, String
+from engine.fields import (
+    MIN_NUMBER,
+    Anything,
+    Enumeration,
+    Field,
+    FieldTable,
+    Flag,
+    ListOf,
+    MapOf,
+    Number,
+    NumberSeries,
+    String,
+)
 from engine.klink.settings import POLICIES
 
 __all__ = [
@@ -28,10 +40,16 @@ FORMAT = "sluice/deployment"
 VERSION = 1
 
 ID = String()
-NOT_NEGATIVE = Number(least=0)
+NOT_NEGATIVE = Number(least=0, smallest=MIN_NUMBER)
 POSITIVE = Number(above=0)
 # Beyond these, sums overflow: a latency without end would be computed without end.
 CAPACITY = Number(least=1e-6, most=1e18)
+BYTES = Number(least=0, most=1e18)
+#: Interference beyond it is a mistake.
+ALPHA = Number(least=0, most=1e6)
+# Times are counted in subintervals, by whole numbers of 64 bits.
+WIDTH = Number(least=1e-6, most=1e8)
+SPAN = Number(least=1e-6, most=1e12)
 PRICE = Number(least=0, most=1e12)
 INDEX = Number(least=0, whole=True)
 # Beyond these a figure is a mistake: a cost whose deviation is a hundred times its mean, clumps of a million events.
@@ -66,12 +84,12 @@ SOURCE = FieldTable(
     Field("event_fields", EVENT_FIELDS, nullable=True, help="fields of an event by type"),
     Field(
         "arrivals_step_s",
-        POSITIVE,
+        WIDTH,
         nullable=True,
         help="width at which counts are really known, a multiple of the subinterval",
     ),
     Field("dispersion", DISPERSION, nullable=True, help="index of dispersion of the counts"),
-    Field("dispersion_step_s", POSITIVE, nullable=True, help="width of the counts that it was measured on"),
+    Field("dispersion_step_s", WIDTH, nullable=True, help="width of the counts that it was measured on"),
 )
 NODE = FieldTable(
     "a node",
@@ -130,8 +148,8 @@ WINDOW = FieldTable(
     "a window",
     Field("policy", Enumeration(("time", "count")), required=True),
     Field("type", Enumeration(("tumbling", "sliding")), required=True),
-    Field("size", POSITIVE, required=True, help="seconds or events"),
-    Field("slide", POSITIVE, nullable=True, help="needed for a sliding window"),
+    Field("size", SPAN, required=True, help="seconds or events"),
+    Field("slide", SPAN, nullable=True, help="needed for a sliding window"),
     Field(
         "watermark_delay_s",
         WAIT,
@@ -177,7 +195,7 @@ OPERATOR = FieldTable(
     Field("core", INDEX),
     Field("split", ListOf(PART, least=1), help="instead of node: shares that add up to 1"),
     Field("inputs", ListOf(INPUT), required=True),
-    Field("bytes_per_event", NOT_NEGATIVE),
+    Field("bytes_per_event", BYTES),
     Field("stateless", Flag(), nullable=True),
     Field("query", ID, nullable=True),
     Field("kind", Enumeration(KINDS), nullable=True),
@@ -187,7 +205,7 @@ OPERATOR = FieldTable(
     Field("window", WINDOW, nullable=True),
     Field("trigger", TRIGGER, nullable=True, help="it runs in micro-batches"),
     Field("buffer_timeout_s", WAIT, nullable=True, help="what it puts out leaves in buffers, full or so old"),
-    Field("state_bytes", NOT_NEGATIVE, nullable=True, help="of all replicas together"),
+    Field("state_bytes", BYTES, nullable=True, help="of all replicas together"),
     Field("state_on_disk", Flag(), nullable=True, help="the state lies on disk: no node's memory bounds it"),
     Field("tuple_values_in", NOT_NEGATIVE, nullable=True),
     Field("tuple_values_out", NOT_NEGATIVE, nullable=True),
@@ -200,13 +218,13 @@ LINK = FieldTable(
     "a link",
     Field("from", ID, required=True),
     Field("to", ID, required=True),
-    Field("bandwidth_bytes_s", POSITIVE, nullable=True, help="null: no limit"),
-    Field("delay_s", NOT_NEGATIVE),
+    Field("bandwidth_bytes_s", CAPACITY, nullable=True, help="null: no limit"),
+    Field("delay_s", WAIT),
 )
 COMBINE = FieldTable(
     "combine",
     Field("kind", Enumeration(("sum", "max", "interference")), required=True),
-    Field("alpha", NOT_NEGATIVE, help="for interference only"),
+    Field("alpha", ALPHA, help="for interference only"),
 )
 OBJECTIVE = FieldTable(
     "an objective",
@@ -228,7 +246,7 @@ DEPLOYMENT = FieldTable(
     "a deployment",
     Field("format", Enumeration((FORMAT,))),
     Field("version", Enumeration((VERSION,))),
-    Field("subinterval_s", POSITIVE, required=True),
+    Field("subinterval_s", WIDTH, required=True),
     Field("subintervals", SUBINTERVALS, help="needed only without sources"),
     Field("sources", ListOf(SOURCE)),
     Field("nodes", ListOf(NODE)),

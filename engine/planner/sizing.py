@@ -209,8 +209,10 @@ class _Sizer:
     def _search(self, goal_s: float) -> StageSearch:
         return StageSearch(self.profile, self.hardware, self.options, self.limits, goal_s)
 
-    def throughput_plan(self, nodes: int) -> StagePlan:
-        """The settings that bear the largest rate, in numbers that people type where these do as well."""
+    def throughput_plan(self, nodes: int) -> StagePlan | None:
+        """The settings that bear the largest rate, in numbers that people type where these do as well; None where those
+        that bear the rate miss the goal at it.
+        """
         target = self.question.target_rate
         max_rate, settings = self.search.largest_above(target, nodes)
         assert settings is not None, "the number of nodes was chosen because it reaches the rate"
@@ -220,7 +222,8 @@ class _Sizer:
             return self._plan(typed, typed_rate)
         if not self._keeps_goal(settings):  # quantiles may be lower at a higher rate
             _, settings = self.search.least(target, nodes, settings)
-            assert settings is not None, "some settings reach the rate"
+            if settings is None:
+                return None
             max_rate = max(self.search.largest_of(settings), target)
         return self._plan(settings, max_rate)
 

@@ -215,7 +215,7 @@ def test_loads_beyond_floating_point_are_refused() -> None:
     assert sorted(fault.path for fault in refused.value.faults) == [
         "changes[1].by",
         "changes[2].by",
-        "changes[3].factors",
+        "changes[3].factors[1]",
         "changes[4].by",
         "changes[5].capacity_cps",
         "changes[6].capacity_cps",
