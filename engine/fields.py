@@ -83,7 +83,7 @@ class Number(FieldKind):
         return kind if self.least is None else f"{kind} of at least {self.least:g}"
 
     def allowed_for(self, value: Any) -> str:
-        """What is allowed in place of `value`: with the magnitude, where that alone is what is wrong."""
+        """Words for the values allowed in place of `value`: with the magnitude, where that alone is wrong."""
         number = _float_of(value)
         if not math.isfinite(number) or self._is_computable(number):
             return self.allowed()
