@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from django.db import transaction
@@ -51,10 +52,14 @@ def admission_decide(
         changes=changes,
         mace_every=SLICES_PER_SUBINTERVAL,
         prediction=prediction.answer if prediction else None,
+        predictor=prediction.predictor if prediction else None,
+        record=question.record,
         calibrations=question.calibrations,
         currency=request.cluster.currency,
         progress=progress,
     )
+    if prediction is not None and decision.prediction is not None:
+        prediction = replace(prediction, answer=decision.prediction)  # of the placement that was decided on
     return question, decision, prediction
 
 

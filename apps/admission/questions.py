@@ -18,7 +18,7 @@ from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, f
 from apps.estimates.intervals import queries_untrusted, query_calibrations
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
-from apps.predictions.selectors import model_words
+from apps.predictions.selectors import model_words, prediction_record
 from apps.queries.arrivals.series import unpack
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.choices import QueryState
@@ -34,6 +34,7 @@ from apps.queries.snapshots.cluster import (
 )
 from engine.admission.candidate import read_candidate
 from engine.admission.changes import read_changes
+from engine.costream.record import PredictionRecord
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, PRIORITY, SOURCE
 from engine.errors import EngineError
@@ -189,6 +190,7 @@ class RequestQuestion:
     closed_nodes: tuple[str, ...]
     never_ran: bool = False
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)
+    record: PredictionRecord = field(default_factory=PredictionRecord)
 
 
 def question_of(request: AdmissionRequest) -> RequestQuestion:
@@ -203,7 +205,14 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
     parts = {**snapshot.parts, **_candidate_part(request, candidate), **_trust_part(request.cluster)}
     never_ran = version_never_ran(request.version)
     return RequestQuestion(
-        running, candidate, parts, fingerprint(parts), snapshot.closed_nodes, never_ran, calibrations
+        running,
+        candidate,
+        parts,
+        fingerprint(parts),
+        snapshot.closed_nodes,
+        never_ran,
+        calibrations,
+        prediction_record(request.cluster),
     )
 
 

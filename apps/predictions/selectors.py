@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from apps.predictions.ensembles import shipped_version, version_in_force
 from apps.predictions.models import FineTuning, ModelVersion, ObservedExecution, Prediction
 from apps.queries.models import OperatorInput, QueryVersion
 from engine.costream.accuracy import balanced_accuracy, q_quantiles
+from engine.costream.record import RECORDED_RUNS, PredictionRecord
 
 __all__ = [
     "MIN_EXECUTIONS",
@@ -30,6 +31,7 @@ __all__ = [
     "models_of",
     "models_visible",
     "prediction_newest",
+    "prediction_record",
     "predictions_visible",
     "q_errors_of",
     "query_basis",
@@ -83,11 +85,38 @@ def fine_tunings_visible() -> QuerySet[FineTuning]:
 
 
 def model_words(cluster: Cluster) -> str:
-    """Digest of the model in force; empty where there is none."""
+    """Digest of the model in force, and whether runs bear it out; empty where there is none."""
     try:
-        return version_in_force(cluster).digest[:16]
+        version = version_in_force(cluster)
     except Impossible:
         return ""
+    words = version.digest[:16]
+    return f"{words} borne out" if prediction_record(cluster, version).is_borne_out else words
+
+
+def prediction_record(cluster: Cluster, version: ModelVersion | None = None) -> PredictionRecord:
+    """Record of a version (the one in force) on a cluster: its newest runs with a predicted and an observed latency.
+
+    A run counts for the version that predicted it, so a version that was just put in force has none of another's.
+    """
+    version = version or _version(cluster)
+    if version is None:
+        return PredictionRecord()
+    rows = ObservedExecution.objects.filter(cluster=cluster, model=version, end_to_end_latency_s__isnull=False)
+    fields = ("query_id", "predicted", "end_to_end_latency_s", "backpressure", "success")
+    newest = list(rows.order_by("-ends_at", "-pk").values_list(*fields)[:RECORDED_RUNS])
+    held = sum(_is_held(*row[1:]) for row in newest)
+    return PredictionRecord(len(newest), held, len({row[0] for row in newest}))
+
+
+def _is_held(predicted: Mapping[str, Any], latency_s: float, backpressure: bool | None, success: bool | None) -> bool:
+    """Whether a run was as predicted: its latency within the interval, and the votes right where they were observed."""
+    interval = predicted.get("end_to_end_latency_s") or {}
+    low, high = interval.get("low"), interval.get("high")
+    if low is None or high is None or not low <= latency_s <= high:
+        return False
+    votes = (("backpressure", backpressure), ("success", success))
+    return all(seen is None or (predicted.get(name) or {}).get("holds", seen) == seen for name, seen in votes)
 
 
 def _shipped() -> ModelVersion | None:
@@ -167,7 +196,8 @@ def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
         `executions` observed, `observed` of them by the origin of their model, and `needed` for figures; `simulated`:
         of the model in force on simulated traces, from its card; `shipped` and `fine_tuned`: prequential, of executions
         of this cluster that the version predicted before they were observed. Each of the two is None with fewer than
-        `MIN_EXECUTIONS`.
+        `MIN_EXECUTIONS`. `record`: how often the intervals of the version in force held here, and whether verdicts may
+        rest on it (`engine.costream.record`).
     """
     rows = list(
         executions_visible().filter(cluster=cluster).exclude(model=None).order_by("-ends_at", "-pk")[:_MAX_EXECUTIONS]
@@ -185,6 +215,7 @@ def cluster_accuracy(cluster: Cluster) -> dict[str, Any]:
         "simulated": {key: value for key, value in card.get("errors", {}).items() if key != "observed"},
         "shipped": _prequential(by_origin[ModelOrigin.SHIPPED]),
         "fine_tuned": _prequential(by_origin[ModelOrigin.FINE_TUNED]),
+        "record": prediction_record(cluster, words).to_dict(),
     }
 
 

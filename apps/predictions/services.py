@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
@@ -25,6 +25,7 @@ from apps.queries.snapshots.elements import operator_id
 from engine.admission.candidate import Candidate, read_candidate
 from engine.costream.first_placement import (
     FirstPlacement,
+    PlacementPredictor,
     PlacementQuestion,
     find_first_placement,
     pins_of,
@@ -49,12 +50,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CandidatePrediction:
-    """A prediction that is not stored yet: the engine's answer, the model that gave it, and how long it took."""
+    """A prediction that is not stored yet: the engine's answer, the model that gave it, and how long it took.
+
+    `predictor` answers for other places and changes while a decision is made.
+    """
 
     answer: FirstPlacement
     model: ModelVersion
     target: str
     elapsed_s: float
+    predictor: PlacementPredictor
 
 
 def candidate_predict(
@@ -90,13 +95,15 @@ def candidate_predict(
         closed=closed_nodes,
         target=str(target),
     )
-    return _timed(find_first_placement(question, model.ensemble), model, str(target), begun_s)
+    return _timed(find_first_placement(question, model.ensemble), model, question, begun_s)
 
 
-def _timed(answer: FirstPlacement, model: ModelInForce, target: str, begun_s: float) -> CandidatePrediction:
-    if model.note:
-        answer = replace(answer, assumptions=(model.note, *answer.assumptions))
-    return CandidatePrediction(answer, model.version, target, time.perf_counter() - begun_s)
+def _timed(
+    answer: FirstPlacement, model: ModelInForce, question: PlacementQuestion, begun_s: float
+) -> CandidatePrediction:
+    predictor = PlacementPredictor(model.ensemble, question.target, question.closed, model.note)
+    elapsed_s = time.perf_counter() - begun_s
+    return CandidatePrediction(predictor.noted(answer), model.version, question.target, elapsed_s, predictor)
 
 
 @transaction.atomic
@@ -190,7 +197,7 @@ def prediction_running(*, version: QueryVersion) -> CandidatePrediction | None:
     model = model_in_force(version.query.cluster)
     question = PlacementQuestion(running, candidate.operators, candidate.sources, pins=where)
     answer = predict_placement(question, model.ensemble)
-    return _timed(answer, model, question.target, begun_s)
+    return _timed(answer, model, question, begun_s)
 
 
 def _surroundings(version: QueryVersion) -> tuple[Deployment, tuple[str, ...]]:

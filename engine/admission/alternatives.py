@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.admission.changes import Change, join_changes
 from engine.admission.evaluation import Evaluation, list_effects
 from engine.admission.moves import find_distant_placement, find_move, find_moves
-from engine.admission.reasons import (
-    Reason,
-    estimate_words,
-    outcome_words,
-    reasons_of,
-    wait_words,
-)
+from engine.admission.pick import find_placements
+from engine.admission.prediction import judge_scenario, prediction_words
+from engine.admission.reasons import Reason, estimate_words, outcome_words, wait_words
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, node_capacity_cps, scenario_of
 from engine.admission.search import AdmissionSearch, Settled, find_node_capacity, find_rate_share, passes
 from engine.document.deployment import Deployment, Replica
@@ -85,9 +81,10 @@ def find_alternatives(
     start, unpinned : Settled, optional
         The later start, and the candidate on the nodes it would get had it asked for none, both found already.
     """
-    kinds: list[tuple[str, Callable[[AdmissionSearch], Settled | None]]] = []
+    kinds: list[tuple[str, Callable[[AdmissionSearch], Settled | Iterable[Settled] | None]]] = []
     if not passes(reasons):
         kinds = [
+            ("place_again", find_placements),
             ("move", lambda s: find_move(s, neighbours=False)),
             ("move", _with_neighbours),
             ("place_again", lambda s: unpinned if unpinned and passes(unpinned.reasons) else None),
@@ -103,11 +100,12 @@ def find_alternatives(
     for number, (kind, find) in enumerate(kinds):
         share = 0.4 + 0.6 * number / len(kinds)
         reporting = replace(search, tell=lambda step, share=share: progress(share, step))  # type: ignore[misc]
-        settled = find(reporting)
-        if settled and settled.scenario.changes not in offered:
-            offered.append(settled.scenario.changes)
-            seen[kind] = seen.get(kind, 0) + 1
-            yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled)
+        answer = find(reporting)
+        for settled in [answer] if isinstance(answer, Settled) else answer or ():
+            if settled.scenario.changes not in offered:
+                offered.append(settled.scenario.changes)
+                seen[kind] = seen.get(kind, 0) + 1
+                yield _alternative(search, kind, f"{kind}-{seen[kind]}", settled)
 
 
 def _with_neighbours(search: AdmissionSearch) -> Settled | None:
@@ -131,7 +129,7 @@ def find_objective(search: AdmissionSearch) -> Settled | None:
     # The bound decides nothing about what runs: the estimate is the one there is.
     outcomes = {**search.after.outcomes, own.query: replace(own, bound_s=bound_s)}
     evaluation = replace(search.after, outcomes=outcomes)
-    reasons = reasons_of(search.question, scenario, search.evaluator.before, evaluation)
+    _, reasons = judge_scenario(search.question, scenario, search.evaluator, evaluation)
     return Settled(scenario, evaluation, reasons) if passes(reasons) else None
 
 
@@ -175,6 +173,8 @@ def _words(search: AdmissionSearch, kind: str, settled: Settled, before: Evaluat
 def _estimate_sentence(question: CandidateQuestion, settled: Settled) -> str:
     """Sentence about the candidate's estimate."""
     own = settled.evaluation.outcomes[question.candidate.query]
+    if own.is_predicted:
+        return f"{question.candidate.query}: {prediction_words(own)}."
     return f"{question.candidate.query} would have a {statistic_words(own.statistic)} of {estimate_words(own)}."
 
 
@@ -224,6 +224,10 @@ def _core(deployment: Deployment, place: Replica) -> str:
 def _place_words(
     question: CandidateQuestion, settled: Settled, new: list[Change], before: Evaluation
 ) -> tuple[str, str]:
+    own = settled.evaluation.outcomes[question.candidate.query]
+    if own.is_predicted:
+        nodes = listed(settled.scenario.nodes_of(question.candidate.query))
+        return f"Place it on {nodes}", f"{question.candidate.query}: {prediction_words(own)}."
     title = f"Place {counted(len(new), 'operator')} elsewhere than asked for"
     return title, _estimate_sentence(question, settled)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from engine.admission.alternatives import Alternative, find_alternatives, verdict_of
@@ -19,14 +19,16 @@ from engine.admission.evaluation import (
     node_effects,
 )
 from engine.admission.moves import judge_unpinned
+from engine.admission.pick import PlacementPick, pick_placement
 from engine.admission.policy import AdmissionPolicy, read_policy
-from engine.admission.prediction import prediction_reasons, prediction_words, with_prediction
-from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, reasons_of, to_measure
+from engine.admission.prediction import judge_scenario, prediction_words, question_in
+from engine.admission.reasons import Reason, estimate_words, evidence_of, in_order, to_measure
 from engine.admission.robustness import Robustness, robustness_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, scenario_of
 from engine.admission.screen import Screen
 from engine.admission.search import AdmissionSearch, Settled, find_start, passes
-from engine.costream.first_placement import FirstPlacement
+from engine.costream.first_placement import FirstPlacement, PlacementPredictor
+from engine.costream.record import PredictionRecord
 from engine.document.deployment import Deployment
 from engine.errors import DocumentError, Fault, InfeasibleError, value_words
 from engine.measurement.trust import QueryCalibration
@@ -46,7 +48,8 @@ class AdmissionDecision:
     `apart` says why operators of the candidate are on other nodes than those they exchange events with, `measure` which
     of them to measure before a person has to decide.
     `robustness` tells what a verdict that passes would stand, and `thin` that this is less than the policy wants.
-    `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted.
+    `never_ran` tells that costs of the candidate were unknown, whether or not it was predicted; `prediction` is then
+    that of the placement the decision is about.
     """
 
     verdict: str
@@ -69,10 +72,12 @@ class AdmissionDecision:
     never_ran: bool
     robustness: Robustness | None = None
     thin: bool = False
+    prediction: FirstPlacement | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The decision as JSON, in which alternatives are called ``choices``."""
+        """The decision as JSON, in which alternatives are called ``choices``; without the prediction."""
         plain = {"choices" if name == "alternatives" else name: value for name, value in self.__dict__.items()}
+        del plain["prediction"]
         return plain | {
             "reasons": [reason.to_dict() for reason in self.reasons],
             "choices": [alternative.to_dict() for alternative in self.alternatives],
@@ -93,6 +98,8 @@ def decide(
     changes: Sequence[Mapping[str, Any]] = (),
     mace_every: int = 1,
     prediction: FirstPlacement | None = None,
+    predictor: PlacementPredictor | None = None,
+    record: PredictionRecord | None = None,
     calibrations: Mapping[str, QueryCalibration] | None = None,
     currency: str = "",
     progress: Progress | None = None,
@@ -111,7 +118,12 @@ def decide(
         Changes to apply first, as an alternative of an earlier decision carries them.
     prediction : FirstPlacement, optional
         Of a candidate that never ran: it says what the candidate itself may expect, and where it goes. Nominal costs
-        then say what it does to the others. No alternatives are searched, since none of them is predicted.
+        then say what it does to the others: of the options the first is taken with which every objective holds.
+    predictor : PlacementPredictor, optional
+        The model behind it, for what the prediction does not know: changes, and places other than those asked for.
+    record : PredictionRecord, optional
+        Record of the model on this cluster; without one no run bears it out, and nothing is admitted or rejected on
+        what it predicts or on nominal costs.
     calibrations : mapping, optional
         Of running queries whose estimates were held against measurements: their upper ends are as far off as these ask
         for, never nearer, and where trust is lost a person decides.
@@ -135,23 +147,46 @@ def decide(
     applied = read_changes(
         changes, running, read, may_move_neighbours=rules.may_move_neighbours, closed_nodes=rules.closed_nodes
     )
-    if prediction is not None:
-        read = replace(read, pins=prediction.placement)
-        rules = replace(rules, choices=False)
-    question = CandidateQuestion(running, read, rules, mace_every, prediction, calibrations or {}, currency)
+    question = CandidateQuestion(
+        running,
+        read,
+        rules,
+        mace_every,
+        prediction,
+        predictor,
+        record or PredictionRecord(),
+        calibrations or {},
+        currency,
+    )
     tell = progress or (lambda share, step: None)
     tell(0.0, "Estimating what runs")
     evaluator = Evaluator(question)
-    before = evaluator.before
+    evaluator.before  # noqa: B018 - computed here, so that progress tells of it
     tell(0.2, f"Estimating it with {read.query}")
     try:
-        base = scenario_of(question, applied)
+        pick = pick_placement(question, applied, evaluator, lambda step: tell(0.3, step))
+        base = scenario_of(pick.question, applied)
     except InfeasibleError as error:
         return _decide_unplaced(question, applied, evaluator, error, tell)
-    after = with_prediction(question, evaluator.full(base))
-    reasons = in_order((*prediction_reasons(question, base, after), *reasons_of(question, base, before, after)))
+    question = question_in(pick.question, base)
+    after, reasons = judge_scenario(question, base, evaluator, evaluator.full(base))
+    reasons = in_order((*reasons, *_passed_over(question, pick)))
     search = _search(question, applied, evaluator, base, after, tell)
     return _decide_placed(search, reasons, tell)
+
+
+def _passed_over(question: CandidateQuestion, pick: PlacementPick) -> list[Reason]:
+    """The placement that is best for the candidate alone, where another was picked."""
+    if pick.passed_over is None:
+        return []
+    name, other = question.candidate.query, pick.passed_over
+    nodes = listed(other.scenario.nodes_of(name))
+    why = next((r.message for r in other.reasons if r.severity == "bad" or (r.review and r.code != _UNPROVEN)), "")
+    message = f"On {nodes}, the best place for {name} alone, {why}" if why else f"{name} was not placed on {nodes}"
+    return [Reason("placed_for_others", "info", "query", name, message, unit="")]
+
+
+_UNPROVEN = "prediction_unproven"
 
 
 def _search(
@@ -172,10 +207,10 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     assert after is not None
     before = search.evaluator.before
     verdict = verdict_of(reasons, base)
-    is_free = not passes(reasons) and question.prediction is None
+    is_free = not passes(reasons) and (question.prediction is None or question.predictor is not None)
     is_asked = question.policy.choices or question.candidate.may_wait_s > 0
     start = find_start(search) if is_free and is_asked else None
-    unpinned = judge_unpinned(search) if is_free else None
+    unpinned = judge_unpinned(search) if is_free and question.prediction is None else None
     if unpinned is not None:
         reasons = in_order((*reasons, _pinned(question, verdict, unpinned)))
     start_p, start_s = base.start_p, (base.start_p - 1) * question.running.subinterval_s
@@ -218,6 +253,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
         never_ran=question.never_ran,
         robustness=robustness,
         thin=thin,
+        prediction=question.prediction,
     )
 
 
@@ -227,6 +263,13 @@ def _curves(before: Evaluation, after: Evaluation | None, alternatives: Sequence
     return decision_curves(before, after, {found.id: found.evaluation for found in alternatives}, predicted)
 
 
+_REVIEW_RANK = {
+    "neighbour_breached": 0,
+    "outside_domain": 1,
+    "predicted_failure": 2,
+    "objective_breached": 2,
+    "prediction_unproven": 4,
+}
 _GREEN = ("admit", "admit_with_changes")
 
 
@@ -272,6 +315,7 @@ def _decide_unplaced(
         curves=_curves(before, None, alternatives),
         policy=question.policy,
         never_ran=question.never_ran,
+        prediction=question.prediction,
     )
 
 
@@ -335,7 +379,8 @@ def _headline(
             return f"{first.message}; {others[0]} would miss its own too"
         return f"{first.message}; {listed(others, len(others))} would miss theirs too"
     if verdict == "review":
-        return next(reason.message for reason in reasons if reason.review)
+        # What would reject, were it certain, comes first; what is said of the model's record, last.
+        return min((r for r in reasons if r.review), key=lambda r: _REVIEW_RANK.get(r.code, 3)).message
     return _passing_headline(name, verdict == "admit_with_changes", after)
 
 

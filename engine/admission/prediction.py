@@ -5,6 +5,10 @@ fill; an objective counts from each event or from a window's end, and may be abo
 is taken off, the mean wait for windows that belongs to the objective is put in its place, and what a quantile lies
 above the mean is added as estimated with nominal costs. What is left without waits is never below the latency of the
 links; where the model predicts less than that, nothing is known of it, and a person decides.
+
+No candidate is admitted or rejected on a prediction, or on nominal costs, before runs of the cluster bear the model out
+(`engine.costream.record`): then a person decides. A finding that stands even if all that never ran took no capacity
+rests on what was measured, and rejects.
 """
 
 from __future__ import annotations
@@ -12,16 +16,132 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.admission.evaluation import Evaluation, QueryOutcome
-from engine.admission.reasons import Reason
+from engine.admission.evaluation import Evaluation, Evaluator, QueryOutcome
+from engine.admission.reasons import Reason, in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
-from engine.costream.first_placement import FirstPlacement
+from engine.costream.first_placement import FirstPlacement, pins_of
+from engine.document.deployment import Deployment
 from engine.words import counted, listed, seconds_words, statistic_words
 
-__all__ = ["prediction_reasons", "prediction_words", "with_prediction"]
+__all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction"]
 
 _LATENCY = "end_to_end_latency_s"
 _ROUNDING = 1e-5  # of a prediction's six digits
+_NEXT_TO_NOTHING = 1e-6  # cycles
+_BY_COSTS = frozenset({"objective_breached", "neighbour_breached", "node_overloaded", "predicted_failure"})
+
+
+def judge_scenario(
+    question: CandidateQuestion, scenario: AdmissionScenario, evaluator: Evaluator, evaluation: Evaluation
+) -> tuple[Evaluation, tuple[Reason, ...]]:
+    """A scenario's evaluation, with the prediction in it where the candidate never ran, and every finding about it.
+
+    The prediction of `question` must be that of the scenario (`question_in`).
+    """
+    after = with_prediction(question, evaluation)
+    reasons = (*_reasons(question, scenario, after), *reasons_of(question, scenario, evaluator.before, after))
+    if question.is_unproven:
+        reasons = _for_person(question, scenario, evaluator, after, reasons)
+    return after, in_order(reasons)
+
+
+def question_in(question: CandidateQuestion, scenario: AdmissionScenario) -> CandidateQuestion:
+    """The question with the prediction of the candidate as a scenario has it; as it is where none can be had."""
+    prediction = question.prediction
+    if prediction is None or prediction.state == "incomplete" or _is_told(prediction, scenario):
+        return question
+    name = question.candidate.query
+    own = [scenario.deployment.operators[i] for i in scenario.deployment.operators_of(name)]
+    pins = pins_of(own)
+    only_moves = all(change["kind"] in ("objective", "move") for change in scenario.changes)
+    if only_moves and scenario.touched == {name} and prediction.options is not None:
+        option = prediction.options.of(pins)
+        if option is not None:
+            return replace(question, prediction=option)
+    if question.predictor is None:
+        return question
+    running = scenario.deployment.without_query(name)
+    return replace(question, prediction=question.predictor.predict_placed(running, tuple(own), pins))
+
+
+def _is_told(prediction: FirstPlacement, scenario: AdmissionScenario) -> bool:
+    """Whether a prediction is of this very scenario."""
+    if any(change["kind"] not in ("objective", "move") for change in scenario.changes):
+        return False
+    moved = {change["operator"]: change["node"] for change in scenario.changes if change["kind"] == "move"}
+    return all(prediction.placement.get(name) == node for name, node in moved.items())
+
+
+def _for_person(
+    question: CandidateQuestion,
+    scenario: AdmissionScenario,
+    evaluator: Evaluator,
+    after: Evaluation,
+    reasons: tuple[Reason, ...],
+) -> tuple[Reason, ...]:
+    """The findings where no run bears out what they rest on: what would reject is for a person, as what would admit."""
+    name = question.candidate.query
+    measured = set[tuple[str, str]]()
+    if any(reason.severity == "bad" and reason.code in _BY_COSTS for reason in reasons):
+        measured = _measured_grounds(question, scenario, evaluator)
+    softened = [
+        replace(reason, severity="watch", review=True, message=f"{reason.message}; {_ground_words(question, reason)}")
+        if reason.severity == "bad" and reason.code in _BY_COSTS and not _is_measured(question, after, reason, measured)
+        else reason
+        for reason in reasons
+    ]
+    own = after.outcomes[name]
+    if not own.is_predicted and softened == list(reasons):
+        return reasons  # nothing was told that a record could bear out
+    said = prediction_words(own) if own.is_predicted else "its costs are nominal"
+    message = f"{name} never ran: {said}. No prediction decides here yet: {question.record.words}"
+    return (*softened, _reason("prediction_unproven", "watch", name, message, review=True))
+
+
+def _ground_words(question: CandidateQuestion, reason: Reason) -> str:
+    own = reason.code in ("objective_breached", "predicted_failure") and question.prediction is not None
+    grounds = "a prediction" if own else f"nominal costs of {question.candidate.query}"
+    return f"that rests on {grounds}, which runs of this cluster do not bear out yet"
+
+
+def _is_measured(
+    question: CandidateQuestion, after: Evaluation, reason: Reason, measured: set[tuple[str, str]]
+) -> bool:
+    """Whether a finding stands without what a model or a table tells."""
+    prediction, own = question.prediction, after.outcomes[question.candidate.query]
+    if reason.code == "predicted_failure":
+        return prediction is not None and prediction.blocked
+    if reason.code == "objective_breached" and own.is_predicted and prediction is not None:
+        # Links and windows take that long whatever the operators cost.
+        return own.bound_s is not None and prediction.floor_s + own.mean_wait_s > own.bound_s
+    return (reason.code, reason.id) in measured
+
+
+def _measured_grounds(
+    question: CandidateQuestion, scenario: AdmissionScenario, evaluator: Evaluator
+) -> set[tuple[str, str]]:
+    """(code, subject) of what speaks against the scenario even if all that never ran took no capacity."""
+    free = replace(scenario, deployment=_without_unknown_costs(scenario.deployment, question.candidate.query))
+    found = reasons_of(question, free, evaluator.before, evaluator.full(free))
+    return {(reason.code, reason.id) for reason in found if reason.severity == "bad"}
+
+
+def _without_unknown_costs(deployment: Deployment, query: str) -> Deployment:
+    """The deployment with no cost at operators of `query` that never ran, and at those that read what they put out."""
+    unknown = set[str]()
+    operators = list(deployment.operators)
+    for i in deployment.graph.order:
+        operator = operators[i]
+        reads = any(entry.never_ran or entry.source in unknown for entry in operator.inputs)
+        if operator.query == query and reads:
+            unknown.add(operator.id)
+            # A hair above nothing: a query without any load has no server that it waits at.
+            inputs = tuple(
+                replace(e, cycles_per_event=_NEXT_TO_NOTHING, model=None, batches=(), never_ran=False)
+                for e in operator.inputs
+            )
+            operators[i] = replace(operator, inputs=inputs)
+    return replace(deployment, operators=tuple(operators))
 
 
 def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluation:
@@ -55,7 +175,7 @@ def prediction_words(outcome: QueryOutcome) -> str:
     return f"{words}, against {bound[0]}" if bound else words
 
 
-def prediction_reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Evaluation) -> Iterator[Reason]:
+def _reasons(question: CandidateQuestion, scenario: AdmissionScenario, after: Evaluation) -> Iterator[Reason]:
     """Findings about a candidate that never ran; none about any other."""
     prediction, name = question.prediction, question.candidate.query
     if prediction is None:
@@ -78,14 +198,16 @@ def prediction_reasons(question: CandidateQuestion, scenario: AdmissionScenario,
         yield _reason("prediction_incomplete", "watch", name, message, review=True)
     elif prediction.state == "infeasible":
         detail = prediction.reason.rpartition("feasible: ")[2].removesuffix(".")
-        is_unknown = bool(prediction.outside)  # every candidate is outside the domain: the votes are no knowledge
+        # Every candidate is outside the domain: the votes are no knowledge. Or rules of the model leave no candidate.
+        is_unknown = bool(prediction.outside) or not (prediction.blocked or prediction.candidates)
         yield from _outside(question)
         severity = "watch" if is_unknown else "bad"
         message = f"{name} has no feasible placement: {detail}"
         yield _reason("predicted_failure", severity, name, message, review=is_unknown)
     else:
         yield from _predicted(question, after.outcomes[name])
-        unknown = dict.fromkeys(c["kind"].replace("_", " ") for c in scenario.changes if c["kind"] != "objective")
+        kinds = [c["kind"].replace("_", " ") for c in scenario.changes if c["kind"] != "objective"]
+        unknown = dict.fromkeys(kinds if question.predictor is None and not _is_told(prediction, scenario) else ())
         if unknown:
             message = (
                 f"The prediction of {name} does not know of the changes that were asked for: {listed(list(unknown))}"
@@ -98,6 +220,10 @@ def _predicted(question: CandidateQuestion, own: QueryOutcome) -> Iterator[Reaso
     prediction, name = question.prediction, question.candidate.query
     assert prediction is not None
     yield from _outside(question)
+    if not prediction.passes_votes:
+        failed = "no results" if not prediction.costs["success"]["holds"] else "that its sources have to wait"
+        message = f"{name} would fail on {listed(list(dict.fromkeys(prediction.placement.values())))}: the majority "
+        yield _reason("predicted_failure", "bad", name, f"{message}predicts {failed}")
     latency = prediction.costs[_LATENCY]["mean"]
     least_s = prediction.fill_s + prediction.floor_s
     if prediction.fill_s > 0.0 and latency < least_s * (1.0 - _ROUNDING):

@@ -107,6 +107,7 @@ def reasons_of(
         *_coarse_counts(question, scenario),
         *_silent_sources(question, scenario),
         *_lost_trust(question, scenario),
+        *_nominal_neighbours(question, scenario),
         *_alarm(after),
     ]
     if not any(reason.severity == "bad" for reason in reasons):
@@ -483,6 +484,22 @@ def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Ite
             )
             severity = "watch" if review else "info"
             yield Reason("trust_lost", severity, "query", query, message, LEVEL, coverage, "share", review=review)
+
+
+def _nominal_neighbours(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+    """Running queries that the candidate can affect, and whose own costs nobody has measured or stated."""
+    if question.record.is_borne_out:
+        return
+    new = {op.query for op in question.running.operators if op.never_ran and op.query is not None}
+    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
+    names = [query for query in related if query in new and query in question.running.queries]
+    if names:
+        has = "has" if len(names) == 1 else "have"
+        message = (
+            f"{listed(names)} {has} nominal costs alone, which no run of this cluster bears out: what "
+            f"{question.candidate.query} does to {'it' if len(names) == 1 else 'them'} is not known"
+        )
+        yield Reason("neighbour_unmeasured", "watch", "query", names[0], message, unit="", review=True)
 
 
 def _alarm(after: Evaluation) -> Iterator[Reason]:

@@ -11,7 +11,8 @@ from engine.admission.candidate import Candidate
 from engine.admission.changes import Change
 from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
-from engine.costream.first_placement import FirstPlacement
+from engine.costream.first_placement import FirstPlacement, PlacementPredictor
+from engine.costream.record import PredictionRecord
 from engine.document.deployment import (
     Deployment,
     Node,
@@ -42,6 +43,10 @@ class CandidateQuestion:
     policy: AdmissionPolicy
     mace_every: int = 1
     prediction: FirstPlacement | None = None  #: of a candidate that never ran
+    predictor: PlacementPredictor | None = None  #: asked of scenarios that the prediction does not know
+    record: PredictionRecord = field(
+        default_factory=PredictionRecord
+    )  #: of the model, or of nominal costs, on this cluster
     calibrations: Mapping[str, QueryCalibration] = field(default_factory=dict)  #: of running queries that were scored
     currency: str = ""  #: of prices, where it is known
 
@@ -54,6 +59,11 @@ class CandidateQuestion:
     def never_ran(self) -> bool:
         """Whether the candidate has a cost that nobody has measured or assumed."""
         return any(operator.never_ran for operator in self.candidate.operators)
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether the answer rests on costs that a model or a table tells and no run of the cluster bears out."""
+        return (self.never_ran or self.prediction is not None) and not self.record.is_borne_out
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.admission.changes import Change, join_changes
 from engine.admission.evaluation import Evaluation, Evaluator
+from engine.admission.prediction import judge_scenario, question_in, with_prediction
 from engine.admission.reasons import Reason, reasons_of
 from engine.admission.scenario import (
     AdmissionScenario,
@@ -21,7 +22,7 @@ from engine.admission.scenario import (
     scenario_of,
 )
 from engine.admission.screen import Screen
-from engine.document.deployment import Node
+from engine.document.deployment import Node, Replica
 from engine.document.memory import state_need_bytes
 from engine.errors import InfeasibleError
 
@@ -33,6 +34,7 @@ __all__ = [
     "find_start",
     "gallop",
     "largest",
+    "moves_of",
     "moves_to_replace",
     "passes",
 ]
@@ -44,6 +46,8 @@ _RATE_PARTS = 100  # shares are reported in hundredths
 _MIN_SHARE = 10  # below that the query would hardly run: no alternative
 
 _NEAR_ENOUGH = 20  # a largest number is sought to a twentieth of where its search starts
+
+_CURABLE = ("at_risk", "_breached", "_overloaded", "predicted_failure")
 
 _GRID = 32  # starts that are compared; between two of them the first is found by halving
 
@@ -59,10 +63,7 @@ class Settled:
 
 def passes(reasons: Sequence[Reason]) -> bool:
     """Whether nothing speaks against a scenario that a change of rate, place, time or capacity could cure."""
-    return not any(
-        reason.severity == "bad" or (reason.review and reason.code.endswith(("at_risk", "_breached")))
-        for reason in reasons
-    )
+    return not any(reason.severity == "bad" or (reason.review and reason.code.endswith(_CURABLE)) for reason in reasons)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +116,13 @@ class AdmissionSearch:
         if scenario is None:
             return None
 
-        def reasons_for(evaluation: Evaluation) -> tuple[Reason, ...]:
-            return reasons_of(self.question, scenario, self.evaluator.before, evaluation)
+        asked = question_in(self.question, scenario)
 
-        evaluation = self.evaluator.full(scenario, lambda evaluation_so_far: passes(reasons_for(evaluation_so_far)))
-        reasons = reasons_for(evaluation)
+        def goes_on(evaluation_so_far: Evaluation) -> bool:
+            after = with_prediction(asked, evaluation_so_far)
+            return passes(reasons_of(asked, scenario, self.evaluator.before, after))
+
+        evaluation, reasons = judge_scenario(asked, scenario, self.evaluator, self.evaluator.full(scenario, goes_on))
         if self.screen is not None:
             self.screen.learn(scenario, evaluation)
         return Settled(scenario, evaluation, reasons)
@@ -291,24 +294,38 @@ def _with_moves(search: AdmissionSearch, added: Sequence[Change]) -> list[Change
 def moves_to_replace(search: AdmissionSearch, more: Sequence[Change] = ()) -> list[Change]:
     """Moves that put the candidate where it would go had it asked for no nodes; splits stay as they are."""
     candidate = search.question.candidate
-    asked = {op.id: op.replicas[0] for op in candidate.operators if len(op.replicas) == 1}
-    if not asked:
+    asked = {op.id: op.replicas for op in candidate.operators if len(op.replicas) == 1}
+    pinned = {op.id for op in candidate.operators if op.id in candidate.pins}
+    if not asked and not pinned:
         return []
     free = replace(
         candidate,
         operators=tuple(replace(op, replicas=()) if op.id in asked else op for op in candidate.operators),
+        pins={},
     )
-    changes = [c for c in search.changes if c["kind"] != "move" or c["operator"] not in asked]
+    changes = [c for c in search.changes if c["kind"] != "move" or c["operator"] not in {*asked, *pinned}]
     try:
         scenario = scenario_of(replace(search.question, candidate=free), join_changes(changes, more))
     except InfeasibleError:
         return []
     moved = {change["operator"] for change in search.changes if change["kind"] == "move"}
     places = scenario.replicas_of(candidate.query)
+    return moves_of(
+        {
+            name: replicas
+            for name, replicas in places.items()
+            if (name in asked and replicas != asked[name])
+            or (name in pinned and replicas[0].node != candidate.pins[name])
+            or (name in moved and name in {*asked, *pinned})
+        }
+    )
+
+
+def moves_of(places: Mapping[str, tuple[Replica, ...]]) -> list[Change]:
+    """Moves to where operators are in one piece."""
     return [
-        {"kind": "move", "operator": name, "node": places[name][0].node, "core": places[name][0].core}
-        for name, replica in asked.items()
-        if places[name] != (replica,) or name in moved
+        {"kind": "move", "operator": name, "node": replicas[0].node, "core": replicas[0].core}
+        for name, replicas in places.items()
     ]
 
 

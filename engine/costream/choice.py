@@ -1,4 +1,7 @@
-"""Choice of a first placement among candidates: the best target metric of those that pass the votes (section V)."""
+"""Choice of a first placement among candidates: the best target metric of those that pass the votes (section V).
+
+Candidates that would overload a node come after all that would not, however good their own metric is.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import FloatArray
+from engine.arrays import FloatArray, IntArray
 from engine.costream.prediction import PlacementPredictions
 from engine.words import counted, listed
 
-__all__ = ["TARGETS", "PlacementChoice", "best_survivor", "choose"]
+__all__ = ["TARGETS", "PlacementChoice", "choose", "rank_survivors"]
 
 # Metrics a placement can be chosen by, and whether more is better.
 TARGETS = {"T": True, "Lp": False, "Le": False}
@@ -71,35 +74,47 @@ class PlacementChoice:
     reason: str
 
 
-def best_survivor(costs: FloatArray, survivors: npt.NDArray[np.bool_], target: str) -> int | None:
-    """Index of the best cost (k,) among the survivors (k,), the first of equals; None without any.
+def rank_survivors(predictions: PlacementPredictions, target: str = "Lp", strain: FloatArray | None = None) -> IntArray:
+    """Rows of the candidates that pass the votes, the best first, int64 (k',).
 
-    Examples
-    --------
-    >>> best_survivor(np.array([5.0, 3.0, 1.0]), np.array([True, True, False]), "Lp")
-    1
+    Those that would overload no node come first, then the least strain; among them those within the training domain;
+    then counts the target metric, and of equals the first.
+
+    Parameters
+    ----------
+    strain
+        Float (k,): load that a candidate would bring, over what is left, of the node where that is most; up to 1 it
+        fits.
     """
-    if not survivors.any():
-        return None
-    signed = np.where(survivors, -costs if TARGETS[target] else costs, np.inf)
-    return int(signed.argmin())
+    rows = np.flatnonzero(predictions.feasible)
+    costs = predictions.costs[target].mean
+    signed = -costs if TARGETS[target] else costs
+    over = np.zeros(len(costs)) if strain is None else np.where(strain > 1.0, strain, 0.0)
+    ranked: IntArray = rows[np.lexsort((rows, signed[rows], predictions.outside[rows], over[rows]))]
+    return ranked
 
 
 def choose(
-    predictions: PlacementPredictions, target: str = "Lp", heuristics: Mapping[str, int] | None = None
+    predictions: PlacementPredictions,
+    target: str = "Lp",
+    heuristics: Mapping[str, int] | None = None,
+    strain: FloatArray | None = None,
+    index: int | None = None,
 ) -> PlacementChoice:
-    """The candidate of the best target metric among those that pass the votes.
-
-    Candidates outside the training domain are taken only where no survivor lies within it.
+    """The first of `rank_survivors`, or the candidate of row `index`.
 
     Parameters
     ----------
     heuristics
         Rows of the trivial placements by name (`CandidateSet.heuristics`).
+    strain
+        As for `rank_survivors`.
     """
     costs, feasible = predictions.costs[target].mean, predictions.feasible
     inside = feasible & ~predictions.outside
-    index = best_survivor(costs, inside if inside.any() else feasible, target)
+    if index is None:
+        ranked = rank_survivors(predictions, target, strain)
+        index = int(ranked[0]) if len(ranked) else None
     value = None if index is None else float(costs[index])
 
     def comparison(row: int) -> HeuristicComparison:
@@ -116,16 +131,22 @@ def choose(
         survivors=int(feasible.sum()),
         inside=int(inside.sum()),
         heuristics={name: comparison(row) for name, row in (heuristics or {}).items()},
-        reason=_reason(predictions, int(feasible.sum()), int(inside.sum())),
+        reason=_reason(predictions, int(feasible.sum()), int(inside.sum()), _strained(feasible, strain)),
     )
 
 
-def _reason(predictions: PlacementPredictions, survivors: int, inside: int) -> str:
+def _strained(feasible: npt.NDArray[np.bool_], strain: FloatArray | None) -> int:
+    """Survivors that would overload a node."""
+    return 0 if strain is None else int((feasible & (strain > 1.0)).sum())
+
+
+def _reason(predictions: PlacementPredictions, survivors: int, inside: int, strained: int) -> str:
     candidates = counted(len(predictions.placements), "candidate")
     if survivors:
         verb = "passes" if survivors == 1 else "pass"
         domain = f"; {inside} of them within the training domain" if inside < survivors else ""
-        return f"{survivors} of {candidates} {verb} the votes{domain}."
+        load = f"; {strained} of them would overload a node, by nominal costs" if strained else ""
+        return f"{survivors} of {candidates} {verb} the votes{domain}{load}."
     pressed, failed = int(predictions.backpressure.sum()), int((~predictions.success).sum())
     votes = listed([f"back-pressure for {pressed}"] * bool(pressed) + [f"failure for {failed}"] * bool(failed))
     domain = "; all of them lie outside the training domain" if predictions.outside.all() else ""

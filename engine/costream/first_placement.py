@@ -2,26 +2,27 @@
 
 From a deployment document to an answer that can be stored: the query is translated, hosts are what running queries
 leave free (`engine.costream.hosts`), candidates keep the three rules and the pins, the ensemble predicts them, and the
-best of those that pass the votes is chosen.
+best of those that pass the votes is chosen, of those first that would overload no node. What a candidate does to the
+objectives of what runs is not known here: `engine.admission.pick` goes through the options with that in view.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from engine.arrays import IntArray
+from engine.arrays import FloatArray, IntArray
 from engine.costream.candidates import MAX_OPERATORS, find_candidates
-from engine.costream.choice import PlacementChoice, choose
+from engine.costream.choice import PlacementChoice, choose, rank_survivors
 from engine.costream.flow import nominal_flow
 from engine.costream.graph import HostNode, QueryGraph
 from engine.costream.hosts import FreeHosts, busiest_rates, free_hosts
 from engine.costream.prediction import COSTS, LEVEL, Ensemble, PlacementPredictions, PredictionError
 from engine.costream.traces import trace_document
-from engine.costream.translation import TranslatedQuery, translate_query
+from engine.costream.translation import TranslatedQuery, input_series, translate_query
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
 from engine.errors import Fault, InfeasibleError
@@ -31,6 +32,8 @@ __all__ = [
     "CANDIDATE_LIMIT",
     "COST_FIELDS",
     "FirstPlacement",
+    "PlacementOptions",
+    "PlacementPredictor",
     "PlacementQuestion",
     "find_first_placement",
     "pins_of",
@@ -78,6 +81,57 @@ class PlacementQuestion:
     seed: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class PlacementOptions:
+    """Candidates that pass the votes, the best first; of each the answer that chooses it is made when asked for."""
+
+    placements: tuple[Mapping[str, str], ...]  #: node of each operator
+    choose: Callable[[int], FirstPlacement]  #: answer that chooses the i-th
+
+    def __len__(self) -> int:
+        return len(self.placements)
+
+    def of(self, placement: Mapping[str, str]) -> FirstPlacement | None:
+        """The answer that chooses a placement; None where that is no option."""
+        position = next((i for i, option in enumerate(self.placements) if option == placement), None)
+        return None if position is None else self.choose(position)
+
+
+@dataclass(frozen=True)
+class PlacementPredictor:
+    """A model that is asked while a decision is made: of other nodes, rates and places than were predicted at first."""
+
+    ensemble: Ensemble
+    target: str = "Le"
+    closed: tuple[str, ...] = ()
+    note: str = ""  #: what is to be known of the model
+
+    def predict_placed(
+        self, running: Deployment, operators: tuple[Operator, ...], pins: Mapping[str, str]
+    ) -> FirstPlacement:
+        """Predict operators where they are."""
+        return self.noted(predict_placement(PlacementQuestion(running, operators, pins=pins), self.ensemble))
+
+    def find_placement(
+        self, running: Deployment, operators: tuple[Operator, ...], sources: tuple[Source, ...] = ()
+    ) -> FirstPlacement:
+        """Predict candidates as if no operator had a place."""
+        question = PlacementQuestion(running, operators, sources, closed=self.closed, target=self.target)
+        return self.noted(find_first_placement(question, self.ensemble))
+
+    def noted(self, answer: FirstPlacement) -> FirstPlacement:
+        """An answer of the model with its note, as are those for its options."""
+        if not self.note:
+            return answer
+        options = answer.options
+        if options is not None:
+            options = PlacementOptions(options.placements, lambda i, choose=options.choose: self._with_note(choose(i)))  # type: ignore[misc]
+        return replace(self._with_note(answer), options=options)
+
+    def _with_note(self, answer: FirstPlacement) -> FirstPlacement:
+        return replace(answer, assumptions=(self.note, *answer.assumptions))
+
+
 @dataclass(frozen=True)
 class FirstPlacement:
     """Answer to a question for a first placement.
@@ -118,6 +172,11 @@ class FirstPlacement:
         Trivial placements beside the chosen one, by name.
     trace
         Query, hosts and chosen placement as a corpus has them.
+    blocked
+        Whether it is infeasible whatever a model says: no node has anything left, or one that it must run on takes
+        nothing.
+    options
+        Every candidate that passes the votes, the best first; None without any. It is not stored.
     """
 
     state: str
@@ -135,10 +194,17 @@ class FirstPlacement:
     candidates: Mapping[str, Any] = field(default_factory=dict)
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     trace: Mapping[str, Any] | None = None
+    blocked: bool = False
+    options: PlacementOptions | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def passes_votes(self) -> bool:
+        """Whether the majority predicts results and no back-pressure for what was chosen."""
+        return bool(self.costs) and self.costs["success"]["holds"] and not self.costs["backpressure"]["holds"]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON, without the trace."""
-        plain = {name: value for name, value in self.__dict__.items() if name != "trace"}
+        """As JSON, without the trace and the options."""
+        plain = {name: value for name, value in self.__dict__.items() if name not in ("trace", "options")}
         faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
         return plain | {"outside": list(self.outside), "assumptions": list(self.assumptions), "faults": faults}
 
@@ -156,7 +222,7 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
         return asked.incomplete(asked.faults)
     blocked = asked.blocked_pins()
     if blocked or not asked.free.names:
-        return asked.infeasible(blocked or asked.nowhere())
+        return asked.infeasible(blocked or asked.nowhere(), blocked=True)
     try:
         candidates = find_candidates(asked.contracted, asked.free.hosts, question.count, asked.pins, question.seed)
     except InfeasibleError as error:
@@ -166,8 +232,18 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
         predictions = asked.predict(candidates.placements)
     except PredictionError as error:
         return asked.incomplete([Fault("model", f"{error.message}.")])
-    choice = choose(predictions, question.target, candidates.heuristics)
-    return asked.answer(predictions, choice, candidates.exhaustive, candidates.heuristics)
+    strain = asked.strain(candidates.placements)
+    ranked = rank_survivors(predictions, question.target, strain)
+
+    def choose_row(row: int | None) -> FirstPlacement:
+        choice = choose(predictions, question.target, candidates.heuristics, strain, row)
+        return asked.answer(predictions, choice, candidates.exhaustive, candidates.heuristics)
+
+    answer = choose_row(None)
+    if not len(ranked):
+        return answer
+    placements = tuple(asked.placement(predictions, row) for row in ranked.tolist())
+    return replace(answer, options=PlacementOptions(placements, lambda i: choose_row(int(ranked[i]))))
 
 
 def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstPlacement:
@@ -181,7 +257,7 @@ def predict_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstP
     missing = [operator.id for operator in question.operators if operator.id not in question.pins]
     blocked = asked.blocked_pins()
     if missing or blocked:
-        return asked.infeasible(blocked or f"{listed(missing)} have no place")
+        return asked.infeasible(blocked or f"{listed(missing)} have no place", blocked=True)
     placement = np.array([[asked.pins[i] for i in range(len(question.operators))]])
     try:
         predictions = asked.predict(placement)
@@ -199,7 +275,7 @@ class _Asked:
         running = question.running
         sources = {source.id: source for source in (*running.sources, *question.sources)}
         together = (*running.operators, *question.operators)
-        rates = busiest_rates(tuple(sources.values()), together, running.subinterval_s)
+        self._rates = rates = busiest_rates(tuple(sources.values()), together, running.subinterval_s)
         self.query: TranslatedQuery = translate_query(
             question.operators, rates, {name: source.event_fields for name, source in sources.items()}
         )
@@ -263,7 +339,7 @@ class _Asked:
             model=self._model(),
         )
 
-    def infeasible(self, reason: str) -> FirstPlacement:
+    def infeasible(self, reason: str, *, blocked: bool = False) -> FirstPlacement:
         return FirstPlacement(
             "infeasible",
             reason,
@@ -272,7 +348,29 @@ class _Asked:
             assumptions=self.free.assumptions,
             model=self._model(),
             hosts=self._hosts(),
+            blocked=blocked,
         )
+
+    def strain(self, placements: IntArray) -> FloatArray:
+        """Load that each candidate (k, n) would bring in its busiest minutes, over what is left, of its worst node.
+
+        load[k, node] = sum of cycles/event x events/s of the operators on it
+        """
+        load = np.zeros((len(placements), len(self.free.names)))
+        for n, operator in enumerate(self.question.operators):
+            np.add.at(load, (np.arange(len(placements)), placements[:, n]), self._load_cps(operator))
+        strain: FloatArray = (load / np.asarray(self.free.free_cps)).max(axis=1)
+        return strain
+
+    def _load_cps(self, operator: Operator) -> float:
+        """Cycles/s of an operator in its busiest minutes; a polynomial counts by the mean of a subinterval."""
+        width_s = self.question.running.subinterval_s
+        load = 0.0
+        for entry in operator.inputs:
+            rate = self._rates[entry.source]
+            spent = input_series(entry, np.array([rate * width_s]))[1]
+            load += float(spent[0]) / width_s
+        return load
 
     def answer(
         self,
@@ -288,7 +386,7 @@ class _Asked:
             places = predictions.placements[index].tolist()
             chosen = {
                 "floor_s": _plain(self._way_s(places) - self._way_s()),
-                "placement": self._placement(predictions, index),
+                "placement": self.placement(predictions, index),
                 "costs": self._costs(predictions, index),
                 "outside": predictions.reasons(index),
                 "trace": trace_document(self.query.graph, self.free.hosts, places),
@@ -319,7 +417,7 @@ class _Asked:
                     "value": _plain(comparison.value),
                     "feasible": comparison.feasible,
                     "gain": None if comparison.gain is None else _plain(comparison.gain),
-                    "placement": self._placement(predictions, comparison.index),
+                    "placement": self.placement(predictions, comparison.index),
                 }
                 for name, comparison in choice.heuristics.items()
             },
@@ -349,7 +447,8 @@ class _Asked:
         ]
         return points, rows
 
-    def _placement(self, predictions: PlacementPredictions, i: int) -> dict[str, str]:
+    def placement(self, predictions: PlacementPredictions, i: int) -> dict[str, str]:
+        """Node of each operator in candidate i."""
         hosts = predictions.placements[i].tolist()
         return {operator.id: self.free.names[hosts[n]] for n, operator in enumerate(self.question.operators)}
 

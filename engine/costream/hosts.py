@@ -52,6 +52,8 @@ class FreeHosts:
         What each has left.
     full
         Nodes that have no capacity or memory left.
+    free_cps
+        Cycles/s that each host has left, also beyond the most that a host of the corpus has.
     assumptions
         Sentences on what a node does not say, or has more of than the corpus, and what stands in for it.
     """
@@ -59,6 +61,7 @@ class FreeHosts:
     names: tuple[str, ...]
     hosts: tuple[HostNode, ...]
     full: tuple[str, ...] = ()
+    free_cps: tuple[float, ...] = ()
     assumptions: tuple[str, ...] = ()
 
 
@@ -107,11 +110,12 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
     blur = int(factor > 1)
     load, sent = _loads(deployment)
     state, unstated = _state_bytes(deployment)
-    names, hosts, full, unknown, large = [], [], [], [], []
+    names, hosts, full, left, unknown, large = [], [], [], [], [], []
     for i, node in enumerate(deployment.nodes):
         if node.id in closed:
             continue
-        cpu = _free_cps(deployment, i, load, blur) / REFERENCE_CORE_CPS * 100.0
+        free_cps = _free_cps(deployment, i, load, blur)
+        cpu = free_cps / REFERENCE_CORE_CPS * 100.0
         ram = _UNKNOWN_RAM_MB if node.memory_bytes is None else (node.memory_bytes - state.get(node.id, 0.0)) / 1e6
         if cpu < _MIN_CPU_PERCENT or ram < _MIN_RAM_MB:
             full.append(node.id)
@@ -123,9 +127,10 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
             cpu, ram = min(cpu, _MAX_CPU_PERCENT), min(ram, _MAX_RAM_MB)
         bandwidth, latency = _uplink(deployment, node, sent, blur)
         names.append(node.id)
+        left.append(free_cps)
         hosts.append(HostNode(cpu, ram, bandwidth, latency, strength_of(cpu, ram, bandwidth, latency), node.id))
     assumptions = (*_assumed_memory(unknown), *_assumed_bounds(large), *_assumed_state(unstated))
-    return FreeHosts(tuple(names), tuple(hosts), tuple(full), assumptions)
+    return FreeHosts(tuple(names), tuple(hosts), tuple(full), tuple(left), assumptions)
 
 
 def _assumed_memory(nodes: Sequence[str]) -> list[str]:

@@ -171,6 +171,11 @@ class ModelFacts:
         return cluster_accuracy(self.cluster)
 
     @property
+    def record(self) -> SafeString:
+        """Whether verdicts may rest on predictions, and what is missing."""
+        return sentence("pages/predictions/sentences/record.html", record=self.accuracy["record"])
+
+    @property
     def observed_words(self) -> str:
         """Number of executions that is missing, or what there are."""
         observed = self.accuracy["executions"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
+
+from django.utils import timezone
 
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_create, node_create, pool_create
-from apps.predictions.choices import ModelOrigin, ModelState
+from apps.predictions.choices import ExecutionOrigin, ModelOrigin, ModelState
 from apps.predictions.ensembles import next_number
-from apps.predictions.models import ModelVersion
+from apps.predictions.models import ModelVersion, ObservedExecution
 from apps.queries.arrivals.services import arrivals_create_from_counts, arrivals_fields_update
 from apps.queries.definitions import query_create
 from apps.queries.models import Query
 from tests.engine.costream.anchors import anchor_archive
 
-__all__ = ["make_cluster", "make_model", "make_query", "never_run_body"]
+__all__ = ["make_cluster", "make_model", "make_query", "make_record", "never_run_body"]
 
 CORE_CPS = 2.4e9
 
@@ -71,4 +74,29 @@ def make_model(cluster: Cluster, *, in_force: bool = True, **anchor: Any) -> Mod
         digest=card.sha256,
         card=card.to_dict(),
         weights=weights,
+    )
+
+
+def make_record(model: ModelVersion, *, runs: int = 30, held: int = 30, queries: int = 3) -> None:
+    """Executions that a cluster's model predicted at 3 to 5 s: the first `held` took 4 s, the others 8 s."""
+    cluster = model.cluster
+    assert cluster is not None
+    versions = [make_query(cluster, f"scored-{k}").versions.get() for k in range(queries)]
+    predicted = {"end_to_end_latency_s": {"mean": 4.0, "low": 3.0, "high": 5.0}, "success": {"votes": 3, "holds": True}}
+    now = timezone.now()
+    ObservedExecution.objects.bulk_create(
+        ObservedExecution(
+            cluster=cluster,
+            query=versions[i % queries].query,
+            version=versions[i % queries],
+            model=model,
+            origin=ExecutionOrigin.REPORTED,
+            starts_at=now - timedelta(minutes=5 * (i + 1)),
+            ends_at=now - timedelta(minutes=5 * i),
+            predicted=predicted,
+            end_to_end_latency_s=4.0 if i < held else 8.0,
+            success=True,
+            trace={},
+        )
+        for i in range(runs)
     )

@@ -17,14 +17,15 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import node_drain
 from apps.predictions import ensembles
 from apps.predictions.choices import ModelState, PredictionState
-from apps.predictions.models import Prediction
-from apps.predictions.selectors import query_basis
+from apps.predictions.models import ObservedExecution, Prediction
+from apps.predictions.selectors import cluster_accuracy, prediction_record, query_basis
 from apps.predictions.services import model_put_in_force, prediction_request
 from apps.queries.choices import QueryState
 from apps.queries.models import Placement, QueryVersion
 from apps.queries.statistics import statistics_update
+from engine.costream.record import PredictionRecord
 from engine.costream.weights import WeightsError
-from tests.apps.predictions.samples import make_cluster, make_model, make_query
+from tests.apps.predictions.samples import make_cluster, make_model, make_query, make_record
 from tests.apps.recordings import recorded
 from tests.apps.small_cluster import run_jobs, user
 
@@ -69,7 +70,7 @@ def test_nodes_asked_for_are_kept_and_unknown_operators_refused(cluster: Cluster
 
 
 def test_preview_predicts_and_apply_deploys_the_chosen_candidate(cluster: Cluster) -> None:
-    make_model(cluster, half=0.1)
+    make_record(make_model(cluster, half=0.1))
     query = make_query(cluster)
     request = previewed(cluster)
     assert (request.verdict, request.state) == (Verdict.ADMIT, AdmissionState.PREVIEW)
@@ -107,8 +108,43 @@ def test_decision_goes_on_saying_that_the_query_never_ran(cluster: Cluster, api:
     assert listed["never_ran"] is True
 
 
+def test_prediction_admits_nothing_before_runs_of_the_cluster_bear_it_out(cluster: Cluster) -> None:
+    model = make_model(cluster, half=0.1)
+    make_record(model, runs=30, held=23)
+    make_query(cluster)
+    request = previewed(cluster)
+    assert request.verdict == Verdict.REVIEW and not admission_standing(request).can_apply
+    assert "23 of 30 scored runs of 3 queries of this cluster lay within their intervals" in request.result["headline"]
+    assert set(request.prediction.placement.values()) == {"strong"}
+
+
+def test_record_counts_the_runs_that_the_model_in_force_predicted(cluster: Cluster) -> None:
+    first = make_model(cluster)
+    make_record(first, runs=120, held=90)
+    assert prediction_record(cluster) == PredictionRecord(runs=100, held=90, queries=3)  # the newest hundred
+    assert cluster_accuracy(cluster)["record"]["borne_out"]
+    make_model(cluster, half=0.3)
+    assert prediction_record(cluster) == PredictionRecord()
+    assert not cluster_accuracy(cluster)["record"]["borne_out"]
+
+
+def test_run_with_a_wrong_vote_does_not_count_as_held(cluster: Cluster) -> None:
+    make_record(make_model(cluster))
+    ObservedExecution.objects.update(success=False)
+    assert prediction_record(cluster).held == 0
+
+
+def test_preview_is_stale_once_the_record_no_longer_bears_the_model_out(cluster: Cluster) -> None:
+    make_record(make_model(cluster, half=0.1))
+    make_query(cluster)
+    request = previewed(cluster)
+    assert admission_standing(request).can_apply
+    ObservedExecution.objects.update(end_to_end_latency_s=8.0)
+    assert not admission_standing(request).can_apply
+
+
 def test_another_model_makes_a_preview_stale(cluster: Cluster) -> None:
-    make_model(cluster, half=0.1)
+    make_record(make_model(cluster, half=0.1))
     make_query(cluster)
     request = previewed(cluster)
     assert admission_standing(request).can_apply

@@ -10,9 +10,12 @@ from engine.admission.candidate import read_candidate
 from engine.admission.decision import AdmissionDecision, decide
 from engine.admission.policy import AdmissionPolicy
 from engine.costream.first_placement import PlacementQuestion, find_first_placement, pins_of
+from engine.costream.record import PredictionRecord
 from tests.engine.admission.stories import codes, effect
 from tests.engine.costream.anchors import anchor_ensemble
 from tests.engine.costream.test_first_placement import candidate, running
+
+BORNE_OUT = PredictionRecord(runs=30, held=24, queries=3)
 
 
 def decided(
@@ -21,6 +24,7 @@ def decided(
     statistic: str = "mean",
     old_s: float = 9.0,
     measured_from: str = "window_end",
+    record: PredictionRecord | None = BORNE_OUT,
     **model: Any,
 ) -> AdmissionDecision:
     objectives = [{"query": "old", "statistic": "worst", "bound_s": old_s}]
@@ -31,7 +35,7 @@ def decided(
             operator["window"] = {**operator["window"], "measured_from": measured_from}
     read = read_candidate(asked, base)
     prediction = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble(**model))
-    return decide(base, asked, prediction=prediction)
+    return decide(base, asked, prediction=prediction, record=record)
 
 
 def test_candidate_whose_whole_interval_holds_is_admitted_where_it_was_predicted() -> None:
@@ -145,5 +149,46 @@ def test_node_that_would_be_overloaded_by_nominal_costs_refuses_the_candidate() 
     read = read_candidate(candidate(), base)
     prediction = find_first_placement(PlacementQuestion(base, read.operators), anchor_ensemble())
     assert prediction.state == "predicted"
-    decision = decide(base, candidate(), prediction=prediction)
+    decision = decide(base, candidate(), prediction=prediction, record=BORNE_OUT)
+    assert decision.verdict == "reject" and "node_overloaded" in codes(decision, "bad")
+    by_nominal_costs = decide(base, candidate(), prediction=prediction)
+    assert by_nominal_costs.verdict == "review" and not codes(by_nominal_costs, "bad")
+    assert "nominal costs" in by_nominal_costs.headline
+
+
+@pytest.mark.parametrize("record", [None, PredictionRecord(29, 29, 3), PredictionRecord(100, 79, 9)])
+def test_interval_within_the_objective_admits_only_once_runs_bear_the_model_out(record: PredictionRecord) -> None:
+    decision = decided(1.0, half=0.1, record=record)
+    assert decision.verdict == "review" and "prediction_unproven" in codes(decision, "watch")
+    assert "new is" not in decision.headline and "No prediction decides here yet" in decision.headline
+    assert decided(1.0, half=0.1).verdict == "admit"
+
+
+def test_candidate_without_objective_is_for_a_person_until_runs_bear_the_model_out() -> None:
+    assert decided(None, record=None).verdict == "review"
+    assert decided(None).verdict == "admit"
+
+
+def test_interval_beyond_the_objective_rejects_only_once_runs_bear_the_model_out() -> None:
+    decision = decided(0.5, half=0.02, shift=0.5, record=None)
+    assert decision.verdict == "review" and not codes(decision, "bad")
+    assert "would miss its objective" in decision.headline and "do not bear out" in decision.headline
+
+
+def test_votes_alone_reject_nothing_until_runs_bear_the_model_out() -> None:
+    decision = decided(None, failing=True, record=None)
+    assert decision.verdict == "review" and "predicted_failure" in codes(decision, "watch")
+
+
+def test_known_costs_of_a_candidate_that_never_ran_in_part_reject_without_a_record() -> None:
+    base = running(objectives=[{"query": "old", "statistic": "worst", "bound_s": 9.0}])
+    asked = candidate()
+    asked["operators"] = [
+        {"id": "new/known", "node": "strong", "inputs": [{"from": "s", "selectivity": 1.0, "cycles_per_event": 1e8}]},
+        *asked["operators"],
+    ]
+    read = read_candidate(asked, base)
+    question = PlacementQuestion(base, read.operators, pins=pins_of(read.operators))
+    prediction = find_first_placement(question, anchor_ensemble())
+    decision = decide(base, asked, prediction=prediction)
     assert decision.verdict == "reject" and "node_overloaded" in codes(decision, "bad")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.costream.choice import choose
+from engine.costream.choice import choose, rank_survivors
 from engine.costream.domain import TrainingDomain
 from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 from engine.costream.network import OUTPUTS
@@ -197,3 +197,11 @@ def test_no_feasible_candidate_is_an_answer() -> None:
     assert choice.reason == (
         "No candidate is feasible: of 2 candidates the majority predicts back-pressure for 1 and failure for 1."
     )
+
+
+def test_candidates_that_overload_a_node_rank_last_by_how_much() -> None:
+    predictions = _predictions([1.0, 2.0, 3.0, 0.5], [3] * 4, [0, 0, 0, 3])
+    assert rank_survivors(predictions, "Le").tolist() == [0, 1, 2]
+    assert rank_survivors(predictions, "Le", np.array([5.0, 1.5, 0.9, 0.1])).tolist() == [2, 1, 0]
+    choice = choose(predictions, "Le", strain=np.array([5.0, 1.5, 0.9, 0.1]))
+    assert choice.index == 2 and "2 of them would overload a node" in choice.reason

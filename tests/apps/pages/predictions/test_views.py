@@ -20,7 +20,7 @@ from apps.queries.models import Query, QueryVersion
 from apps.queries.statistics import statistics_update
 from engine.costream.weights import WeightsError
 from tests.apps.pages.html import body
-from tests.apps.predictions.samples import make_cluster, make_model, make_query, never_run_body
+from tests.apps.predictions.samples import make_cluster, make_model, make_query, make_record, never_run_body
 from tests.apps.recordings import recorded
 from tests.apps.small_cluster import run_jobs
 
@@ -216,6 +216,13 @@ def test_model_page_without_executions_says_how_many_are_needed(cluster: Cluster
     assert "0 of 30 observed executions" in html and "No execution observed yet" in html
     assert "0 executions of lab were observed; fine-tuning needs 30." in html
     assert "Training domain" in html and "In force" in html
+    assert "Runs of this cluster do not bear it out yet" in html and "a person decides" in html
+
+
+def test_model_page_says_that_runs_bear_the_model_out(cluster: Cluster, browser: Client) -> None:
+    make_record(make_model(cluster), held=27)
+    html = " ".join(shown(browser, MODEL).split())
+    assert "Runs of this cluster bear it out: <b>27</b> of 30 scored runs of 3 queries" in html
 
 
 def test_page_stands_without_any_model(cluster: Cluster, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
