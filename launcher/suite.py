@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
+from launcher.moments import MOMENTS, Moment, MomentError, parse_moment
 from launcher.output import Terminal
 from launcher.places import ROOT, child_environment
 from launcher.servers import PostgresError, PostgresServer, find_postgres
@@ -19,13 +22,15 @@ __all__ = ["CHROMIUM_NAMES", "run_tests"]
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _MAX_WORKERS = 4  # each holds its own Redis, SQLite file and perhaps a browser
-_QUICK = "--quick"  # an option of tests/tiers.py
-_OWN_CHOICE = ("-n", "--numprocesses", "--dist", "--pdb", "-p", "--collect-only", "--co", "--version", "--help", "-h")
+_QUICK, _SHIFT = "--quick", "--shift"  # options of tests/tiers.py and tests/clock.py
+_CALENDAR, _DRAWN = "--calendar", "drawn"
+_INTERRUPTED = 2  # pytest's exit code
+_OWN_CHOICE = ("-n", "--numprocesses", "--dist", "--pdb", "--collect-only", "--co", "--version", "--help", "-h")
 
 
 def _parallel(arguments: Sequence[str], is_quick: bool) -> list[str]:
     """Options for several processes, unless the caller chose something about it or names a single test."""
-    if any(argument.startswith(_OWN_CHOICE) for argument in arguments) or any("::" in a for a in arguments):
+    if any(a.startswith(_OWN_CHOICE) or "no:xdist" in a or "::" in a for a in arguments):
         return []
     cores = os.cpu_count() or 1
     # tests with processes of their own wait more than they compute; the quick ones only compute
@@ -87,12 +92,59 @@ def _pytest(arguments: list[str], env: dict[str, str]) -> int:
     return process.wait()
 
 
+def _random_order(seed: int) -> list[str]:
+    """Options of pytest-randomly, which pyproject.toml switches off."""
+    return ["-p", "randomly", "--randomly-seed", str(seed)]
+
+
+def _draw_moment(arguments: Sequence[str], console: Terminal) -> list[str]:
+    """`--shift drawn` as the moment of one name by chance, which is printed."""
+    drawn = list(arguments)
+    for place, pair in enumerate(zip(arguments, arguments[1:], strict=False)):
+        if pair == (_SHIFT, _DRAWN):
+            name = random.choice(list(MOMENTS))
+            drawn[place + 1] = str(parse_moment(name))
+            console.note(f"clock drawn: {name}. Again: ./sluice test {shlex.join(drawn[place : place + 2])}")
+    return drawn
+
+
+def _moments(argument: str) -> dict[str, Moment]:
+    """The moments that `--calendar` names; all of them where it names none."""
+    names = argument.partition("=")[2]
+    return {name: parse_moment(name) for name in (names.split(",") if names else MOMENTS)}
+
+
+def _run_calendar(moments: dict[str, Moment], arguments: list[str], console: Terminal) -> int:
+    """The quick tier under each of these moments, one after the other, each in an order of its own."""
+    env, outcomes = _environment(), {}
+    for number, (name, moment) in enumerate(moments.items(), start=1):
+        again = [_QUICK, _SHIFT, str(moment), *_random_order(random.getrandbits(32)), *arguments]
+        console.note(f"{name} ({number} of {len(moments)}): ./sluice test {shlex.join(again)}")
+        outcomes[name] = _pytest([*_parallel(arguments, is_quick=True), *again], env), again
+        if outcomes[name][0] == _INTERRUPTED:
+            break
+    for name, (code, again) in outcomes.items():
+        if code:
+            console.failure(f"{name} failed. Again: ./sluice test {shlex.join(again)}")
+    return max(code for code, _ in outcomes.values())
+
+
 def run_tests(arguments: list[str]) -> int:
     """Run pytest with these arguments beside a passing PostgreSQL server; its exit code.
 
-    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own.
+    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own. `--calendar` runs the quick tier
+    under each moment of `launcher.moments`, `--calendar=leap-day` under one; `--shift drawn` draws one for any run.
     """
     console = Terminal(sys.stderr)
+    for argument in arguments:
+        if argument.partition("=")[0] == _CALENDAR:
+            try:
+                moments = _moments(argument)
+            except MomentError as error:
+                console.failure(f"{_CALENDAR} {error}")
+                return 4  # pytest's code for wrong usage
+            return _run_calendar(moments, [other for other in arguments if other not in (argument, _QUICK)], console)
+    arguments = _draw_moment(arguments, console)
     env = _environment()
     server = None
     is_quick = _QUICK in arguments

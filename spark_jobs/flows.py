@@ -43,7 +43,15 @@ from spark_jobs.statistics.subintervals import (
 from spark_jobs.statistics.sweep_report import SweepReport
 from spark_jobs.statistics.updates import Update
 from spark_jobs.variables import FlowVariables, StatisticsVariables, read_table
-from spark_jobs.windows import absorb_partials, advance_watermark, count_records, due_windows, evict_windows, take_mark
+from spark_jobs.windows import (
+    absorb_partials,
+    advance_watermark,
+    count_records,
+    due_windows,
+    evict_windows,
+    excuse_pauses,
+    take_mark,
+)
 
 __all__ = ["FLOWS", "FlowStep", "FlowsContext", "FlowsRow", "StatisticsStep", "rows_of_key"]
 
@@ -126,7 +134,7 @@ class FlowStep:
         settings = self._plan.settings(self._query, self._digest)
         work = OperatorWork()
         frames = self._frames(pipeline)
-        self._take(flow, pipeline, frames)
+        self._take(flow, pipeline, settings, frames)
         yield from self._results(flow, pipeline, settings, work)
         yield from self._statistics(flow, pipeline, settings, frames, work)
         self._variables.save(flow)
@@ -176,7 +184,9 @@ class FlowStep:
                 getattr(frames.sides, row.kind).append(read_table(row.body or b""))
         return frames
 
-    def _take(self, flow: FlowState, pipeline: Pipeline, frames: _Frames) -> None:
+    def _take(self, flow: FlowState, pipeline: Pipeline, settings: LivePlan, frames: _Frames) -> None:
+        arrivals = [(event[-1], event[1]) for event in frames.events if event[0] == "mark"]
+        excuse_pauses(flow.agents, arrivals, settings.idle_after_ms)
         flow.lost += [agent for agent in frames.lost if agent not in flow.lost]
         for kind, agent, *event in frames.events:
             if kind == "mark":

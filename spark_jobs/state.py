@@ -51,7 +51,7 @@ _MAX_PARTS = 10_000
 class AgentMarks:
     """Marks of one agent for one query."""
 
-    since_ms: int  #: since when it is waited for
+    since_ms: int  #: since when it is waited for: anew after a pause of all agents
     seen_ms: int | None = None  #: arrival of its last mark
     watermark_us: int | None = None  #: minimum over its paths
     final: bool = False  #: it has ended: no frames follow

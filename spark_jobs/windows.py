@@ -2,7 +2,7 @@
 
 Nothing here reads a clock. An agent is silent when the others' frames went on arriving without one of its own; the
 time of arrival is the one at which Redis stored a frame, so that a stream processor that catches up calls no agent
-silent.
+silent. A pause of all of them (nobody could send, or be heard) is nobody's silence.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ __all__ = [
     "count_records",
     "due_windows",
     "evict_windows",
+    "excuse_pauses",
     "forget_passed",
     "take_mark",
     "watermark_progress",
@@ -71,6 +72,28 @@ def take_mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrive
     marks.left_out = list(extra.get("left_out", ()))
     if not marks.closings or marks.closings[-1][0] < marks.watermark_us:
         marks.closings.append((marks.watermark_us, closing))
+
+
+def excuse_pauses(agents: Mapping[str, AgentMarks], arrivals: Iterable[tuple[int, str]], idle_after_ms: int) -> None:
+    """Wait anew for the agents of a query after each pause of them all.
+
+    The first of them to come back is heard before the others are, which have been quiet no longer than itself. Each is
+    excused once until it is heard: one that stays away does not hold up others that are heard at long intervals.
+
+    Parameters
+    ----------
+    arrivals
+        Times and agents of the marks that came, in any order; `agents` is as it was before them.
+    """
+    seen = {name: marks.seen_ms for name, marks in agents.items() if marks.seen_ms is not None}
+    heard_ms = max(seen.values(), default=None)
+    for arrived_ms, agent in sorted(arrivals):
+        if heard_ms is not None and arrived_ms - heard_ms > idle_after_ms / 2:
+            for name, seen_ms in seen.items():
+                marks = agents.get(name)
+                if marks is not None and marks.since_ms <= seen_ms and heard_ms - seen_ms <= idle_after_ms:
+                    marks.since_ms = arrived_ms
+        seen[agent] = heard_ms = arrived_ms
 
 
 def watermark_progress(
@@ -120,8 +143,7 @@ def _closing(marks: AgentMarks, end_us: int) -> int | None:
 
 
 def _silent(marks: AgentMarks, now_ms: int, idle_after_ms: int) -> bool:
-    last_ms = marks.since_ms if marks.seen_ms is None else marks.seen_ms
-    return not marks.final and now_ms - last_ms > idle_after_ms
+    return not marks.final and now_ms - max(marks.since_ms, marks.seen_ms or 0) > idle_after_ms
 
 
 @dataclass(frozen=True)

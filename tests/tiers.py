@@ -22,9 +22,10 @@ from tests.kernels import needs_kernels
 
 _TESTS = Path(__file__).resolve().parent
 _FOLDER_MARKS = {"spark": "spark", "e2e": "process", "workers": "process", "launcher": "process"}
-_MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
+#: A test with one of these starts processes.
+MARKS_WITH_PROCESSES = ("e2e", "spark", "postgres", "process")
 _PROCESS_FIXTURES = {"redis_server", "console"}
-_NOT_QUICK = (*_MARKS_WITH_PROCESSES, "slow")
+_NOT_QUICK = (*MARKS_WITH_PROCESSES, "slow")
 _SLOW_S, _LONG_S = 0.06, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
@@ -79,7 +80,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def _group(item: pytest.Item) -> str:
+def group_of(item: pytest.Item) -> str:
     """The group of a test: its file, unless it shares something dear with the tests of other files."""
     if not item.path.is_relative_to(_TESTS):
         return ""
@@ -111,11 +112,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if _PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker("process")
     # here already: xdist reads the groups before other plug-ins see the whole list
-    item.add_marker(pytest.mark.xdist_group(_group(item)))
+    item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _rank(_group(item)))
+    items.sort(key=lambda item: _rank(group_of(item)))
     if config.getoption("--quick"):
         slow = set() if _RECORDS else set(_SLOW_LIST.read_text().split())
         quick, left_out = [], []
@@ -170,7 +171,7 @@ _PROCESSES.install()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    _PROCESSES.is_refused = not any(map(item.get_closest_marker, _MARKS_WITH_PROCESSES))
+    _PROCESSES.is_refused = not any(map(item.get_closest_marker, MARKS_WITH_PROCESSES))
     started_s = time.process_time()
     try:
         return (yield)

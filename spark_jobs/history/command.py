@@ -68,7 +68,7 @@ def _run(
         spark,
         folder,
         options.span,
-        today=options.today,
+        now=options.now,
         retention_days=retention_days,
         report=lambda words: report(share, words),
     )
@@ -111,8 +111,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print each step and the outcome as a line of JSON")
     options = parser.parse_args(arguments)
     options.jobs = [name for name in JOBS if name in options.jobs or not options.jobs]
-    options.today = datetime.now(UTC).date()
-    until = options.until or options.today
+    options.now = datetime.now(UTC)
+    until = options.until or options.now.date()
     options.span = DaySpan(options.since, until) if options.since else last_days(until, options.days)
     if options.span.since > until:
         parser.error(f"--since is {options.span.since.isoformat()}; allowed: up to the last day, {until.isoformat()}")

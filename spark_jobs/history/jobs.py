@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,7 @@ def read_rows(spark: SparkSession, files: list[Path], schema: pa.Schema) -> Data
 class HistoryContext:
     """Session, folder and days of one run, and the rows that its jobs share.
 
-    `report` is called with what a job is at, in words.
+    `report` is called with what a job is at, in words. `now` is the time of the whole run: no job looks at a clock.
     """
 
     def __init__(
@@ -76,12 +76,17 @@ class HistoryContext:
         folder: Path,
         span: DaySpan,
         *,
-        today: date,
+        now: datetime,
         retention_days: int,
         report: Callable[[str], None] = lambda words: None,
     ) -> None:
         self.spark, self.folder, self.span = spark, folder, span
-        self.today, self.retention_days, self.report = today, retention_days, report
+        self.now, self.retention_days, self.report = now, retention_days, report
+
+    @property
+    def today(self) -> date:
+        """UTC day that is not over yet."""
+        return self.now.astimezone(UTC).date()
 
     def rows(self, kind: str) -> DataFrame:
         """Rows of a kind of the run's days, as they were written."""
@@ -222,7 +227,7 @@ def calibration(context: HistoryContext) -> Figures:
         origins = [_plain(row) for row in rows.where(sql.col("query") == "").collect()]
         return {"rows": rows.count(), "runs": sum(origin["runs"] for origin in origins), "origins": origins}
 
-    return context.write("calibration", interval_factors_by_group(runs, time.time()), figures)
+    return context.write("calibration", interval_factors_by_group(runs, context.now.timestamp()), figures)
 
 
 #: Every job by its name, in the order of a run of all.

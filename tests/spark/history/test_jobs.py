@@ -6,7 +6,7 @@ import fcntl
 import json
 import math
 from collections import defaultdict
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.spark.history.statistics_rows import DAY_US, NOON_US, random_rows, re
 
 RATIOS = [("selectivity", "selectivity_error", "records_out", 1.0), ("cost_s", "cost_error_s", "cpu_ns", 1e-9)]
 FIRST, TODAY = date(2026, 11, 24), date(2026, 11, 27)
+NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def context(spark: Any, rows: list[dict[str, Any]], tmp_path_factory: pytest.Tem
         archive.put(2 * batch - 1, [statistics_bytes(stale), result_bytes(NOON_US, revision=batch)])
         archive.put(2 * batch, [statistics_bytes([rows[i] | {"batch": 2 * batch} for i in part])])
     assert archive.fault is None
-    return HistoryContext(spark, folder, DaySpan(FIRST, TODAY), today=TODAY, retention_days=30)
+    return HistoryContext(spark, folder, DaySpan(FIRST, TODAY), now=NOW, retention_days=30)
 
 
 def output(context: HistoryContext, job: str) -> list[dict[str, Any]]:
@@ -126,12 +127,12 @@ def test_arrivals_are_counted_at_first_operators_of_agents(context: HistoryConte
 
 def test_factors_are_those_of_the_engine(context: HistoryContext) -> None:
     generator = np.random.default_rng(1)
-    count, now_s = 200, NOON_US / 1e6
+    count, newest_s = 200, NOON_US / 1e6
     realised = np.exp(generator.normal(0.0, 0.4, count))
     usual = {"cluster": "here", "origin": "live", "evidence": "measured", "statistic": "mean", "windowed": True}
     runs = [
         usual
-        | {"query": f"here/q{i % 3}", "at_s": now_s - 30.0 * i, "estimate_s": 1.0, "realised_s": float(value)}
+        | {"query": f"here/q{i % 3}", "at_s": newest_s - 30.0 * i, "estimate_s": 1.0, "realised_s": float(value)}
         | {"low_s": 0.8, "high_s": 1.25, "shown_low_s": 0.5, "shown_high_s": 2.0}
         for i, value in enumerate(realised)
     ]
@@ -152,7 +153,7 @@ def test_factors_are_those_of_the_engine(context: HistoryContext) -> None:
             shown_high_s=np.full(count, 2.0),
             realised_s=oldest_first,
         ),
-        now_s=now_s,
+        now_s=NOW.timestamp(),
         half_life=math.inf,
     )
     assert (whole["runs"], whole["concluded"]) == (count, True)
@@ -165,7 +166,7 @@ def test_merged_days_are_the_same_days_in_few_files(context: HistoryContext) -> 
     before = sorted(context.statistics.select(*key).collect())
     figures = JOBS["compact"](context)
     assert figures["files_before"] > figures["files_after"] == figures["days"]
-    fresh = HistoryContext(context.spark, context.folder, context.span, today=TODAY, retention_days=30)
+    fresh = HistoryContext(context.spark, context.folder, context.span, now=NOW, retention_days=30)
     assert sorted(fresh.rows("statistics").select(*key).collect()) == before
     assert JOBS["compact"](fresh) == dict.fromkeys(figures, 0)
     (place, *_) = [day_folder(context.folder, "statistics", day) for day in kept_days(context.folder, "statistics")]

@@ -39,7 +39,7 @@ class SmallConsole:
     def add(self, query: str, pipeline: Pipeline, agents: Sequence[str], **more: Any) -> None:
         item = {"query": query, "version": 1, "plan": pipeline.digest, "pipeline": dict(pipeline.document)}
         self.queries.append(
-            item | {"agents": list(agents), "subinterval_s": 60, "retain_s": 900, "idle_after_s": 30} | more
+            item | {"agents": list(agents), "subinterval_s": 60, "retain_s": 900, "idle_after_s": 3600} | more
         )
 
     def latest(self, query: str) -> dict[int, Frame]:

@@ -8,7 +8,14 @@ import pytest
 
 from spark_jobs.plans import LivePlan
 from spark_jobs.state import AgentMarks, FlowState
-from spark_jobs.windows import advance_watermark, closing_epoch_us, forget_passed, take_mark, watermark_progress
+from spark_jobs.windows import (
+    advance_watermark,
+    closing_epoch_us,
+    excuse_pauses,
+    forget_passed,
+    take_mark,
+    watermark_progress,
+)
 
 
 def agent(watermark: int | None = None, seen_ms: int = 1000, **more: Any) -> AgentMarks:
@@ -49,6 +56,50 @@ def test_silent_agent_is_excluded_until_it_sends_again() -> None:
     take_mark(agents["b"], {"watermarks": {"0": 12}}, 11, 1000)
     back = found(agents, before=30)
     assert (back.watermark_us, back.waiting_for, back.excluded) == (30, ("b",), ())
+
+
+def arrive(agents: dict[str, AgentMarks], *arrivals: tuple[int, str], idle_after_ms: int = 500) -> None:
+    """Marks in the order in which Redis stored them, a batch of them."""
+    excuse_pauses(agents, arrivals, idle_after_ms)
+    for seen_ms, name in arrivals:
+        agents.setdefault(name, AgentMarks(since_ms=seen_ms))
+        take_mark(agents[name], {"watermarks": {"0": seen_ms}}, seen_ms, seen_ms)
+
+
+def test_after_a_pause_of_all_agents_none_is_silent_before_it_had_its_time() -> None:
+    """The console was away, or the machine slow: the first agent to be heard again closes no window of the others."""
+    agents: dict[str, AgentMarks] = {}
+    arrive(agents, (1000, "a"), (1010, "b"))
+    arrive(agents, (9000, "a"))
+    assert found(agents, now_ms=9000).excluded == ()
+    arrive(agents, (9200, "a"))
+    assert found(agents, now_ms=9500).waiting_for == ("b",)
+    assert found(agents, now_ms=9501).excluded == ("b",), "others went on arriving without a mark of its own"
+
+
+def test_pause_within_a_batch_is_nobodys_silence() -> None:
+    """A stream processor that catches up reads what came before and after it at once, but not all of it."""
+    agents: dict[str, AgentMarks] = {}
+    arrive(agents, (1000, "a"), (1010, "b"))
+    arrive(agents, (1500, "a"), (1510, "b"), (9000, "a"))
+    assert found(agents, now_ms=9000).excluded == ()
+
+
+def test_an_agent_that_went_before_a_pause_is_not_waited_for_again() -> None:
+    agents: dict[str, AgentMarks] = {}
+    arrive(agents, (1000, "a"), (1010, "b"), (1400, "a"), (1800, "a"))
+    assert found(agents, now_ms=1800).excluded == ("b",)
+    arrive(agents, (9000, "a"))
+    assert found(agents, now_ms=9000).excluded == ("b",)
+
+
+def test_an_agent_that_stays_away_is_excused_once_where_others_are_heard_seldom() -> None:
+    agents: dict[str, AgentMarks] = {}
+    arrive(agents, (1000, "a"), (1010, "b"))
+    arrive(agents, (1700, "a"))
+    assert found(agents, now_ms=1700).excluded == ()
+    arrive(agents, (2400, "a"))
+    assert found(agents, now_ms=2400).excluded == ("b",)
 
 
 def test_silence_of_all_agents_keeps_the_watermark() -> None:
