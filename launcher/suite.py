@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from types import FrameType
 
 from launcher.moments import MOMENTS, Moment, MomentError, parse_moment
@@ -100,7 +101,7 @@ def _random_order(seed: int) -> list[str]:
 def _draw_moment(arguments: Sequence[str], console: Terminal) -> list[str]:
     """`--shift drawn` as the moment of one name by chance, which is printed."""
     drawn = list(arguments)
-    for place, pair in enumerate(zip(arguments, arguments[1:], strict=False)):
+    for place, pair in enumerate(pairwise(arguments)):
         if pair == (_SHIFT, _DRAWN):
             name = random.choice(list(MOMENTS))
             drawn[place + 1] = str(parse_moment(name))
@@ -132,7 +133,7 @@ def _run_calendar(moments: dict[str, Moment], arguments: list[str], console: Ter
 def run_tests(arguments: list[str]) -> int:
     """Run pytest with these arguments beside a passing PostgreSQL server; its exit code.
 
-    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own. `--calendar` runs the quick tier
+    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own. `--calendar` runs that tier
     under each moment of `launcher.moments`, `--calendar=leap-day` under one; `--shift drawn` draws one for any run.
     """
     console = Terminal(sys.stderr)

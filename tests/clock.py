@@ -3,6 +3,9 @@
 The clock is that of Python alone, and ticks: sockets, timers, Redis and every other process keep their own. Therefore a
 file with a test that starts processes stays on the real clock altogether, as do the fixtures that its tests share.
 Every group of tests (`tests/tiers.py`) begins at the moment anew, so that the hour meant is met by all of them.
+
+A file that needs the time when it is imported asks `run_moment`, and has the mark `moment`: its tests begin then with
+and without a shift, however long after the import they run.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,21 +22,28 @@ import time_machine
 from launcher.moments import Moment, MomentError, parse_moment
 from tests.tiers import MARKS_WITH_PROCESSES, group_of
 
-_SHIFT = pytest.StashKey["Shift"]()
+_RUN_CLOCK = pytest.StashKey["RunClock"]()
 
 
-class Shift:
-    """The clock of a run under another moment."""
+class RunClock:
+    """The clocks of a run's groups."""
 
-    def __init__(self, moment: Moment) -> None:
-        self.moment = moment
+    moment = Moment(datetime.now(UTC).replace(microsecond=0))  # of every run in this process
+
+    def __init__(self, is_shifted: bool) -> None:
+        self.is_shifted = is_shifted
         self._real: set[str] = set()
         self._group: str | None = None
         self._travel: time_machine.travel | None = None
 
-    def leave_out(self, items: list[pytest.Item]) -> None:
-        """Keep the groups with processes of their own on the real clock."""
-        self._real = {group_of(item) for item in items if any(map(item.get_closest_marker, MARKS_WITH_PROCESSES))}
+    def sort_out(self, items: list[pytest.Item]) -> None:
+        """Find the groups that stay on the real clock."""
+        marked = {group_of(item) for item in items if item.get_closest_marker("moment")}
+        if self.is_shifted:
+            with_processes = (item for item in items if any(map(item.get_closest_marker, MARKS_WITH_PROCESSES)))
+            self._real = {group_of(item) for item in with_processes} - marked
+        else:
+            self._real = {group_of(item) for item in items} - marked
 
     def begin(self, group: str) -> None:
         """Set the clock for a test of this group: anew where another one's ran before."""
@@ -59,7 +70,14 @@ class Shift:
         self.end()
         offset = self.moment.at.utcoffset()
         if self.moment.zone and offset is not None and here != offset.total_seconds():
-            raise pytest.UsageError(f"--shift {self.moment}: this machine has no zone {self.moment.zone}: install tzdata")
+            raise pytest.UsageError(
+                f"--shift {self.moment}: this machine has no zone {self.moment.zone}: install tzdata"
+            )
+
+
+def run_moment() -> datetime:
+    """The time at which the groups of this run begin: that of `--shift`, else when the run began."""
+    return RunClock.moment.at.astimezone(UTC)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,47 +85,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not (text := config.getoption("--shift")):
-        return
-    try:
-        shift = Shift(parse_moment(text))
-    except MomentError as error:
-        raise pytest.UsageError(f"--shift {error}") from None
-    shift.check_zone()
-    config.option.shift = str(shift.moment)  # the processes of a run share the moment
-    config.stash[_SHIFT] = shift
+    text = config.getoption("--shift")
+    clock = config.stash[_RUN_CLOCK] = RunClock(is_shifted=bool(text))
+    if text:
+        try:
+            RunClock.moment = parse_moment(text)
+        except MomentError as error:
+            raise pytest.UsageError(f"--shift {error}") from None
+        clock.check_zone()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    shift = config.stash.get(_SHIFT, None)
-    return None if shift is None else f"clock: {shift.moment}"
+    return f"clock: {RunClock.moment}" if config.stash[_RUN_CLOCK].is_shifted else None
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if (shift := session.config.stash.get(_SHIFT, None)) is not None:
-        shift.leave_out(session.items)
+    session.config.stash[_RUN_CLOCK].sort_out(session.items)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
-    shift = item.config.stash.get(_SHIFT, None)
-    if shift is None:
-        return (yield)
-    shift.begin(group_of(item))
+    clock, group = item.config.stash[_RUN_CLOCK], group_of(item)
+    clock.begin(group)
     try:
         return (yield)
     finally:
-        if nextitem is None or group_of(nextitem) != group_of(item):
-            shift.end()
+        if nextitem is None or group_of(nextitem) != group:
+            clock.end()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """How to see a failure again."""
-    shift = config.stash.get(_SHIFT, None)
+    """The line that repeats what failed."""
     failed = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
-    if shift is None or not failed:
+    if not failed or not config.stash[_RUN_CLOCK].is_shifted:
         return
-    again = ["./sluice", "test", "--shift", str(shift.moment)]
+    again = ["./sluice", "test", "--shift", str(RunClock.moment)]
     if (seed := getattr(config.option, "randomly_seed", None)) is not None:
         again += ["-p", "randomly", "--randomly-seed", str(seed)]
     files = sorted({report.nodeid.partition("::")[0] for report in failed})

@@ -67,7 +67,9 @@ def test_any_time_is_a_moment(text: str, expected: str) -> None:
     assert str(parse_moment(text)) == expected
 
 
-@pytest.mark.parametrize("text", ["", "easter", "2027-02-29", "2027-05-01[Europe/Nowhere]", "2027-05-01[../x]", "[", "]"])
+@pytest.mark.parametrize(
+    "text", ["", "easter", "2027-02-29", "2027-05-01[Europe/Nowhere]", "2027-05-01[../x]", "[", "]"]
+)
 def test_what_is_no_moment_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(MomentError, match=r"allowed are tomorrow, .* or a time such as 2027-05-01") as refused:
         parse_moment(text)

@@ -159,7 +159,9 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
 
 def counts(output: str) -> dict[str, int]:
     """Outcomes by their number, from pytest's last line."""
-    return {outcome: int(number) for number, outcome in re.findall(r"(\d+) (failed|passed|error)", output.splitlines()[-1])}
+    return {
+        outcome: int(number) for number, outcome in re.findall(r"(\d+) (failed|passed|error)", output.splitlines()[-1])
+    }
 
 
 def test_failures_of_a_first_run_are_explained_while_other_threads_read_source(clone: Clone) -> None:

@@ -24,7 +24,7 @@ from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import OPERATORS, body, live_query, make_live_cluster
 from tests.apps.small_cluster import run_jobs, user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 _BOUNDS = itertools.count(10.0)  # another question each time: the same one would get the same answer
 
 

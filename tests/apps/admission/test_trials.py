@@ -44,7 +44,7 @@ from tests.apps.admission.trials import asked_request, previewed, report, run_ou
 from tests.apps.measurements.test_services import tell
 from tests.apps.small_cluster import run_jobs
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 _WINDOW = {"window_us": 0, "width_us": 10_000_000, "revision": 1, "rows": 1, "emitted_us": 11_000_000}
 

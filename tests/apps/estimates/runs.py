@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from apps.estimates.calibration import INTERVAL
 from apps.estimates.models import AccuracyObservation
 from apps.queries.models import Query
+from tests.clock import run_moment
 
 __all__ = ["NOW", "SPREAD", "make_runs"]
 
-NOW = datetime.now(UTC).replace(microsecond=0)
+NOW = run_moment()
 SPREAD = 0.1  # of the logarithm of latency: what the stated interval is right for
 _HALF = math.exp(1.6448536 * SPREAD)
 

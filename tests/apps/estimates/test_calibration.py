@@ -27,7 +27,7 @@ from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.small_cluster import make_query, small_cluster
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 @pytest.fixture

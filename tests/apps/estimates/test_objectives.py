@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,10 +24,11 @@ from apps.telemetry.models import Agent, LiveQuery
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.microbatch.own import own_batch
 from tests.apps.small_cluster import run_jobs
+from tests.clock import run_moment
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
-NOW = datetime.now(UTC).replace(microsecond=0)
+NOW = run_moment()
 
 
 @pytest.fixture

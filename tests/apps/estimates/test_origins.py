@@ -23,7 +23,7 @@ from engine.measurement.calibration import scale_interval
 from tests.apps.estimates.runs import NOW, SPREAD, make_runs
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 #: By origin, how many times the errors are what the stated interval is right for.
 ERRORS = {"live": 2.5, "flink": 1.5, "spark": 2.0, "prometheus": 3.0, "simulated": 1.0}

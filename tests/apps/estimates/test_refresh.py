@@ -21,8 +21,10 @@ from apps.telemetry.models import LiveQuery
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.measurements.test_services import tell
 from tests.apps.small_cluster import run_jobs
+from tests.clock import run_moment
 
-NOW = datetime.now(UTC).replace(microsecond=0)
+pytestmark = pytest.mark.moment
+NOW = run_moment()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.apps.estimates.runs import NOW
 from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 @pytest.fixture

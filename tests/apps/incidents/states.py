@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from apps.connections.models import Connection
@@ -11,10 +11,11 @@ from apps.fleet.models import Cluster
 from apps.incidents.models import Incident
 from apps.incidents.refresh import incidents_refresh
 from apps.queries.models import Query
+from tests.clock import run_moment
 
 __all__ = ["BEGIN", "STARVED", "STREAM", "after", "away_engine", "late", "well"]
 
-BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+BEGIN = run_moment() - timedelta(days=1)
 STREAM = {"kind": "stream_behind", "seconds": 71.0, "amount": 4812.0}
 STARVED = {"kind": "agent_starved", "subject": "agent-3", "amount": 0.15, "limit": 0.15}
 

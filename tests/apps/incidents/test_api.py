@@ -15,7 +15,7 @@ from apps.incidents.services import incident_routing_update, incidents_purge
 from apps.reports.models import Webhook
 from tests.apps.incidents.states import BEGIN, STARVED, STREAM, after, late, well
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 def test_incidents_are_listed_and_filtered(cluster: Cluster, api: APIClient) -> None:

@@ -16,6 +16,8 @@ from apps.incidents.selectors import incidents_listed, incidents_unseen
 from tests.apps.incidents.states import BEGIN, STREAM, late
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
 
+pytestmark = pytest.mark.moment
+
 
 @pytest.mark.postgres
 def test_workers_at_once_judge_once_and_open_one_incident(postgres_db: str) -> None:

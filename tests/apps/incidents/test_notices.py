@@ -24,7 +24,7 @@ from apps.reports.deliveries import webhook_secret
 from apps.reports.models import Webhook
 from tests.apps.incidents.states import STREAM, after, late, well
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 OPS = "ops@example.org"
 

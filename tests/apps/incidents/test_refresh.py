@@ -16,7 +16,7 @@ from apps.queries.models import Query
 from tests.apps import small_cluster
 from tests.apps.incidents.states import BEGIN, STARVED, STREAM, after, away_engine, late, well
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 def timeline(incident: Incident) -> list[tuple[str, str]]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from agent.wire.frames import Frame, FrameKind
 from agent.wire.schemas import STATISTICS, batch_bytes
+from tests.clock import run_moment
 
 __all__ = ["NOW", "row", "statistics_frame"]
 
-NOW = datetime.now(UTC).replace(microsecond=0)
+NOW = run_moment()
 _ZERO = {field.name: 0 if pa.types.is_integer(field.type) else 0.0 for field in STATISTICS}
 
 

@@ -19,7 +19,7 @@ from spark_jobs.statistics.subintervals import SUMS, epoch_rows, statistics_rows
 from tests.apps.domain import make_cluster, make_query
 from tests.apps.measurements.frames import NOW, row, statistics_frame
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from tests.apps.measurements.live import (
 )
 from tests.apps.small_cluster import run_jobs
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from spark_jobs.statistics.subintervals import epoch_rows, epoch_sums, merge_sum
 from tests.apps.measurements.frames import NOW, row, statistics_frame
 from tests.apps.measurements.live import OPERATORS, agent_ids, fingerprints, live_query, make_live_cluster
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 WIDTH_US = 10_000_000
 CLUMP = 5  # records that come at once

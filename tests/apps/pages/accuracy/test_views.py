@@ -23,11 +23,12 @@ from tests.apps.measurements.live import live_query, make_live_cluster
 from tests.apps.measurements.test_services import tell
 from tests.apps.microbatch.own import own_batch
 from tests.apps.pages.html import body
+from tests.clock import run_moment
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 ROOT = "/c/this-host/accuracy/"
-NOW = datetime.now(UTC)
+NOW = run_moment()
 
 
 def counted_queries(act: Callable[[], object]) -> int:

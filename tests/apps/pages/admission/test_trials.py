@@ -20,7 +20,7 @@ from tests.apps.admission.trials import asked_request, report, run_out
 from tests.apps.measurements.test_services import tell
 from tests.apps.small_cluster import user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 Browsers = Callable[..., Client]
 

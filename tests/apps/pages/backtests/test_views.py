@@ -21,7 +21,7 @@ from tests.apps.pages.html import body
 from tests.apps.planning.backtests.test_backtests import DAY, NOW, asked, history
 from tests.apps.recordings import recorded
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 ROOT = "/c/little/backtests/"
 FORM = {

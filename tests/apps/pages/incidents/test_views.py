@@ -16,7 +16,7 @@ from tests.apps import small_cluster
 from tests.apps.incidents.states import STREAM, after, away_engine, late
 from tests.apps.pages.html import body
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 
 @pytest.fixture

@@ -15,8 +15,10 @@ from apps.queries.models import Query
 from apps.results.models import ResultWindow
 from tests.apps.pages.html import body
 from tests.apps.results.rows import live_query
+from tests.clock import run_moment
 
-NOW = datetime.now(UTC).replace(microsecond=0)
+pytestmark = pytest.mark.moment
+NOW = run_moment()
 
 
 @pytest.fixture

@@ -32,10 +32,11 @@ from apps.planning.models import BacktestRun, LoadHistory
 from apps.queries.arrivals import series
 from apps.queries.lifecycle import query_stop
 from tests.apps import small_cluster
+from tests.clock import run_moment
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
-NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+NOW = run_moment().replace(minute=0, second=0, microsecond=0)
 DAY = timedelta(days=1)
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

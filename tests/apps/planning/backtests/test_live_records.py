@@ -22,7 +22,7 @@ from tests.apps.measurements.live import agent_ids, live_query, make_live_cluste
 from tests.apps.measurements.test_services import NOW, tell
 from tests.apps.planning.backtests.test_backtests import history
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 MINUTE = timedelta(minutes=1)
 

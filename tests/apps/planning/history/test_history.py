@@ -35,7 +35,7 @@ from tests.apps.estimates.runs import make_runs
 from tests.apps.pages.html import body
 from tests.apps.results.rows import live_query
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.moment]
 
 HOUR_US = 3_600_000_000
 
