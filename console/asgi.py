@@ -5,9 +5,9 @@ import os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
 # ruff: noqa: E402 - the order matters: apps are loaded before what imports their models
-from django.core.asgi import get_asgi_application
+import django
 
-http = get_asgi_application()
+django.setup(set_prefix=False)
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
@@ -15,15 +15,17 @@ from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import path
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from apps.accounts.callers import caller_refusal
+from apps.core.bodies import BodyLimit, CountedHandler
 from apps.core.consumers import ChangesConsumer
-from apps.core.middleware import BodyLimit
 from apps.telemetry.push import AgentConsumer
 from console.env import ENV
 
 pages = AllowedHostsOriginValidator(AuthMiddlewareStack(ChangesConsumer.as_asgi()))
 agents = AgentConsumer.as_asgi()  # no browser: it has a secret instead of a session, and no origin
 websocket = URLRouter([path("ws/", pages), path("ws/agents/", agents)])
-routed = ProtocolTypeRouter({"http": BodyLimit(http), "websocket": websocket})
+http = BodyLimit(CountedHandler(), caller_refusal)
+routed = ProtocolTypeRouter({"http": http, "websocket": websocket})
 # where a request comes from is believed of the proxies that are configured alone: uvicorn itself, which would believe
 # anybody on loopback, is started with --no-proxy-headers
 application = ProxyHeadersMiddleware(routed, trusted_hosts=ENV.trusted_proxies) if ENV.trusted_proxies else routed

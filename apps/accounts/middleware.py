@@ -1,14 +1,41 @@
-"""Time zone of the signed-in person for every page."""
+"""Middleware of requests of people: who may send a form at all, and the time zone of what they read."""
 
 from __future__ import annotations
 
 import zoneinfo
 from collections.abc import Callable
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-__all__ = ["TimeZoneMiddleware"]
+from apps.accounts.permissions import SAFE_METHODS, ScopeRequiredMixin, redirect_to_sign_in
+from apps.core.body_sizes import oversize, size_of_view
+from apps.core.pages import error_response
+
+__all__ = ["SenderMiddleware", "TimeZoneMiddleware"]
+
+
+class SenderMiddleware:
+    """Before anything reads a body: its declared size, and for forms of pages that somebody signed in sends it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, *arguments: Any) -> HttpResponse | None:
+        method, length = request.method or "", request.META.get("CONTENT_LENGTH") or "0"
+        if method in SAFE_METHODS:
+            return None
+        kind = getattr(view, "cls", None) or getattr(view, "view_class", None)
+        size = size_of_view(kind, method, getattr(view, "actions", {}).get(method.lower(), ""))
+        refusal = oversize(int(length), size.wire_bytes) if length.isdigit() else None
+        if refusal is not None:
+            return error_response(request, refusal)
+        is_page = isinstance(kind, type) and issubclass(kind, ScopeRequiredMixin)
+        return redirect_to_sign_in(request) if is_page and not request.user.is_authenticated else None
 
 
 class TimeZoneMiddleware:

@@ -19,6 +19,7 @@ __all__ = [
     "ScopeRequiredMixin",
     "SessionOnly",
     "needed_scope",
+    "redirect_to_sign_in",
     "require_scope",
     "role_hint",
     "scopes_of",
@@ -100,13 +101,13 @@ class ScopeRequiredMixin:
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
-            return _to_login(request)
+            return redirect_to_sign_in(request)
         require_scope(request, self.scope if request.method in {"GET", "HEAD", "OPTIONS"} else self.write_scope)
         return super().dispatch(request, *args, **kwargs)  # type: ignore[misc]
 
 
-def _to_login(request: HttpRequest) -> HttpResponse:
-    """Redirect to the login page and back; an htmx request leaves the page rather than show the form in a part."""
+def redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
+    """Lead to the sign-in page and back; an htmx request leaves the page rather than show the form in a part."""
     htmx = getattr(request, "htmx", None)
     if htmx:
         path = htmx.current_url_abs_path or "/"

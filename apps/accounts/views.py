@@ -22,6 +22,7 @@ from apps.accounts.models import User
 from apps.accounts.permissions import ScopeRequiredMixin, signed_in_user
 from apps.accounts.selectors import tokens_of
 from apps.accounts.services import password_change, token_create, token_revoke
+from apps.core.body_sizes import SMALL
 from apps.core.errors import SluiceError
 from apps.core.events import announce_session_end
 
@@ -31,6 +32,7 @@ __all__ = ["LoginView", "LogoutView", "PasswordView", "SettingsView", "TokenRevo
 class LoginView(DjangoLoginView):
     """GET shows the form, POST signs in; too many failures become the error page 429."""
 
+    body_sizes = {"POST": SMALL}
     template_name = "accounts/login.html"
     redirect_authenticated_user = True
 

@@ -36,6 +36,7 @@ from apps.admission.services import (
     admission_withdraw,
 )
 from apps.admission.trials import admission_trial_start, admission_trial_stop
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Missing
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
@@ -55,6 +56,7 @@ class AdmissionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixi
     when the cluster has moved since the preview; `changed` says what.
     """
 
+    body_sizes = {"create": DOCUMENT}
     queryset = AdmissionRequest.objects.none()
     filterset_class = AdmissionFilter
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE, **_DECISIONS}

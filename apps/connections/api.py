@@ -27,6 +27,7 @@ from apps.connections.serializers import (
     UploadAnswerSerializer,
 )
 from apps.connections.uploads import upload_store
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.serializers import read_body
@@ -44,6 +45,7 @@ _FILE = {"multipart/form-data": {"type": "object", "properties": {"file": {"type
 class ConnectionViewSet(ServiceViewSet):
     """Connections to engines."""
 
+    body_sizes = {"upload": DOCUMENT}
     queryset = Connection.objects.none()
     serializer_class = ConnectionSerializer
     filterset_class = ConnectionFilter

@@ -49,6 +49,6 @@ MAX_WINDOWS_LISTED = 1000  # results in one answer
 MAX_SYNC_OPERATORS = 300  # operators of a document that are stored within about a second
 
 # -- bodies
+MAX_UNKNOWN_BYTES = 2**16  # of a body whose sender nobody knows; every endpoint takes as much of those it knows
 MAX_JSON_DEPTH = 40  # the deployment document needs 7; deeper nesting is a mistake or an attack on the parser
-MAX_HEARTBEAT_BYTES = 2**20
 MAX_ATTACHMENT_BYTES = 15_000_000  # many servers refuse more; the link still leads to it

@@ -1,39 +1,31 @@
-"""Middleware of Django and ASGI: access log, static files, request ids, size limit of requests, error pages."""
+"""Middleware of Django: access log, static files, request ids, error pages."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import IO, Any
 from urllib.parse import quote
 
 import structlog
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.http import FileResponse, HttpRequest, HttpResponse
-from django.template.loader import render_to_string
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from apps.core.errors import SluiceError, TooLarge
+from apps.core.errors import Malformed, SluiceError
 from apps.core.pages import error_response
-from apps.core.problem_details import PROBLEM_JSON, problem_details
 from apps.core.rest.problems import as_sluice_error
 
 __all__ = [
     "AccessLogMiddleware",
-    "BodyLimit",
     "ErrorPageMiddleware",
     "RequestIdMiddleware",
     "StaticFilesMiddleware",
-    "oversize",
 ]
 
 
@@ -93,18 +85,8 @@ async def _pieces(file: IO[bytes] | None) -> AsyncIterator[bytes]:
 
 _log = logging.getLogger(__name__)
 _ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
-# A multipart request is a little larger than the file in it.
-_ENVELOPE_BYTES = 1_000_000
 
 type_get_response = Callable[[HttpRequest], HttpResponse]
-
-
-def oversize(length: int) -> TooLarge | None:
-    """The refusal of a request body of `length` bytes, or None if it is small enough."""
-    limit = settings.UPLOAD_MAX_BYTES
-    if length <= limit + _ENVELOPE_BYTES:
-        return None
-    return TooLarge(f"The request has {length / 1e6:.1f} MB; at most {limit / 1e6:g} MB are taken.")
 
 
 class RequestIdMiddleware:
@@ -118,21 +100,31 @@ class RequestIdMiddleware:
         request_id = own_id if _ACCEPTABLE_ID.match(own_id) else uuid.uuid4().hex[:16]
         request.request_id = request_id  # type: ignore[attr-defined] # Django leaves requests open for middleware
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            length = request.META.get("CONTENT_LENGTH") or "0"
-            refusal = oversize(int(length)) if length.isdigit() else None
-            response = error_response(request, refusal) if refusal else self.get_response(request)
+            response = self.get_response(request)
         response["X-Request-ID"] = request_id
         return response
 
 
 class ErrorPageMiddleware:
-    """Turns a refusal raised in a page's view into an error page, or a fragment for htmx."""
+    """Turns a refusal raised in a page's view into an error page, or a fragment for htmx.
+
+    A form with a zero character in it is refused before its view: no database stores one in a text.
+    """
 
     def __init__(self, get_response: type_get_response) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, *arguments: Any) -> HttpResponse | None:
+        if request.method != "POST" or getattr(view, "csrf_exempt", False):
+            return None  # REST reads its bodies itself
+        fields = [name for name, values in request.POST.lists() if "\0" in "".join([name, *values])]
+        if not fields:
+            return None
+        faults = [(name.replace("\0", "?"), "holds a zero character") for name in fields]
+        return error_response(request, Malformed("The form holds a text with a zero character.", faults))
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         refusal = as_sluice_error(error)
@@ -141,72 +133,3 @@ class ErrorPageMiddleware:
         if not isinstance(error, SluiceError):
             _log.warning("%s: %s", refusal.message, error)
         return error_response(request, refusal)
-
-
-type_app = Callable[[dict[str, Any], Callable[..., Awaitable[Any]], Callable[..., Awaitable[None]]], Awaitable[None]]
-
-# A client that is still sending does not read the answer: closing on it shows up there as a broken connection.
-_SWALLOW_S = 20.0
-
-
-class BodyLimit:
-    """ASGI wrapper. Django stores the whole body before any view runs; here it is cut off at the limit instead.
-
-    `Content-Length` is believed when it says too much; a body without one is counted as it comes.
-    """
-
-    def __init__(self, app: type_app) -> None:
-        self.app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        length = dict(scope.get("headers", ())).get(b"content-length", b"")
-        refusal = oversize(int(length)) if length.isdigit() else None
-        if refusal is not None:
-            await _refuse(scope, receive, send, refusal)
-            return
-        received = 0
-
-        async def counted() -> Any:
-            nonlocal received, refusal
-            message = await receive()
-            received += len(message.get("body", b""))
-            refusal = oversize(received)
-            # Told that the client has gone, Django throws away what it has kept and answers nothing.
-            return {"type": "http.disconnect"} if refusal else message
-
-        await self.app(scope, counted, send)
-        if refusal is not None:
-            await _refuse(scope, receive, send, refusal)
-
-
-async def _refuse(scope: dict[str, Any], receive: Any, send: Any, error: TooLarge) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(_swallow(receive), _SWALLOW_S)
-    request_id = uuid.uuid4().hex[:16]
-    kind, body = _answer(scope, error, request_id)
-    headers = [
-        (b"content-type", kind),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", request_id.encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _answer(scope: dict[str, Any], error: TooLarge, request_id: str) -> tuple[bytes, bytes]:
-    if scope["path"].startswith("/api/"):
-        body = problem_details(error, instance=scope["path"], request_id=request_id)
-        return PROBLEM_JSON.encode(), json.dumps(body).encode()
-    fragment = b"hx-request" in dict(scope["headers"])
-    context = {"status": error.status, "title": "Too large", "message": error.message, "request_id": request_id}
-    page = render_to_string("core/error_plain.html", {**context, "fragment": fragment})
-    return b"text/html; charset=utf-8", page.encode()
-
-
-async def _swallow(receive: Any) -> None:
-    """Take the rest of the body and keep nothing of it."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            return

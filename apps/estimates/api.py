@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Missing
 from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.serializers import read_body
@@ -79,6 +80,7 @@ __all__ = [
 class EstimateViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """Estimates of clusters, newest first. POST asks for one: 202 with a job, or the result with `Prefer: wait=N`."""
 
+    body_sizes = {"create": DOCUMENT}
     queryset = EstimateRun.objects.select_related("cluster")
     filterset_class = EstimateRunFilter
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
@@ -319,6 +321,7 @@ class AccuracyViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin
     Live queries have one row for every 30 seconds; POST scores a query that another engine runs.
     """
 
+    body_sizes = {"create": DOCUMENT}
     queryset = AccuracyObservation.objects.none()
     serializer_class = AccuracySerializer
     filterset_class = AccuracyFilter

@@ -13,6 +13,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.api import Router
 from apps.core.rest.bulk import BulkAnswerSerializer, bulk_response
 from apps.core.rest.serializers import read_body
@@ -104,6 +105,7 @@ class PoolViewSet(ServiceViewSet):
 class NodeViewSet(ServiceViewSet):
     """Nodes, with bulk import and export."""
 
+    body_sizes = {"import_table": DOCUMENT}
     queryset = Node.objects.none()
     serializer_class = NodeSerializer
     filterset_class = NodeFilter
@@ -162,6 +164,7 @@ class NodeViewSet(ServiceViewSet):
 class LinkViewSet(ServiceViewSet):
     """Directed links between nodes, with bulk import and export. A missing link costs nothing."""
 
+    body_sizes = {"import_table": DOCUMENT}
     queryset = Link.objects.none()
     serializer_class = LinkSerializer
     filterset_class = LinkFilter

@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 from apps.accounts.authentication import PathTokenAuthentication
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
+from apps.core.body_sizes import REVIEW
 from apps.core.errors import Conflict, Forbidden, Malformed
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.serializers import read_body
@@ -42,6 +43,7 @@ _SHARE = 0.8  # of the timeout for the verdict; the rest is for the way there an
 class AdmissionWebhook(APIView):
     """`POST /webhooks/kubernetes/admission/<cluster>[/<token>]`: an AdmissionReview in, an AdmissionReview out."""
 
+    body_sizes = {"POST": REVIEW}
     authentication_classes = [PathTokenAuthentication]
     scopes = {"POST": Scope.OPERATE}
 
@@ -67,6 +69,7 @@ class AdmissionWebhook(APIView):
 class KubernetesReviewViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """Answers to Kubernetes, newest first."""
 
+    body_sizes = {"create": REVIEW}
     queryset = KubernetesReview.objects.none()
     serializer_class = KubernetesReviewSerializer
     filterset_class = KubernetesReviewFilter

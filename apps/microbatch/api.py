@@ -17,8 +17,9 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.api import ApiMixin
-from apps.core.rest.parsers import StrictJSONParser
+from apps.core.rest.parsers import StrictJSONParser, check_shape
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
 from apps.microbatch import services
@@ -42,7 +43,9 @@ __all__ = ["MicroBatchViewSet", "OwnProgressView", "ProgressParser", "SparkQuery
 class ProgressParser(StrictJSONParser):
     """Progress of Spark as it is written: JSON, or lines of it, whose numbers Spark may also write as 6.9E8."""
 
-    read = staticmethod(documents_of)
+    def read(self, data: bytes, max_values: int) -> Any:
+        check_shape(data, max_values)
+        return documents_of(data)
 
 
 class _LinesParser(ProgressParser):
@@ -59,6 +62,7 @@ _BODIES = dict.fromkeys(("application/json", "application/x-ndjson", "text/plain
 class SparkQueryViewSet(ServiceViewSet):
     """Spark queries that are watched."""
 
+    body_sizes = {"progress": DOCUMENT}
     queryset = SparkQuery.objects.none()
     serializer_class = SparkQuerySerializer
     filterset_class = SparkQueryFilter
@@ -120,6 +124,7 @@ class MicroBatchViewSet(ApiMixin, mixins.ListModelMixin, viewsets.GenericViewSet
 class OwnProgressView(ApiMixin, APIView):
     """Progress of the stream processor."""
 
+    body_sizes = {"POST": DOCUMENT}
     scopes = {"POST": Scope.INGEST}
 
     @extend_schema(request=OwnProgressSerializer, responses=ProgressAnswerSerializer)

@@ -15,6 +15,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Impossible
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.serializers import read_body
@@ -62,6 +63,7 @@ __all__ = [
 class PredictionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """Predicted costs of first placements, newest first. POST predicts a registered query at once."""
 
+    body_sizes = {"create": DOCUMENT}
     queryset = Prediction.objects.none()
     filterset_class = PredictionFilter
     scopes = {"GET": Scope.READ, "POST": Scope.OPERATE}
@@ -92,6 +94,7 @@ class PredictionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMix
 class ExecutionViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):
     """Executions beside their predictions, newest first. POST tells of a running query, by its stream processor."""
 
+    body_sizes = {"create": DOCUMENT}
     queryset = ObservedExecution.objects.none()
     filterset_class = ExecutionFilter
     scopes = {"GET": Scope.READ, "POST": Scope.INGEST}

@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Forbidden, Malformed
 from apps.core.limits import MAX_SYNC_OPERATORS, MAX_VERSION_NUMBER
 from apps.core.rest.api import ApiMixin
@@ -82,6 +83,7 @@ _QUERY_CHANGES: dict[str, Callable[..., object]] = {
 class QueryViewSet(ServiceViewSet):
     """Continuous queries. Whether one may run is decided by an admission; here it is described and stopped."""
 
+    body_sizes = {"create": DOCUMENT, "create_version": DOCUMENT, "put_statistics": DOCUMENT}
     queryset = Query.objects.none()
     filterset_class = QueryFilter
     ordering = "name"
@@ -177,6 +179,7 @@ class ArrivalViewSet(
 ):
     """Events per slice of each source, from uploaded traces, generators or counts."""
 
+    body_sizes = {"create": DOCUMENT, "inspect": DOCUMENT}
     queryset = ArrivalSeries.objects.none()
     serializer_class = ArrivalSerializer
     filterset_class = ArrivalFilter
@@ -228,6 +231,8 @@ class ArrivalViewSet(
 
 class ClusterDocumentView(ApiMixin, APIView):
     """A cluster as a deployment document."""
+
+    body_sizes = {"POST": DOCUMENT}
 
     @extend_schema(responses=OpenApiTypes.OBJECT)
     def get(self, request: Request, slug: str) -> Response:

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
@@ -52,6 +53,7 @@ class _InCluster(ApiMixin, viewsets.GenericViewSet):
 class ConfigViewSet(_InCluster, mixins.ListModelMixin, mixins.RetrieveModelMixin):
     """Configurations of a cluster's agents, newest first."""
 
+    body_sizes = {"create": DOCUMENT, "check": DOCUMENT}
     queryset = RefinedConfig.objects.none()
     filterset_class = ConfigFilter
     ordering = "-number"

@@ -235,7 +235,12 @@ class StrictFilterBackend(DjangoFilterBackend):
         faults = _parameter_faults(request.query_params, filterset, getattr(view, "query_parameters", ()))
         if faults:
             raise Malformed(f"{faults[0][0]}: {faults[0][1]}", faults)
-        return super().filter_queryset(request, queryset, view)
+        chosen = self.get_filterset(request, queryset, view)
+        if chosen is None:
+            return queryset
+        if not chosen.is_valid():  # the base class formats messages, whose values may hold a %
+            raise ValidationError(chosen.errors.as_data())
+        return chosen.qs
 
 
 def _parameter_faults(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import IO, Any
 
-from django.conf import settings
 from rest_framework.parsers import BaseParser
 
+from apps.core.body_sizes import DOCUMENT, oversize, size_of_view
 from apps.core.errors import Malformed, TooLarge
 from apps.core.limits import MAX_JSON_DEPTH
 
-__all__ = ["StrictJSONParser", "strict_json"]
+__all__ = ["SizedParser", "StrictJSONParser", "check_shape", "strict_json"]
 
 # PostgreSQL stores no text with a zero character. An even number of backslashes before it is text about escapes.
 _ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -21,13 +22,18 @@ _ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def strict_json(data: bytes) -> Any:
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_BRACKETS = b"[]{}"
+_ALL_BUT_BRACKETS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+
+
+def strict_json(data: bytes, max_values: int = DOCUMENT.max_values) -> Any:
     """Parse UTF-8 JSON; NaN, Infinity, huge numbers, duplicate keys and nesting beyond `MAX_JSON_DEPTH` are refused."""
+    check_shape(data, max_values)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(f"The body is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.") from None
-    _check_depth(text)
     zero = _ZERO.search(text)
     if zero:
         raise Malformed(f"The body holds a text with a zero character{_place(text[: zero.end()], zero[0])}.")
@@ -95,45 +101,64 @@ def _place(text: str, needle: str) -> str:
     return f" at line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 
-def _check_depth(text: str) -> None:
-    """Nesting is counted before parsing, so that no parser's recursion limit is ever reached."""
-    if text.count("[") + text.count("{") <= MAX_JSON_DEPTH:
-        return
-    depth, inside, escaped = 0, False, False
-    for position, letter in enumerate(text):
-        if inside:
-            if escaped:
-                escaped = False
-            elif letter == "\\":
-                escaped = True
-            elif letter == '"':
-                inside = False
-        elif letter == '"':
-            inside = True
-        elif letter in "[{":
-            depth += 1
-            if depth > MAX_JSON_DEPTH:
-                line = text.count("\n", 0, position) + 1
-                raise Malformed(f"The body nests deeper than {MAX_JSON_DEPTH} levels at line {line}.")
-        elif letter in "]}":
-            depth -= 1
+def check_shape(data: bytes, max_values: int) -> None:
+    """Count values and nesting before parsing, which takes far longer and a hundred times the memory.
+
+    Raises
+    ------
+    TooLarge
+        More values than `max_values`; each object, array and part of one counts.
+    Malformed
+        Nesting beyond `MAX_JSON_DEPTH`, so that no parser's recursion limit is ever reached.
+    """
+    values, openings = _count_values(data)
+    if values > max_values or openings > MAX_JSON_DEPTH:
+        bare = _TEXT.sub(b"", data)  # what stands in texts counts for nothing
+        values, _ = _count_values(bare)
+        if values > max_values:
+            raise TooLarge(f"The body holds {values:,} values of JSON; at most {max_values:,} are taken here.")
+        steps = bare.translate(None, _ALL_BUT_BRACKETS)
+        if max(accumulate(1 if step in b"[{" else -1 for step in steps), default=0) > MAX_JSON_DEPTH:
+            raise Malformed(f"The body nests deeper than {MAX_JSON_DEPTH} levels at line {_deep_line(data)}.")
 
 
-class StrictJSONParser(BaseParser):
-    """`application/json` for REST framework, limited to `UPLOAD_MAX_BYTES`; `read` parses the bytes."""
+def _count_values(data: bytes) -> tuple[int, int]:
+    openings = data.count(b"[") + data.count(b"{")
+    return data.count(b",") + openings + 1, openings
 
-    media_type = "application/json"
+
+def _deep_line(data: bytes) -> int:
+    depth = 0
+    for token in re.finditer(_TEXT.pattern + rb"|[\[\]{}]", data, re.DOTALL):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(token[0], 0)
+        if depth > MAX_JSON_DEPTH:
+            return data.count(b"\n", 0, token.start()) + 1
+    return 1
+
+
+class SizedParser(BaseParser):
+    """Reads a body up to the size that its view names (`apps.core.body_sizes`)."""
 
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        limit = settings.UPLOAD_MAX_BYTES
-        data = stream.read(limit + 1)
-        if len(data) > limit:
-            raise TooLarge(f"The body is larger than {limit / 1e6:g} MB.")
-        return self.read(data)
+        context = parser_context or {}
+        size = size_of_view(context["view"], context["request"].method or "")
+        data = stream.read(size.text_bytes + 1)
+        refusal = oversize(len(data), size.text_bytes)
+        if refusal is not None:
+            raise refusal
+        return self.read(data, size.max_values)
 
-    @staticmethod
-    def read(data: bytes) -> Any:
+    def read(self, data: bytes, max_values: int) -> Any:
         """The value of a body."""
-        return strict_json(data)
+        return data
+
+
+class StrictJSONParser(SizedParser):
+    """`application/json` for REST framework."""
+
+    media_type = "application/json"
+
+    def read(self, data: bytes, max_values: int) -> Any:
+        return strict_json(data, max_values)

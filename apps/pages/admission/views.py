@@ -26,6 +26,7 @@ from apps.admission.services import (
     admission_withdraw,
 )
 from apps.admission.trials import MAX_TRIAL_MINUTES, TRIAL_MINUTES, admission_trial_start, admission_trial_stop
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError, Stale
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
@@ -185,6 +186,7 @@ class PlanFields:
 class AdmissionNew(ClusterPage):
     """`/c/<slug>/admission/new/?query=checkout`, or `?way=document`"""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/admission/new.html"
     scope = "operate"
 

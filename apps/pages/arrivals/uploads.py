@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, SluiceError, TooLarge
 from apps.pages.arrivals.forms import UploadForm
 from apps.pages.base import ClusterPage
@@ -47,6 +48,7 @@ class NewSeries(ClusterPage):
 class UploadStep(NewSeries):
     """The first step of an upload: the file."""
 
+    body_sizes = {"POST": DOCUMENT}
     way = "Upload"
     columns_name = ""  #: page of the second step
 

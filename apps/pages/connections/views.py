@@ -16,6 +16,7 @@ from apps.connections.choices import ConnectionEngine, ConnectionOrigin
 from apps.connections.models import Connection
 from apps.connections.selectors import connections_listed
 from apps.connections.uploads import upload_store
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Malformed, TooLarge
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.connections.facts import ConnectionFacts
@@ -62,6 +63,7 @@ class ConnectionsPage(ClusterPage):
 class ConnectionNew(ClusterPage):
     """`/c/<slug>/connections/new/`; `?origin=upload` takes a file in place of an address."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/connections/new.html"
     scope = "operate"
 
@@ -210,6 +212,7 @@ class ConnectionResume(_ConnectionPage):
 class ConnectionUpload(ConnectionPage):
     """POST: newer answers in place of those before, which are then checked."""
 
+    body_sizes = {"POST": DOCUMENT}
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Malformed, SluiceError
 from apps.estimates.models import EstimateRun, NodeEstimate
 from apps.estimates.selectors import node_estimates, run_latest, servers_by_node
@@ -209,6 +210,7 @@ class NodeStateChange(ClusterPage):
 class FleetImport(ClusterPage):
     """`/c/<slug>/fleet/import/`: paste or upload, see what would happen and every fault, then store."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/fleet/import.html"
     scope = "operate"
 

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Impossible, Malformed, TooLarge
 from apps.microbatch.choices import SparkQueryOrigin
 from apps.microbatch.fits import fit_refit
@@ -57,6 +58,7 @@ class SparkQueriesPage(ClusterPage):
 class SparkQueryNew(ClusterPage):
     """`/c/<slug>/provisioning/spark/new/`; `?origin=url` chooses how progress arrives."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/microbatch/new.html"
     scope = "operate"
 
@@ -145,6 +147,8 @@ class SparkQueryPage(_OfSparkQuery):
 
 class SparkQueryUpload(_OfSparkQuery):
     """`/c/<slug>/provisioning/spark/<number>/progress/`: a file of progress."""
+
+    body_sizes = {"POST": DOCUMENT}
 
     def post(self, request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         query, form = self.query(pk), ProgressForm(request.POST, request.FILES)

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 
 from apps.accounts.permissions import require_scope, signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.parsers import strict_json
 from apps.jobs.models import JobState
 from apps.pages.base import ClusterPage, try_service
@@ -46,6 +47,7 @@ class ImportDocumentForm(forms.Form):
 class DocumentImportPage(ClusterPage):
     """`/c/<slug>/import/`: choose a document; it is checked before anything is stored."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/import_new.html"
     scope = "operate"
 

@@ -15,6 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from apps.accounts.permissions import signed_in_user
 from apps.admission.selectors import admissions_visible
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict, Fault, Malformed, Missing
 from apps.estimates.selectors import query_history, run_latest
 from apps.pages.accuracy.latency import LatencyParts
@@ -208,6 +209,7 @@ class PlanTab(QueryTab):
 class StatisticsTab(QueryTab):
     """Statistics of each input; `?edit=table` and `?edit=json` change them."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/statistics.html"
     tab = "statistics"
 
@@ -298,6 +300,7 @@ _KEPT = ("team", "statistic", "bound_s", "priority")  # of the last query, in th
 class QueryNew(ClusterPage):
     """`/c/<slug>/queries/-/new/`: by a document, or with `?by=form` operator by operator."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/new.html"
     scope = "operate"
 
@@ -432,6 +435,7 @@ class OperatorRow(ClusterPage):
 class QueryVersionNew(ClusterPage):
     """A new version of a query; the running one stays until the new one is admitted."""
 
+    body_sizes = {"POST": DOCUMENT}
     template_name = "pages/queries/version_new.html"
     scope = "operate"
 

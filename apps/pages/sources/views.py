@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Conflict
 from apps.fleet.models import Cluster
 from apps.pages.base import ClusterPage, done, try_service
@@ -148,6 +149,7 @@ class SourceCrud(Crud):
 class TableCrud(Crud):
     """Static tables that queries join their records with."""
 
+    body_sizes = {"POST": DOCUMENT}
     noun = "table"
     form_class = TableForm
     form_keyword = "table"

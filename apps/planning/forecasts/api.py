@@ -15,6 +15,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.errors import Malformed
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.lists import parse_whole_number
@@ -53,6 +54,7 @@ class LoadHistoryViewSet(
 ):
     """Events of each source per hour (or another bucket) over weeks: what forecasts are made of."""
 
+    body_sizes = {"create": DOCUMENT, "extend": DOCUMENT}
     queryset = LoadHistory.objects.none()
     serializer_class = HistorySerializer
     filterset_class = LoadHistoryFilter

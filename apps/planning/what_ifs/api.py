@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
 from apps.accounts.permissions import signed_in_user
+from apps.core.body_sizes import DOCUMENT
 from apps.core.rest.api import ApiMixin
 from apps.core.rest.serializers import read_body
 from apps.core.viewsets import ServiceViewSet
@@ -47,6 +48,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
     `changes` say whether the cluster has moved since.
     """
 
+    body_sizes = {"create": DOCUMENT}
     queryset = WhatIf.objects.none()
     serializer_class = WhatIfSerializer
     filterset_class = WhatIfFilter
@@ -94,6 +96,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
 class ScenarioViewSet(ServiceViewSet):
     """Named sets of changes to a cluster, to be compared side by side."""
 
+    body_sizes = {"create": DOCUMENT, "partial_update": DOCUMENT}
     queryset = Scenario.objects.none()
     serializer_class = ScenarioSerializer
     filterset_class = ScenarioFilter

@@ -15,8 +15,7 @@ from rest_framework.response import Response
 
 from apps.accounts.authentication import TokenAuthentication
 from apps.accounts.permissions import signed_in_user
-from apps.core.errors import TooLarge
-from apps.core.limits import MAX_HEARTBEAT_BYTES
+from apps.core.body_sizes import DOCUMENT, HEARTBEAT, SMALL
 from apps.core.rest.api import ApiMixin
 from apps.core.viewsets import ServiceViewSet
 from apps.telemetry.agents.directory import AgentAuthentication, AgentOrScope, AgentPermission
@@ -79,6 +78,7 @@ class AgentViewSet(
 ):
     """Agents. They join with an enrolment token, and then speak for themselves with a secret of their own."""
 
+    body_sizes = {"enrol": SMALL, "heartbeat": HEARTBEAT}
     queryset = Agent.objects.none()
     serializer_class = AgentSerializer
     filterset_class = AgentFilter
@@ -121,8 +121,6 @@ class AgentViewSet(
     )
     def heartbeat(self, request: Request, pk: str) -> Response:
         """An agent says how it is; the answer says which configuration is current and how far its frames have come."""
-        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_HEARTBEAT_BYTES:
-            raise TooLarge(f"A heartbeat has at most {MAX_HEARTBEAT_BYTES // 1024} KiB.")
         serializer = HeartbeatSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         says = {**cast(dict[str, Any], request.data), **serializer.validated_data}
@@ -169,6 +167,7 @@ class SourceViewSet(ServiceViewSet):
 class TableViewSet(ServiceViewSet):
     """Small tables that queries join their records with."""
 
+    body_sizes = {"create": DOCUMENT, "partial_update": DOCUMENT}
     queryset = StaticTable.objects.none()
     serializer_class = StaticTableSerializer
     filterset_class = TableFilter

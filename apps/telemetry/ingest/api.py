@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from agent.wire import MAX_POST_BYTES
+from agent.wire import MAX_BODY_BYTES, MAX_POST_BYTES
 from apps.accounts.choices import Scope
-from apps.core.errors import Fault, Malformed, TooLarge
+from apps.core.body_sizes import BodySize
+from apps.core.errors import Fault, Malformed
 from apps.core.rest.api import ApiMixin, etag_of
+from apps.core.rest.parsers import SizedParser
 from apps.telemetry.agents.directory import AgentAuthentication, AgentPermission
 from apps.telemetry.configs import stream_plan
 from apps.telemetry.ingest.frames import frames_ingest, frames_read, frames_receive
@@ -42,18 +42,10 @@ __all__ = [
 ]
 
 
-class FramesParser(BaseParser):
+class FramesParser(SizedParser):
     """`application/vnd.sluice.frames`: frames one after the other."""
 
     media_type = "application/vnd.sluice.frames"
-
-    def parse(
-        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> bytes:
-        data = stream.read(MAX_POST_BYTES + 1)
-        if len(data) > MAX_POST_BYTES:
-            raise TooLarge(f"The body is larger than {MAX_POST_BYTES / 2**20:g} MiB.")
-        return data
 
 
 class ArrowParser(FramesParser):
@@ -62,6 +54,8 @@ class ArrowParser(FramesParser):
     media_type = "application/vnd.apache.arrow.stream"
 
 
+_FRAMES = {"POST": BodySize(max_values=0, max_bytes=MAX_POST_BYTES)}
+_BATCH = {"POST": BodySize(max_values=0, max_bytes=MAX_BODY_BYTES)}
 _BYTES = {"application/vnd.sluice.frames": OpenApiTypes.BINARY}
 _ARROW = {"application/vnd.apache.arrow.stream": OpenApiTypes.BINARY}
 _MAX_NUMBER = 2**52
@@ -77,6 +71,7 @@ class BatchesView(ApiMixin, APIView):
     authentication_classes = [AgentAuthentication]
     permission_classes = [AgentPermission]
     parser_classes = [FramesParser]
+    body_sizes = _FRAMES
 
     @extend_schema(request=_BYTES, responses=AcceptedSerializer)
     def post(self, request: Request) -> Response:
@@ -88,6 +83,7 @@ class ProducerView(ApiMixin, APIView):
     """Records of producers."""
 
     parser_classes = [ArrowParser]
+    body_sizes = _BATCH
     scopes = {"POST": Scope.INGEST}
 
     @extend_schema(
@@ -152,6 +148,7 @@ class FramesView(ApiMixin, APIView):
     """Results and statistics."""
 
     parser_classes = [FramesParser]
+    body_sizes = _FRAMES
     scopes = {"POST": Scope.INGEST}
 
     @extend_schema(request=_BYTES, responses=OpenApiTypes.OBJECT)

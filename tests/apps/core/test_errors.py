@@ -10,7 +10,8 @@ from django.test import Client
 from rest_framework import serializers
 from rest_framework.test import APIClient
 
-from apps.core.errors import Fault, Unavailable, field_faults, from_engine, join_path
+from apps.core.errors import Fault, TooLarge, Unavailable, field_faults, from_engine, join_path
+from apps.core.rest.parsers import strict_json
 from apps.core.rest.serializers import StrictSerializer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.apps.core.views")]
@@ -84,6 +85,12 @@ def test_bad_json_is_refused_with_its_place(api: APIClient, body: bytes, words: 
 
 def test_brackets_in_strings_do_not_count_as_nesting(api: APIClient) -> None:
     assert api.post("/api/v1/echo", {"a": '[{"' * 100}, format="json").status_code == 201
+
+
+def test_values_are_counted_outside_of_texts_alone() -> None:
+    assert strict_json(b'{"a": ",,[[{{,,", "b": "\\"[,"}', 3) == {"a": ",,[[{{,,", "b": '"[,'}
+    with pytest.raises(TooLarge, match="4 values of JSON; at most 3"):
+        strict_json(b"[1, 2, 3]", 3)
 
 
 def test_other_media_types_and_methods_are_refused(api: APIClient) -> None:
