@@ -80,7 +80,7 @@ class BodyLimit:
 
 
 class _Body:
-    """What came of a body so far, and whether more of it is taken."""
+    """A body as far as it came, and whether more of it is taken."""
 
     def __init__(
         self, scope: type_scope, receive: Any, refuse_stranger: Callable[[type_scope], Awaitable[SluiceError | None]]
