@@ -33,7 +33,7 @@ __all__ = [
 
 _MAX_AGE_S = 1e9  # some thirty years; much older moments are before the calendar begins
 _KEPT = ("filter", "join", "aggregate", "window", "state_bytes", "state_on_disk", "tuple_values_in", "tuple_values_out")
-_KEPT += ("trigger", "buffer_timeout_s", "reads", "writes", "expression")
+_KEPT += ("trigger", "buffer_timeout_s", "reads", "writes", "expression", "unread")
 COST_NOISE_NAMES = tuple(field.name for field in COST_NOISE)
 
 

@@ -106,6 +106,7 @@ def reasons_of(
         *_statistics(question, after),
         *_coarse_counts(question, scenario),
         *_silent_sources(question, scenario),
+        *_unread_plans(question, scenario),
         *_lost_trust(question, scenario),
         *_nominal_neighbours(question, scenario),
         *_alarm(after),
@@ -422,7 +423,10 @@ def _memory(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterato
 
 
 def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) -> tuple[str, ...]:
-    """Running queries tied to the candidate because of which a person has to decide: coarse counts, or lost trust."""
+    """Running queries tied to the candidate because of which a person has to decide.
+
+    Their counts are coarse, their estimates lost trust, or their plans are not understood in full.
+    """
     policy = question.policy
     related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
     return tuple(
@@ -432,8 +436,14 @@ def doubted_queries(question: CandidateQuestion, scenario: AdmissionScenario) ->
         and (
             (policy.review_coarse and coarse_sources(scenario.deployment, [query], question.mace_width_s))
             or (policy.review_untrusted and _trust_of(question, query).state == LOST)
+            or any(operator.unread for operator in _operators_of(scenario, query))
         )
     )
+
+
+def _operators_of(scenario: AdmissionScenario, query: str) -> list[Operator]:
+    after = scenario.deployment
+    return [after.operators[j] for j in after.operators_of(query)]
 
 
 def _trust_of(question: CandidateQuestion, query: str) -> EstimateTrust:
@@ -467,6 +477,21 @@ def _silent_sources(question: CandidateQuestion, scenario: AdmissionScenario) ->
         message += f"nothing is known of how late {name} would be with some"
         review = question.policy.review_assumed and len(silent) == len(read)
         yield Reason("no_events", "watch" if review else "info", "source", silent[0], message, review=review)
+
+
+def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:
+    """Queries that the candidate can affect, itself among them, whose plans are not understood in full.
+
+    No policy lets anything in on their estimates alone.
+    """
+    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
+    for query in related:
+        unread = [(op.id, words) for op in _operators_of(scenario, query) for words in op.unread or ()]
+        if unread:
+            named = listed([f"{operator} ({words})" for operator, words in unread])
+            message = f"The plan of {query} is not understood in full, so its estimate may leave out a wait: {named}"
+            count = float(len(unread))
+            yield Reason("plan_unread", "watch", "query", query, message, 0.0, count, "operators", review=True)
 
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from engine.connectors.plan_words import (
+    PlanWord,
+    plan_words,
+    unread_names,
+    waits_for_watermark,
+    waits_for_window,
+)
 
 __all__ = ["Chain", "ChainWindow", "duration_s", "read_chain"]
 
@@ -37,32 +45,74 @@ _MAP = re.compile(r"^(?:flat\s*)?map\b|^Calc\b|^Correlate\b|^Expand\b|^Project",
 #: Parts that do no work of their own worth a kind.
 _HELPERS = re.compile(r"WatermarkAssigner|Timestamps/Watermarks|TimestampInserter|MiniBatchAssigner|ConstraintEnforcer")
 
-_SQL_WINDOW = re.compile(r"window=\[\s*(TUMBLE|HOP|CUMULATE|SESSION)\(([^()]*)\)")
+_SQL_WINDOW = re.compile(r"\b(?:left|right)?[wW]indow=\[\s*(TUMBLE|HOP|CUMULATE|SESSION)\(([^()]*)\)")
 _OLD_SQL_WINDOW = re.compile(r"(Tumbling|Sliding|Session)GroupWindow\('\w+\$?,\s*\w+,\s*(\d+)(?:,\s*(\d+))?\)")
-_JAVA_WINDOW = re.compile(r"(Tumbling|Sliding)(EventTime|ProcessingTime)Windows\((\d+)(?:,\s*(\d+))?")
-_OTHER_JAVA_WINDOW = re.compile(r"(?:EventTime|ProcessingTime)SessionWindows|GlobalWindows")
+_EARLY = re.compile(r"emit=\[early (?:delay (\d+) millisecond|no delay)")
+_JAVA_WINDOW = re.compile(r"(Tumbling|Sliding)(?:(EventTime|ProcessingTime)|Time)Windows\((\d+)(?:,\s*(\d+))?")
+_JAVA_SESSION = re.compile(r"(EventTime|ProcessingTime)SessionWindows\((\d+)")
+_COUNT_WINDOW = re.compile(r"Count(?:Tumbling|Sliding)WindowAssigner\((\d+)(?:,\s*(\d+))?|GlobalWindows\(.*?CountTrigger\((\d+)\)")
+_OTHER_JAVA_WINDOW = re.compile(r"\b\w*(?:SessionWindows|GlobalWindows|(?:Tumbling|Sliding)\w*Windows)\b")
+_TRIGGER = re.compile(r"\b(?:Async)?(\w*Trigger)\b(?:\((\d+)\))?")
+_AT_CLOSE = ("EventTimeTrigger", "ProcessingTimeTrigger")  # the usual triggers
+_BUNDLE = re.compile(r"MiniBatchAssigner\(interval=\[(\d+)ms\],\s*mode=\[(\w+)\]")
+_SESSION_DOUBT = "a session lasts as long as events come"
 _WATERMARK = re.compile(r"watermark=\[\(?(?:-\()?\s*`?(\w+)`?\s*(?:[-,]\s*(\d+):INTERVAL[^)\]]*)?\)?\]")
 _WATERMARKED = re.compile(r"watermark=\[")
 
 
 @dataclass(frozen=True, slots=True)
 class ChainWindow:
-    """Window of a chain. `size_s` is None where its kind has no fixed size, `event_time` None where nothing tells."""
+    """Window of a chain, or another hold that is like one.
+
+    Attributes
+    ----------
+    size_s : float or None
+        None where its kind has no fixed size.
+    event_time : bool or None
+        None where nothing tells.
+    early_s : float, optional
+        Interval in which results leave before it closes; 0 where each event changes them at once.
+    events : float, optional
+        Of a window that closes by count: how many events it takes.
+    is_attached : bool
+        Whether its rows have the window already, of an operator before it.
+    doubt : str
+        What of it is not understood; empty where all is.
+    """
 
     words: str
     size_s: float | None
     slide_s: float | None = None
     event_time: bool | None = None
+    early_s: float | None = None
+    events: float | None = None
+    is_attached: bool = False
+    doubt: str = ""
+
+    @property
+    def is_early(self) -> bool:
+        """Whether results leave before it closes."""
+        return self.early_s is not None and self.size_s is not None and self.early_s < (self.slide_s or self.size_s)
 
     def to_document(self, watermark_delay_s: float | None) -> Mapping[str, object] | None:
         """The window as a deployment document has it; None where its size is not known."""
+        if self.events is not None:
+            return {"policy": "count", "type": "tumbling", "size": self.events}
         if self.size_s is None:
             return None
+        if self.is_early and self.early_s:  # by the clock, as a window of that size closes
+            return {"policy": "time", "type": "tumbling", "size": self.early_s}
         window: dict[str, object] = {"policy": "time", "type": "sliding" if self.slide_s else "tumbling"}
         window |= {"size": self.size_s} | ({"slide": self.slide_s} if self.slide_s else {})
+        if self.is_early:
+            return window | {"emit": "on_update"}
         if self.event_time:
             window["watermark_delay_s"] = watermark_delay_s or 0.0
         return window
+
+    def closes_with(self, other: ChainWindow) -> bool:
+        """Whether both close at the same moments."""
+        return (self.size_s, self.slide_s, self.events) == (other.size_s, other.slide_s, other.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +120,8 @@ class Chain:
     """Label, kind, window and watermarks of a vertex, by its names and descriptions.
 
     `watermarks` maps row times to the seconds that watermarks lag behind; None: their expression is another one.
+    `by_watermark` tells that rows wait for a watermark if they are ordered by row time. `unread` is what of its plan
+    nobody understands, each with the reason.
     """
 
     label: str
@@ -78,6 +130,8 @@ class Chain:
     window: ChainWindow | None = None
     watermarks: Mapping[str, float | None] = field(default_factory=dict)
     processing_time: bool = False
+    by_watermark: bool = False
+    unread: tuple[str, ...] = ()
 
 
 def duration_s(text: str) -> float | None:
@@ -103,9 +157,13 @@ def read_chain(name: str, description: str, *, has_inputs: bool, has_readers: bo
     ('clicks', 'clicks', 'source')
     """
     parts = list(_parts(name))
-    lines = [line.strip(" +-|") for line in re.split(r"<br\s*/?>|\n", html.unescape(description)) if line.strip(" +-|")]
-    window = _window(parts, lines)
+    text = re.sub(r"<br\s*/?>", "\n", html.unescape(html.unescape(description)))
+    lines = [line for row in text.splitlines() for line in _chained(row.strip(" +-|:"))]
+    words = plan_words([*parts, *lines])
+    windows = list(_windows(words, [*parts, *lines]))
+    window = max(windows, key=lambda window: window.size_s or 0.0, default=None)
     kind = _kind(parts, lines, has_inputs=has_inputs, has_readers=has_readers)
+    names = [text for text in (*parts, *lines) if not _is_word(text, words) and not _is_outside(text)]
     return Chain(
         label=_label(parts),
         stream=next((_plain(found[1]) for part in parts if (found := _SOURCE.match(part))), ""),
@@ -113,17 +171,48 @@ def read_chain(name: str, description: str, *, has_inputs: bool, has_readers: bo
         window=window,
         watermarks=dict(_watermarks(lines)),
         processing_time=any("PROCTIME()" in line for line in lines),
+        by_watermark=any(waits_for_watermark(word) for word in words),
+        unread=(*unread_names(words, names, has_window=window is not None), *_window_doubts(windows)),
     )
 
 
+def _is_word(text: str, words: Iterable[PlanWord]) -> bool:
+    plain = re.sub(r"^\[\d+\]\s*:\s*", "", text)
+    return any(re.match(rf"{word.name}(?:\[\d+\]$|\(|$)", plain) for word in words)
+
+
+def _is_outside(text: str) -> bool:
+    """Whether a text names a source or a sink, which may be called as they like."""
+    return bool(_SOURCE.match(text) or _SINK.match(text) or _SINK_PART.match(text) or "TableSourceScan" in text)
+
+
+def _chained(row: str) -> Iterator[str]:
+    """Operators of a row of a description: one, or in old versions a chain of them."""
+    yield from (part.strip() for part in re.split(r"\s+->\s+", row) if part.strip())
+
+
 def _parts(name: str) -> Iterator[str]:
-    """Names of the chained operators, in order; branches of a chain stand in parentheses."""
-    for part in re.split(r"\s*->\s*", html.unescape(html.unescape(name))):
-        stripped = part.strip()
-        if stripped.startswith("("):
-            stripped = stripped.strip("() ")
-        if stripped:
-            yield stripped
+    """Names of the chained operators, in order; branches of a chain stand in parentheses, as arguments do.
+
+    >>> list(_parts("Source: a[1] -> (LocalWindowAggregate[3], Calc(select=[a, b]) -> x[6]: Writer)"))
+    ['Source: a[1]', 'LocalWindowAggregate[3]', 'Calc(select=[a, b])', 'x[6]: Writer']
+    """
+    part, open_ = "", ""  # of parentheses: b opens branches, a arguments
+    for token in re.findall(r"->|[(),]|[^-(),]+|-", html.unescape(html.unescape(name))):
+        before = open_
+        if token == "(":
+            open_ += "a" if part.strip() or "a" in open_ else "b"
+        elif token == ")":
+            open_ = open_[:-1]
+        ends = token in ("->", "(", ")") or (token == "," and bool(open_))
+        if not ends or "a" in before + open_:
+            part += token
+            continue
+        if part.strip():
+            yield part.strip()
+        part = ""
+    if part.strip():
+        yield part.strip()
 
 
 def _plain(name: str) -> str:
@@ -156,38 +245,86 @@ def _kind(parts: Sequence[str], lines: Sequence[str], *, has_inputs: bool, has_r
     return "map" if any(_MAP.search(part) for part in bare) else "other"
 
 
-def _window(parts: Iterable[str], lines: Sequence[str]) -> ChainWindow | None:
-    """The window that holds a chain's results: of SQL by its description, of Java by its name or description.
+def _windows(words: Sequence[PlanWord], texts: Sequence[str]) -> Iterator[ChainWindow]:
+    """Windows that hold a chain's results, in its order: of SQL by its description, of Java by its name or description.
 
     The local half of a two-phase window aggregation only prepares slices: the global one holds them.
     """
-    for line in lines:
-        if "LocalWindowAggregate" in line or "LocalGroupAggregate" in line:
-            continue
-        if found := _SQL_WINDOW.search(line):
-            return _sql_window(found[1], found[2])
-        if found := _OLD_SQL_WINDOW.search(line):
-            size, slide = int(found[2]) / 1000, found[3] and int(found[3]) / 1000
-            return ChainWindow(found[0], None if found[1] == "Session" else size, slide or None)
-    for part in (*parts, *lines):  # a window that was given a name tells itself in its description
-        if found := _JAVA_WINDOW.search(part):
-            slide = found[4] if found[1] == "Sliding" else None
-            size_s, slide_s = int(found[3]) / 1000, int(slide) / 1000 if slide else None
-            return ChainWindow(found[0], size_s, slide_s, event_time=found[2] == "EventTime")
-        if found := _OTHER_JAVA_WINDOW.search(part):
-            return ChainWindow(found[0], None)
+    for word in words:
+        if found := _BUNDLE.search(word.text):
+            if float(found[1]):
+                yield ChainWindow(found[0], int(found[1]) / 1000, event_time=found[2].lower() == "rowtime")
+        elif waits_for_window(word):
+            window = _sql_window(word.text) or _java_window(word.text)
+            if window is not None:
+                yield window
+            elif "(" in word.text:
+                yield ChainWindow(word.name, None, doubt="nothing tells its size")
+    if not any(waits_for_window(word) for word in words):  # a name that people gave, of one that tells itself
+        yield from [window for text in texts if not _is_outside(text) and (window := _java_window(text))][:1]
+    elif not any("(" in word.text for word in words if waits_for_window(word)):
+        yield ChainWindow(next(word.name for word in words if waits_for_window(word)), None, doubt="it is not described")
+
+
+def _window_doubts(windows: Sequence[ChainWindow]) -> Iterator[str]:
+    yield from dict.fromkeys(f"{window.words}: {window.doubt}" for window in windows if window.doubt)
+    if any(not window.closes_with(windows[0]) for window in windows):
+        yield "several windows in one chain: the wait of the longest alone is counted"
+
+
+def _sql_window(text: str) -> ChainWindow | None:
+    """Window of an operator of SQL; of a join the longer of its two."""
+    early = _EARLY.search(text)
+    early_s = None if early is None else int(early[1] or 0) / 1000
+    if found := _OLD_SQL_WINDOW.search(text):
+        size_s, slide_s = int(found[2]) / 1000, int(found[3]) / 1000 if found[3] else None
+        if found[1] == "Session":
+            return ChainWindow(found[0], None, doubt=_SESSION_DOUBT)
+        return ChainWindow(found[0], size_s, slide_s if found[1] == "Sliding" else None, early_s=early_s)
+    windows = [_table_window(*found) for found in _SQL_WINDOW.findall(text)]
+    chosen = max(windows, key=lambda window: window.size_s or 0.0, default=None)
+    return None if chosen is None else replace(chosen, early_s=early_s)
+
+
+def _table_window(function: str, arguments: str) -> ChainWindow:
+    """A window of SQL's table-valued functions; one of CUMULATE tells what it has with each step."""
+    values = dict(re.findall(r"(\w+)=\[([^\]]*)\]", arguments))
+    words = f"{function}({arguments})"
+    is_attached = "win_end" in values or "win_start" in values
+    event_time = True if is_attached or "slice_end" in values else None
+    if function == "SESSION":
+        return ChainWindow(words, None, event_time=event_time, doubt=_SESSION_DOUBT)
+    size_s = duration_s(values.get("step" if function == "CUMULATE" else "size", ""))
+    if size_s is None:
+        return ChainWindow(words, None, event_time=event_time, doubt="nothing tells its size")
+    slide_s = duration_s(values.get("slide", "")) if function == "HOP" else None
+    return ChainWindow(words, size_s, slide_s, event_time, is_attached=is_attached)
+
+
+def _java_window(text: str) -> ChainWindow | None:
+    """Window of the DataStream API, with what its trigger tells."""
+    if found := _COUNT_WINDOW.search(text):
+        events = float(found[2] or found[1] or found[3])
+        return ChainWindow(f"{found[0]})", None, events=events, doubt="it counts the events of each key apart")
+    if found := _JAVA_WINDOW.search(text):
+        slide_s = int(found[4]) / 1000 if found[4] and found[1] == "Sliding" else None
+        event_time = None if found[2] is None else found[2] == "EventTime"
+        return _triggered(ChainWindow(f"{found[0]})", int(found[3]) / 1000, slide_s, event_time), text[found.end() :])
+    if found := _JAVA_SESSION.search(text):
+        return ChainWindow(f"{found[0]})", None, event_time=found[1] == "EventTime", doubt=_SESSION_DOUBT)
+    if found := _OTHER_JAVA_WINDOW.search(text):
+        return ChainWindow(found[0], None, doubt="nothing tells when it closes")
     return None
 
 
-def _sql_window(function: str, arguments: str) -> ChainWindow:
-    values = dict(re.findall(r"(\w+)=\[([^\]]*)\]", arguments))
-    words = f"{function}({arguments})"
-    sliced = any(name in values for name in ("slice_end", "win_end", "win_start"))
-    event_time = True if sliced else None
-    size_s, slide_s = duration_s(values.get("size", "")), duration_s(values.get("slide", ""))
-    if function not in ("TUMBLE", "HOP"):
-        return ChainWindow(words, None, event_time=event_time)
-    return ChainWindow(words, size_s, slide_s if function == "HOP" else None, event_time)
+def _triggered(window: ChainWindow, text: str) -> ChainWindow:
+    """A window with its trigger: one that fires by an interval, or one that nobody knows."""
+    found = next((found for found in _TRIGGER.finditer(text) if found[1] not in ("PurgingTrigger",)), None)
+    if found is None or found[1] in _AT_CLOSE:
+        return window
+    if found[1].startswith("Continuous") and found[2]:
+        return replace(window, early_s=int(found[2]) / 1000)
+    return replace(window, doubt=f"{found[1]} closes it, or lets results go before; its whole size is counted")
 
 
 def _watermarks(lines: Iterable[str]) -> Iterator[tuple[str, float | None]]:

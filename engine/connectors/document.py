@@ -337,6 +337,8 @@ def _operator(
         )
         if value is not None
     }
+    if vertex.unread:
+        row["unread"] = list(vertex.unread)
     row["evidence"] = _evidence(own, sample, at_s)
     return row
 
@@ -389,26 +391,43 @@ def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -
 def _edge_factor(job: EngineJob, vertex: Vertex, sample: JobSample | None, findings: list[Finding]) -> float:
     """By what to multiply a selectivity so that it is that of one exchange.
 
-    Flink counts what leaves over all exchanges together, and a broadcast once though each subtask takes it. Where
-    readers of this vertex alone tell what they took, the largest of them counts; otherwise exchanges are alike.
+    Flink counts what leaves a vertex over all its exchanges together, or once whatever their number, by version; and a
+    broadcast once though each subtask takes it. What readers count says which: of all that the vertices before a reader
+    put out, once for each exchange, it takes a part, and the largest part of any reader counts for every exchange.
     """
     edges = [(reader, e) for reader in job.vertices for e in reader.inputs if e.upstream == vertex.id]
     broadcast = [reader for reader, exchange in edges if exchange.strategy == "broadcast" and reader.parallelism > 1]
     if len(edges) < 2 and not broadcast:
-        return 1.0
-    own = sample.operators[vertex.id] if sample else None
-    told = [_rate(sample.operators[reader.id]) for reader, _ in edges if sample and len(reader.inputs) == 1]
-    rates = [rate for rate in told if rate]
+        return sample.operators[vertex.id].taken if sample else 1.0
+    readers = list({reader.id: reader for reader, _ in edges}.values())
+    parts = [part for reader in readers if (part := _part_taken(job, reader, sample)) is not None]
     subject = f"{job.name}/{vertex.label}"
-    if own is not None and len(rates) == len(edges) and (own_rate := _rate(own)) and own.selectivity:
-        if len(edges) > 1 and max(rates) > 1.05 * min(rates):
+    if len(parts) == len(readers):
+        if len(parts) > 1 and max(parts) > 1.05 * min(parts):
             message = f"Readers of {vertex.label} take different numbers of events; each is given the largest."
             findings.append(Finding("assumed", "side_outputs", subject, message))
-        return max(rates) / own_rate / own.selectivity
-    names = counted(len(edges), "reader")
-    message = f"What each of the {names} of {vertex.label} takes is not counted apart; equal parts are assumed."
+        return max(parts)
+    ways, names = counted(len(edges), "exchange"), counted(len(readers), "reader")
+    message = (
+        f"What each of the {ways} of {vertex.label} to {names} takes is not counted; each is given all that it puts out."
+    )
     findings.append(Finding("assumed", "exchanges_alike", subject, message))
-    return max((reader.parallelism for reader in broadcast), default=1) / len(edges)
+    return float(max([*parts, *(reader.parallelism for reader in broadcast), 1.0]))
+
+
+def _part_taken(job: EngineJob, reader: Vertex, sample: JobSample | None) -> float | None:
+    """What a reader took of all that came by its exchanges, had each brought all that was put out; None: not counted."""
+    if sample is None or not (taken := _rate(sample.operators[reader.id])):
+        return None
+    written = [_rate_written(sample.operators[exchange.upstream]) for exchange in reader.inputs]
+    known = [rate for rate in written if rate is not None]
+    total = math.fsum(known)
+    return taken / total if len(known) == len(written) and total > 0.0 else None
+
+
+def _rate_written(sample: VertexSample) -> float | None:
+    rate = _rate(sample)
+    return None if rate is None or sample.selectivity is None else rate * sample.selectivity
 
 
 def _rate(sample: VertexSample) -> float | None:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from engine.connectors.answers import Answers, Record, number_of
-from engine.connectors.chains import Chain, duration_s, read_chain
+from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
 from engine.connectors.picture import (
     CounterPoll,
     EngineJob,
@@ -532,32 +532,53 @@ def _describe_unplaced(known: Answers, job: str, vertices: Sequence[Vertex]) -> 
 def _with_windows(
     known: Answers, job: str, vertices: Sequence[Vertex], chains: Mapping[str, Chain]
 ) -> Iterator[Vertex]:
-    """Vertices with windows and the delays of watermarks that reach them."""
+    """Vertices with windows, the delays of watermarks that reach them, and what of their plans is not understood."""
     delays: dict[str, list[float | None]] = {}
     by_clock: dict[str, bool] = {}
+    closed: dict[str, list[ChainWindow]] = {}  # windows that rows have passed when they leave a vertex
     for vertex in vertices:
-        chain = chains[vertex.id]
+        chain, subject = chains[vertex.id], f"{job}/{vertex.label}"
         above = [delay for exchange in vertex.inputs for delay in delays[exchange.upstream]]
         delays[vertex.id] = list(chain.watermarks.values()) or above
         by_clock[vertex.id] = chain.processing_time or any(by_clock[e.upstream] for e in vertex.inputs)
+        before = [window for exchange in vertex.inputs for window in closed[exchange.upstream]]
+        window = chain.window
+        if window is None and chain.by_watermark and delays[vertex.id] and not by_clock[vertex.id]:
+            window = ChainWindow("row time", _WATERMARK_INTERVAL_S, event_time=True)
+        if window is not None and window.is_attached and any(window.closes_with(other) for other in before):
+            window = None  # it closes at the same moment as the window that its rows come from
+        closed[vertex.id] = before if window is None else [*before, window]
         delay_s = max((d for d in chain.watermarks.values() if d is not None), default=None)
         yield replace(
             vertex,
             watermark_delay_s=delay_s,
-            window=_window(known, f"{job}/{vertex.label}", chain, above, by_clock=by_clock[vertex.id]),
+            window=_window(known, subject, window, delays[vertex.id], by_clock=by_clock[vertex.id]),
+            unread=chain.unread,
         )
+        for words in chain.unread:
+            message = (
+                f"{words[:1].upper()}{words[1:]}. What that makes results of {vertex.label} wait for is in no estimate, "
+                "so that a person has to decide on those that rest on it."
+            )
+            known.find("warning", "plan_unread", subject, message)
 
 
 def _window(
-    known: Answers, subject: str, chain: Chain, delays: Sequence[float | None], *, by_clock: bool
+    known: Answers, subject: str, window: ChainWindow | None, delays: Sequence[float | None], *, by_clock: bool
 ) -> Mapping[str, object] | None:
-    window = chain.window
     if window is None:
         return None
-    if window.size_s is None:
+    if window.size_s is None and window.events is None:
         message = f"The window {window.words} of {subject} has no fixed size: its wait is not counted."
         known.find("missing", "window_unknown", subject, message)
         return None
+    if window.is_early:
+        how = f"every {window.early_s:g} s" if window.early_s else "with each event"
+        message = (
+            f"Results of {subject} leave {how}, before its window of {window.size_s:g} s closes: the first of them "
+            "count, which those that follow correct."
+        )
+        known.find("found", "early_results", subject, message)
     event_time = window.event_time if window.event_time is not None else bool(delays) and not by_clock
     delay_s = max((delay for delay in delays if delay is not None), default=None)
     if event_time and delay_s is None:
@@ -567,7 +588,7 @@ def _window(
             "time from one to the next."
         )
         known.find("assumed", "watermark_assumed", subject, message)
-    if window.event_time is None and not delays and not by_clock:
+    if window.event_time is None and window.events is None and not delays and not by_clock:
         message = (
             f"Whether the window of {subject} closes by event time or by the clock is not told; the clock is assumed."
         )

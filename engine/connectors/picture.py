@@ -109,6 +109,8 @@ class Vertex:
         Longest time that output waits in a network buffer; None where nothing crosses the network or it is not known.
     stream : str
         Of a source, the name of what it reads.
+    unread : tuple of str
+        What of its plan the reader does not understand, each with the reason; an estimate rests on none of it.
     """
 
     id: str
@@ -123,6 +125,7 @@ class Vertex:
     window: Mapping[str, object] | None = None  #: as in a deployment document
     stream: str = ""
     trigger: Mapping[str, object] | None = None  #: as in a deployment document
+    unread: tuple[str, ...] = ()
 
     @property
     def is_source(self) -> bool:
@@ -148,13 +151,19 @@ class EngineJob:
 
     @property
     def shape(self) -> str:
-        """Digest of what makes a version: vertices with names and parallelism, and how they are joined.
+        """Digest of what makes a version: vertices with names and parallelism, their windows, and how they are joined.
 
         A restart or a redeploy of the same program keeps it; a rescale or another program does not.
         """
         position = {vertex.id: i for i, vertex in enumerate(self.vertices)}
         rows = [
-            [vertex.label, vertex.parallelism, [[position[e.upstream], e.strategy] for e in vertex.inputs]]
+            [
+                vertex.label,
+                vertex.parallelism,
+                [[position[e.upstream], e.strategy] for e in vertex.inputs],
+                *([sorted(vertex.window.items())] if vertex.window else []),
+                *([list(vertex.unread)] if vertex.unread else []),
+            ]
             for vertex in self.vertices
         ]
         return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
@@ -258,6 +267,8 @@ class VertexSample:
         Variation of the cost, as an input of a deployment document has it.
     busy_share, backpressured_share : float, optional
         Of the time of its threads, 0 to 1, over the whole span.
+    taken : float
+        Events that the only reader took for each that is counted as put out, where these are more than one.
     """
 
     vertex: str
@@ -274,6 +285,7 @@ class VertexSample:
     cost_dispersion_events: float | None = None
     busy_share: float | None = None
     backpressured_share: float | None = None
+    taken: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

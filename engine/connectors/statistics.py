@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from engine.connectors.arrivals import source_arrivals
 from engine.connectors.contention import Contention, CpuUse, find_contention
+from engine.connectors.contradictions import settle_contradictions
 from engine.connectors.counter_changes import (
     MIN_CHANGES,
     CounterChange,
@@ -83,16 +84,18 @@ def sample_job(
         vertex.id: _sample(job, vertex, changes[vertex.id], batches[vertex.id], contention, is_read=vertex.id in read)
         for vertex in job.vertices
     }
-    arrivals, findings = source_arrivals(job, changes, operators, step_s, offsets or {})
+    busy_threads, cpu_cores = _busy_threads(job, changes), cpu.cores()
+    settled = settle_contradictions(job, changes, operators, offsets or {}, busy_threads, cpu_cores)
+    arrivals, findings = source_arrivals(job, changes, operators, step_s, settled.offsets)
     return JobSample(
         job=job.id,
-        operators=operators,
+        operators=settled.operators,
         arrivals=arrivals,
-        busy_threads=_busy_threads(job, changes),
-        cpu_cores=cpu.cores(),
+        busy_threads=busy_threads,
+        cpu_cores=cpu_cores,
         span_s=max((sum(unit.span_s for unit in change.units) for change in changes.values()), default=0.0),
         newest_s=ordered[-1].at_s if ordered else None,
-        findings=(*findings, *_job_findings(job, operators, changes, contention)),
+        findings=(*findings, *settled.findings, *_job_findings(job, operators, changes, contention)),
     )
 
 

@@ -233,7 +233,8 @@ class Operator:
     """An operator of the dataflow. Without replicas it is not placed yet.
 
     `reads` and `writes` are names of fields of an event; None: not stated. What it puts out leaves in buffers, each
-    when it is full or `buffer_timeout_s` old.
+    when it is full or `buffer_timeout_s` old. `unread` is what of its plan nobody understood, each with the reason: what
+    that makes results wait for is in no estimate.
     """
 
     id: str
@@ -257,6 +258,7 @@ class Operator:
     reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
     expression: Any = None
+    unread: tuple[str, ...] | None = None
 
     @property
     def never_ran(self) -> bool:

@@ -98,7 +98,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     )
     document = _fields(operator, (*plain, "expression"))
     document["inputs"] = [_input(entry) for entry in operator.inputs]
-    document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes")).items()}
+    document |= {name: list(value) for name, value in _fields(operator, ("reads", "writes", "unread")).items()}
     document |= {name: asdict(value) for name, value in _fields(operator, ("filter", "join", "aggregate")).items()}
     if operator.window:
         document["window"] = _fields(operator.window, _WINDOW)

@@ -221,7 +221,7 @@ def _operator(item: Any, path: str, faults: list[Fault], placed: bool) -> Operat
     fields |= {name: kind(**item[name]) for name, (kind, _) in _FEATURES.items() if item.get(name)}
     if item.get("evidence"):
         fields["evidence"] = Evidence(**item["evidence"])
-    fields |= {name: tuple(item[name]) for name in ("reads", "writes") if name in item}
+    fields |= {name: tuple(item[name]) for name in ("reads", "writes", "unread") if name in item}
     return Operator(replicas=replicas, inputs=inputs, **fields)
 
 

@@ -213,6 +213,7 @@ OPERATOR = FieldTable(
     Field("reads", ListOf(ID), nullable=True, help="fields of an event that it looks at; for a join, its keys"),
     Field("writes", ListOf(ID), nullable=True, help="fields that it adds or changes; all others pass unchanged"),
     Field("expression", Anything(), nullable=True),
+    Field("unread", ListOf(ID), help="what of its plan nobody understood, so that no estimate holds its wait"),
 )
 LINK = FieldTable(
     "a link",

@@ -148,6 +148,7 @@ def engine_operator(
         reads=_names(extra.get("reads")),
         writes=_names(extra.get("writes")),
         expression=extra.get("expression"),
+        unread=_names(extra.get("unread")),
     )
 
 

@@ -1,0 +1,252 @@
+"""Contradictions between figures of the same thing: two that differ beyond their noise are told, and the worse decides.
+
+What is compared (docs/models/connectors.md has the table): events that came by the broker against those a source read,
+records written against records read behind them, threads that push back against how busy they say they are, what
+threads account for against the time that passed, and CPU of a process against the busy time of its threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from engine.connectors.counter_changes import CounterChange, VertexChanges
+from engine.connectors.picture import ArrivalCounts, EngineJob, Finding, Vertex, VertexSample
+from engine.words import percent_words
+
+__all__ = ["SettledSample", "settle_contradictions"]
+
+_MIN_SPAN_S = 10.0  # a shorter stretch tells no rate
+_LATE_S = 15.0  # by so much may counters be older than they say
+_TOLERANCE = 0.05  # of a count, beside its own noise
+_SIGMAS = 4.0  # of a count's chance
+_HELD = 0.05  # of the time, from which a source is held back by its readers
+_PUSHED = 0.5  # of the time, from which a vertex is held back for good
+_BUSY = 0.7  # of the hottest thread, from which it may be what holds others back
+_UNTOLD = 0.1  # of the time that threads do not account for
+_MIN_UNTOLD_S = 20.0
+_BESIDE_CORES, _BESIDE = 0.5, 1.5  # cores, and times the busy threads, that a process uses beside them
+
+
+@dataclass(frozen=True)
+class SettledSample:
+    """Statistics and arrivals by the worse of two figures where they contradict each other, and what was found."""
+
+    operators: Mapping[str, VertexSample]
+    offsets: Mapping[str, ArrivalCounts]
+    findings: tuple[Finding, ...]
+
+
+def settle_contradictions(
+    job: EngineJob,
+    changes: Mapping[str, VertexChanges],
+    operators: Mapping[str, VertexSample],
+    offsets: Mapping[str, ArrivalCounts],
+    busy_threads: Mapping[str, float | None],
+    cpu_cores: Mapping[str, float],
+) -> SettledSample:
+    """Compare the figures of a job's operators.
+
+    Parameters
+    ----------
+    offsets : mapping of str to ArrivalCounts
+        By vertex of a source, what came by the broker's account.
+    busy_threads, cpu_cores : mapping of str to float
+        By place, as `JobSample` has them.
+    """
+    settled, kept = dict(operators), dict(offsets)
+    findings: list[Finding] = []
+    for vertex in job.vertices:
+        own, subject = changes[vertex.id], f"{job.name}/{vertex.label}"
+        if vertex.is_source and vertex.id in offsets:
+            found = _compare_offsets(vertex, own, operators[vertex.id], offsets[vertex.id], subject)
+            if found is not None and found[0]:
+                settled[vertex.id] = _costing(settled[vertex.id], _cost_of_rate(vertex, own))
+            elif found is not None:
+                del kept[vertex.id]
+            findings += [] if found is None else [found[1]]
+        for finding, cost_s in _compare_busy(job, vertex, changes, operators, subject):
+            settled[vertex.id] = _costing(settled[vertex.id], cost_s)
+            findings.append(finding)
+        for finding, ratio in _compare_counts(job, vertex, changes, subject):
+            if ratio > 1.0:
+                for upstream in _upstreams(vertex):
+                    settled[upstream] = replace(settled[upstream], taken=ratio)
+            findings.append(finding)
+    findings += _compare_cpu(job, busy_threads, cpu_cores)
+    return SettledSample(settled, kept, tuple(findings))
+
+
+def _compare_offsets(
+    vertex: Vertex, changes: VertexChanges, sample: VertexSample, came: ArrivalCounts, subject: str
+) -> tuple[bool, Finding] | None:
+    """Whether a source reads less than comes although nobody holds it back, or more, with what to say; else None."""
+    read, least, most, span_s = 0.0, 0.0, 0.0, 0.0
+    for start_s, end_s, events in _runs(changes):
+        shifted = [_count_between(came, start_s - late_s, end_s - late_s) for late_s in (0.0, 0.5 * _LATE_S, _LATE_S)]
+        known = [count for count in shifted if count is not None]
+        if known:
+            read, least, most, span_s = read + events, least + min(known), most + max(known), span_s + end_s - start_s
+    if span_s < _MIN_SPAN_S:
+        return None
+    rates = f"{read / span_s:,.0f} events/s are read"
+    if _exceeds(least, read) and (sample.backpressured_share or 0.0) < _HELD:
+        busy = "" if sample.busy_share is None else f" and it says that it is busy for {percent_words(sample.busy_share)}"
+        message = (
+            f"{least / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, {rates}, though no reader "
+            f"holds it back{busy}: it does no more than that, so its cost is taken from the rate that it did, and what "
+            "was not read waits."
+        )
+        return True, Finding("warning", "source_behind", subject, message)
+    if _exceeds(read, most):
+        message = (
+            f"{most / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, but {rates}: it catches up, "
+            "or the query of offsets leaves out some of what it reads. What it reads counts as what comes."
+        )
+        return False, Finding("warning", "offsets_below_read", subject, message)
+    return None
+
+
+def _runs(changes: VertexChanges) -> Iterator[tuple[float, float, float]]:
+    """Stretches without a gap in them: begin, end, events."""
+    for run in changes.runs:
+        start_s, end_s, events = run[0].start_s, run[0].end_s, run[0].events
+        for unit in run[1:]:
+            if unit.start_s != end_s:
+                yield start_s, end_s, events
+                start_s, events = unit.start_s, 0.0
+            end_s, events = unit.end_s, events + unit.events
+        yield start_s, end_s, events
+
+
+def _count_between(came: ArrivalCounts, start_s: float, end_s: float) -> float | None:
+    """Events between two moments, spread evenly within steps; None where a step of them was not counted."""
+    first, last = (start_s - came.start_s) / came.step_s, (end_s - came.start_s) / came.step_s
+    if first < -1e-9 or last > len(came.counts) + 1.0 or last <= first:
+        return None
+    last = min(last, float(len(came.counts)))  # the newest step is not over when it is asked for
+    total = 0.0
+    for i in range(max(0, math.floor(first)), math.ceil(last)):
+        count = came.counts[i]
+        if count is None:
+            return None
+        total += count * (min(i + 1.0, last) - max(float(i), first))
+    return total * (end_s - start_s) / ((last - first) * came.step_s)
+
+
+def _exceeds(count: float, other: float) -> bool:
+    """Whether one count is above another beyond chance."""
+    return count - other > _TOLERANCE * count + _SIGMAS * math.sqrt(count + other)
+
+
+def _compare_busy(
+    job: EngineJob,
+    vertex: Vertex,
+    changes: Mapping[str, VertexChanges],
+    operators: Mapping[str, VertexSample],
+    subject: str,
+) -> Iterator[tuple[Finding, float]]:
+    """Threads that hold others back and say that they are hardly busy, and time that they do not account for."""
+    own = operators[vertex.id]
+    hottest = (own.busy_share or 0.0) * vertex.parallelism * _hottest(vertex, changes[vertex.id])
+    held = max((operators[e.upstream].backpressured_share or 0.0 for e in vertex.inputs), default=0.0)
+    others = [r for r in job.vertices if r.id != vertex.id and {e.upstream for e in r.inputs} & _upstreams(vertex)]
+    is_alone = not any((operators[r.id].busy_share or 0.0) >= _BUSY for r in others)
+    pushes_itself = (own.backpressured_share or 0.0) >= _HELD
+    if held >= _PUSHED and own.busy_share is not None and hottest < _BUSY and not pushes_itself and is_alone:
+        message = (
+            f"{vertex.label} holds back what it reads for {percent_words(held)} of the time, and says that it is busy for "
+            f"{percent_words(own.busy_share)}: it waits for something that is no busy time, so its cost is taken from the "
+            "rate that it did."
+        )
+        yield Finding("warning", "held_back_unbusy", subject, message), _cost_of_rate(vertex, changes[vertex.id])
+    units = [unit for unit in changes[vertex.id].units if unit.busy_s is not None]
+    span_s, events = math.fsum(unit.span_s for unit in units), math.fsum(unit.events for unit in units)
+    untold_s = span_s - math.fsum(unit.clock_s for unit in units) / vertex.parallelism
+    if events and untold_s > max(_MIN_UNTOLD_S, _UNTOLD * span_s):
+        busy_s = math.fsum(unit.busy_s or 0.0 for unit in units)
+        message = (
+            f"Threads of {vertex.label} account for {percent_words(1.0 - untold_s / span_s)} of the time that passed, by "
+            "what they were busy, idle and held back; the rest is taken for busy."
+        )
+        cost_s = (busy_s + untold_s * vertex.parallelism) / events
+        yield Finding("warning", "time_unaccounted", subject, message), cost_s
+
+
+def _upstreams(vertex: Vertex) -> set[str]:
+    return {exchange.upstream for exchange in vertex.inputs}
+
+
+def _hottest(vertex: Vertex, changes: VertexChanges) -> float:
+    """Part of the events that the thread with the most takes."""
+    return max(changes.shares, default=1.0 / vertex.parallelism)
+
+
+def _cost_of_rate(vertex: Vertex, changes: VertexChanges) -> float:
+    """Seconds per event of a thread that had no time left: what passed, over what the thread with the most took."""
+    span_s = math.fsum(unit.span_s for unit in changes.units)
+    events = math.fsum(unit.events for unit in changes.units)
+    return span_s / (events * _hottest(vertex, changes)) if events > 0.0 else 0.0
+
+
+def _compare_counts(
+    job: EngineJob, vertex: Vertex, changes: Mapping[str, VertexChanges], subject: str
+) -> Iterator[tuple[Finding, float]]:
+    """What a vertex read against what those before it wrote, where each of them is read by it alone, and once."""
+    readers = [(reader.id, exchange) for reader in job.vertices for exchange in reader.inputs]
+    if not vertex.inputs or any(
+        exchange.strategy == "broadcast" or sum(other.upstream == exchange.upstream for _, other in readers) > 1
+        for exchange in vertex.inputs
+    ):
+        return
+    own, before = changes[vertex.id].units, [changes[exchange.upstream].units for exchange in vertex.inputs]
+    span_s = math.fsum(unit.span_s for unit in own)
+    if not all(before) or any(_span_s(units) > 1.2 * span_s or span_s > 1.2 * _span_s(units) for units in before):
+        return  # of other stretches
+    read = math.fsum(unit.events for unit in own)
+    written = math.fsum(unit.outputs for units in before for unit in units)
+    # Counters of two vertices are refreshed apart, so that the largest step of each may be in one and not the other.
+    largest = max((unit.events for unit in own), default=0.0)
+    largest += math.fsum(max(unit.outputs for unit in units) for units in before)
+    if span_s < _MIN_SPAN_S or not written or abs(read - written) <= largest or not _differs(read, written):
+        return
+    labels = {other.id: other.label for other in job.vertices}
+    above = " and ".join(labels[exchange.upstream] for exchange in vertex.inputs)
+    message = (
+        f"{vertex.label} read {read:,.0f} events while {above} wrote {written:,.0f}: one of the two is counted "
+        "otherwise. The larger number counts."
+    )
+    yield Finding("warning", "counts_differ", subject, message), read / written
+
+
+def _differs(count: float, other: float) -> bool:
+    return _exceeds(count, other) or _exceeds(other, count)
+
+
+def _span_s(units: Sequence[CounterChange]) -> float:
+    return math.fsum(unit.span_s for unit in units)
+
+
+def _compare_cpu(
+    job: EngineJob, busy_threads: Mapping[str, float | None], cpu_cores: Mapping[str, float]
+) -> Iterator[Finding]:
+    """Processes that compute beside their tasks: collection of garbage, compaction, clients of sources."""
+    for place, cores in cpu_cores.items():
+        busy = busy_threads.get(place)
+        if busy is not None and cores > busy + _BESIDE_CORES and cores > _BESIDE * busy:
+            message = (
+                f"The process of {place} used {cores:.1f} cores while threads of {job.name} there were busy {busy:.1f} at a "
+                "time: other jobs, collection of garbage, compaction or clients of sources compute beside them. On a full "
+                "host that comes on top of all costs here."
+            )
+            yield Finding("found", "cpu_beside", job.name, message)
+
+
+def _costing(sample: VertexSample, cost_s: float) -> VertexSample:
+    """The sample with a larger cost; a smaller one changes nothing."""
+    if not cost_s > (sample.cost_s or 0.0):
+        return sample
+    factor = cost_s / sample.cost_s if sample.cost_s else 0.0
+    batches = tuple(replace(batch, cycles=batch.cycles * factor) for batch in sample.batches) if factor else ()
+    return replace(sample, cost_s=cost_s, batches=batches)
