@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
@@ -22,6 +22,7 @@ from apps.core.errors import Missing
 from apps.estimates.refresh import refresh_by_telemetry, telemetry_pace
 from apps.fleet.models import Cluster
 from apps.fleet.services import cluster_locked
+from apps.queries.choices import QueryState
 from engine.connectors.document import import_picture
 from engine.connectors.names import distinct_names, slug
 from engine.connectors.picture import EngineJob, EnginePicture, JobSample
@@ -102,7 +103,13 @@ class _LookStore:
         names = job_names(self.picture.jobs)
         rows = {job.id: self.rows.get(names[job.id]) for job in self.picture.jobs}
         self.samples = {job.id: self._sample(rows[job.id], job) for job in self.picture.jobs}
-        pool = import_picture(self.picture, self.samples, names=self._query_names(names))
+        pool = import_picture(
+            self.picture,
+            self.samples,
+            names=self._query_names(names),
+            nodes=self.nodes.names(),
+            taken_nodes=self.nodes.taken(),
+        )
         self.outcome.find_all(pool.findings)
         nodes = {plan.place: self.nodes.store(plan) for plan in pool.nodes}
         places = {node.name: place for place, node in nodes.items()}
@@ -111,11 +118,23 @@ class _LookStore:
         for plan in pool.queries:
             row, id_ = rows[plan.job], plan.job
             self.jobs.store(row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.samples[id_], places)
+        self._describe_twice()
         for name, row in self.rows.items():
             if name not in names.values():
                 self.jobs.end(row, ended.get(row.engine_id, ""))
         self.nodes.shrink(pool.nodes)
         self.nodes.lose({node.pk for node in nodes.values()})
+
+    def _describe_twice(self) -> None:
+        """Jobs that another connection of the cluster runs as well: one engine asked twice counts twice."""
+        others = ImportedJob.objects.filter(connection__cluster=self.cluster, query__state=QueryState.RUNNING)
+        others = others.exclude(connection=self.connection).select_related("connection")
+        started = {(row.engine_id, row.started_at): row.connection.name for row in others}
+        for job in self.picture.jobs:
+            other = started.get((job.id, datetime.fromtimestamp(job.started_at_s, UTC)))
+            if other is not None:
+                message = f"The connection {other} runs this job as well: an engine that is asked twice counts twice."
+                self.outcome.find("warning", "job_twice", job.name, message)
 
     def _query_names(self, names: Mapping[str, str]) -> Mapping[str, str]:
         """Names of queries by id of the job: of known jobs theirs, of others one that the cluster does not have."""

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from apps.connections.import_outcome import ImportOutcome
 from apps.connections.models import Connection
-from apps.core.errors import Conflict
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster, Node, NodePool
 from apps.fleet.services import (
@@ -35,14 +34,18 @@ class NodeImport:
     outcome: ImportOutcome
     now: datetime
 
-    def store(self, plan: ImportedNode) -> Node:
-        """The node that a place is, made or brought back where it is not there; never smaller than before.
+    def names(self) -> dict[str, str]:
+        """Names of nodes by the id of the place that each is."""
+        rows = self.cluster.nodes.filter(pool__name=self.connection.pool_name).order_by("pk")
+        return {labels["place"]: name for name, labels in rows.values_list("name", "labels") if "place" in labels}
 
-        Raises
-        ------
-        Conflict
-            The cluster has a node of that name that is no place of this engine.
-        """
+    def taken(self) -> set[str]:
+        """Names of nodes that are no places of this engine; another engine may call its own alike."""
+        rows = self.cluster.nodes.exclude(pool__name=self.connection.pool_name)
+        return set(rows.values_list("name", flat=True))
+
+    def store(self, plan: ImportedNode) -> Node:
+        """The node that a place is, made or brought back where it is not there; never smaller than before."""
         row = self.cluster.nodes.select_related("pool", "cluster").filter(name=plan.name).first()
         if row is None:
             labels = dict(plan.labels)
@@ -52,11 +55,6 @@ class NodeImport:
             self.outcome.created.append(f"node {plan.name}")
             return row
         row.cluster = self.cluster
-        if row.pool.name != self.connection.pool_name:
-            message = (
-                f"node {plan.name!r} exists already, in the pool {row.pool.name!r}, which is no place of this engine"
-            )
-            raise Conflict(f"{message}.", [(f"nodes.{plan.name}", message)])
         if row.state == NodeState.OFFLINE:
             row = node_activate(node=row)
         if plan.cores > row.cores:

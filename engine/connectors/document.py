@@ -7,7 +7,7 @@ nanosecond of busy time: every server has a capacity of `SERVER_CPS`. How thread
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -149,6 +149,8 @@ def import_picture(
     samples: Mapping[str, JobSample],
     *,
     names: Mapping[str, str] | None = None,
+    nodes: Mapping[str, str] | None = None,
+    taken_nodes: Collection[str] = (),
 ) -> ImportedPool:
     """Nodes and queries of what runs on an engine.
 
@@ -159,17 +161,23 @@ def import_picture(
         Statistics by the id of the job; a job without any has operators that never ran.
     names : mapping of str to str, optional
         Names of queries by the id of the job, where they have one already; made from the job's name otherwise.
+    nodes : mapping of str to str, optional
+        Names of nodes by the id of the place, where they have one already; made from the place's name otherwise.
+    taken_nodes : collection of str
+        Names that other nodes have: places of two engines may be called alike.
     """
     given = dict(names or {})
     jobs = sorted(picture.jobs, key=lambda job: (job.started_at_s, job.id))
     fresh = [(job.id, slug(job.name)) for job in jobs if job.id not in given]
     query_names = {**given, **distinct_names(fresh, given.values())}
-    node_names = distinct_names([(place.id, slug(place.name)) for place in picture.places])
+    known_nodes = {place.id: nodes[place.id] for place in picture.places if nodes and place.id in nodes}
+    fresh_nodes = [(place.id, slug(place.name)) for place in picture.places if place.id not in known_nodes]
+    node_names = {**known_nodes, **distinct_names(fresh_nodes, {*known_nodes.values(), *taken_nodes})}
     layouts = [
         _by_slot(place, jobs) if picture.engine == "spark" else _layout(place, jobs, samples)
         for place in picture.places
     ]
-    nodes = tuple(
+    imported = tuple(
         ImportedNode(
             node_names[layout.place.id],
             layout.place.id,
@@ -183,7 +191,7 @@ def import_picture(
     queries = tuple(
         _query(job, query_names[job.id], samples.get(job.id), picture.at_s, by_place, node_names) for job in jobs
     )
-    return ImportedPool(nodes, queries, tuple(layout.finding for layout in layouts if layout.finding is not None))
+    return ImportedPool(imported, queries, tuple(layout.finding for layout in layouts if layout.finding is not None))
 
 
 def _labels(place: Place) -> dict[str, str]:

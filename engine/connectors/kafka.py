@@ -122,7 +122,7 @@ def read_prometheus_lag(answers: Mapping[str, Any], window: RangeWindow, group: 
     known.check()
     # Both exporters may watch the same group: the first that answers counts.
     told = next((answer.series for answer in ranges if answer and answer.series), ())
-    partitions = [_series_lag(series) for series in told]
+    partitions = _each_once(_series_lag(series) for series in told)
     return _group(group, partitions, tuple(known.findings))
 
 
@@ -131,6 +131,16 @@ def _series_lag(series: RangeSeries) -> PartitionLag:
     lag = series.samples[-1][1] if series.samples else None
     topic = series.labels.get("topic", "")
     return PartitionLag(topic, None if number is None else int(number), None if lag is None or lag < 0.0 else lag)
+
+
+def _each_once(partitions: Iterable[PartitionLag]) -> list[PartitionLag]:
+    """Each partition once, by its largest lag: several exporters may tell it."""
+    largest: dict[tuple[str, int | None], PartitionLag] = {}
+    for partition in partitions:
+        key = partition.topic, partition.partition
+        if key not in largest or (partition.lag or 0.0) > (largest[key].lag or 0.0) or largest[key].lag is None:
+            largest[key] = partition
+    return list(largest.values())
 
 
 def _group(

@@ -27,6 +27,8 @@ from engine.words import listed
 
 __all__ = ["MappedOperator", "mapped_paths", "read_mapped"]
 
+_MORE_THREADS = 1.05  # times those that there are: rates and costs of Prometheus are averages of other stretches
+
 
 @dataclass(frozen=True, slots=True)
 class MappedOperator:
@@ -90,6 +92,8 @@ def read_mapped(
         for operator in operators
     }
     known.check()
+    for operator in operators:
+        _compare_threads(known, operator, columns[operator.name])
     places = {op.place: op for op in operators if op.place}
     picture = EnginePicture(
         "prometheus",
@@ -120,22 +124,34 @@ def _mapped_vertices(operators: Sequence[MappedOperator]) -> Iterable[Vertex]:
         waiting = [op for op in waiting if op.name not in placed]
 
 
-def _column(known: Answers, window: RangeWindow, query: str, subject: str, *, add: bool) -> dict[float, float]:
-    """Values of a query by time: series added up, or the largest of them."""
+def _column(known: Answers, window: RangeWindow, query: str, subject: str, *, add: bool) -> dict[int, float]:
+    """Values of a query by step: series added up, or the largest of them. Queries are joined by the nearest step."""
     answer = read_range(known, window.path(query), subject) if query else None
     if query and answer is not None and not any(series.samples for series in answer.series):
         known.find("missing", "metrics_missing", subject, f"Prometheus has nothing for {query}.")
-    by_time: dict[float, list[float]] = {}
+    by_step: dict[int, list[float]] = {}
     for series in answer.series if answer else ():
-        for at_s, value in series.samples:
-            by_time.setdefault(at_s, []).append(max(0.0, value))
-    return {at_s: math.fsum(values) if add else max(values) for at_s, values in by_time.items()}
+        for step, value in {window.step_of(at_s): value for at_s, value in series.samples}.items():
+            by_step.setdefault(step, []).append(max(0.0, value))
+    return {step: math.fsum(values) if add else max(values) for step, values in by_step.items()}
+
+
+def _compare_threads(known: Answers, operator: MappedOperator, columns: Sequence[Mapping[int, float]]) -> None:
+    """Tell a rate and a cost that need more threads than there are."""
+    rate, cost, _ = columns
+    busy = [value * cost[step] for step, value in rate.items() if step in cost]
+    if busy and (mean := math.fsum(busy) / len(busy)) > _MORE_THREADS * operator.parallelism:
+        message = (
+            f"{operator.name} takes {mean:.2g} threads by its rate and cost, and has {operator.parallelism}: one of the "
+            "three is wrong. The cost counts as it is told."
+        )
+        known.find("warning", "threads_contradict", operator.name, message)
 
 
 def _mapped_polls(
     job: str,
     operators: Sequence[MappedOperator],
-    columns: Mapping[str, tuple[dict[float, float], ...]],
+    columns: Mapping[str, tuple[dict[int, float], ...]],
     window: RangeWindow,
 ) -> Iterable[CounterPoll]:
     """Sums at each step that is told in full; those on both sides of one that is not are of two attempts.
@@ -145,9 +161,9 @@ def _mapped_polls(
     told = [_told(op, columns[op.name]) for op in operators if columns[op.name][0]]
     sums = {op.name: _Sums() for op in told}
     attempt, is_broken = 0, True
-    for i in range(1, round((window.end_s - window.start_s) / window.step_s) + 1):
+    for i in range(1, window.steps + 1):
         at_s = window.start_s + i * window.step_s
-        steps = {op.name: _step(op, columns[op.name], at_s, window.step_s) for op in told}
+        steps = {op.name: _step(op, columns[op.name], i, window.step_s) for op in told}
         if any(step is None for step in steps.values()):
             is_broken = True
             continue
@@ -160,7 +176,7 @@ def _mapped_polls(
         yield _mapped_poll(job, told, sums, at_s, attempt)
 
 
-def _told(operator: MappedOperator, columns: Sequence[Mapping[float, float]]) -> MappedOperator:
+def _told(operator: MappedOperator, columns: Sequence[Mapping[int, float]]) -> MappedOperator:
     _, cost, outputs = columns
     return replace(operator, cost=operator.cost if cost else "", outputs=operator.outputs if outputs else "")
 
@@ -184,24 +200,15 @@ class _Sums:
 
 
 def _step(
-    operator: MappedOperator, columns: Sequence[Mapping[float, float]], at_s: float, step_s: float
+    operator: MappedOperator, columns: Sequence[Mapping[int, float]], step: int, step_s: float
 ) -> _Sums | None:
     """Growth of an operator's counters within one step; None where a query of its says nothing of that."""
-    rate, cost, outputs = (_nearest(column, at_s, step_s) for column in columns)
+    rate, cost, outputs = (column.get(step) for column in columns)
     if rate is None or (operator.outputs and outputs is None) or (operator.cost and cost is None and rate > 0.0):
         return None
-    threads_s = operator.parallelism * step_s
-    busy_s = min(rate * step_s * (cost or 0.0), threads_s)
+    busy_s = rate * step_s * (cost or 0.0)  # more than the threads have, where the two contradict: the cost counts
     written = outputs if operator.outputs and outputs is not None else rate
-    return _Sums(rate * step_s, written * step_s, busy_s, threads_s - busy_s)
-
-
-def _nearest(column: Mapping[float, float], at_s: float, step_s: float) -> float | None:
-    """Value at a time; Prometheus answers at the very steps that were asked for, to the millisecond."""
-    value = column.get(at_s)
-    if value is None:
-        value = next((v for t, v in column.items() if abs(t - at_s) < 0.01 * step_s), None)
-    return value
+    return _Sums(rate * step_s, written * step_s, busy_s, max(0.0, operator.parallelism * step_s - busy_s))
 
 
 def _mapped_poll(

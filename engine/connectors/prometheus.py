@@ -5,7 +5,10 @@ Counters are asked for, never rates: `rate()` hides resets and counts at edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +33,10 @@ __all__ = [
 #: Points that Prometheus gives for one series and no more.
 MAX_POINTS = 11_000
 PROMETHEUS_ANSWERS = "set of Prometheus answers"  #: in words, for faults
+#: Labels by which two Prometheus that watch the same tell their series apart.
+_REPLICA_LABELS = frozenset(("prometheus_replica", "__replica__", "thanos_replica", "thanos_ruler_replica"))
+_ANEW = 0.5  # of a counter, below which it has begun anew; a smaller fall is another exporter that lags
+_MIN_JUMP, _JUMP = 1_000.0, 50.0  # events, and times the usual growth of a step, by which a sum jumps
 _QUERY_BYTES, _POINT_BYTES = 300, 30  # of an answer, from recorded ones: labels of a series, a value with its time
 
 
@@ -37,10 +44,15 @@ _QUERY_BYTES, _POINT_BYTES = 300, 30  # of an answer, from recorded ones: labels
 class RangeWindow:
     """Stretch that is asked for, with a step that gives no more points than Prometheus does.
 
+    It begins and ends at multiples of the step: servers that put a cache or a range of their own in front of Prometheus
+    (VictoriaMetrics, Thanos, Mimir) answer at those, whatever is asked for.
+
     Examples
     --------
     >>> RangeWindow.of(0.0, 3600.0, 15.0).step_s, RangeWindow.of(0.0, 30 * 86400.0, 15.0).step_s
     (15.0, 300.0)
+    >>> RangeWindow.of(100.0, 1000.0, 15.0)
+    RangeWindow(start_s=90.0, end_s=990.0, step_s=15.0)
     """
 
     start_s: float
@@ -51,7 +63,17 @@ class RangeWindow:
     def of(cls, start_s: float, end_s: float, scrape_s: float) -> RangeWindow:
         """A stretch by steps of the interval of scrapes, or longer ones where these are too many."""
         needed_s = (end_s - start_s) / (MAX_POINTS - 1)
-        return cls(start_s, end_s, scrape_s if needed_s <= scrape_s else nice_step_s(needed_s / 0.95))
+        step_s = scrape_s if needed_s <= scrape_s else nice_step_s(needed_s / 0.95)
+        return cls(step_s * math.floor(start_s / step_s), step_s * math.floor(end_s / step_s), step_s)
+
+    @property
+    def steps(self) -> int:
+        """Steps from the beginning to the end."""
+        return round((self.end_s - self.start_s) / self.step_s)
+
+    def step_of(self, at_s: float) -> int:
+        """The step that a time is nearest to, from 0; answers may stand beside those that were asked for."""
+        return math.floor((at_s - self.start_s) / self.step_s + 0.5)
 
     def path(self, query: str) -> str:
         """Path to ask, GET."""
@@ -61,7 +83,7 @@ class RangeWindow:
     def asking(self, queries: Iterable[str], series: int = 1) -> Asking:
         """Paths of several queries, with the bytes of their answers if each has so many series."""
         paths = tuple(self.path(query) for query in queries)
-        points = max(1.0, (self.end_s - self.start_s) / self.step_s)
+        points = max(1, self.steps)
         return Asking(paths, round(len(paths) * series * (_QUERY_BYTES + _POINT_BYTES * points)))
 
 
@@ -96,6 +118,9 @@ def read_range(known: Answers, path: str, what: str) -> RangeAnswer | None:
         return None
     for warning in (*_texts(answer.get("warnings")), *_texts(answer.get("infos"))):
         known.find("warning", "prometheus_warning", what, f"Prometheus warns of {what}: {warning}")
+    if answer.get("isPartial") is True:
+        message = f"Not all that keeps the series of {what} has answered: numbers may be too low, and gaps no gaps."
+        known.find("warning", "partial_answer", what, message)
     if answer["status"] != "success":
         words = f"{answer.get('errorType') or 'error'}: {answer.get('error') or 'without words'}"
         known.add_fault(what, "", f"Prometheus refused the query ({words})")
@@ -119,10 +144,30 @@ def read_range(known: Answers, path: str, what: str) -> RangeAnswer | None:
     if unreadable:
         message = f"{counted(unreadable, 'value')} of {what} are NaN or infinite, and count as missing."
         known.find("warning", "values_unreadable", what, message)
-    return RangeAnswer(tuple(series))
+    merged = _without_replicas(series)
+    if len(merged) < len(series):
+        message = f"{counted(len(series) - len(merged), 'series', 'series')} of {what} are told by two Prometheus; each counts once."
+        known.find("found", "replicas_merged", what, message)
+    return RangeAnswer(merged)
+
+
+def _without_replicas(series: Iterable[RangeSeries]) -> tuple[RangeSeries, ...]:
+    """Series without those of a second Prometheus: of each time the first that tells it counts."""
+    by_labels: dict[frozenset[tuple[str, str]], RangeSeries] = {}
+    for entry in series:
+        labels = {key: value for key, value in entry.labels.items() if key not in _REPLICA_LABELS}
+        first = by_labels.get(key := frozenset(labels.items())) if len(labels) < len(entry.labels) else None
+        if first is None:
+            by_labels[key if len(labels) < len(entry.labels) else frozenset([("", str(len(by_labels)))])] = entry
+        else:
+            samples = tuple(sorted((dict(entry.samples) | dict(first.samples)).items()))
+            by_labels[key] = RangeSeries(labels, samples, first.unreadable)
+    return tuple(by_labels.values())
 
 
 def _texts(items: Any) -> list[str]:
+    if isinstance(items, str) and items:
+        return [items]
     return [str(item) for item in items] if isinstance(items, list) else []
 
 
@@ -146,7 +191,9 @@ def read_counts(
 ) -> tuple[ArrivalCounts | None, tuple[Finding, ...]]:
     """Arrivals from a counter by time (offsets of a topic's end), and findings: differences of each series, added up.
 
-    A series that falls has begun anew, and says nothing of that step. None where the query has no two points.
+    Of several series of one topic's partition, as two exporters tell it, the largest counts at each time. A series that
+    falls by half has begun anew, and says nothing of that step, nor does the first value of one that joins. None where
+    the query has no two points.
 
     Raises
     ------
@@ -155,14 +202,109 @@ def read_counts(
     """
     known = _asked(answers, path)
     answer = read_range(known, path, "arrivals")
-    stretches: dict[tuple[float, float], float] = {}
-    for series in answer.series if answer else ():
-        for (before_s, before), (at_s, value) in zip(series.samples, series.samples[1:], strict=False):
-            if value >= before:
-                stretches[before_s, at_s] = stretches.get((before_s, at_s), 0.0) + value - before
     known.check()
+    series = _by_partition(known, answer.series if answer else ())
+    times = sorted({at_s for samples, _ in series for at_s, _ in samples})
+    stretches: dict[tuple[float, float], float] = {}
+    for samples, is_partition in series:
+        steps = [(a, b, y - x) for (a, x), (b, y) in zip(samples, samples[1:], strict=False) if y >= x]
+        for start_s, end_s, events in steps if is_partition else _without_jumps(known, steps):
+            for begin_s, stop_s, part in _shared_out(start_s, end_s, events, times):
+                stretches[begin_s, stop_s] = stretches.get((begin_s, stop_s), 0.0) + part
     in_order = [(start, end, events) for (start, end), events in sorted(stretches.items())]
     return spread_counts(vertex, in_order, "offsets", step_s=step_s), tuple(known.findings)
+
+
+_Samples = Sequence[tuple[float, float]]
+
+
+def _by_partition(known: Answers, series: Iterable[RangeSeries]) -> list[tuple[_Samples, bool]]:
+    """Samples of each partition once, and whether they are of a partition; others as they are."""
+    partitions: dict[tuple[str, ...], list[RangeSeries]] = {}
+    others: list[tuple[_Samples, bool]] = []
+    for entry in series:
+        if "partition" in entry.labels:
+            clusters = sorted(f"{name}={value}" for name, value in entry.labels.items() if "cluster" in name)
+            key = (entry.labels.get("topic", ""), entry.labels["partition"], *clusters)
+            partitions.setdefault(key, []).append(entry)
+        else:
+            others.append((entry.samples, False))
+    twice = 0
+    for entries in partitions.values():
+        for alike in _alike(entries):
+            twice += len(alike) > 1
+            others.append((_largest(alike), True))
+    if twice:
+        message = (
+            f"{counted(twice, 'partition')} of arrivals are told by several exporters, of which one counts: "
+            "max by (topic, partition) (…) in the query says the same."
+        )
+        known.find("found", "offsets_twice", "arrivals", message)
+    counted_as: dict[tuple[str, ...], int] = {}
+    for key, entries in partitions.items():
+        counted_as[key[:2]] = counted_as.get(key[:2], 0) + len(_alike(entries))
+    if (clusters := max(counted_as.values(), default=1)) > 1:
+        message = (
+            f"Offsets of one topic's partition are those of {clusters} clusters, by their labels or values; all of them "
+            "count. Name one of them in the query where that is wrong."
+        )
+        known.find("warning", "offsets_of_several", "arrivals", message)
+    return others
+
+
+def _alike(entries: Sequence[RangeSeries]) -> list[list[RangeSeries]]:
+    """Series of one partition in groups that tell the same offsets: those whose ranges of values meet, or nearly."""
+    groups: list[tuple[float, float, list[RangeSeries]]] = []
+    for low, high, entry in sorted(((*_range_of(entry), entry) for entry in entries), key=lambda row: row[:2]):
+        if groups and low <= groups[-1][1] + (groups[-1][1] - groups[-1][0]) + (high - low):
+            first, last, members = groups.pop()
+            groups.append((first, max(last, high), [*members, entry]))
+        else:
+            groups.append((low, high, [entry]))
+    return [members for _, _, members in groups]
+
+
+def _range_of(entry: RangeSeries) -> tuple[float, float]:
+    values = [value for _, value in entry.samples]
+    return min(values, default=0.0), max(values, default=0.0)
+
+
+def _largest(entries: Sequence[RangeSeries]) -> _Samples:
+    """The largest value at each time, no lower than before unless it has begun anew: of several exporters one lags."""
+    if len(entries) == 1:
+        return entries[0].samples
+    values: dict[float, float] = {}
+    for entry in entries:
+        for at_s, value in entry.samples:
+            values[at_s] = max(value, values.get(at_s, value))
+    samples: list[tuple[float, float]] = []
+    for at_s, value in sorted(values.items()):
+        before = samples[-1][1] if samples else value
+        samples.append((at_s, before if _ANEW * before <= value < before else value))
+    return samples
+
+
+def _without_jumps(known: Answers, steps: Sequence[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
+    """Steps of a sum of partitions without one that holds the whole history of what joined it."""
+    usual = statistics.median([events for _, _, events in steps]) if steps else 0.0
+    rest = math.fsum(events for _, _, events in steps)
+    jumps = [s for s in steps if s[2] >= max(_MIN_JUMP, _JUMP * usual) and s[2] > rest - s[2] and len(steps) > 2]
+    for _, _, events in jumps:
+        message = (
+            f"Arrivals grew by {events:,.0f} within one step, {usual:,.0f} being usual: what joins a sum counts with its "
+            "whole history, so that step is left out. A query by topic and partition tells them apart."
+        )
+        known.find("warning", "offsets_jump", "arrivals", message)
+    return [step for step in steps if step not in jumps]
+
+
+def _shared_out(
+    start_s: float, end_s: float, events: float, times: Sequence[float]
+) -> Iterator[tuple[float, float, float]]:
+    """A stretch cut at the times that others tell within it: one partition's gap is none of the topic."""
+    edges = [start_s, *(at_s for at_s in times if start_s < at_s < end_s), end_s]
+    for begin_s, stop_s in itertools.pairwise(edges):
+        yield begin_s, stop_s, events * (stop_s - begin_s) / (end_s - start_s)
 
 
 def _asked(answers: Mapping[str, Any], path: str) -> Answers:
