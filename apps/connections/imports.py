@@ -119,8 +119,9 @@ class _LookStore:
             row, id_ = rows[plan.job], plan.job
             self.jobs.store(row, jobs[id_], names[id_], renamed_query(plan, row, taken), self.samples[id_], places)
         self._describe_twice()
+        left_out = {*self.picture.left_out, *self.picture.left_out.values()}
         for name, row in self.rows.items():
-            if name not in names.values():
+            if name not in names.values() and not left_out & {row.engine_id, name}:
                 self.jobs.end(row, ended.get(row.engine_id, ""))
         self.nodes.shrink(pool.nodes)
         self.nodes.lose({node.pk for node in nodes.values()})

@@ -331,9 +331,9 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
         polled = ask_polls(connection, client, before)[0]
         attempts = dict(connection.jobs.values_list("engine_id", "attempt"))
         told = {poll.job: poll.attempt for poll in read_polls(connection, polled, before, time.time())[0]}
-        for job in before.jobs:
-            if told.get(job.id) != attempts.get(job.id):  # it runs anew, or not at all
-                fresh = {path: answer for path, answer in fresh.items() if not reader.is_of_job(path, job.id)}
+        anew = {job.id for job in before.jobs if told.get(job.id) != attempts.get(job.id)}  # or not at all
+        for id_ in anew | set(before.left_out):
+            fresh = {path: answer for path, answer in fresh.items() if not reader.is_of_job(path, id_)}
         fresh |= polled
     asked = ask_picture(connection, client, known=fresh, jobs=connection.job_names or None)
     look = _chosen(EngineLook(asked.picture, asked.answers), connection.job_names)

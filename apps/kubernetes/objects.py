@@ -41,11 +41,15 @@ KINDS = {
     "FlinkSessionJob": "flink.apache.org/v1beta1",
     "SparkApplication": "sparkoperator.k8s.io/v1beta2",
 }
-_GROUPS = {version.partition("/")[0] for version in KINDS.values()}
+#: Kinds of the same operators that start no job by themselves: their operator makes objects of the kinds above of them.
+_MAKERS = {"FlinkBlueGreenDeployment": "FlinkDeployment", "ScheduledSparkApplication": "SparkApplication"}
 _OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _OVERRIDES = "pipeline.jobvertex-parallelism-overrides"
+_SLOTS, _DEFAULT_SLOTS = "taskmanager.numberOfTaskSlots", 1
+_PARALLELISM = "parallelism.default"
 _NUMBER = re.compile(r"\d{1,6}\Z")
 _MAX_DOCUMENTS = 50
+_MAX_YAML_NODES = 100_000  # of a document with its aliases written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,14 @@ class StreamingObject:
         Names that the job may have in its engine, the surest first.
     parallelism : int, optional
         Most subtasks of an operator, or tasks at a time; None where the object does not say.
+    least_parallelism : int, optional
+        The least that it may run with, where that is not `parallelism`: executors come and go.
+    has_job : bool
+        Whether it runs a job: a session cluster runs none of its own.
     is_readable : bool
         Whether it is of a kind and version that is decided on.
-    is_ours : bool
-        Whether it is of the group of one of them.
+    is_other_version : bool
+        Whether it is of such a kind in a version that cannot be read.
     document : str
         A query's document, JSON or YAML, from its annotation; empty: none.
     material : str
@@ -76,13 +84,20 @@ class StreamingObject:
     name: str
     job_names: tuple[str, ...] = ()
     parallelism: int | None = None
+    least_parallelism: int | None = None
     is_suspended: bool = False
+    has_job: bool = True
     is_readable: bool = False
-    is_ours: bool = False
+    is_other_version: bool = False
     query: str = ""
     document: str = ""
     material: str = ""
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def makes(self) -> str:
+        """Kind of the objects that its operator makes of it, each of which is decided on; empty for others."""
+        return _MAKERS.get(self.kind, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +197,31 @@ def read_object(item: Any, path: str, faults: list[Fault], namespace: str = "") 
         name = ""
     stated = metadata.get("namespace")
     own: list[Fault] = []
-    spec = document.get("spec") if isinstance(document.get("spec"), Mapping) else {}
+    is_readable = KINDS.get(kind) == api_version
+    spec = document.get("spec")
+    if not isinstance(spec, Mapping):
+        if is_readable:
+            own.append(Fault("spec", f"spec is {_shown(spec)}; allowed: an object"))
+        spec = {}
     annotations = metadata.get("annotations") if isinstance(metadata.get("annotations"), Mapping) else {}
     query, text = (_annotation(annotations, key, own) for key in (QUERY_ANNOTATION, DOCUMENT_ANNOTATION))
-    is_readable = KINDS.get(kind) == api_version
     is_spark = kind == "SparkApplication"
+    settings = {} if is_spark else _flat_settings(spec.get("flinkConfiguration"), "spec.flinkConfiguration", own)
+    most, least = None, None
+    if is_readable:
+        most, least = _spark_parallelism(spec, own) if is_spark else (_flink_parallelism(spec, settings, own), None)
     return StreamingObject(
         api_version=api_version,
         kind=kind,
         namespace=stated[:MAX_HOST_NAME] if isinstance(stated, str) and stated else namespace,
         name=name,
-        job_names=_job_names(spec, name, is_spark=is_spark),
-        parallelism=_parallelism(spec, own, is_spark=is_spark) if is_readable else None,
+        job_names=_job_names(spec.get("sparkConf") if is_spark else settings, name, is_spark=is_spark),
+        parallelism=most,
+        least_parallelism=least,
         is_suspended=_is_suspended(spec),
+        has_job=kind != "FlinkDeployment" or spec.get("job") is not None or bool(query or text),
         is_readable=is_readable,
-        is_ours=api_version.partition("/")[0] in _GROUPS,
+        is_other_version=_is_other_version(kind, api_version),
         query=query,
         document=text,
         material=_digest([api_version, kind, spec, query, text]),
@@ -218,52 +243,97 @@ def _subject(request: Mapping[str, Any], key: str, faults: list[Fault], *, requi
             str(kind.get("kind") or "")[:MAX_NOTE],
             namespace,
             name[:MAX_HOST_NAME] if isinstance(name, str) else "",
-            is_ours=group in _GROUPS,
         )
     return read_object(item, f"request.{key}", faults, namespace)
 
 
-def _job_names(spec: Mapping[str, Any], name: str, *, is_spark: bool) -> tuple[str, ...]:
+def _is_other_version(kind: str, api_version: str) -> bool:
+    known = KINDS.get(kind, "")
+    return bool(known) and known != api_version and known.partition("/")[0] == api_version.partition("/")[0]
+
+
+def _job_names(settings: Any, name: str, *, is_spark: bool) -> tuple[str, ...]:
     """By which name the engine may know the job: as it is configured, then as the object is called."""
-    settings, key = (spec.get("sparkConf"), "spark.app.name") if is_spark else (_flink_settings(spec), "pipeline.name")
+    key = "spark.app.name" if is_spark else "pipeline.name"
     stated = settings.get(key) if isinstance(settings, Mapping) else None
     return tuple(dict.fromkeys(text for text in (stated, name) if isinstance(text, str) and text))
 
 
-def _flink_settings(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    settings = spec.get("flinkConfiguration")
-    return settings if isinstance(settings, Mapping) else {}
+def _flat_settings(value: Any, path: str, faults: list[Fault]) -> dict[str, Any]:
+    """Settings by their whole names: `a.b: 1` and `a: {b: 1}` say the same, and one may not say another thing."""
+    flat: dict[str, Any] = {}
+    waiting = [("", value)] if isinstance(value, Mapping) else []
+    while waiting:
+        prefix, settings = waiting.pop()
+        for key, entry in settings.items():
+            name = f"{prefix}{key}"
+            if isinstance(entry, Mapping) and name != _OVERRIDES:
+                waiting.append((f"{name}.", entry))
+            elif name in flat and str(flat[name]) != str(entry):
+                faults.append(
+                    Fault(f"{path}.{name}", f"it is {_shown(flat[name])} and {_shown(entry)}; allowed: one of them")
+                )
+            else:
+                flat[name] = entry
+    return flat
 
 
-def _parallelism(spec: Mapping[str, Any], faults: list[Fault], *, is_spark: bool) -> int | None:
-    """The most that an operator gets; of Flink the overrides of vertices count as well."""
-    if is_spark:
-        executor = spec.get("executor") if isinstance(spec.get("executor"), Mapping) else {}
-        instances = _count(executor.get("instances"), "spec.executor.instances", faults)
-        cores = _count(executor.get("cores"), "spec.executor.cores", faults)
-        return instances * (cores or 1) if instances is not None else None
-    job = spec.get("job") if isinstance(spec.get("job"), Mapping) else {}
-    settings = _flink_settings(spec)
-    counts = [
-        _count(job.get("parallelism"), "spec.job.parallelism", faults),
-        _count(settings.get("parallelism.default"), "spec.flinkConfiguration.parallelism.default", faults)
-        if job.get("parallelism") is None
-        else None,
-    ]
+def _flink_parallelism(spec: Mapping[str, Any], settings: Mapping[str, Any], faults: list[Fault]) -> int | None:
+    """The most that an operator gets, by the rules of Flink's Kubernetes operator; overrides of vertices count as well.
+
+    Where the number of TaskManagers is given, their slots decide, and the job's own parallelism is ignored; without
+    either, the configuration's default.
+    """
+    job = spec.get("job")
+    if job is not None and not isinstance(job, Mapping):
+        faults.append(Fault("spec.job", f"job is {_shown(job)}; allowed: an object"))
+    job = job if isinstance(job, Mapping) else {}
+    managers = spec.get("taskManager") if isinstance(spec.get("taskManager"), Mapping) else {}
+    replicas = _count(managers.get("replicas"), "spec.taskManager.replicas", faults)
+    stated = _count(job.get("parallelism"), "spec.job.parallelism", faults)
+    default = _count(settings.get(_PARALLELISM), f"spec.flinkConfiguration.{_PARALLELISM}", faults)
+    if replicas is not None:
+        slots = _count(settings.get(_SLOTS), f"spec.flinkConfiguration.{_SLOTS}", faults)
+        counts = [replicas * (slots or _DEFAULT_SLOTS)]
+    else:
+        counts = [count for count in (stated if stated is not None else default,) if count is not None]
     overrides = settings.get(_OVERRIDES)
     if isinstance(overrides, str):
         pairs = [pair.rpartition(":") for pair in overrides.split(",") if pair.strip()]
-        counts += [_count(count.strip(), f"spec.flinkConfiguration.{_OVERRIDES}", faults) for _, _, count in pairs]
-    known = [count for count in counts if count is not None]
-    return max(known, default=None)
+        overrides = {vertex: count.strip() for vertex, _, count in pairs}
+    if isinstance(overrides, Mapping):
+        found = [_count(count, f"spec.flinkConfiguration.{_OVERRIDES}", faults) for count in overrides.values()]
+        counts += [count for count in found if count is not None]
+    return max(counts, default=None)
 
 
-def _count(value: Any, path: str, faults: list[Fault]) -> int | None:
+def _spark_parallelism(spec: Mapping[str, Any], faults: list[Fault]) -> tuple[int | None, int | None]:
+    """The most tasks at a time, and the least where executors come and go; the object's own fields before its conf."""
+    executor = spec.get("executor") if isinstance(spec.get("executor"), Mapping) else {}
+    dynamic = spec.get("dynamicAllocation") if isinstance(spec.get("dynamicAllocation"), Mapping) else {}
+    conf = spec.get("sparkConf") if isinstance(spec.get("sparkConf"), Mapping) else {}
+
+    def number(fields: Mapping[str, Any], where: str, name: str, setting: str, *, least: int = 1) -> int | None:
+        if fields.get(name) is not None:
+            return _count(fields[name], f"spec.{where}.{name}", faults, least)
+        return _count(conf.get(setting), f"spec.sparkConf.{setting}", faults, least)
+
+    cores = number(executor, "executor", "cores", "spark.executor.cores") or 1
+    instances = number(executor, "executor", "instances", "spark.executor.instances", least=0)
+    enabled = dynamic.get("enabled", conf.get("spark.dynamicAllocation.enabled"))
+    if str(enabled).lower() != "true":
+        return (instances * cores if instances else None), None
+    most = number(dynamic, "dynamicAllocation", "maxExecutors", "spark.dynamicAllocation.maxExecutors")
+    least = number(dynamic, "dynamicAllocation", "minExecutors", "spark.dynamicAllocation.minExecutors", least=0)
+    return (most * cores if most is not None else None), (least or 0) * cores
+
+
+def _count(value: Any, path: str, faults: list[Fault], least: int = 1) -> int | None:
     if value is None:
         return None
-    text = str(value)
-    if isinstance(value, bool) or not _NUMBER.match(text) or int(text) < 1:
-        faults.append(Fault(path, f"it is {_shown(value)}; allowed: a whole number from 1"))
+    text = str(value).strip()
+    if isinstance(value, bool) or not _NUMBER.match(text) or int(text) < least:
+        faults.append(Fault(path, f"it is {_shown(value)}; allowed: a whole number from {least}"))
         return None
     return int(text)
 
@@ -318,13 +388,27 @@ def _items(document: Any) -> Sequence[Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: no aliases, with which a small text becomes a large object."""
+    """YAML as Kubernetes reads it: aliases are written out, unless a small text would become a large object by them."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not taken", event.start_mark)
-        return super().compose_node(parent, index)
+    def compose_document(self) -> Any:
+        node = super().compose_document()
+        if _written_size(node, {}, set()) > _MAX_YAML_NODES:
+            message = f"aliases (*name) make it larger than {_MAX_YAML_NODES:,} values, or hold themselves"
+            raise yaml.composer.ComposerError(None, None, message, node.start_mark)
+        return node
+
+
+def _written_size(node: Any, known: dict[int, int], open_: set[int]) -> int:
+    """Values of a node with its aliases written out; more than is allowed where it holds itself."""
+    if id(node) in open_:
+        return _MAX_YAML_NODES + 1
+    if id(node) not in known:
+        open_.add(id(node))
+        entries = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = [part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,))]
+        known[id(node)] = 1 + sum(_written_size(part, known, open_) for part in parts)
+        open_.discard(id(node))
+    return known[id(node)]
 
 
 def read_document(text: str) -> Any:

@@ -31,7 +31,7 @@ from apps.jobs import api as jobs_api
 from apps.jobs.models import Job
 from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
 from apps.kubernetes.models import KubernetesReview
-from apps.kubernetes.objects import ReviewRequest
+from apps.kubernetes.objects import ReviewRequest, StreamingObject
 from apps.kubernetes.subjects import ReviewSubject, subject_of, version_parallelism
 from apps.kubernetes.words import admission_link, fallback_words, message_line, verdict_words, warning_lines
 from apps.queries.choices import QueryState
@@ -162,9 +162,13 @@ def _quick(review: ReviewRequest) -> _Answer | None:
     words = f"{item.kind} {item.api_version}"
     if review.operation in {"DELETE", "CONNECT"}:
         return _Answer(True, ReviewBasis.STOPS, f"{review.operation} adds no load.")
-    if not item.is_readable and not item.is_ours:
+    if not item.is_readable and not item.is_other_version:
         warning = f"it decides on no {words}: narrow the rules of the webhook."
-        return _Answer(True, ReviewBasis.OTHER, f"Sluice decides on no {words}.", [warning])
+        made = f" Each {item.makes} that is made of it is decided on by itself." if item.makes else ""
+        return _Answer(True, ReviewBasis.OTHER, f"Sluice decides on no {words}.{made}", [warning])
+    if item.is_readable and not item.has_job and not item.faults:
+        message = "It is a session cluster and runs no job of its own: each FlinkSessionJob is decided on by itself."
+        return _Answer(True, ReviewBasis.STOPS, message)
     if item.is_readable and item.is_suspended:
         return _Answer(True, ReviewBasis.STOPS, "It is suspended and takes no load.")
     if item.is_readable and before is not None and before.material == item.material:
@@ -180,7 +184,7 @@ def _decided(row: KubernetesReview, user: User, review: ReviewRequest, until_s: 
     if subject.why_not:
         return _unknown(cluster, subject.why_not)
     if subject.version is not None:
-        at_once = _without_verdict(cluster, subject.version, item.parallelism)
+        at_once = _without_verdict(cluster, subject.version, item)
         if at_once is not None:
             return at_once
     elif review.dry_run:
@@ -191,9 +195,9 @@ def _decided(row: KubernetesReview, user: User, review: ReviewRequest, until_s: 
     return _by_verdict(row, request, user, may_apply=may_apply)
 
 
-def _without_verdict(cluster: Cluster, version: QueryVersion, asked: int | None) -> _Answer | None:
+def _without_verdict(cluster: Cluster, version: QueryVersion, item: StreamingObject) -> _Answer | None:
     """Answers about a version of which a verdict would say nothing: it runs, or would not run as it was measured."""
-    known = version_parallelism(version)
+    asked, known = item.parallelism, version_parallelism(version)
     if asked is not None and asked < known:
         why = (
             f"It asks for a parallelism of {asked}; the statistics and the placement of {version} are of {known}. "
@@ -208,6 +212,11 @@ def _without_verdict(cluster: Cluster, version: QueryVersion, asked: int | None)
         warnings = [
             f"it asks for a parallelism of {asked}; {version} is known with {known}. Nothing is estimated anew."
         ]
+    if item.least_parallelism is not None and item.least_parallelism < known:
+        warnings.append(
+            f"it may run with a parallelism of {item.least_parallelism} while executors come and go; {version} is known "
+            f"with {known}."
+        )
     return _Answer(True, ReviewBasis.RUNNING, f"{version} runs already: its load is part of the cluster's.", warnings)
 
 

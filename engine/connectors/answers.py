@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -133,6 +133,18 @@ class Answers:
 
     def add_fault(self, where: str, path: str, message: str) -> None:
         self._faults.append(Fault(" ".join(part for part in (where, path) if part), message))
+
+    def take_faults(self, seen: int) -> list[Fault]:
+        """Faults beyond the first `seen`, which are none of the whole any more: of a part that is left out."""
+        taken, self._faults = self._faults[seen:], self._faults[:seen]
+        return taken
+
+    @property
+    def fault_count(self) -> int:
+        return len(self._faults)
+
+    def add_faults(self, faults: Iterable[Fault]) -> None:
+        self._faults += faults
 
     def find(self, level: FindingLevel, code: str, subject: str, message: str) -> None:
         self.findings.append(Finding(level, code, subject, message))

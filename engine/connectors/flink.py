@@ -26,6 +26,7 @@ from engine.connectors.picture import (
     Vertex,
     VertexCounters,
 )
+from engine.errors import Fault
 from engine.words import counted, listed
 
 __all__ = [
@@ -63,6 +64,7 @@ _FETCH_INTERVAL_S = 10.0  # metrics.fetcher.update-interval unless set
 _TOLD_SETTINGS = ("metrics.latency.interval", SCHEDULER)
 _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
+_MAX_MOMENT_MS = 2**42  # some hundred years from now: what is later is no moment
 _MEGABYTE = 2**20  # totalResource has memory in MB, all else in bytes
 #: Bytes of an answer, from recorded ones: for the answer itself and for each job, vertex or subtask in it.
 _ANSWER_BYTES = {"vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
@@ -105,7 +107,7 @@ def next_paths(answers: Mapping[str, Any], *, jobs: Collection[str] | None = Non
         wanted += [(f"{base}/config", _ANSWER_BYTES["other"])]
         vertices = _vertex_records(known, job)
         if len(vertices) <= MAX_VERTICES:
-            wanted += [(f"{base}/vertices/{id_}", 600 + _ANSWER_BYTES["subtask"] * n) for id_, n in vertices]
+            wanted += [(f"{base}/vertices/{id_}", 600 + _ANSWER_BYTES["subtask"] * max(1, n)) for id_, n in vertices]
     places = known.raw(_PLACES)
     wanted += [(path, 200) for path in _cpu_paths(place.id for place in _places(Answers({_PLACES: places}, _WHAT)))]
     return _asking(known, wanted)
@@ -226,17 +228,49 @@ def read_flink(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
     elif refusal := known.refusal(_JOBS):
         known.add_fault(_JOBS, "", f"it answered with an error: {refusal}")
     elif (listing := known.record(_JOBS)) is not None:
-        for row in listing.records("jobs"):
-            row.text("jid"), row.text("state")
+        rows = [(row, row.text("jid"), row.text("state")) for row in listing.records("jobs")]
+        if any(id_ and state for _, id_, state in rows):
+            _describe_faults(known, known.take_faults(0), "", "A row of the list of jobs")
     version = _version(known)
     settings = _cluster_settings(known)
     places = _with_loads(known, _places(known))
     if not places:
         known.find("missing", "places_missing", "", "No TaskManager is known: operators have no node.")
-    jobs = [job for id_ in _running_jobs(known) if (job := _job(known, id_, settings)) is not None]
+    jobs, left_out = _jobs(known, settings)
     now_s = _engine_now_s(known, at_s)
     known.check()
-    return EnginePicture("flink", version, now_s, places, tuple(jobs), tuple(known.findings))
+    return EnginePicture("flink", version, now_s, places, jobs, tuple(known.findings), left_out)
+
+
+def _jobs(known: Answers, settings: Mapping[str, str]) -> tuple[tuple[EngineJob, ...], dict[str, str]]:
+    """Jobs that run, and names by id of those that are left out: one that cannot be read refuses no other."""
+    jobs: list[EngineJob] = []
+    left_out: dict[str, str] = {}
+    unreadable: dict[str, list[Fault]] = {}
+    for id_ in _running_jobs(known):
+        seen = known.fault_count
+        job = _job(known, id_, settings, left_out)
+        if faults := known.take_faults(seen):
+            unreadable[id_] = faults
+        elif job is not None:
+            jobs.append(job)
+    for id_, faults in unreadable.items():
+        answer = known.raw(f"/jobs/{id_}")
+        name = str(answer.get("name") or id_) if isinstance(answer, Mapping) else id_
+        if jobs:
+            left_out[id_] = name
+            _describe_faults(known, faults, name, f"Job {name}")
+        else:
+            known.add_faults(faults)
+    return tuple(jobs), left_out
+
+
+def _describe_faults(known: Answers, faults: Sequence[Fault], subject: str, what: str) -> None:
+    """Tell of a part that is left out because of its faults."""
+    if faults:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        message = f"{what} cannot be read and is left out: {faults[0].path}: {faults[0].message}{more}."
+        known.find("warning", "part_unreadable", subject, message)
 
 
 def _engine_now_s(known: Answers, at_s: float) -> float:
@@ -280,7 +314,9 @@ def _places(known: Answers) -> tuple[Place, ...]:
     if answer is None:
         return ()
     places, hardware = [], {}
+    unreadable: list[Fault] = []
     for row in answer.records("taskmanagers"):
+        seen = known.fault_count
         own = row.record("totalResource", required=False)
         machine = row.record("hardware", required=False)
         memory = row.record("memoryConfiguration", required=False).optional("totalProcessMemory")
@@ -295,9 +331,16 @@ def _places(known: Answers) -> tuple[Place, ...]:
             known.find("assumed", "cores_unknown", id_, f"TaskManager {id_} tells no CPU cores; 1 is assumed.")
             cores = 1.0
         place = Place(id_, id_, cores, int(row.number("slotsNumber", least=0)), memory, host=_host(row))
+        if faults := known.take_faults(seen):
+            unreadable += faults
+            continue
         places.append(place)
         if all_cores:
             hardware[place.id] = all_cores
+    if places:
+        _describe_faults(known, unreadable, "", "A TaskManager")
+    else:
+        known.add_faults(unreadable)
     return tuple(_with_shared_hosts(known, places, hardware))
 
 
@@ -341,7 +384,9 @@ def _cpu(known: Answers, place: str) -> tuple[float | None, float | None]:
     return (None if load is None or not 0.0 <= load <= 1.0 else load), (None if time_ns is None else time_ns / 1e9)
 
 
-def _job(known: Answers, id_: str, cluster: Mapping[str, str]) -> EngineJob | None:
+def _job(
+    known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[str, str]
+) -> EngineJob | None:
     path = f"/jobs/{id_}"
     answer = known.record(path)
     if answer is None:
@@ -353,15 +398,51 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str]) -> EngineJob | No
     name, state = answer.text("name"), answer.text("state")
     if state in _ENDED:
         return None
-    if str(answer.fields.get("job-type") or "STREAMING").upper() != "STREAMING":
+    if _is_batch(known, id_, answer):
         known.find("warning", "batch_job", name, f"Job {name} is a batch job; only streaming jobs are imported.")
         return None
     if (problem := _too_large(answer)) is not None:
+        left_out[id_] = name
         known.find("missing", "job_too_large", name, f"Job {name} has {problem}, so it is left out.")
+        return None
+    if state and state != "RUNNING" and _is_unplanned(known, id_, answer):
+        left_out[id_] = name
+        message = f"Job {name} is {state} and has no plan yet: it waits for resources, and is left out until it runs."
+        known.find("found", "job_waiting", name, message)
         return None
     settings = _job_settings(known, id_, name, cluster)
     vertices = _vertices(known, answer, id_, name, settings)
-    return EngineJob(id_, name, state.lower(), answer.number("start-time") / 1000, vertices, settings)
+    return EngineJob(id_, name, state.lower(), _started_at_s(answer), vertices, settings)
+
+
+def _is_batch(known: Answers, id_: str, answer: Record) -> bool:
+    """Whether a job is none of streams: by its own word, of newer versions, or by that of its plan or the overview."""
+    plan = answer.fields.get("plan")
+    told = [answer.fields.get("job-type"), plan.get("type") if isinstance(plan, Mapping) else None]
+    told += [row.get("jobType") for row in _overview_rows(known, id_)]
+    return any(str(word).upper() == "BATCH" for word in told if word)
+
+
+def _is_unplanned(known: Answers, id_: str, answer: Record) -> bool:
+    """Whether a job has no vertices, no plan of them, or vertices that nobody has given threads to."""
+    rows, plan = answer.fields.get("vertices"), answer.fields.get("plan")
+    if plan is None and isinstance(other := known.raw(f"/jobs/{id_}/plan"), Mapping):
+        plan = other.get("plan")
+    if not rows or not isinstance(plan, Mapping) or not plan.get("nodes"):
+        return True
+    return isinstance(rows, list) and any(
+        (number_of(row.get("parallelism")) or 0.0) < 1.0 for row in rows if isinstance(row, Mapping)
+    )
+
+
+def _started_at_s(answer: Record) -> float:
+    """Beginning of a job, by its own time or that of its state; 0 where neither can be one."""
+    timestamps = answer.fields.get("timestamps")
+    running = timestamps.get("RUNNING") if isinstance(timestamps, Mapping) else None
+    for value in (answer.optional("start-time"), number_of(running)):
+        if value is not None and 0.0 < value < _MAX_MOMENT_MS:
+            return value / 1000
+    return 0.0
 
 
 def _too_large(answer: Record) -> str | None:
@@ -409,12 +490,14 @@ def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str
 
 def _scheduler(known: Answers, id_: str) -> str:
     """The scheduler of a job, which Flink tells from 2.0 on: adaptive, default; empty where it is not told."""
+    return next((str(row.get("schedulerType") or "").lower() for row in _overview_rows(known, id_)), "")
+
+
+def _overview_rows(known: Answers, id_: str) -> list[Mapping[str, Any]]:
+    """What the list of jobs says of one."""
     listing = known.raw(_JOBS)
     rows = listing.get("jobs") if isinstance(listing, Mapping) else None
-    for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, Mapping) and row.get("jid") == id_:
-            return str(row.get("schedulerType") or "").lower()
-    return ""
+    return [row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, Mapping) and row.get("jid") == id_]
 
 
 def _vertices(known: Answers, answer: Record, id_: str, name: str, settings: Mapping[str, str]) -> tuple[Vertex, ...]:

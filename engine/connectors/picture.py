@@ -171,7 +171,10 @@ class EngineJob:
 
 @dataclass(frozen=True, slots=True)
 class EnginePicture:
-    """Everything that one round of answers showed."""
+    """Everything that one round of answers showed.
+
+    `left_out` are names by id of jobs that are there and not among `jobs`: they wait for resources, or cannot be read.
+    """
 
     engine: str  #: flink, spark, prometheus
     version: str  #: empty where the engine does not say
@@ -179,6 +182,7 @@ class EnginePicture:
     places: tuple[Place, ...]
     jobs: tuple[EngineJob, ...]
     findings: tuple[Finding, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
