@@ -214,8 +214,8 @@ def _without_verdict(cluster: Cluster, version: QueryVersion, item: StreamingObj
         ]
     if item.least_parallelism is not None and item.least_parallelism < known:
         warnings.append(
-            f"it may run with a parallelism of {item.least_parallelism} while executors come and go; {version} is known "
-            f"with {known}."
+            f"it may run with a parallelism of {item.least_parallelism} while executors come and go; {version} is "
+            f"known with {known}."
         )
     return _Answer(True, ReviewBasis.RUNNING, f"{version} runs already: its load is part of the cluster's.", warnings)
 

@@ -50,7 +50,9 @@ _OLD_SQL_WINDOW = re.compile(r"(Tumbling|Sliding|Session)GroupWindow\('\w+\$?,\s
 _EARLY = re.compile(r"emit=\[early (?:delay (\d+) millisecond|no delay)")
 _JAVA_WINDOW = re.compile(r"(Tumbling|Sliding)(?:(EventTime|ProcessingTime)|Time)Windows\((\d+)(?:,\s*(\d+))?")
 _JAVA_SESSION = re.compile(r"(EventTime|ProcessingTime)SessionWindows\((\d+)")
-_COUNT_WINDOW = re.compile(r"Count(?:Tumbling|Sliding)WindowAssigner\((\d+)(?:,\s*(\d+))?|GlobalWindows\(.*?CountTrigger\((\d+)\)")
+_COUNT_WINDOW = re.compile(
+    r"Count(?:Tumbling|Sliding)WindowAssigner\((\d+)(?:,\s*(\d+))?|GlobalWindows\(.*?CountTrigger\((\d+)\)"
+)
 _OTHER_JAVA_WINDOW = re.compile(r"\b\w*(?:SessionWindows|GlobalWindows|(?:Tumbling|Sliding)\w*Windows)\b")
 _TRIGGER = re.compile(r"\b(?:Async)?(\w*Trigger)\b(?:\((\d+)\))?")
 _AT_CLOSE = ("EventTimeTrigger", "ProcessingTimeTrigger")  # the usual triggers
@@ -263,7 +265,9 @@ def _windows(words: Sequence[PlanWord], texts: Sequence[str]) -> Iterator[ChainW
     if not any(waits_for_window(word) for word in words):  # a name that people gave, of one that tells itself
         yield from [window for text in texts if not _is_outside(text) and (window := _java_window(text))][:1]
     elif not any("(" in word.text for word in words if waits_for_window(word)):
-        yield ChainWindow(next(word.name for word in words if waits_for_window(word)), None, doubt="it is not described")
+        yield ChainWindow(
+            next(word.name for word in words if waits_for_window(word)), None, doubt="it is not described"
+        )
 
 
 def _window_doubts(windows: Sequence[ChainWindow]) -> Iterator[str]:

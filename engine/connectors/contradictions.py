@@ -92,7 +92,9 @@ def _compare_offsets(
         return None
     rates = f"{read / span_s:,.0f} events/s are read"
     if _exceeds(least, read) and (sample.backpressured_share or 0.0) < _HELD:
-        busy = "" if sample.busy_share is None else f" and it says that it is busy for {percent_words(sample.busy_share)}"
+        busy = (
+            "" if sample.busy_share is None else f" and it says that it is busy for {percent_words(sample.busy_share)}"
+        )
         message = (
             f"{least / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, {rates}, though no reader "
             f"holds it back{busy}: it does no more than that, so its cost is taken from the rate that it did, and what "
@@ -101,8 +103,8 @@ def _compare_offsets(
         return True, Finding("warning", "source_behind", subject, message)
     if _exceeds(read, most):
         message = (
-            f"{most / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, but {rates}: it catches up, "
-            "or the query of offsets leaves out some of what it reads. What it reads counts as what comes."
+            f"{most / span_s:,.0f} events/s came to {vertex.label} by the broker's offsets, but {rates}: it catches "
+            "up, or the query of offsets leaves out some of what it reads. What it reads counts as what comes."
         )
         return False, Finding("warning", "offsets_below_read", subject, message)
     return None
@@ -156,9 +158,9 @@ def _compare_busy(
     pushes_itself = (own.backpressured_share or 0.0) >= _HELD
     if held >= _PUSHED and own.busy_share is not None and hottest < _BUSY and not pushes_itself and is_alone:
         message = (
-            f"{vertex.label} holds back what it reads for {percent_words(held)} of the time, and says that it is busy for "
-            f"{percent_words(own.busy_share)}: it waits for something that is no busy time, so its cost is taken from the "
-            "rate that it did."
+            f"{vertex.label} holds back what it reads for {percent_words(held)} of the time, and says that it is busy "
+            f"for {percent_words(own.busy_share)}: it waits for something that is no busy time, so its cost is taken "
+            "from the rate that it did."
         )
         yield Finding("warning", "held_back_unbusy", subject, message), _cost_of_rate(vertex, changes[vertex.id])
     units = [unit for unit in changes[vertex.id].units if unit.busy_s is not None]
@@ -167,8 +169,8 @@ def _compare_busy(
     if events and untold_s > max(_MIN_UNTOLD_S, _UNTOLD * span_s):
         busy_s = math.fsum(unit.busy_s or 0.0 for unit in units)
         message = (
-            f"Threads of {vertex.label} account for {percent_words(1.0 - untold_s / span_s)} of the time that passed, by "
-            "what they were busy, idle and held back; the rest is taken for busy."
+            f"Threads of {vertex.label} account for {percent_words(1.0 - untold_s / span_s)} of the time that passed, "
+            "by what they were busy, idle and held back; the rest is taken for busy."
         )
         cost_s = (busy_s + untold_s * vertex.parallelism) / events
         yield Finding("warning", "time_unaccounted", subject, message), cost_s
@@ -193,7 +195,7 @@ def _cost_of_rate(vertex: Vertex, changes: VertexChanges) -> float:
 def _compare_counts(
     job: EngineJob, vertex: Vertex, changes: Mapping[str, VertexChanges], subject: str
 ) -> Iterator[tuple[Finding, float]]:
-    """What a vertex read against what those before it wrote, where each of them is read by it alone, and once."""
+    """Records read against records written before, where each of those before is read by this vertex alone, once."""
     readers = [(reader.id, exchange) for reader in job.vertices for exchange in reader.inputs]
     if not vertex.inputs or any(
         exchange.strategy == "broadcast" or sum(other.upstream == exchange.upstream for _, other in readers) > 1
@@ -236,9 +238,9 @@ def _compare_cpu(
         busy = busy_threads.get(place)
         if busy is not None and cores > busy + _BESIDE_CORES and cores > _BESIDE * busy:
             message = (
-                f"The process of {place} used {cores:.1f} cores while threads of {job.name} there were busy {busy:.1f} at a "
-                "time: other jobs, collection of garbage, compaction or clients of sources compute beside them. On a full "
-                "host that comes on top of all costs here."
+                f"The process of {place} used {cores:.1f} cores while threads of {job.name} there were busy {busy:.1f} "
+                "at a time: other jobs, collection of garbage, compaction or clients of sources compute beside them. "
+                "On a full host that comes on top of all costs here."
             )
             yield Finding("found", "cpu_beside", job.name, message)
 

@@ -416,15 +416,13 @@ def _edge_factor(job: EngineJob, vertex: Vertex, sample: JobSample | None, findi
             findings.append(Finding("assumed", "side_outputs", subject, message))
         return max(parts)
     ways, names = counted(len(edges), "exchange"), counted(len(readers), "reader")
-    message = (
-        f"What each of the {ways} of {vertex.label} to {names} takes is not counted; each is given all that it puts out."
-    )
+    message = f"What each of the {ways} of {vertex.label} to {names} takes is not counted; each is given everything."
     findings.append(Finding("assumed", "exchanges_alike", subject, message))
     return float(max([*parts, *(reader.parallelism for reader in broadcast), 1.0]))
 
 
 def _part_taken(job: EngineJob, reader: Vertex, sample: JobSample | None) -> float | None:
-    """What a reader took of all that came by its exchanges, had each brought all that was put out; None: not counted."""
+    """Part that a reader took of all its exchanges, had each brought everything that is put out; None: not counted."""
     if sample is None or not (taken := _rate(sample.operators[reader.id])):
         return None
     written = [_rate_written(sample.operators[exchange.upstream]) for exchange in reader.inputs]

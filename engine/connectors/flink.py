@@ -384,9 +384,7 @@ def _cpu(known: Answers, place: str) -> tuple[float | None, float | None]:
     return (None if load is None or not 0.0 <= load <= 1.0 else load), (None if time_ns is None else time_ns / 1e9)
 
 
-def _job(
-    known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[str, str]
-) -> EngineJob | None:
+def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[str, str]) -> EngineJob | None:
     path = f"/jobs/{id_}"
     answer = known.record(path)
     if answer is None:
@@ -494,10 +492,12 @@ def _scheduler(known: Answers, id_: str) -> str:
 
 
 def _overview_rows(known: Answers, id_: str) -> list[Mapping[str, Any]]:
-    """What the list of jobs says of one."""
+    """Rows of one job in the list of jobs."""
     listing = known.raw(_JOBS)
     rows = listing.get("jobs") if isinstance(listing, Mapping) else None
-    return [row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, Mapping) and row.get("jid") == id_]
+    return [
+        row for row in (rows if isinstance(rows, list) else ()) if isinstance(row, Mapping) and row.get("jid") == id_
+    ]
 
 
 def _vertices(known: Answers, answer: Record, id_: str, name: str, settings: Mapping[str, str]) -> tuple[Vertex, ...]:
@@ -640,8 +640,8 @@ def _with_windows(
         )
         for words in chain.unread:
             message = (
-                f"{words[:1].upper()}{words[1:]}. What that makes results of {vertex.label} wait for is in no estimate, "
-                "so that a person has to decide on those that rest on it."
+                f"{words[:1].upper()}{words[1:]}. What that makes results of {vertex.label} wait for is in no "
+                "estimate, so that a person has to decide on those that rest on it."
             )
             known.find("warning", "plan_unread", subject, message)
 

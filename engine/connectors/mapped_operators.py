@@ -142,8 +142,8 @@ def _compare_threads(known: Answers, operator: MappedOperator, columns: Sequence
     busy = [value * cost[step] for step, value in rate.items() if step in cost]
     if busy and (mean := math.fsum(busy) / len(busy)) > _MORE_THREADS * operator.parallelism:
         message = (
-            f"{operator.name} takes {mean:.2g} threads by its rate and cost, and has {operator.parallelism}: one of the "
-            "three is wrong. The cost counts as it is told."
+            f"{operator.name} takes {mean:.2g} threads by its rate and cost, and has {operator.parallelism}: one of "
+            "the three is wrong. The cost counts as it is told."
         )
         known.find("warning", "threads_contradict", operator.name, message)
 
@@ -199,9 +199,7 @@ class _Sums:
         )
 
 
-def _step(
-    operator: MappedOperator, columns: Sequence[Mapping[int, float]], step: int, step_s: float
-) -> _Sums | None:
+def _step(operator: MappedOperator, columns: Sequence[Mapping[int, float]], step: int, step_s: float) -> _Sums | None:
     """Growth of an operator's counters within one step; None where a query of its says nothing of that."""
     rate, cost, outputs = (column.get(step) for column in columns)
     if rate is None or (operator.outputs and outputs is None) or (operator.cost and cost is None and rate > 0.0):

@@ -23,15 +23,15 @@ _AT_ONCE = frozenset(
     WatermarkAssigner TimestampInserter StreamRecordTimestampInserter MultipleInput
     GroupAggregate GlobalGroupAggregate LocalGroupAggregate IncrementalGroupAggregate GroupTableAggregate
     PythonGroupAggregate PythonGroupTableAggregate LocalWindowAggregate WindowTableFunction
-    Join MultiJoin DeltaJoin IntervalJoin LookupJoin Upsert
-    """.split()
+    Join MultiJoin DeltaJoin IntervalJoin LookupJoin
+    """.split()  # noqa: SIM905 - a table of words
 )
 #: Words that hold results until a window closes.
 _WINDOWED = frozenset(
     """
     WindowAggregate GlobalWindowAggregate GroupWindowAggregate GroupWindowTableAggregate PythonGroupWindowAggregate
     WindowJoin WindowRank WindowDeduplicate Window WindowAll AllWindow TriggerWindow
-    """.split()
+    """.split()  # noqa: SIM905 - a table of words
 )
 #: Words that hold rows until a watermark has passed their row time; by processing time they do not.
 _BY_WATERMARK = frozenset(("OverAggregate", "PythonOverAggregate", "TemporalSort", "TemporalJoin", "Match"))
@@ -50,7 +50,10 @@ _UNTOLD = {
 _KNOWN = _AT_ONCE | _WINDOWED | _BY_WATERMARK | _BUNDLING | frozenset(_UNTOLD)
 #: Generated names of the DataStream API that wait for what no plan tells.
 _UNTOLD_NAMES = (
-    (re.compile(r"async wait operator", re.IGNORECASE), "its events wait for answers from outside, which is no busy time"),
+    (
+        re.compile(r"async wait operator", re.IGNORECASE),
+        "its events wait for answers from outside, which is no busy time",
+    ),
     (re.compile(r"\bCEP\b|CepOperator|PatternStream"), "its results wait for the events that complete a pattern"),
 )
 #: A name that speaks of a window although nothing in the plan says which.
@@ -96,7 +99,7 @@ def _told_words(name: str, texts: Sequence[str]) -> Iterator[PlanWord]:
 
 
 def waits_for_window(word: PlanWord) -> bool:
-    """Whether results are held until a window closes; a function that assigns windows holds those of a session alone."""
+    """Whether results are held until a window closes; of functions that assign windows, those of sessions hold."""
     return word.name in _WINDOWED or (word.name == "WindowTableFunction" and "SESSION(" in word.text)
 
 
@@ -106,7 +109,7 @@ def waits_for_watermark(word: PlanWord) -> bool:
 
 
 def unread_names(words: Iterable[PlanWord], names: Iterable[str], *, has_window: bool) -> Iterator[str]:
-    """What of a chain no reader understands, each with the reason.
+    """Names of a chain that no reader understands, each with the reason.
 
     Parameters
     ----------

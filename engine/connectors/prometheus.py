@@ -146,7 +146,8 @@ def read_range(known: Answers, path: str, what: str) -> RangeAnswer | None:
         known.find("warning", "values_unreadable", what, message)
     merged = _without_replicas(series)
     if len(merged) < len(series):
-        message = f"{counted(len(series) - len(merged), 'series', 'series')} of {what} are told by two Prometheus; each counts once."
+        twice = counted(len(series) - len(merged), "series", "series")
+        message = f"{twice} of {what} are told by two Prometheus; each counts once."
         known.find("found", "replicas_merged", what, message)
     return RangeAnswer(merged)
 
@@ -207,7 +208,7 @@ def read_counts(
     times = sorted({at_s for samples, _ in series for at_s, _ in samples})
     stretches: dict[tuple[float, float], float] = {}
     for samples, is_partition in series:
-        steps = [(a, b, y - x) for (a, x), (b, y) in zip(samples, samples[1:], strict=False) if y >= x]
+        steps = [(a, b, y - x) for (a, x), (b, y) in itertools.pairwise(samples) if y >= x]
         for start_s, end_s, events in steps if is_partition else _without_jumps(known, steps):
             for begin_s, stop_s, part in _shared_out(start_s, end_s, events, times):
                 stretches[begin_s, stop_s] = stretches.get((begin_s, stop_s), 0.0) + part
@@ -243,10 +244,10 @@ def _by_partition(known: Answers, series: Iterable[RangeSeries]) -> list[tuple[_
     counted_as: dict[tuple[str, ...], int] = {}
     for key, entries in partitions.items():
         counted_as[key[:2]] = counted_as.get(key[:2], 0) + len(_alike(entries))
-    if (clusters := max(counted_as.values(), default=1)) > 1:
+    if (several := max(counted_as.values(), default=1)) > 1:
         message = (
-            f"Offsets of one topic's partition are those of {clusters} clusters, by their labels or values; all of them "
-            "count. Name one of them in the query where that is wrong."
+            f"Offsets of one topic's partition are those of {several} clusters, by their labels or values; all of "
+            "them count. Name one of them in the query where that is wrong."
         )
         known.find("warning", "offsets_of_several", "arrivals", message)
     return others
@@ -291,8 +292,8 @@ def _without_jumps(known: Answers, steps: Sequence[tuple[float, float, float]]) 
     jumps = [s for s in steps if s[2] >= max(_MIN_JUMP, _JUMP * usual) and s[2] > rest - s[2] and len(steps) > 2]
     for _, _, events in jumps:
         message = (
-            f"Arrivals grew by {events:,.0f} within one step, {usual:,.0f} being usual: what joins a sum counts with its "
-            "whole history, so that step is left out. A query by topic and partition tells them apart."
+            f"Arrivals grew by {events:,.0f} within one step, {usual:,.0f} being usual: what joins a sum counts with "
+            "its whole history, so that step is left out. A query by topic and partition tells them apart."
         )
         known.find("warning", "offsets_jump", "arrivals", message)
     return [step for step in steps if step not in jumps]

@@ -233,8 +233,8 @@ class Operator:
     """An operator of the dataflow. Without replicas it is not placed yet.
 
     `reads` and `writes` are names of fields of an event; None: not stated. What it puts out leaves in buffers, each
-    when it is full or `buffer_timeout_s` old. `unread` is what of its plan nobody understood, each with the reason: what
-    that makes results wait for is in no estimate.
+    when it is full or `buffer_timeout_s` old. `unread` is what of its plan nobody understood, with reasons: what that
+    makes results wait for is in no estimate.
     """
 
     id: str

@@ -318,3 +318,51 @@ def test_an_address_without_a_cluster_means_the_one_there_is(api: APIClient, clu
     assert send(api, review("flink_delete"), "/webhooks/kubernetes/admission")["allowed"] is True
     answer = api.post("/webhooks/kubernetes/admission/nowhere", review("flink_delete"), format="json")
     assert answer.status_code == 404
+
+
+def created(kind: str, version: str, **spec: Any) -> dict[str, Any]:
+    item = {"apiVersion": version, "kind": kind, "metadata": {"name": "nightly", "namespace": "streams"}}
+    request = {"uid": f"{kind}-1", "operation": "CREATE", "name": "nightly", "namespace": "streams"}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return review | {"request": request | {"object": item | {"spec": spec}}}
+
+
+FLINK, SPARK = "flink.apache.org/v1beta1", "sparkoperator.k8s.io/v1beta2"
+
+
+@pytest.mark.parametrize(
+    ("body", "basis", "words"),
+    [
+        (created("FlinkDeployment", FLINK, image="flink:1.20", taskManager={}), "stops", "runs no job of its own"),
+        (created("FlinkStateSnapshot", FLINK, savepoint={}), "other", "decides on no FlinkStateSnapshot"),
+        (created("FlinkBlueGreenDeployment", FLINK, template={}), "other", "Each FlinkDeployment that is made of it"),
+        (created("ScheduledSparkApplication", SPARK, schedule="@daily"), "other", "Each SparkApplication"),
+        (created("SparkConnect", "sparkoperator.k8s.io/v1alpha1", server={}), "other", "decides on no SparkConnect"),
+    ],
+    ids=["session", "snapshot", "blue-green", "scheduled", "connect"],
+)
+def test_object_that_starts_no_job_is_allowed_where_unknown_jobs_are_denied(
+    api: APIClient, cluster: Cluster, body: dict[str, Any], basis: str, words: str
+) -> None:
+    Cluster.objects.update(kubernetes_unknown="deny")
+    response = send(api, body)
+    assert response["allowed"] is True and words in response["status"]["message"]
+    assert KubernetesReview.objects.get().basis == basis
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        created("FlinkDeployment", "flink.apache.org/v2", job={}),
+        created("FlinkDeployment", FLINK, job="orders.jar"),
+        created("FlinkDeployment", FLINK) | {},
+        created("FlinkSessionJob", FLINK, deploymentName="session"),
+    ],
+    ids=["version", "job", "named", "session-job"],
+)
+def test_job_that_is_not_known_falls_under_the_rule(api: APIClient, cluster: Cluster, body: dict[str, Any]) -> None:
+    Cluster.objects.update(kubernetes_unknown="deny")
+    if body["request"]["object"]["spec"] == {}:  # what is annotated with a query is decided on, session or not
+        body["request"]["object"]["metadata"]["annotations"] = {"sluice.io/query": "nobody-knows-it"}
+    assert send(api, body)["allowed"] is False
+    assert KubernetesReview.objects.get().basis == "unknown"
