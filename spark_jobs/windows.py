@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agent.wire import MAX_AHEAD_US, mark_fault
+from agent.wire.silence import excused_agents, is_pause
 from engine.dataflow.pipeline import Pipeline
 from engine.dataflow.types import WINDOW_START
 from spark_jobs.plans import LivePlan, aggregate_of
@@ -77,9 +78,6 @@ def take_mark(marks: AgentMarks, extra: Mapping[str, Any], epoch_us: int, arrive
 def excuse_pauses(agents: Mapping[str, AgentMarks], arrivals: Iterable[tuple[int, str]], idle_after_ms: int) -> None:
     """Wait anew for the agents of a query after each pause of them all.
 
-    The first of them to come back is heard before the others are, which have been quiet no longer than itself. Each is
-    excused once until it is heard: one that stays away does not hold up others that are heard at long intervals.
-
     Parameters
     ----------
     arrivals
@@ -88,11 +86,11 @@ def excuse_pauses(agents: Mapping[str, AgentMarks], arrivals: Iterable[tuple[int
     seen = {name: marks.seen_ms for name, marks in agents.items() if marks.seen_ms is not None}
     heard_ms = max(seen.values(), default=None)
     for arrived_ms, agent in sorted(arrivals):
-        if heard_ms is not None and arrived_ms - heard_ms > idle_after_ms / 2:
-            for name, seen_ms in seen.items():
-                marks = agents.get(name)
-                if marks is not None and marks.since_ms <= seen_ms and heard_ms - seen_ms <= idle_after_ms:
-                    marks.since_ms = arrived_ms
+        if heard_ms is not None and is_pause(heard_ms, arrived_ms, idle_after_ms):
+            since = {name: marks.since_ms for name, marks in agents.items()}
+            for name in excused_agents(seen, since, heard_ms, idle_after_ms):
+                if name in agents:
+                    agents[name].since_ms = arrived_ms
         seen[agent] = heard_ms = arrived_ms
 
 

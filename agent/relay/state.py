@@ -14,6 +14,7 @@ from agent.config import RelayConfig
 from agent.runtime import WriterState
 from agent.runtime.query.windows import still_open
 from agent.wire import batch_bytes, table_of
+from agent.wire.silence import excused_agents, is_pause
 
 __all__ = ["ChildMark", "Children", "Key", "LowestMarks", "RelayState", "row_count", "split_closed"]
 
@@ -162,6 +163,7 @@ class Children:
 
     def __init__(self, relay: RelayConfig) -> None:
         self._heard_s: dict[str, float] = {}
+        self._waited_s: dict[str, float] = {}  # since when a child is waited for anew
         self._began_s = time.monotonic()
         self.adopt(relay)
 
@@ -175,8 +177,14 @@ class Children:
         return self._by_secret.get(secret_hash)
 
     def touch(self, child: str) -> None:
-        """Note a sign of life of a child."""
-        self._heard_s[child] = time.monotonic()
+        """Note a sign of life of a child. After a pause of all of them the others are waited for anew."""
+        now_s, patience_s = time.monotonic(), self._relay.idle_after_s
+        seen = dict(self._heard_s)  # other threads hear other children
+        heard_s = max(seen.values(), default=now_s)
+        if is_pause(heard_s, now_s, patience_s):
+            excused = excused_agents(seen, self._waited_s, heard_s, patience_s)
+            self._waited_s |= dict.fromkeys(excused, now_s)
+        self._heard_s[child] = now_s
 
     def of(self, key: Key, state: RelayState) -> set[str]:
         """Children that run the query, or have sent a mark for it."""
@@ -186,8 +194,11 @@ class Children:
 
     def silent(self, key: Key, state: RelayState) -> set[str]:
         """Children of the query that have been silent for too long to wait for."""
-        since_s = time.monotonic() - self._relay.idle_after_s
-        return {child for child in self.of(key, state) if self._heard_s.get(child, self._began_s) < since_s}
+        return set(filter(self._is_silent, self.of(key, state)))
+
+    def _is_silent(self, child: str) -> bool:
+        since_s = max(self._heard_s.get(child, self._began_s), self._waited_s.get(child, self._began_s))
+        return time.monotonic() - since_s > self._relay.idle_after_s
 
     def least(self, key: Key, state: RelayState) -> LowestMarks:
         """Lowest marks of the children that are waited for; never below the mark sent on."""
@@ -212,11 +223,10 @@ class Children:
     def _report(self, child: str, state: RelayState) -> dict[str, Any]:
         heard_s = self._heard_s.get(child)
         silent_s = time.monotonic() - (heard_s if heard_s is not None else self._began_s)
-        silent = silent_s > self._relay.idle_after_s
         lives = list(state.accepted.get(child, {}).values())
         return {
             "agent": child,
-            "state": "silent" if silent else "connected" if heard_s is not None else "awaited",
+            "state": "silent" if self._is_silent(child) else "connected" if heard_s is not None else "awaited",
             "silent_s": round(silent_s, 1),
             "accepted_seq": lives[-1] if lives else 0,
         }

@@ -13,7 +13,7 @@ import pytest
 
 from agent.config import AgentConfig
 from agent.relay.relay import Relay
-from agent.relay.state import RelayState
+from agent.relay.state import Children, RelayState
 from agent.runtime import Spool
 from agent.settings import ReadableFolders
 from agent.source_agent import SourceAgent
@@ -314,6 +314,20 @@ def test_a_silent_child_is_left_out_and_named(tmp_path: Path) -> None:
         assert sent_marks(site)[-1]["watermarks"]["3"] == 9_000_000, "it never goes back"
     finally:
         site.stop()
+
+
+def test_pause_of_all_children_is_nobodys_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay's network was away: the first child to be back leaves none of the others out."""
+    clock = [1000.0]
+    monkeypatch.setattr("agent.relay.state.time.monotonic", lambda: clock[0])
+    children = Children(relay_config(1, idle_after_s=10.0).relay)
+    key, state = (QUERY, PIPELINE.digest), RelayState()
+    for clock[0], child in [(1001.0, "child-a"), (1002.0, "child-b"), (1100.0, "child-a")]:
+        children.touch(child)
+    assert children.silent(key, state) == set()
+    for clock[0] in (1108.0, 1110.5):
+        children.touch("child-a")
+    assert children.silent(key, state) == {"child-b"}, "others went on being heard"
 
 
 def test_ended_query_closes_all_windows(site: Site) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -14,6 +13,9 @@ from apps.fleet.models import Cluster
 from apps.telemetry.ingest.streams import stream_client
 from apps.ui.numbers import seconds
 from tests.apps.pages.html import body
+from tests.clock import run_moment
+
+pytestmark = pytest.mark.moment
 
 PAGE = "/c/little/sources/state/"
 REST = "/api/v1/stream-processor/state"
@@ -35,7 +37,7 @@ SAID: dict[str, Any] = {
 }
 KEY = {"operator": "flows", "variable": "windows", "rows": 2, "bytes": 3_000}
 READING: dict[str, Any] = {
-    "read_at": time.time(),
+    "read_at": run_moment().timestamp(),
     "took_s": 2.5,
     "batch": 6,
     "variables": [
