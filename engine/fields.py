@@ -242,12 +242,15 @@ class NumberSeries(FieldKind):
 
 @dataclass(frozen=True)
 class ListOf(FieldKind):
-    """A list of one kind. Faulty items are kept as `BAD`, so that indices stay those of the document."""
+    """A list of one kind, its `first` item perhaps of another. Faulty items are kept as `BAD`, so that indices stay
+    those of the document.
+    """
 
     item: FieldKind
     length: int | None = None
     least: int = 0
     most: int | None = None
+    first: FieldKind | None = None
 
     def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
         path = join_path(parent, key)
@@ -262,11 +265,15 @@ class ListOf(FieldKind):
                 allowed = f"exactly {self.least:,}"
             faults.append(Fault(path, f"{key_name(key)} has {counted(len(value), 'item')}; allowed: {allowed}"))
             return BAD
-        read = self.item.read
-        return [read(item, path, i, faults) for i, item in enumerate(value)]
+        read, first = self.item.read, self.first or self.item
+        return [
+            first.read(item, path, i, faults) if i == 0 else read(item, path, i, faults) for i, item in enumerate(value)
+        ]
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "array", "items": self.item.schema()}
+        if self.first is not None:
+            schema["prefixItems"] = [self.first.schema()]
         if self.least:
             schema["minItems"] = self.least
         if self.most is not None:

@@ -61,7 +61,7 @@ class Nested(Anything):
 _POSITIVE = Number(above=0, most=_MAX_VALUE)
 _VALUES = Number(above=0, most=10_000)
 _COUNT = Number(least=0, most=10_000, whole=True)
-_SELECTIVITY = Number(above=0, most=1)
+_SELECTIVITY = Number(least=0, most=1)
 
 _WIDTHS = (
     Field("win", _VALUES, required=True, help="values in a tuple that comes in"),
@@ -73,7 +73,7 @@ _WINDOW = (
     Field("wsize", _POSITIVE, required=True, help="size in tuples or seconds"),
     Field("wslide", _POSITIVE, help="slide in tuples or seconds (tumbling: the size)"),
 )
-_SHARE = Field("sel", _SELECTIVITY, required=True, help="selectivity, above 0 and at most 1")
+_SHARE = Field("sel", _SELECTIVITY, required=True, help="selectivity, from 0 (nothing passes) to 1")
 _TYPE = Field("type", Enumeration(OPERATOR_KINDS), required=True)
 
 _OPERATORS = {

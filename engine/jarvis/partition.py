@@ -36,13 +36,15 @@ _NON_NEGATIVE = Number(least=0)
 
 PROBLEM = FieldTable(
     "a partition problem",
-    Field("relay", ListOf(_NON_NEGATIVE), required=True, help="records out per record in, of each operator (r)"),
+    Field(
+        "relay", ListOf(_NON_NEGATIVE, least=1), required=True, help="records out per record in, of each operator (r)"
+    ),
     Field("cost", ListOf(_NON_NEGATIVE), required=True, help="CPU seconds per record into each operator (c)"),
     Field("budget", _NON_NEGATIVE, required=True, help="CPU seconds of an epoch, in the unit of cost (C)"),
     Field("n_records", Number(above=0), required=True, help="records that enter in an epoch (N)"),
     Field(
         "sizes",
-        ListOf(_NON_NEGATIVE),
+        ListOf(_NON_NEGATIVE, first=Number(above=0)),
         nullable=True,
         help="bytes of a record before the first operator and after each; null counts drained records",
     ),

@@ -35,9 +35,11 @@ NODE = FieldTable(
 STREAM = FieldTable(
     "a stream",
     Field("node", String(), required=True, help="the source, a node without children"),
-    Field("relay", ListOf(_NON_NEGATIVE), required=True, help="as for partition, of all operators of the query"),
+    Field(
+        "relay", ListOf(_NON_NEGATIVE, least=1), required=True, help="as for partition, of all operators of the query"
+    ),
     Field("cost", ListOf(_NON_NEGATIVE), required=True),
-    Field("sizes", ListOf(_NON_NEGATIVE), required=True),
+    Field("sizes", ListOf(_NON_NEGATIVE, first=Number(above=0)), required=True),
     Field("n_records", Number(above=0), required=True, help="records that enter in an epoch"),
     Field("at_source", _COUNT, help="leading operators that may run at a source, by rules 1 to 4; without it all"),
     Field("between", _COUNT, help="those that may run between source and root, by rules 1 to 3; without it at_source"),

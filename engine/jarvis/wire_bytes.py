@@ -270,8 +270,6 @@ def wire_faults(given: Mapping[str, Any]) -> list[Fault]:
     aggregate = given.get("aggregate")
     if not isinstance(aggregate, Mapping):
         return faults
-    if isinstance(given.get("relay"), (list, tuple)) and not given["relay"]:
-        faults.append(Fault("aggregate", "aggregate is given without operators; allowed: with one, the last of relay"))
     return faults + _aggregate_faults(aggregate)
 
 

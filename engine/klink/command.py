@@ -113,6 +113,15 @@ def _check_slack(read: Mapping[str, Any], faults: list[Fault]) -> None:
     for index, stream in enumerate([] if streams is BAD else streams):
         if stream is not BAD:
             _check_history(stream, f"query.streams[{index}]", faults)
+            _check_pending(stream, read["t"], f"query.streams[{index}]", faults)
+
+
+def _check_pending(stream: Mapping[str, Any], now_ms: Any, path: str, faults: list[Fault]) -> None:
+    """Fault of a watermark that came, but only later."""
+    pending_ms = stream.get("pending_swm_ingested")
+    if BAD not in (pending_ms, now_ms) and pending_ms is not None and pending_ms > now_ms:
+        message = f"pending_swm_ingested is {pending_ms:g}; allowed: up to now (t), {now_ms:g}"
+        faults.append(Fault(join_path(path, "pending_swm_ingested"), message))
 
 
 def _check_history(stream: Mapping[str, Any], path: str, faults: list[Fault]) -> None:

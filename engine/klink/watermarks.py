@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from math import ceil, fsum, isfinite, sqrt
 from statistics import NormalDist, median
 
+from engine.klink.level_shifts import find_level_shift, stalled_epochs
+
 __all__ = [
     "MEAN_VARIANCE",
     "MIN_EPOCHS",
@@ -140,6 +142,9 @@ class _Known:
 class SweepHistory:
     """The last `length` epochs of a stream (h): mean delay and mean squared delay of each.
 
+    When the level of the delays shifts, those before it are dropped, and so is the prior; a stall that spans windows
+    counts in no figure (`engine.klink.level_shifts`).
+
     Sums are made anew from what is kept, once for each epoch: a delay of hours that has left the history leaves
     nothing of it in the next variance.
     """
@@ -178,6 +183,9 @@ class SweepHistory:
         self.last_deadline_ms = deadline_ms
         self._epochs.append(_Epoch(mean_ms, max(square, least), square_ms2 is None))
         self._known = None
+        if shift := find_level_shift([epoch.mean_ms for epoch in self._epochs]):
+            # what came before, here or elsewhere, tells nothing of the level that the stream has now
+            self._epochs, self._prior = deque(list(self._epochs)[-shift:], maxlen=self._epochs.maxlen), None
         return True
 
     def adopt(self, length: int, prior: SweepPrior | None) -> None:
@@ -213,7 +221,9 @@ class SweepHistory:
 
     def _summed(self) -> _Known:
         """Figures of the epochs, those of the prior included, and of the delays of its own."""
-        own, prior, borrowed = list(self._epochs), self._prior, self._borrowed()
+        stalled = stalled_epochs([epoch.mean_ms for epoch in self._epochs])
+        own = [epoch for position, epoch in enumerate(self._epochs) if position not in stalled]
+        prior, borrowed = self._prior, self._borrowed()
         epochs = _regular(own, prior if borrowed else None)
         mu, chi = [epoch.mean_ms for epoch in epochs], [epoch.square_ms2 for epoch in epochs]
         if prior is not None and borrowed:

@@ -16,9 +16,18 @@ from apps.telemetry.selectors import assignments_adapting
 from engine.jarvis.baselines import SourcePipeline
 from engine.jarvis.refined_config import OperatorPrior
 from engine.jarvis.settings import AdaptationSettings
-from engine.rollouts.epochs import EPOCH_US, EpochRow
+from engine.jarvis.wire_bytes import PartialRows
+from engine.rollouts.epochs import EPOCH_S, EPOCH_US, EpochRow
 
-__all__ = ["KnownOperators", "PredictedSums", "SavedBytes", "known_operators", "predict", "saved_bytes"]
+__all__ = [
+    "KnownOperators",
+    "PredictedSums",
+    "SavedBytes",
+    "aggregated_window_s",
+    "known_operators",
+    "predict",
+    "saved_bytes",
+]
 
 
 @dataclass(frozen=True)
@@ -28,14 +37,23 @@ class KnownOperators:
     operators: tuple[OperatorPrior, ...]
     sizes: tuple[float, ...]  #: bytes of a record before the first operator and after each
     kinds: tuple[str, ...]
+    window_s: float | None = None  #: from one window's end to the next, where the last operator is their aggregate
 
     def at(self, records: float) -> SourcePipeline:
-        """The pipeline at so many records an epoch: the cost of groups is spread over them."""
+        """The pipeline at so many records an epoch: the cost of groups is spread over them, and rows go by groups."""
         costs, n = [], records
         for operator in self.operators:
             costs.append(operator.cost_at(n))
             n *= operator.relay
-        return SourcePipeline([operator.relay for operator in self.operators], costs, self.sizes, self.kinds)
+        relay = [operator.relay for operator in self.operators]
+        return SourcePipeline(relay, costs, self.sizes, self.kinds, self._partials())
+
+    def _partials(self) -> PartialRows | None:
+        """Rows of an aggregate over windows by its groups; None where they are not known."""
+        groups = self.operators[-1].groups
+        if self.window_s is None or groups is None:
+            return None
+        return PartialRows(groups, self.sizes[-1], self.window_s / EPOCH_S)
 
 
 @dataclass
@@ -57,12 +75,24 @@ class PredictedSums:
 def known_operators(document: Mapping[str, Any] | None, live: LiveQuery) -> KnownOperators | None:
     """The operators of a live query in a refined document; None if it holds settings only."""
     operators = (document or {}).get("operators") or []
-    kinds = tuple(row["expression"]["op"] for row in source_operators_of(live))
+    rows = source_operators_of(live)
+    kinds = tuple(row["expression"]["op"] for row in rows)
     if document is None or not operators or len(operators) != len(kinds):
         return None
     return KnownOperators(
-        tuple(OperatorPrior(**operator) for operator in operators), tuple(document["record_bytes"]), kinds
+        tuple(OperatorPrior(**operator) for operator in operators),
+        tuple(document["record_bytes"]),
+        kinds,
+        aggregated_window_s(rows),
     )
+
+
+def aggregated_window_s(operators: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds from one window's end to the next; None where the last operator is no aggregate over windows."""
+    window = next((row["expression"] for row in operators if row["expression"]["op"] == "window"), None)
+    if window is None or operators[-1]["expression"]["op"] != "aggregate":
+        return None
+    return float(window.get("slide_s") or window["size_s"])
 
 
 def predict(

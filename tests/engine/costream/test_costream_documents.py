@@ -70,7 +70,7 @@ def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_set("2.type", None), "ops[2].type", "allowed: source, filter, join, agg, sink"),
         (_set("2.sel", None), "ops[2].sel", "sel is missing; a filter needs it"),
         (_set("3.sel", None), "ops[3].sel", "a join needs it"),
-        (_set("4.sel", 0), "ops[4].sel", "above 0 and up to 1"),
+        (_set("4.sel", -0.1), "ops[4].sel", "from 0 to 1"),
         (_set("2.sel", math.nan), "ops[2].sel", "a finite number"),
         (_set("2.sel", True), "ops[2].sel", "sel is true"),
         (_set("0.rate", "400"), "ops[0].rate", "rate is '400'"),

@@ -164,7 +164,10 @@ def test_command_returns_cuts_and_reasons():
         ({"nodes": [{"id": "a", "cores": 1}, {"id": "b", "parent": "c", "cores": 1}]}, "nodes[1].parent"),
         ({"nodes": [{"id": "a", "cores": 1}, {"id": "a", "parent": "a", "cores": 1}]}, "nodes[1].id"),
         ({"nodes": [{"id": "a", "cores": 0}]}, "nodes[0].cores"),
-        ({"streams": [{"node": "root", "relay": [], "cost": [], "sizes": [1], "n_records": 1}]}, "streams[0].node"),
+        (
+            {"streams": [{"node": "root", "relay": [1], "cost": [1], "sizes": [1, 1], "n_records": 1}]},
+            "streams[0].node",
+        ),
         ({"streams": [{"node": "s0", "relay": [1], "cost": [], "sizes": [1, 1], "n_records": 1}]}, "streams[0].cost"),
     ],
 )

@@ -153,8 +153,6 @@ def test_every_fault_is_told_at_once():
     assert faults["aggregate.part_bytes"] == "parts and part_bytes stand together, or neither does"
     with pytest.raises(DocumentError, match="records_per_key is 2; allowed: at least 4"):
         answer(aggregate={"groups": 5, "seen_records": 20, "bytes": 1, "records_per_key": 2})
-    with pytest.raises(DocumentError, match="aggregate is given without operators"):
-        answer(relay=[], cost=[], sizes=[80], aggregate={"groups": 5, "bytes": 1})
     with pytest.raises(DocumentError, match="n_records"):
         answer(n_records=1e308, sizes=[80, 80, 60], aggregate={"groups": 5, "bytes": 1})
 

@@ -102,3 +102,11 @@ def test_command_line_accepts_a_bare_document(tmp_path, capsys):
     file.write_text('{"slacks": {"b": 3, "a": -2.5}}')
     assert main(["pick", str(file)]) == 0
     assert json.loads(capsys.readouterr().out)["result"] == {"picked": "a"}
+
+
+def test_watermark_that_came_in_the_future_is_refused():
+    stream = {"mu": [1.0], "chi": [1.0], "period": 1, "last_swm_generated": 0}
+    query = {"cost": 1, "streams": [stream, {**stream, "pending_swm_ingested": 101.0}]}
+    assert paths(slack_command, problem(t=100.0, query=query)) == ["query.streams[1].pending_swm_ingested"]
+    query["streams"][1]["pending_swm_ingested"] = 100.0
+    assert slack_command(problem(t=100.0, query=query), {})["streams"][1]["slack"] == -1.0

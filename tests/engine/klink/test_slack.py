@@ -160,7 +160,7 @@ def test_interval_of_what_is_overdue_holds_it_at_its_confidence(delay, windows, 
 
 
 def test_interval_of_what_is_overdue_is_exact_where_enough_came_later():
-    forecast = forecast_of([float(delay) for delay in range(400)])
+    forecast = forecast_of([float(delay * 147 % 400) for delay in range(400)])
     assert overdue_forecast(219.5, forecast, 0.9) == replace(forecast, least_ms=219.5, mean_ms=309.5, most_ms=382.0)
     assert overdue_forecast(forecast.mean_ms, forecast, 0.9) == forecast
 

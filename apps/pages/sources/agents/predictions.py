@@ -13,6 +13,7 @@ from apps.fleet.models import Cluster
 from apps.pages.sources.agents.flows import AgentQueryFlow, OperatorFlow
 from apps.pages.sources.agents.tables import AgentLine, factors_of
 from apps.rollouts.documents import source_operators_of
+from apps.rollouts.learned.predictions import aggregated_window_s
 from apps.rollouts.models import Learned, Rollout
 from apps.telemetry.configs import fixed_settings, refined_of
 from apps.telemetry.ingest.epochs import epochs_since
@@ -121,10 +122,9 @@ def _partials(
     operators: Sequence[Mapping[str, Any]], flow: OperatorFlow | None, row_bytes: float
 ) -> PartialRows | None:
     """Rows of the last operator by the groups of a window now; None where it is no aggregate over windows, or idle."""
-    window = next((row["expression"] for row in operators if row["expression"]["op"] == "window"), None)
-    if operators[-1]["expression"]["op"] != "aggregate" or window is None or flow is None:
+    period_s = aggregated_window_s(operators)
+    if period_s is None or flow is None:
         return None
-    period_s = float(window.get("slide_s") or window["size_s"])
     records, groups = flow.processed_eps * period_s, flow.out_eps * period_s
     if not 0 < groups <= records:
         return None
