@@ -43,7 +43,7 @@ FEATURE_WIDTHS = {"source": 5, "filter": 14, "join": 13, "agg": 20, "sink": 1, "
 MAX_WIDTH = max(FEATURE_WIDTHS.values())
 
 _WIDTH_SCALE = 10.0  # values per tuple
-_LEAST_SELECTIVITY = 1e-9  # in the logarithm: definition 6 allows 0
+_MIN_SELECTIVITY = 1e-9  # in the logarithm: definition 6 allows 0
 _LARGEST_EXPONENT = {"filter": 2.0, "join": 4.0, "agg": 4.0}  # of 1/selectivity, about
 
 
@@ -79,7 +79,7 @@ def _widths(op: OperatorNode) -> list[float]:
 
 
 def _selectivity(op: OperatorNode) -> float:
-    return math.log10(max(op.selectivity, _LEAST_SELECTIVITY)) / _LARGEST_EXPONENT[op.kind]
+    return math.log10(max(op.selectivity, _MIN_SELECTIVITY)) / _LARGEST_EXPONENT[op.kind]
 
 
 def _window(op: OperatorNode) -> list[float]:

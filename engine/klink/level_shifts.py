@@ -12,7 +12,7 @@ __all__ = ["find_level_shift", "stalled_epochs"]
 _RECENT = (20, 40)  # latest epochs that are held against those before them
 _OLDER = (20, 80)  # so many of those before: at least, and at most
 _SIGNIFICANT = 4.5  # deviations of the rank sum; 7 of a million by chance
-_LEAST_KEPT = 10
+_MIN_KEPT = 10
 _OFF = 5.0  # deviations from the median of a level
 _AS_FAR = 0.02  # of the share of pairs: one epoch of the old level among 25
 _TO_DEVIATION = 1.4826  # of a normal: deviations in its median one
@@ -39,7 +39,7 @@ def find_level_shift(delays: Sequence[float]) -> int | None:
     splits = [recent for recent in _RECENT if len(delays) - recent >= _OLDER[0]]
     if not any(_is_significant(delays, recent) for recent in splits):
         return None
-    apart = {recent: abs(_superiority(delays, recent) - 0.5) for recent in range(_LEAST_KEPT, splits[-1] + 1)}
+    apart = {recent: abs(_superiority(delays, recent) - 0.5) for recent in range(_MIN_KEPT, splits[-1] + 1)}
     furthest = max(apart.values())
     shift = max(recent for recent, distance in apart.items() if distance >= furthest - _AS_FAR)
     return shift - _strangers(delays[-shift:])
@@ -50,7 +50,7 @@ def _strangers(delays: Sequence[float]) -> int:
     middle = median(delays)
     limit = _OFF * _TO_DEVIATION * median(abs(delay - middle) for delay in delays)
     first = next((place for place, delay in enumerate(delays) if abs(delay - middle) <= limit), 0)
-    return min(first, len(delays) - _LEAST_KEPT)
+    return min(first, len(delays) - _MIN_KEPT)
 
 
 def _older(delays: Sequence[float], recent: int) -> list[float]:
