@@ -26,6 +26,7 @@ _PUSHED = 0.5  # of the time, from which a vertex is held back for good
 _BUSY = 0.7  # of the hottest thread, from which it may be what holds others back
 _UNTOLD = 0.1  # of the time that threads do not account for
 _MIN_UNTOLD_S = 20.0
+_BROKEN = 10.0  # times the time that passed, beyond which a busy time is none
 _BESIDE_CORES, _BESIDE = 0.5, 1.5  # cores, and times the busy threads, that a process uses beside them
 
 
@@ -69,6 +70,9 @@ def settle_contradictions(
         for finding, cost_s in _compare_busy(job, vertex, changes, operators, subject):
             settled[vertex.id] = _costing(settled[vertex.id], cost_s)
             findings.append(finding)
+        if (impossible := _compare_span(vertex, own, settled[vertex.id], subject)) is not None:
+            findings.append(impossible[0])
+            settled[vertex.id] = _with_cost(settled[vertex.id], impossible[1])
         for finding, ratio in _compare_counts(job, vertex, changes, subject):
             if ratio > 1.0:
                 for upstream in _upstreams(vertex):
@@ -176,6 +180,25 @@ def _compare_busy(
         yield Finding("warning", "time_unaccounted", subject, message), cost_s
 
 
+def _compare_span(
+    vertex: Vertex, changes: VertexChanges, sample: VertexSample, subject: str
+) -> tuple[Finding, float] | None:
+    """Busy time beyond what the threads have lived, and the cost that counts.
+
+    That is the larger one, as everywhere, unless it is far from anything that can be: then a counter is broken.
+    """
+    units = [unit for unit in changes.units if unit.busy_s is not None]
+    lived_s = vertex.parallelism * (_span_s(units) + _LATE_S)
+    busy_s, events = math.fsum(unit.busy_s or 0.0 for unit in units), math.fsum(unit.events for unit in units)
+    cost_s = sample.cost_s or 0.0
+    if not events or busy_s <= (1.0 + _UNTOLD) * lived_s or cost_s <= lived_s / events:
+        return None
+    is_broken = busy_s > _BROKEN * lived_s
+    rule = "a counter is broken, and no more than that counts" if is_broken else "the longer time counts"
+    message = f"Threads of {vertex.label} say that they were busy for {busy_s:,.0f} s within {lived_s:,.0f} s: {rule}."
+    return Finding("warning", "busy_beyond_time", subject, message), lived_s / events if is_broken else cost_s
+
+
 def _upstreams(vertex: Vertex) -> set[str]:
     return {exchange.upstream for exchange in vertex.inputs}
 
@@ -247,8 +270,10 @@ def _compare_cpu(
 
 def _costing(sample: VertexSample, cost_s: float) -> VertexSample:
     """The sample with a larger cost; a smaller one changes nothing."""
-    if not cost_s > (sample.cost_s or 0.0):
-        return sample
+    return _with_cost(sample, cost_s) if cost_s > (sample.cost_s or 0.0) else sample
+
+
+def _with_cost(sample: VertexSample, cost_s: float) -> VertexSample:
     factor = cost_s / sample.cost_s if sample.cost_s else 0.0
     batches = tuple(replace(batch, cycles=batch.cycles * factor) for batch in sample.batches) if factor else ()
     return replace(sample, cost_s=cost_s, batches=batches)

@@ -159,6 +159,20 @@ class TestReasons:
         known = replace(counted.sources[0], dispersion=1.5, dispersion_step_s=0.5)
         assert decide(replace(counted, sources=(known,)), candidate(9.0)).verdict == "admit"
 
+    def test_plan_that_is_not_understood_in_full_is_for_a_person(self) -> None:
+        assert decide(running(9.0), candidate(9.0)).verdict == "admit"
+        document = candidate(9.0)
+        document["operators"][0]["unread"] = ["Match: its results wait for the events that complete a pattern"]
+        decision = decide(running(9.0), document)
+        assert decision.verdict == "review" and "plan_unread" in codes(decision, "watch")
+        assert "complete a pattern" in next(r.message for r in decision.reasons if r.code == "plan_unread")
+
+    def test_neighbours_plan_that_is_not_understood_is_for_a_person(self) -> None:
+        neighbour = running(9.0)
+        operators = tuple(replace(op, unread=("Ponder: the operator is not known",)) for op in neighbour.operators)
+        decision = decide(replace(neighbour, operators=operators), candidate(9.0))
+        assert decision.verdict == "review" and "plan_unread" in codes(decision, "watch")
+
     def test_candidate_without_objective_is_admitted(self) -> None:
         decision = decide(running(), candidate(None))
         assert decision.verdict == "admit"

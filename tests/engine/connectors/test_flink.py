@@ -197,6 +197,28 @@ def test_ended_and_batch_jobs_are_left_out() -> None:
     assert batch.jobs == () and "batch_job" in codes(batch)
 
 
+def test_batch_jobs_of_old_versions_are_known_by_their_plan() -> None:
+    old = job_answer(*CHAIN)
+    del old["job-type"]
+    old["plan"]["type"] = "BATCH"
+    picture = read_flink(cluster() | {f"/jobs/{JOB}": old}, NOW_S)
+    assert picture.jobs == () and "batch_job" in codes(picture)
+    old["plan"]["type"] = "STREAMING"
+    assert len(read_flink(cluster() | {f"/jobs/{JOB}": old}, NOW_S).jobs) == 1
+    listing = {"jobs": [{"jid": JOB, "name": "orders", "state": "RUNNING", "jobType": "BATCH"}]}
+    assert read_flink(cluster() | {f"/jobs/{JOB}": old, "/jobs/overview": listing}, NOW_S).jobs == ()
+
+
+def test_odd_figures_that_nobody_needs_refuse_nothing() -> None:
+    odd = job_answer(*CHAIN) | {"start-time": -1, "duration": "soon", "timestamps": {"RUNNING": 1_700_000_000_000}}
+    odd["vertices"][0] |= {"maxParallelism": "many", "duration": None, "tasks": []}
+    job = read_flink(cluster(*CHAIN) | {f"/jobs/{JOB}": odd}, NOW_S).jobs[0]
+    assert job.started_at_s == 1_700_000_000.0
+    places = [taskmanager(), {"id": "tm2", "slotsNumber": "some"}]
+    picture = read_flink(cluster(*CHAIN) | {"/taskmanagers": {"taskmanagers": places}}, NOW_S)
+    assert [place.id for place in picture.places] == ["tm1"] and "part_unreadable" in codes(picture)
+
+
 @pytest.mark.parametrize(
     ("answers", "words"),
     [

@@ -49,6 +49,12 @@ def test_two_exporters_of_one_group_are_not_counted_twice() -> None:
     assert read_prometheus_lag({first: matrix(series(0, 3)), second: matrix(series(0, 3))}, WINDOW, "g").events == 3.0
 
 
+def test_partition_that_two_instances_tell_is_behind_once() -> None:
+    first, second = lag_paths(WINDOW, "g")
+    rows = [({"topic": "t", "partition": "0", "instance": i}, [(0.0, lag)]) for i, lag in (("a", 5.0), ("b", 7.0))]
+    assert read_prometheus_lag({first: matrix(*rows), second: matrix()}, WINDOW, "g").events == 7.0
+
+
 def test_a_group_that_nothing_tells_of_has_no_lag_and_not_none_of_it() -> None:
     first, _ = lag_paths(WINDOW, "g")
     lag = read_prometheus_lag({first: matrix()}, WINDOW, "g")

@@ -70,3 +70,28 @@ def test_a_prometheus_that_has_just_begun_is_no_restart() -> None:
 def test_a_mapping_that_reads_what_is_not_there_is_refused() -> None:
     with pytest.raises(DocumentError, match="reads 'x'"):
         read_mapped("shop", [MappedOperator("a", "r", reads=("x",))], {}, WINDOW)
+
+
+@pytest.mark.parametrize("shift_s", [-2.4, 0.0, 2.4])
+def test_answers_beside_the_steps_that_were_asked_for_are_read(shift_s: float) -> None:
+    """Servers before a Prometheus answer at multiples of the step, whatever is asked for."""
+    operators = [MappedOperator("in", "r", cost="c")]
+    answers = {
+        path: matrix(({}, [(t + shift_s, 0.01 if query_of(path) == "c" else 20.0) for t in TIMES]))
+        for path in mapped_paths(operators, WINDOW).paths
+    }
+    picture, polls = read_mapped("shop", operators, answers, WINDOW)
+    sampled = sample_job(picture.jobs[0], polls)
+    assert sampled.operators["in"].cost_s == pytest.approx(0.01)
+    assert sampled.operators["in"].events == pytest.approx(1200.0)
+
+
+def test_cost_beyond_the_threads_counts_and_is_told() -> None:
+    operators = [MappedOperator("in", "r", cost="c")]
+    answers = {
+        path: matrix(({}, [(t, 0.1 if query_of(path) == "c" else 20.0) for t in TIMES]))
+        for path in mapped_paths(operators, WINDOW).paths
+    }
+    picture, polls = read_mapped("shop", operators, answers, WINDOW)
+    assert sample_job(picture.jobs[0], polls).operators["in"].cost_s == pytest.approx(0.1)
+    assert "threads_contradict" in {finding.code for finding in picture.findings}

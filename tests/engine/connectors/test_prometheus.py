@@ -74,6 +74,72 @@ def test_offsets_of_a_topic_are_arrivals_whatever_the_job_does() -> None:
     assert counts.counts[-1] == pytest.approx(55.0)
 
 
+def counted(*series: Any, step_s: float = 5.0, **more: Any) -> tuple[list[Any], dict[str, str]]:
+    path = WINDOW.path("kafka_topic_partition_current_offset")
+    counts, findings = read_counts({path: matrix(*series, **more)}, path, "v1", step_s=step_s)
+    return list(counts.counts) if counts else [], {finding.code: finding.message for finding in findings}
+
+
+def test_partition_that_two_exporters_tell_counts_once() -> None:
+    rows = [
+        ({"topic": "in", "partition": p, "instance": f"exporter-{i}"}, [(t, 1e6 + 20.0 * (t - 1000)) for t in TIMES])
+        for p in ("0", "1")
+        for i in range(2)
+    ]
+    counts, findings = counted(*rows)
+    assert counts == pytest.approx([200.0] * 12) and "2 partitions" in findings["offsets_twice"]
+
+
+def test_exporter_that_lags_or_is_missing_for_a_while_takes_nothing_away() -> None:
+    first = ({"partition": "0", "pod": "a"}, [(t, 20.0 * (t - 1000)) for t in TIMES if t not in (1020.0, 1025.0)])
+    lagging = ({"partition": "0", "pod": "b"}, [(t, max(0.0, 20.0 * (t - 1005))) for t in TIMES])
+    counts, _ = counted(first, lagging)
+    assert sum(counts) == pytest.approx(1200.0)
+
+
+def test_equal_partitions_of_two_clusters_both_count_and_are_told() -> None:
+    rows = [
+        ({"topic": "in", "partition": "0", "kafka_cluster": name}, [(t, base + 20.0 * (t - 1000)) for t in TIMES])
+        for name, base in (("a", 1e6), ("b", 1e6))
+    ]
+    counts, findings = counted(*rows)
+    assert counts == pytest.approx([200.0] * 12) and "2 clusters" in findings["offsets_of_several"]
+
+
+def test_partition_that_joins_or_has_a_gap_counts_what_grew() -> None:
+    steady = ({"partition": "0"}, [(t, 10.0 * (t - 1000)) for t in TIMES])
+    joins = ({"partition": "1"}, [(t, 5e6 + 10.0 * (t - 1000)) for t in TIMES[6:]])
+    gap = ({"partition": "2"}, [(t, 10.0 * (t - 1000)) for t in TIMES if not 1005.0 < t < 1050.0])
+    counts, _ = counted(steady, joins, gap)
+    assert counts == pytest.approx([100.0] * 6 + [150.0] * 6)
+
+
+def test_sum_that_jumps_by_what_joins_it_leaves_that_step_out() -> None:
+    counts, findings = counted(({}, [(t, 10.0 * (t - 1000) + (5e6 if t >= 1030 else 0.0)) for t in TIMES]))
+    assert counts[5] is None and sum(count or 0.0 for count in counts) == pytest.approx(550.0)
+    assert "offsets_jump" in findings
+
+
+def test_answer_of_a_part_of_the_storage_is_told() -> None:
+    row = ({"partition": "0"}, [(t, 10.0 * (t - 1000)) for t in TIMES])
+    assert "may be too low" in counted(row, isPartial=True)[1]["partial_answer"]
+    assert "partial_answer" not in counted(row, isPartial=False)[1]
+    assert "zone-b" in counted(row, warnings="store zone-b unavailable")[1]["prometheus_warning"]
+
+
+def test_series_of_two_prometheus_count_once() -> None:
+    known = Answers(
+        {"/q": matrix(*[({"a": "1", "prometheus_replica": r}, [(1000.0, 5.0)]) for r in "xy"])}, PROMETHEUS_ANSWERS
+    )
+    answer = read_range(known, "/q", "rate")
+    assert answer is not None and [series.samples for series in answer.series] == [((1000.0, 5.0),)]
+
+
+def test_stretch_begins_and_ends_at_multiples_of_its_step() -> None:
+    window = RangeWindow.of(1_700_000_007.0, 1_700_000_907.0, 15.0)
+    assert (window.start_s % 15.0, window.end_s % 15.0, window.steps) == (0.0, 0.0, 60)
+
+
 def test_a_users_query_is_the_latency_measured_at_each_step() -> None:
     path = WINDOW.path("histogram_quantile(0.99, sum by (le) (rate(latency_bucket[1m])))")
     first = ({"sink": "a"}, [(t, "+Inf" if t == 1010.0 else 0.5 * (1 + (t >= 1030))) for t in TIMES])
