@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -20,7 +21,7 @@ from apps.fleet.models import Cluster
 from apps.jobs.models import Job
 from apps.queries.models import Operator, OperatorInput, Query
 from tests.apps import small_cluster
-from tests.apps.connections.engine_server import EngineServer
+from tests.apps.connections.engine_server import EngineServer, Reply
 from tests.apps.connections.flink_rounds import LiveFlink, RecordedJob, RecordedVertex, rounds_of
 
 pytestmark = pytest.mark.django_db
@@ -182,6 +183,35 @@ def test_two_clusters_with_equal_taskmanagers_are_both_imported(cluster: Cluster
     again = Connection.objects.get(name="second")
     assert done(connection_import(connection=again)).state == "succeeded"
     assert cluster.pools.get(name="flink-second").nodes.count() == 1
+
+
+MAPPED = [
+    {"name": "parse", "rate": "rate", "cost": "cost", "outputs": "out"},
+    {"name": "count", "reads": ["parse"], "rate": "out", "cost": "cost"},
+]
+
+
+def aligned_reply(path: str) -> Reply:
+    """Answers of a part of a storage that stand beside the steps that were asked for."""
+    asked_for = {name: float(value) for name, value in re.findall(r"(start|end|step)=([\d.]+)", path)}
+    value = {"rate": "500", "cost": "0.0008", "out": "250"}[path.partition("query=")[2].partition("&")[0]]
+    step_s = asked_for["step"]
+    times = [asked_for["start"] - 0.4 * step_s + step_s * i for i in range(60)]
+    result = [{"metric": {}, "values": [[at_s, value] for at_s in times]}]
+    return Reply({"status": "success", "isPartial": True, "data": {"resultType": "matrix", "result": result}})
+
+
+def test_range_answers_beside_the_steps_give_statistics(cluster: Cluster, engine: EngineServer) -> None:
+    engine.find = aligned_reply
+    connection = connection_create(cluster=cluster, name="own", engine="prometheus", url=engine.url, operators=MAPPED)
+    job = done(connection_import(connection=connection))
+    assert job.state == "succeeded", job.error
+    inputs = inputs_of(cluster.queries.get())
+    assert inputs["parse"] == [(pytest.approx(0.5), pytest.approx(8e5))]
+    connection.refresh_from_db()
+    assert "partial_answer" in codes_of(connection)
+    starts = {float(found) for path in engine.asked for found in re.findall(r"start=([\d.]+)", path)}
+    assert starts and all(start_s % 15.0 == 0.0 for start_s in starts)
 
 
 REPLICAS = """apiVersion: flink.apache.org/v1beta1
