@@ -182,7 +182,7 @@ def import_picture(
             node_names[layout.place.id],
             layout.place.id,
             layout.servers,
-            layout.place.memory_bytes,
+            _memory(picture, layout.place),
             _labels(layout.place),
         )
         for layout in layouts
@@ -191,7 +191,41 @@ def import_picture(
     queries = tuple(
         _query(job, query_names[job.id], samples.get(job.id), picture.at_s, by_place, node_names) for job in jobs
     )
-    return ImportedPool(imported, queries, tuple(layout.finding for layout in layouts if layout.finding is not None))
+    findings = [layout.finding for layout in layouts if layout.finding is not None]
+    return ImportedPool(imported, queries, (*findings, *_memory_finding(picture)))
+
+
+def _memory(picture: EnginePicture, place: Place) -> float | None:
+    """Bytes that state may take on a place: its task heap where a job on it keeps state there, else managed memory.
+
+    Managed memory of 0, as deployments with state on the heap set it, is none that is meant for state.
+    """
+    here = [
+        vertex
+        for job in picture.jobs
+        for vertex in job.vertices
+        if any(subtask.place == place.id for subtask in vertex.subtasks)
+    ]
+    is_on_heap = any(vertex.state_on_disk is False for vertex in here)
+    return place.heap_bytes if is_on_heap or not place.managed_bytes else place.managed_bytes
+
+
+def _memory_finding(picture: EnginePicture) -> list[Finding]:
+    """What counts as the memory of nodes, said once; nothing where places tell none."""
+    told = [place for place in picture.places if place.heap_bytes is not None or place.managed_bytes is not None]
+    if not told:
+        if not picture.places:
+            return []
+        message = "No place tells the memory that state may take: whether the state of operators fits is not known."
+        return [Finding("missing", "memory_unknown", "", message)]
+    if picture.engine == "spark":
+        message = "Memory of an executor is what Spark gives to execution and storage; state may take as much."
+        return [Finding("assumed", "memory_of_state", "", message)]
+    message = (
+        "Memory of a node is its TaskManager's task heap where a job keeps state on the heap, and its managed memory "
+        "otherwise. State on disk (RocksDB, ForSt) takes none."
+    )
+    return [Finding("found", "memory_of_state", "", message)]
 
 
 def _labels(place: Place) -> dict[str, str]:
@@ -342,6 +376,8 @@ def _operator(
             ("window", dict(vertex.window) if vertex.window else None),
             ("trigger", dict(vertex.trigger) if vertex.trigger else None),
             ("buffer_timeout_s", vertex.buffer_timeout_s),
+            ("state_bytes", vertex.state_bytes),
+            ("state_on_disk", vertex.state_on_disk),
         )
         if value is not None
     }

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from engine.connectors.answers import Answers, Record, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
+from engine.connectors.flink_state import BACKEND, place_memory, read_state, state_paths
 from engine.connectors.picture import (
     CounterPoll,
     EngineJob,
@@ -65,7 +66,6 @@ _TOLD_SETTINGS = ("metrics.latency.interval", SCHEDULER)
 _OFF = 2**62  # an interval of checkpoints that long is none
 _CLOCKS_APART_S = 5.0
 _MAX_MOMENT_MS = 2**42  # some hundred years from now: what is later is no moment
-_MEGABYTE = 2**20  # totalResource has memory in MB, all else in bytes
 #: Bytes of an answer, from recorded ones: for the answer itself and for each job, vertex or subtask in it.
 _ANSWER_BYTES = {"vertex": 1_400, "subtask": 1_100, "place": 1_300, "job": 500, "other": 600}
 
@@ -104,7 +104,7 @@ def next_paths(answers: Mapping[str, Any], *, jobs: Collection[str] | None = Non
     for job in _running_jobs(known, jobs):
         base = f"/jobs/{job}"
         wanted += [(base, 3_000), (f"{base}/checkpoints/config", _ANSWER_BYTES["other"])]
-        wanted += [(f"{base}/config", _ANSWER_BYTES["other"])]
+        wanted += [(f"{base}/config", _ANSWER_BYTES["other"]), *state_paths(known, job)]
         vertices = _vertex_records(known, job)
         if len(vertices) <= MAX_VERTICES:
             wanted += [(f"{base}/vertices/{id_}", 600 + _ANSWER_BYTES["subtask"] * max(1, n)) for id_, n in vertices]
@@ -319,18 +319,23 @@ def _places(known: Answers) -> tuple[Place, ...]:
         seen = known.fault_count
         own = row.record("totalResource", required=False)
         machine = row.record("hardware", required=False)
-        memory = row.record("memoryConfiguration", required=False).optional("totalProcessMemory")
-        if memory is None:
-            parts = ("taskHeapMemory", "taskOffHeapMemory", "managedMemory", "networkMemory")
-            megabytes = sum(own.optional(part) or 0.0 for part in parts)
-            memory = megabytes * _MEGABYTE or machine.optional("physicalMemory")
+        memory = place_memory(row)
         all_cores = machine.optional("cpuCores") or 0.0
         cores = own.optional("cpuCores") or all_cores
         id_ = row.text("id")
         if not cores:
             known.find("assumed", "cores_unknown", id_, f"TaskManager {id_} tells no CPU cores; 1 is assumed.")
             cores = 1.0
-        place = Place(id_, id_, cores, int(row.number("slotsNumber", least=0)), memory, host=_host(row))
+        place = Place(
+            id_,
+            id_,
+            cores,
+            int(row.number("slotsNumber", least=0)),
+            memory.process_bytes,
+            host=_host(row),
+            heap_bytes=memory.heap_bytes,
+            managed_bytes=memory.managed_bytes,
+        )
         if faults := known.take_faults(seen):
             unreadable += faults
             continue
@@ -410,6 +415,10 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[st
         return None
     settings = _job_settings(known, id_, name, cluster)
     vertices = _vertices(known, answer, id_, name, settings)
+    held = read_state(known, id_, name, settings, cluster)
+    vertices = tuple(
+        replace(vertex, state_bytes=held.by_vertex.get(vertex.id), state_on_disk=held.on_disk) for vertex in vertices
+    )
     return EngineJob(id_, name, state.lower(), _started_at_s(answer), vertices, settings)
 
 
@@ -483,6 +492,11 @@ def _job_settings(known: Answers, id_: str, name: str, cluster: Mapping[str, str
         settings["execution.checkpointing.interval"] = "off" if off else f"{interval_ms:g} ms"
         if mode := checkpoints.fields.get("mode"):
             settings["execution.checkpointing.mode"] = str(mode)
+    backend = (checkpoints.fields.get("state_backend") if checkpoints else None) or next(
+        (given[key] for key in (BACKEND, "state.backend") if given.get(key)), None
+    )
+    if backend:
+        settings[BACKEND] = str(backend)
     return settings
 
 

@@ -64,6 +64,8 @@ class Place:
         CPU cores that it may use.
     slots : int
         Task slots; of Spark, tasks at a time.
+    memory_bytes : float, optional
+        Of its whole process.
     cpu_load : float, optional
         Share of all cores of its host that its process used last, 0 to 1.
     """
@@ -75,6 +77,8 @@ class Place:
     memory_bytes: float | None = None
     cpu_load: float | None = None
     host: str = ""  #: address of the machine, which several places may share; empty where it is not known
+    heap_bytes: float | None = None  #: of its memory, what is there for objects of tasks
+    managed_bytes: float | None = None  #: of its memory, what the engine sets aside for state
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ class Vertex:
     stream: str = ""
     trigger: Mapping[str, object] | None = None  #: as in a deployment document
     unread: tuple[str, ...] = ()
+    state_bytes: float | None = None  #: of all its subtasks, measured by the engine; None where it does not tell
+    state_on_disk: bool | None = None  #: whether state lies on disk; None where nothing tells
 
     @property
     def is_source(self) -> bool:

@@ -169,7 +169,8 @@ def _places(known: Answers) -> Iterator[Place]:
                 continue
             host = str(row.get("hostPort") or "").rsplit(":", 1)[0]
             application = path.split("/")[4]
-            yield Place(f"{application}/{row.get('id')}", f"executor-{row.get('id')}", cores, int(slots), host=host)
+            id_, name = f"{application}/{row.get('id')}", f"executor-{row.get('id')}"
+            yield Place(id_, name, cores, int(slots), host=host, heap_bytes=number_of(row.get("maxMemory")) or None)
 
 
 def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
@@ -188,7 +189,9 @@ def _job(known: Answers, query: _Query, places: Sequence[Place]) -> EngineJob:
     before = tuple(Exchange(vertex.id, "hash" if newest.state else "forward") for vertex in vertices)
     for i, state in enumerate(newest.state):
         kind = next((kind for word, kind in _STATE_KINDS if word.lower() in state.operator.lower()), "other")
-        vertices.append(Vertex(f"state-{i}", state.operator, kind, inputs=before, **shared))
+        vertices.append(
+            Vertex(f"state-{i}", state.operator, kind, inputs=before, state_bytes=state.memory_bytes, **shared)
+        )
         before = (Exchange(f"state-{i}"),)
     vertices.append(Vertex("sink", _sink_name(newest.sink), "sink", inputs=before, **shared))
     if len(newest.state) > 1:

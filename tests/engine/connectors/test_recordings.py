@@ -84,7 +84,19 @@ def test_markers_of_a_real_flink_are_read() -> None:
 
 
 def test_nothing_but_what_was_not_recorded_is_asked_for() -> None:
-    assert all("/metrics?get=Status.JVM.CPU" in path for path in next_paths(answers_of("steady")).paths)
+    missing = next_paths(answers_of("steady")).paths
+    assert all("/metrics?get=Status.JVM.CPU" in path or "/checkpoints/details/" in path for path in missing)
+
+
+def test_state_of_a_recorded_job_is_unknown_by_operator_and_told_in_all() -> None:
+    pictures = [picture_of(folder) for folder in ("steady", "first_minute")]
+    assert all(vertex.state_bytes is None for picture in pictures for job in picture.jobs for vertex in job.vertices)
+    steady, first = ([f.message for f in picture.findings if f.code == "state_unknown"] for picture in pictures)
+    assert any("18.2" in message and "is not told by operator" in message for message in steady)
+    assert all("No completed checkpoint" in message for message in first)
+    assert pictures[0].jobs[0].vertices[0].state_on_disk is False
+    assert [place.heap_bytes for place in pictures[1].places] == [256 * 2**20]
+    assert [place.managed_bytes for place in pictures[1].places] == [64 * 2**20]
 
 
 def test_a_file_source_that_counts_what_it_reads_is_read() -> None:

@@ -1,0 +1,149 @@
+"""State of a Flink job by its newest checkpoint, and what of a TaskManager's memory is there for state.
+
+``GET /jobs/:jid/checkpoints`` names the newest completed checkpoint, ``…/checkpoints/details/:id`` has sizes by vertex.
+`state_size` is the full state where the answer has `checkpointed_size` beside it; without (before Flink 1.15) it is
+what one checkpoint wrote: of an incremental one that is not the state. Sizes are of bytes as they are written; objects
+on the heap take more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.connectors.answers import Answers, Record, number_of
+from engine.words import size_words
+
+__all__ = [
+    "BACKEND",
+    "JobState",
+    "PlaceMemory",
+    "is_state_on_disk",
+    "place_memory",
+    "read_state",
+    "state_paths",
+]
+
+#: Setting by which a job keeps its state on the heap, or on disk.
+BACKEND = "state.backend.type"
+
+_INCREMENTAL = ("execution.checkpointing.incremental", "state.backend.incremental")
+_MEGABYTE = 2**20  # totalResource has memory in MB, all else in bytes
+_ON_DISK, _ON_HEAP = ("rocksdb", "forst"), ("hashmap", "heap", "memory", "filesystem", "fsstate", "jobmanager")
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """Bytes of state by vertex, as far as they are told, and whether they lie on disk; None where nothing tells."""
+
+    by_vertex: Mapping[str, float] = field(default_factory=dict)
+    on_disk: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceMemory:
+    """Bytes of a TaskManager: of its process, of its task heap, and managed for state backends; None: not told."""
+
+    process_bytes: float | None
+    heap_bytes: float | None
+    managed_bytes: float | None
+
+
+def state_paths(known: Answers, job: str) -> list[tuple[str, int]]:
+    """Paths that tell a job's state, with bytes of their answers: the details once the newest checkpoint is known."""
+    base = f"/jobs/{job}/checkpoints"
+    newest = _newest(known, job)
+    number = None if newest is None else number_of(newest.get("id"))
+    return [(base, 4_000)] + ([] if number is None else [(f"{base}/details/{number:.0f}", 2_000)])
+
+
+def read_state(
+    known: Answers, job: str, name: str, settings: Mapping[str, str], cluster: Mapping[str, str]
+) -> JobState:
+    """State of a job's vertices; what is not told, and what the sizes are of, become findings."""
+    on_disk = is_state_on_disk(settings.get(BACKEND, ""))
+    newest = _newest(known, job)
+    if newest is None:
+        message = f"No completed checkpoint of {name} is told: how much state its operators hold is not known."
+        known.find("missing", "state_unknown", name, message)
+        return JobState({}, on_disk)
+    number, total = number_of(newest.get("id")) or 0.0, number_of(newest.get("state_size"))
+    in_all = "" if total is None else f" ({size_words(total)} in all)"
+    details = known.raw(f"/jobs/{job}/checkpoints/details/{number:.0f}")
+    tasks = details.get("tasks") if isinstance(details, Mapping) else None
+    if not isinstance(tasks, Mapping) or not tasks:
+        message = (
+            f"Checkpoint {number:.0f} of {name}{in_all} is not told by operator: which holds how much is not known."
+        )
+        known.find("missing", "state_unknown", name, message)
+        return JobState({}, on_disk)
+    if "checkpointed_size" not in newest and _may_be_incremental(on_disk, cluster):
+        message = (
+            f"Checkpoint {number:.0f} of {name}{in_all} may be incremental, and this Flink tells only what it wrote: "
+            "how much state there is in full is not known."
+        )
+        known.find("missing", "state_incremental", name, message)
+        return JobState({}, on_disk)
+    sizes = {
+        str(vertex): size
+        for vertex, row in tasks.items()
+        if isinstance(row, Mapping) and (size := number_of(row.get("state_size"))) is not None and size >= 0.0
+    }
+    where = {True: "on disk", False: "on the heap", None: "in memory or on disk, which is not told"}[on_disk]
+    message = (
+        f"State of {name} is measured: full sizes of checkpoint {number:.0f}{in_all}, kept {where}. "
+        "Objects on the heap take more than what a checkpoint writes of them."
+    )
+    known.find("found", "state_measured", name, message)
+    return JobState(sizes, on_disk)
+
+
+def is_state_on_disk(backend: str) -> bool | None:
+    """Whether a state backend keeps state on disk, by its name; None for one that is not known.
+
+    Examples
+    --------
+    >>> [is_state_on_disk(name) for name in ("EmbeddedRocksDBStateBackend", "HashMapStateBackend", "")]
+    [True, False, None]
+    """
+    name = backend.lower()
+    if any(word in name for word in _ON_DISK):
+        return True
+    return False if any(word in name for word in _ON_HEAP) else None
+
+
+def place_memory(row: Record) -> PlaceMemory:
+    """Memory of a TaskManager from its row: `totalResource` in MB, `memoryConfiguration` and `hardware` in bytes."""
+    own = row.record("totalResource", required=False)
+    config = row.record("memoryConfiguration", required=False)
+    machine = row.record("hardware", required=False)
+    heap, managed = (_in_bytes(own.optional(name)) for name in ("taskHeapMemory", "managedMemory"))
+    heap = config.optional("taskHeap") if heap is None else heap
+    managed = config.optional("managedMemory") if managed is None else managed
+    managed = machine.optional("managedMemory") if managed is None else managed
+    process = config.optional("totalProcessMemory")
+    if process is None:
+        parts = ("taskHeapMemory", "taskOffHeapMemory", "managedMemory", "networkMemory")
+        process = _in_bytes(sum(own.optional(part) or 0.0 for part in parts)) or machine.optional("physicalMemory")
+    return PlaceMemory(process, heap, managed)
+
+
+def _in_bytes(megabytes: float | None) -> float | None:
+    return None if megabytes is None else megabytes * _MEGABYTE
+
+
+def _newest(known: Answers, job: str) -> Mapping[str, Any] | None:
+    """The newest completed checkpoint as the list of checkpoints has it; None without one."""
+    answer = known.raw(f"/jobs/{job}/checkpoints")
+    latest = answer.get("latest") if isinstance(answer, Mapping) else None
+    newest = latest.get("completed") if isinstance(latest, Mapping) else None
+    return newest if isinstance(newest, Mapping) else None
+
+
+def _may_be_incremental(on_disk: bool | None, cluster: Mapping[str, str]) -> bool:
+    """Whether a checkpoint may have written a part of the state alone."""
+    if on_disk is False:
+        return False
+    told = next((cluster[name].lower() for name in _INCREMENTAL if name in cluster), None)
+    return told != "false"
