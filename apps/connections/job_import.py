@@ -14,7 +14,7 @@ from apps.connections.choices import JobEventKind
 from apps.connections.import_outcome import ImportOutcome
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.polls import polls_store
-from apps.connections.refinement import has_measured, statistics_refine
+from apps.connections.refinement import has_measured, state_refine, statistics_refine
 from apps.connections.rounds import EngineLook
 from apps.fleet.models import Cluster
 from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals_store, without_gaps
@@ -142,6 +142,8 @@ class JobImport:
         changes = [news.news for news in arrivals]
         if statistics_refine(version, plan.body, changes, self.pace, self.now):
             self.outcome.updated.append(f"statistics {query.name}")
+        if state_refine(version, plan.body, self.pace, self.now):
+            self.outcome.updated.append(f"state {query.name}")
         row.save()
 
     def _describe(

@@ -48,17 +48,25 @@ class NodeImport:
         """The node that a place is, made or brought back where it is not there; never smaller than before."""
         row = self.cluster.nodes.select_related("pool", "cluster").filter(name=plan.name).first()
         if row is None:
-            labels = dict(plan.labels)
             row = node_create(
-                pool=self._pool(plan), name=plan.name, capacity_cps=SERVER_CPS, cores=plan.cores, labels=labels
+                pool=self._pool(plan),
+                name=plan.name,
+                capacity_cps=SERVER_CPS,
+                cores=plan.cores,
+                memory_bytes=_memory(plan),
+                labels=dict(plan.labels),
             )
             self.outcome.created.append(f"node {plan.name}")
             return row
         row.cluster = self.cluster
         if row.state == NodeState.OFFLINE:
             row = node_activate(node=row)
-        if plan.cores > row.cores:
-            row = node_update(node=row, cores=plan.cores)
+        changed = {"cores": plan.cores} if plan.cores > row.cores else {}
+        memory = _memory(plan)
+        if memory is not None and memory != row.memory_bytes:
+            changed["memory_bytes"] = memory
+        if changed:
+            row = node_update(node=row, **changed)
             self.outcome.updated.append(f"node {plan.name}")
         return row
 
@@ -66,8 +74,7 @@ class NodeImport:
         name = self.connection.pool_name
         pool = self.cluster.pools.filter(name=name).first()
         if pool is None:
-            memory = None if plan.memory_bytes is None else max(1, round(plan.memory_bytes))
-            fields = {"cores": plan.cores, "memory_bytes": memory}
+            fields = {"cores": plan.cores, "memory_bytes": _memory(plan)}
             pool = pool_create(cluster=self.cluster, name=name, capacity_cps=SERVER_CPS, **fields)
             self.outcome.created.append(f"pool {name}")
         pool.cluster = self.cluster
@@ -93,3 +100,8 @@ class NodeImport:
         for row in rows.exclude(pk__in=present).filter(state__in=(NodeState.ACTIVE, NodeState.DRAINING)):
             self.outcome.attempt(lambda row=row: node_take_offline(node=row), "node_in_use", row.name)
             self.outcome.find("warning", "place_gone", row.name, f"{row.name} is not listed by the engine any more.")
+
+
+def _memory(plan: ImportedNode) -> int | None:
+    """Whole bytes that state may take on a place; None where the engine does not tell."""
+    return None if plan.memory_bytes is None else max(1, round(plan.memory_bytes))

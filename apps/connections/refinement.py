@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from apps.fleet.choices import Evidence
-from apps.queries.models import OperatorInput, QueryVersion
+from apps.queries.definitions import query_announce
+from apps.queries.models import Operator, OperatorInput, QueryVersion
 from apps.queries.statistics import statistics_update
 from engine.document.elements import Batch
 from engine.measurement.changes import MeasuredChange, Pace, certain_move, combine_changes, statistic_differs
 from engine.measurement.statistics import InputStatistic, estimate_ratio
 
-__all__ = ["has_measured", "statistics_refine"]
+__all__ = ["has_measured", "state_refine", "statistics_refine"]
 
 _SAMPLED = ("batches", "cost_dispersion", "cost_dispersion_events")
 
@@ -45,6 +46,33 @@ def statistics_refine(
     if not records or not pace.is_due(combine_changes(changes)):
         return False
     statistics_update(version=version, statistics=records, now=now)
+    return True
+
+
+def state_refine(version: QueryVersion, body: Mapping[str, Any], pace: Pace, now: datetime) -> bool:
+    """Store the state that an engine measured where it is another than what is stored, if the pace lets it through.
+
+    What is not told any more stays as it was measured last.
+    """
+    told = {
+        operator["id"]: {key: operator[key] for key in ("state_bytes", "state_on_disk") if key in operator}
+        for operator in body["operators"]
+    }
+    changed, changes = [], []
+    for row in version.operators.all():
+        news = {key: value for key, value in told.get(row.name, {}).items() if row.extra.get(key) != value}
+        if not news:
+            continue
+        size, known = news.get("state_bytes"), row.extra.get("state_bytes")
+        first = known is None or "state_on_disk" in news
+        moved = 0.0 if size is None or known is None else abs(size - known) / known if known else float(size > 0.0)
+        row.extra = {**row.extra, **news, "state_measured_at": now.isoformat()}
+        changed.append(row)
+        changes.append(MeasuredChange(first=first, moved=moved))
+    if not changed or not pace.is_due(combine_changes(changes)):
+        return False
+    Operator.objects.bulk_update(changed, ["extra"])
+    query_announce(version.query)
     return True
 
 

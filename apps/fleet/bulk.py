@@ -170,7 +170,7 @@ class BulkCells:
         return None if value is None else dict(value)
 
 
-NODE_COLUMNS = ("name", "pool", "capacity_cps", "cores", "state", "labels")
+NODE_COLUMNS = ("name", "pool", "capacity_cps", "cores", "memory_bytes", "state", "labels")
 LINK_COLUMNS = ("from", "to", "bandwidth_bytes_s", "delay_s")
 
 
@@ -194,7 +194,8 @@ class _DryRun(Exception):
 def nodes_import(*, cluster: Cluster, table: bytes | str | list[Any], dry_run: bool = False) -> ImportResult:
     """Create nodes, or update those whose name exists; either every row is stored or none.
 
-    Columns: name, pool, and optionally capacity_cps, cores (a new node has its pool's), state, labels (JSON).
+    Columns: name, pool, and optionally capacity_cps, cores, memory_bytes (a new node has its pool's), state, labels
+    (JSON).
 
     Raises
     ------
@@ -251,7 +252,15 @@ def nodes_export(cluster: Cluster) -> str:
     return _csv(
         NODE_COLUMNS,
         (
-            [n.name, n.pool.name, repr(n.capacity_cps), n.cores, n.state, json.dumps(n.labels) if n.labels else ""]
+            [
+                n.name,
+                n.pool.name,
+                repr(n.capacity_cps),
+                n.cores,
+                "" if n.memory_bytes is None else n.memory_bytes,
+                n.state,
+                json.dumps(n.labels) if n.labels else "",
+            ]
             for n in rows
         ),
     )
@@ -312,6 +321,7 @@ def _node_values(cells: Mapping[str, Any], pools: Mapping[str, Any]) -> tuple[di
         "pool": read.choice("pool", pools, required=True),
         "capacity_cps": read.number("capacity_cps"),
         "cores": read.whole("cores"),
+        "memory_bytes": read.whole("memory_bytes"),
         "state": read.choice("state", {state.value: state.value for state in NodeState}),
         "labels": read.labels("labels"),
     }

@@ -129,13 +129,16 @@ class NodePool(models.Model):
 
 
 class Node(models.Model):
-    """A machine of a pool. Capacity and cores may differ from its pool's."""
+    """A machine of a pool. Capacity, cores and memory may differ from its pool's."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     pool = models.ForeignKey(NodePool, on_delete=models.PROTECT, related_name="nodes")
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
     capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
     cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
+    memory_bytes = models.BigIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)], help_text="Empty: that of its pool."
+    )
     state = models.CharField(max_length=10, choices=NodeState.choices, default=NodeState.ACTIVE)
     evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)
     calibrated_at = models.DateTimeField(null=True, blank=True)
@@ -149,6 +152,11 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def memory_for_state(self) -> int | None:
+        """Bytes that the state of its operators may take: its own, or those of its pool; None where nobody knows."""
+        return self.pool.memory_bytes if self.memory_bytes is None else self.memory_bytes
 
 
 class Link(models.Model):

@@ -115,7 +115,9 @@ class PoolSerializer(InClusterSerializer):
     name = serializers.CharField()
     capacity_cps = NumberField(help_text="Cycles per second of one core.")
     cores = serializers.IntegerField(required=False)
-    memory_bytes = serializers.IntegerField(required=False, allow_null=True)
+    memory_bytes = serializers.IntegerField(
+        required=False, allow_null=True, help_text="Of a node: what the state of its operators may take."
+    )
     price_per_hour = serializers.DecimalField(10, 4, required=False, allow_null=True, coerce_to_string=False)
     labels = serializers.JSONField(required=False)
     node_count = serializers.IntegerField(read_only=True)
@@ -135,6 +137,9 @@ class NodeSerializer(InClusterSerializer):
     name = serializers.CharField()
     capacity_cps = NumberField(required=False, help_text="Cycles per second of one core; the pool's unless given.")
     cores = serializers.IntegerField(required=False, help_text="The pool's unless given.")
+    memory_bytes = serializers.IntegerField(
+        required=False, allow_null=True, help_text="What the state of its operators may take; null: that of its pool."
+    )
     state = serializers.ChoiceField(NodeState.choices, read_only=True)
     evidence = serializers.ChoiceField(Evidence.choices, required=False)
     labels = serializers.JSONField(required=False)

@@ -192,20 +192,28 @@ class _Import:
     def _node(self, node: Node) -> None:
         row = self.cluster.nodes.select_related("pool", "cluster").filter(name=node.id).first()
         values: dict[str, Any] = {"capacity_cps": node.capacity_cps, "cores": node.cores, "labels": dict(node.labels)}
+        memory = None if node.memory_bytes is None else max(1, round(node.memory_bytes))
         if row is None:
-            node_create(pool=self._pool(node), name=node.id, **values)
+            pool = self._pool(node)
+            own = {} if memory == pool.memory_bytes else {"memory_bytes": memory}
+            node_create(pool=pool, name=node.id, **values, **own)
             self.done.created.append(f"node {node.id}")
             return
         values["labels"] = {**row.pool.labels, **row.labels} if not node.labels else values["labels"]
         if {**row.pool.labels, **row.labels} == values["labels"]:
             values.pop("labels")
+        if memory is not None and memory != row.memory_for_state:
+            values["memory_bytes"] = memory
         self._update("node", node.id, row, values, lambda changed: node_update(node=row, **changed))
 
     def _pool(self, node: Node) -> Any:
         name = node.pool or DEFAULT_POOL
         pool = self.cluster.pools.filter(name=name).first()
         if pool is None:
-            memory = None if node.memory_bytes is None else round(node.memory_bytes)
+            # Of a pool whose nodes differ each states its own: none has another's memory.
+            sizes = {other.memory_bytes for other in self.deployment.nodes if (other.pool or DEFAULT_POOL) == name}
+            size = sizes.pop() if len(sizes) == 1 else None
+            memory = None if size is None else max(1, round(size))
             price = None if node.price_per_hour is None else Decimal(str(node.price_per_hour))
             fields = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
             pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)

@@ -23,7 +23,8 @@ __all__ = [
     "NodeMemory",
     "is_memory_known",
     "memory_by_node",
-    "memory_rows",
+    "memory_document",
+    "memory_findings",
     "needs_of",
     "rooms_of",
     "state_need_bytes",
@@ -123,9 +124,17 @@ def memory_by_node(deployment: Deployment) -> dict[str, NodeMemory]:
     }
 
 
-def memory_rows(deployment: Deployment) -> list[dict[str, Any]]:
-    """Memory of every node as JSON."""
-    return [entry.to_dict() for entry in memory_by_node(deployment).values()]
+def memory_findings(deployment: Deployment) -> list[str]:
+    """Sentences on nodes whose known state is above their memory, and one on what nobody knows."""
+    sentences = [f"{entry.words}." for entry in memory_by_node(deployment).values() if entry.over_bytes > 0.0]
+    unknown = unknown_memory_words(deployment)
+    return [*sentences, *([f"Whether state fits the memory of the nodes is not known: {unknown}."] if unknown else [])]
+
+
+def memory_document(deployment: Deployment) -> dict[str, Any]:
+    """Memory of every node as JSON, and findings in sentences."""
+    nodes = [entry.to_dict() for entry in memory_by_node(deployment).values()]
+    return {"nodes": nodes, "findings": memory_findings(deployment)}
 
 
 def is_memory_known(deployment: Deployment) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from engine.arrays import LEVELS, FloatArray, event_mean, event_quantile, finite_max, nearest_rank
 from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_document
+from engine.document.memory import memory_document
 from engine.estimation.bounds import bounds_document, visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.mace import Mace, mace
@@ -82,6 +83,7 @@ class Estimate:
                     "flow_over_mace": self.alarm.flow_over_mace,
                     "message": self.alarm.message,
                 },
+                "memory": memory_document(self.mace.deployment),
                 "servers": self._servers(detail),
                 "queries": {query: report.to_dict(detail=detail) for query, report in self.queries.items()},
             }

@@ -11,13 +11,14 @@ import numpy as np
 
 from engine.arrays import FloatArray, frozen_array
 from engine.document.deployment import Constraints, Deployment, Input, Node, Operator, Replica
+from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
 from engine.placement.comparison import running_part
 from engine.placement.goal import Goal
 from engine.placement.items import Placement
 from engine.placement.network_kernels import worst_of
-from engine.words import server_words
+from engine.words import listed, server_words, size_words
 
 __all__ = [
     "DEFAULT_BANDWIDTH_BYTES_S",
@@ -47,7 +48,8 @@ class MigrationStep:
     """One move: an operator from its old replicas to its new ones.
 
     `mace_s` is the largest Mace of a core once it is made; the rest says what it does to the core it relieves or
-    loads most.
+    loads most. `over` are nodes that hold more state than memory while both its old and its new places hold its own,
+    and the bytes by which they do.
     """
 
     operator: Operator
@@ -55,6 +57,7 @@ class MigrationStep:
     new: Replicas
     mace_s: float
     why: str
+    over: tuple[tuple[str, float], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -124,6 +127,9 @@ class _Cores:
             for core, share in self.delta(operator.id, (), operator.replicas).items():
                 self.load[core] += share * self.row(operator.id)
         self.worst_s = np.array([self._worst(self.load[i], i) for i in range(len(servers))])
+        self.memory = {name: entry.memory_bytes for name, entry in memory_by_node(coarse).items()}
+        self.held = {name: entry.held_bytes for name, entry in memory_by_node(coarse).items()}
+        self.need = {operator.id: state_need_bytes(operator) or 0.0 for operator in coarse.operators}
         self.apart: dict[str, set[str]] = {}
         for group in coarse.constraints.apart:
             for name in group:
@@ -145,8 +151,25 @@ class _Cores:
                 shares[core] = shares.get(core, 0.0) + sign * part.fraction
         return {core: share for core, share in shares.items() if share}
 
+    def shares_of_nodes(self, parts: Replicas) -> dict[str, float]:
+        """Share of an operator that each node holds."""
+        shares: dict[str, float] = {}
+        for part in parts:
+            shares[part.node] = shares.get(part.node, 0.0) + part.fraction
+        return shares
+
+    def over_while_moving(self, name: str, old: Replicas, new: Replicas) -> dict[str, float]:
+        """Nodes that a move takes over their memory while old and new places both hold its state, and by how much."""
+        before, over = self.shares_of_nodes(old), {}
+        for node, share in self.shares_of_nodes(new).items():
+            more = self.need[name] * max(0.0, share - before.get(node, 0.0))
+            memory = self.memory[node]
+            if more > 0.0 and memory is not None and self.held[node] + more > memory * (1.0 + MEMORY_SLACK):
+                over[node] = self.held[node] + more - memory
+        return over
+
     def after(self, name: str, old: Replicas, new: Replicas) -> tuple[int, float, float]:
-        """Badness after a move: anti-affinity conflicts, the largest Mace, and the sum of squares."""
+        """Badness of a move: conflicts of anti-affinity and memory, then the largest Mace, and the sum of squares."""
         row, worst = self.row(name), self.worst_s.copy()
         for core, share in self.delta(name, old, new).items():
             worst[core] = self._worst(self.load[core] + share * row, core)
@@ -154,6 +177,7 @@ class _Cores:
         conflicts = sum(
             bool(nodes & {part.node for part in self.homes.get(other, ())}) for other in self.apart.get(name, ())
         )
+        conflicts += len(self.over_while_moving(name, old, new))
         return conflicts, float(worst.max(initial=0.0)), float((worst**2).sum())
 
     def apply(self, name: str, old: Replicas, new: Replicas) -> None:
@@ -161,6 +185,9 @@ class _Cores:
         for core, share in self.delta(name, old, new).items():
             self.load[core] += share * row
             self.worst_s[core] = self._worst(self.load[core], core)
+        for parts, sign in ((old, -1.0), (new, 1.0)):
+            for node, share in self.shares_of_nodes(parts).items():
+                self.held[node] += sign * share * self.need[name]
         self.homes[name] = new
 
 
@@ -169,20 +196,27 @@ def order_moves(coarse: Deployment, goal: Goal, changes: dict[str, tuple[Replica
 
     Each step is the one after which the largest Mace of a core is least (then the sum of squares), of those off the
     core that is worst at that moment and some others. One that would put operators on a node that must stay apart
-    waits for the one that is in its way; where they are in each other's way, there is no other order.
+    waits for the one that is in its way, and so does one whose state has no room beside what is still there; where they
+    are in each other's way, there is no other order, and the step says by how much it is over.
     """
     cores = _Cores(coarse, goal)
     left = dict(changes)
     steps = []
     while left:
         name = min(_next(cores, left), key=lambda name: cores.after(name, *left[name]))
+        if cores.after(name, *left[name])[0] and len(left) > _LOOKED_AT:
+            name = min(left, key=lambda name: cores.after(name, *left[name]))
         old, new = left.pop(name)
         before = cores.worst_s.copy()
         relief = _relief(cores, name, old, new)
+        over = tuple(cores.over_while_moving(name, old, new).items())
         cores.apply(name, old, new)
         operator = coarse.operators[coarse.operator_index[name]]
         why = "; ".join(_effects(cores, before, relief, cores.delta(name, old, new)))
-        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), why))
+        if over:
+            said = listed([f"{node} by {size_words(size)}" for node, size in over])
+            why = f"while it moves, its state takes {said} over its memory: stop it first; {why}"
+        steps.append(MigrationStep(operator, old, new, float(cores.worst_s.max(initial=0.0)), why, over))
     return steps
 
 
@@ -253,6 +287,7 @@ def move_rows(
                 "to": [_place(part) for part in step.new],
                 "kind": step.kind,
                 "state_bytes": step.operator.state_bytes,
+                "over_memory": [{"node": node, "bytes": size} for node, size in step.over],
                 "duration_s": lasts_s,
                 "bump_s": bump_s,
                 "bump_query": query,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.document.deployment import Deployment
+from engine.document.memory import memory_by_node, memory_document, memory_findings
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace
@@ -20,7 +21,7 @@ from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, order_moves
 from engine.placement.search import PlacementSearch
-from engine.words import counted, duration_words, server_words
+from engine.words import counted, duration_words, server_words, size_words
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -235,6 +236,7 @@ def _proposal(
         "moves": moves,
         "apart": [entry.to_dict() for entry in search.apart(best.candidate)],
         "alone": search.alone,
+        "memory": memory_document(deployment.with_placement(placement)),
         "messages": _messages(search, best, moves),
         "trace": search.trace,
         "constraints": search.limits.to_dict(),
@@ -303,6 +305,7 @@ def _empty(deployment: Deployment, constraints: dict[str, Any], algorithm: str, 
         "moves": [],
         "apart": [],
         "alone": [],
+        "memory": memory_document(deployment),
         "messages": ["There is no operator to place."],
         "trace": [],
         "constraints": constraints,
@@ -330,6 +333,14 @@ def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[s
         words += ["No better placement was found: everything stays where it is.", _still_words(search)]
     if (words_of_few := _few_words(search, moves)) is not None:
         words.append(words_of_few)
+    words += [f"Before: {entry.words}." for entry in memory_by_node(search.deployment).values() if entry.over_bytes]
+    words += [
+        f"While {move['operator']} moves, {over['node']} holds {size_words(over['bytes'])} more than its memory: "
+        "stop the operator first."
+        for move in moves
+        for over in move["over_memory"]
+    ]
+    words += memory_findings(search.deployment.with_placement(best.candidate.placement))
     return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
+from engine.document.memory import memory_by_node, memory_findings
 from engine.document.topology import servers_above
 from engine.errors import EngineError, InfeasibleError
 from engine.estimation.estimate import Progress, estimate
@@ -111,6 +112,7 @@ class ScenarioOutcome:
             },
             "nodes": _nodes(self.mace) if self.node_rows is None else list(self.node_rows),
             "moves": list(self.moves),
+            "memory": memory_findings(changed),
         }
 
 
@@ -265,6 +267,7 @@ def _nodes(result: Mace) -> list[dict[str, Any]]:
     deployment = result.deployment
     shares = result.load_share
     held = result.deployment.layout.rep_server
+    memory = memory_by_node(deployment)
     rows = []
     for i, node in enumerate(deployment.nodes):
         mine = [k for k, server in enumerate(deployment.servers) if server.node == i]
@@ -278,6 +281,9 @@ def _nodes(result: Mace) -> list[dict[str, Any]]:
                 "load_peak": load.peak,
                 "mace_s": float(result.worst_s[mine].max()),
                 "operators": int(sum((held == k).sum() for k in mine)),
+                "memory_bytes": memory[node.id].memory_bytes,
+                "state_bytes": memory[node.id].held_bytes,
+                "memory_state": memory[node.id].state,
             }
         )
     return rows

@@ -81,7 +81,9 @@ class ClusterForm(RowForm):
 
 class PoolForm(RowForm):
     labels = _labels()
-    memory_bytes = MemoryField(label="Memory", required=False, help_text="Of a node, such as 32 GiB.")
+    memory_bytes = MemoryField(
+        label="Memory", required=False, help_text="Of a node, for the state of its operators, such as 32 GiB."
+    )
 
     class Meta:
         model = NodePool
@@ -103,10 +105,15 @@ class NodeForm(RowForm):
         label="Capacity of one core", required=False, help_text="Cycles per second. Empty: as in its pool."
     )
     cores = forms.IntegerField(min_value=1, required=False, help_text="Empty: as in its pool.")
+    memory_bytes = MemoryField(
+        label="Memory",
+        required=False,
+        help_text="What the state of its operators may take, such as 32 GiB. Empty: as in its pool.",
+    )
 
     class Meta:
         model = Node
-        fields = ["pool", "name", "capacity_cps", "cores", "labels"]
+        fields = ["pool", "name", "capacity_cps", "cores", "memory_bytes", "labels"]
         help_texts = {"name": "Lower-case letters, digits and hyphens."}
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
@@ -152,7 +159,10 @@ class ImportForm(forms.Form):
         label="Or paste it",
         required=False,
         widget=forms.Textarea(attrs={"rows": 10, "spellcheck": "false"}),
-        help_text="Nodes: name, pool, capacity_cps, cores, state, labels. Links: from, to, bandwidth_bytes_s, delay_s.",
+        help_text=(
+            "Nodes: name, pool, capacity_cps, cores, memory_bytes, state, labels. "
+            "Links: from, to, bandwidth_bytes_s, delay_s."
+        ),
     )
 
     def clean(self) -> dict[str, Any]:

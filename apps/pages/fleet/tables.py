@@ -22,6 +22,7 @@ from apps.pages.context import url_of
 from apps.pages.fleet.engine_place import NodePlace, place_of_node
 from apps.pages.overview.findings import NodeLine, Stat
 from apps.pages.saved_views.bar import open_views
+from apps.queries.memory import cluster_memory
 from apps.queries.models import Placement
 from apps.saved_views.choices import SavedList
 from apps.ui.charts import Chart, Series, time_axis
@@ -29,7 +30,8 @@ from apps.ui.marks import EVIDENCE, STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, Quantity, byte_rate, bytes_size, cps, percent, ratio, seconds
 from apps.ui.pictures import heat_strip, load_bar
 from apps.ui.tables import Choice, Column, Filter, Table, state_choices
-from engine.words import counted, server_words
+from engine.document.memory import NodeMemory
+from engine.words import counted, listed, server_words
 
 __all__ = ["NodeDetail", "NodeOperator", "fleet_sentence", "links_table", "nodes_table", "pools_table"]
 
@@ -55,6 +57,7 @@ def nodes_table(
     rows: QuerySet[Node],
     servers: Mapping[str, ServerLoad],
     pools: Sequence[str],
+    memory: Mapping[str, NodeMemory],
     *,
     can_change: bool,
 ) -> Table:
@@ -67,7 +70,7 @@ def nodes_table(
         filters.append(Filter("pool", of_pool, all_label="Every pool"))
     return Table(
         request,
-        _node_columns(cluster, servers),
+        _node_columns(cluster, servers, memory),
         rows,
         caption="Nodes",
         default_sort="name",
@@ -97,7 +100,20 @@ def _node_name(cluster: Cluster, node: Node) -> SafeString:
 _MAX_SCALE = 2.0  # of bars of load: one node far over its capacity does not flatten all others
 
 
-def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[Column]:
+def state_text(entry: NodeMemory | None) -> SafeString | str:
+    """7.5 GiB of 8 GiB: known state of a node against its memory, and whether some of it is not known."""
+    if entry is None:
+        return MISSING
+    memory = bytes_size(entry.memory_bytes) if entry.memory_bytes is not None else "unknown"
+    held = bytes_size(entry.held_bytes)
+    if entry.unknown:
+        return format_html("{} of {} <small>{}</small>", held, memory, f"{len(entry.unknown)} not known")
+    return format_html("{} of {}", held, memory)
+
+
+def _node_columns(
+    cluster: Cluster, servers: Mapping[str, ServerLoad], memory: Mapping[str, NodeMemory]
+) -> list[Column]:
     scale = min(max((server.peak_load for server in servers.values()), default=1.0), _MAX_SCALE)
 
     def load(node: Node) -> Any:
@@ -130,6 +146,14 @@ def _node_columns(cluster: Cluster, servers: Mapping[str, ServerLoad]) -> list[C
             num=True,
             short="Capacity",
             high_first=True,
+        ),
+        Column(
+            "held",
+            "State in memory",
+            lambda node: state_text(memory.get(node.name)),
+            csv=lambda node: memory[node.name].held_bytes if node.name in memory else None,
+            num=True,
+            css=lambda node: "bad" if node.name in memory and memory[node.name].over_bytes > 0 else "",
         ),
         Column(
             "operators", "Operators", lambda node: node.operator_count, sort="operator_count", num=True, high_first=True
@@ -280,6 +304,11 @@ class NodeDetail:
         return run_latest(self.cluster)
 
     @cached_property
+    def memory(self) -> NodeMemory | None:
+        """State of its operators against its memory; None where it takes no operators."""
+        return cluster_memory(self.cluster).get(self.node.name)
+
+    @cached_property
     def place(self) -> NodePlace | None:
         """The TaskManager or executor that it is; None for a machine that no engine brought."""
         return place_of_node(self.node)
@@ -341,8 +370,23 @@ class NodeDetail:
             Stat("Capacity per core", cps(self.node.capacity_cps), f"{evidence}, pool {self.node.pool.name}"),
             Stat("Load, busiest core", mean, f"{ratio(load.peak_load)} at its peak" if load else "No estimate yet"),
             Stat("Excess at its peak", excess, "work waiting" if load else "No estimate yet"),
+            *([self._memory_stat(self.memory)] if self.memory is not None else []),
             Stat("Operators", Quantity(str(len(self.operators))), ", ".join(self.queries[:3]) or "none"),
         ]
+
+    @staticmethod
+    def _memory_stat(entry: NodeMemory) -> Stat:
+        memory = (
+            "of memory that is not stated" if entry.memory_bytes is None else f"of {bytes_size(entry.memory_bytes)}"
+        )
+        notes = [memory]
+        if entry.over_bytes:
+            notes.append(f"{bytes_size(entry.over_bytes)} too much")
+        if entry.unknown:
+            notes.append(f"state of {listed(entry.unknown)} is not stated")
+        return Stat(
+            "State in memory", bytes_size(entry.held_bytes), ", ".join(notes), "bad" if entry.over_bytes else ""
+        )
 
     @property
     def lines(self) -> list[NodeLine]:

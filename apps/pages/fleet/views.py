@@ -23,6 +23,7 @@ from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import BaseCrud, Crud
 from apps.pages.fleet.forms import ClusterForm, ImportForm, LinkForm, NodeForm, PlanForm, PoolForm
 from apps.pages.fleet.tables import NodeDetail, fleet_sentence, links_table, nodes_table, pools_table
+from apps.queries.memory import cluster_memory
 from apps.ui.tables import Table
 
 __all__ = [
@@ -115,7 +116,8 @@ def _nodes_table(request: HttpRequest, cluster: Cluster) -> tuple[Table, Estimat
     worst = of_run.filter(node_name=OuterRef("name")).order_by("-excess_s").values("excess_s")[:1]
     rows = nodes_listed().filter(cluster=cluster).annotate(excess_s=Subquery(worst))
     can_change = "operate" in signed_in_user(request).scopes
-    return nodes_table(request, cluster, rows, servers, pools, can_change=can_change), run
+    memory = cluster_memory(cluster)
+    return nodes_table(request, cluster, rows, servers, pools, memory, can_change=can_change), run
 
 
 class NodesChange(BulkPage):
@@ -301,7 +303,7 @@ class NodeCrud(Crud):
     noun = "node"
     form_class = NodeForm
     template_name = "pages/fleet/row_form.html"
-    kept_fields = ("pool", "capacity_cps", "cores", "labels")
+    kept_fields = ("pool", "capacity_cps", "cores", "memory_bytes", "labels")
     back, delete_name = "pages:fleet", "pages:node-delete"
     text_deleted = "Node {row} is deleted."
     service_create = staticmethod(services.node_create)
@@ -323,9 +325,10 @@ class NodeCrud(Crud):
         return {"cluster": self.cluster}
 
     def values(self, form: NodeForm) -> dict[str, Any]:
-        """Empty capacity and cores mean the pool's."""
+        """Empty capacity and cores mean the pool's; without memory of its own a node follows that of its pool."""
         pool = form.cleaned_data["pool"]
-        entered = {name: value for name, value in form.cleaned_data.items() if value is not None}
+        may_be_none = {"memory_bytes"}
+        entered = {name: v for name, v in form.cleaned_data.items() if v is not None or name in may_be_none}
         return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **entered}
 
 

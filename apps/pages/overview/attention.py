@@ -28,6 +28,7 @@ from apps.pages.overview.findings import Findings, headroom_of
 from apps.planning.forecasts.selectors import forecasts_visible, shortages
 from apps.planning.plans.selectors import plans_recommended
 from apps.queries.choices import ObjectiveState, QueryState
+from apps.queries.memory import cluster_memory
 from apps.queries.models import OperatorInput, Query
 from apps.results.choices import Severity
 from apps.results.models import Alert
@@ -68,6 +69,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
     cluster = findings.cluster
     return [
         *_late(findings),
+        *_over_memory(cluster),
         *live_attention(cluster),
         *_away(cluster),
         *_untrusted(findings),
@@ -107,6 +109,19 @@ def _alert(cluster: Cluster, alerts: Sequence[Alert]) -> AttentionItem:
         about = f"{first.group_text}: {about}"
     url = url_of("pages:query-live", cluster.slug, rule.query.name)
     return AttentionItem(drawing, tone, title, about, url, "Open alerts")
+
+
+def _over_memory(cluster: Cluster) -> list[AttentionItem]:
+    """Nodes whose operators hold more state than the node has memory."""
+    over = [entry for entry in cluster_memory(cluster).values() if entry.over_bytes > 0.0]
+    if not over:
+        return []
+    worst = max(over, key=lambda entry: entry.over_bytes)
+    title = f"{worst.node} holds more state than memory"
+    if len(over) > 1:
+        title = f"{len(over)} nodes hold more state than memory"
+    url = url_of("pages:node", cluster.slug, worst.node)
+    return [AttentionItem("bad", "bad", title, f"{worst.words}.", url, "Open node")]
 
 
 def _agents(cluster: Cluster) -> list[AttentionItem]:

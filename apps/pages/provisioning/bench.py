@@ -32,6 +32,7 @@ _TYPE_FIELDS = (
     ("name", "Type"),
     ("capacity_cps", "Cycles per second of a core"),
     ("cores", "Cores"),
+    ("memory_bytes", "Bytes of memory for state"),
     ("price_per_hour", "Price per hour"),
     ("max", "At most"),
 )

@@ -81,7 +81,8 @@ def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-_FIELDS = ("name", "capacity_cps", "cores", "price_per_hour", "max")
+_FIELDS = ("name", "capacity_cps", "cores", "memory_bytes", "price_per_hour", "max")
+_MAY_BE_EMPTY = {"memory_bytes", "max"}
 _BLANK_ROWS = 2
 
 
@@ -92,6 +93,7 @@ def types_offered(cluster: Cluster) -> list[dict[str, Any]]:
             "name": pool.name,
             "capacity_cps": f"{pool.capacity_cps:g}",
             "cores": pool.cores,
+            "memory_bytes": "" if pool.memory_bytes is None else pool.memory_bytes,
             "price_per_hour": f"{pool.price_per_hour:f}".rstrip("0").rstrip("."),
             "max": "",
         }
@@ -110,6 +112,7 @@ def types_read(data: Any) -> list[dict[str, Any]]:
         With every fault: a row without a number, or none at all.
     """
     columns = [data.getlist(f"type_{name}") for name in _FIELDS]
+    columns = [texts or [""] * len(columns[0]) for texts in columns]
     faults: list[Fault] = []
     rows = [
         _row(dict(zip(_FIELDS, (text.strip() for text in texts), strict=True)), index, faults)
@@ -128,7 +131,7 @@ def _row(texts: Mapping[str, str], index: int, faults: list[Fault]) -> dict[str,
     for name in _FIELDS[1:]:
         text = texts[name]
         number = as_float(text.replace(",", "."))
-        if number is None and (text or name != "max"):
+        if number is None and (text or name not in _MAY_BE_EMPTY):
             faults.append(Fault(f"types[{index}].{name}", f"{name} of {texts['name']} is {text!r}; allowed: a number"))
         elif number is not None:
             row[name] = int(number) if name in {"cores", "max"} and number == int(number) else number

@@ -11,7 +11,7 @@ from apps.core.errors import Fault, Malformed, fault_count
 from apps.planning.choices import Find
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
-from engine.document.tables import CAPACITY, PRICE
+from engine.document.tables import CAPACITY, MEMORY, PRICE
 from engine.fields import BAD, Field, FieldTable, Flag, ListOf, MapOf, Number, String
 
 __all__ = [
@@ -38,6 +38,7 @@ _TYPE = FieldTable(
     Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
     Field("cores", Number(least=1, most=1024, whole=True), required=True),
     Field("price_per_hour", PRICE, required=True),
+    Field("memory_bytes", MEMORY, nullable=True, help="of a node, for state; without it nobody knows what fits"),
     Field("max", _COUNT, nullable=True, help="most nodes of this type"),
 )
 _SEED = Field("seed", Number(least=0, whole=True))
@@ -189,7 +190,8 @@ def _fleet_changes(deployment: Deployment, pool: str, nodes: int, model: Node | 
         return []
     if model is not None and more > 0:
         price = {} if model.price_per_hour is None else {"price_per_hour": model.price_per_hour}
-        return [{"add_nodes": more, "capacity_cps": model.capacity_cps, "cores": model.cores, **price}]
+        memory = {} if model.memory_bytes is None else {"memory_bytes": model.memory_bytes}
+        return [{"add_nodes": more, "capacity_cps": model.capacity_cps, "cores": model.cores, **price, **memory}]
     chosen = resized_pool(deployment, pool)
     if chosen:
         own = sum(node.pool == chosen for node in deployment.nodes)

@@ -107,7 +107,8 @@ def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[
     model = question.model
     like: Any = question.like
     if model is not None:
-        like = {"capacity_cps": model.capacity_cps, "cores": model.cores, "price_per_hour": model.price_per_hour}
+        names = ("capacity_cps", "cores", "price_per_hour", "memory_bytes")
+        like = {name: getattr(model, name) for name in names}
     max_nodes = row.options.get("max_nodes", max(64, 2 * len(base.nodes)))
     pool = smallest_pool(base, _pool_question(row, base, snapshot), like=like, most=max_nodes, progress=progress)
     return _without_placement(pool.to_dict())

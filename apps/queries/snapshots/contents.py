@@ -78,7 +78,8 @@ def _short(value: Any) -> str:
 
 
 def node_content(node: Node) -> str:
-    return part_content(capacity_cps=node.capacity_cps, cores=node.cores, state=node.state)
+    memory = {} if node.memory_for_state is None else {"memory_bytes": node.memory_for_state}
+    return part_content(capacity_cps=node.capacity_cps, cores=node.cores, state=node.state, **memory)
 
 
 def link_content(link: Link) -> str:

@@ -60,7 +60,7 @@ def engine_node(node: Node) -> elements.Node:
         cores=node.cores,
         pool=node.pool.name,
         price_per_hour=None if price is None else float(price),
-        memory_bytes=None if node.pool.memory_bytes is None else float(node.pool.memory_bytes),
+        memory_bytes=None if node.memory_for_state is None else float(node.memory_for_state),
         labels={**node.pool.labels, **node.labels},
     )
 

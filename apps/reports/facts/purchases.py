@@ -272,6 +272,7 @@ class _Sizing:
                 "capacity_cps": pool.capacity_cps,
                 "cores": pool.cores,
                 "price_per_hour": float(pool.price_per_hour or 0),
+                "memory_bytes": None if pool.memory_bytes is None else float(pool.memory_bytes),
                 "max": min(_MAX_NODES_PER_TYPE, int(max_cost / float(pool.price_per_hour or 1) + 1e-9)),
             }
             for pool in priced

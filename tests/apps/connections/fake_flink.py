@@ -22,6 +22,7 @@ class FakeVertex:
     cost_s: float | None
     selectivity: float = 1.0
     parallelism: int = 1
+    state_bytes: float = 0.0  #: by its newest checkpoint
 
     @property
     def id(self) -> str:
@@ -68,6 +69,7 @@ class FakeFlink:
     version: str = "2.3.0"
     latency_s: float | None = None
     marker_ms: float | None = None  #: of its latency markers; None: it emits none
+    backend: str | None = None  #: its state backend; None: it takes no checkpoints
 
     def serve(self, server: EngineServer) -> None:
         """Answer every path of a server."""
@@ -102,7 +104,18 @@ class FakeFlink:
         if parts[2] == "vertices" and parts[4:] == ["subtasks", "metrics"]:
             values = self._latencies()
             return [{"id": name, "max": values[name]} for name in values if "get=" not in path or name in path]
+        if parts[2] == "checkpoints" and self.backend is not None:
+            return self._checkpoints(job, parts[3:])
         return {} if parts[2] in {"config", "checkpoints"} else None
+
+    def _checkpoints(self, job: FakeJob, rest: list[str]) -> dict[str, Any]:
+        sizes = {vertex.id: vertex.state_bytes for vertex in job.vertices}
+        newest = {"id": 3, "state_size": sum(sizes.values()), "checkpointed_size": 1_000}
+        if rest == ["config"]:
+            return {"interval": 10_000, "state_backend": self.backend}
+        if rest:
+            return newest | {"tasks": {id_: {"state_size": size} for id_, size in sizes.items()}}
+        return {"latest": {"completed": newest}}
 
     def change(self, name: str, change: Callable[[FakeJob], FakeJob]) -> None:
         """Another state of a job."""

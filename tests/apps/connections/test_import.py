@@ -26,10 +26,12 @@ from apps.estimates.models import AccuracyObservation, EstimateRun
 from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job
+from apps.queries.memory import cluster_memory
 from apps.queries.models import OperatorInput, Query
+from apps.queries.snapshots.cluster import cluster_snapshot
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer, Reply
-from tests.apps.connections.fake_flink import EPOCH_S, FakeFlink, FakeVertex, shop_job
+from tests.apps.connections.fake_flink import EPOCH_S, FakeFlink, FakeJob, FakeVertex, shop_job
 
 pytestmark = pytest.mark.django_db
 
@@ -113,6 +115,45 @@ def test_running_job_becomes_a_running_query_with_measured_statistics(connection
     small_cluster.run_jobs()
     estimate = EstimateRun.objects.get(cluster=cluster).queries.get(query=query)
     assert estimate.estimate_s is not None and 0.0 < estimate.estimate_s < 5.0
+
+
+def test_state_and_memory_of_an_engine_are_those_of_operators_and_nodes(
+    connection: Connection, cluster: Cluster, flink: FakeFlink
+) -> None:
+    flink.backend = "HashMapStateBackend"
+    flink.change("shop", lambda job: _with_state(job, 200 * 2**20))
+    imported(connection)
+    connection.refresh_from_db()
+    found = {finding["code"]: finding["message"] for finding in connection.findings}
+    assert "full sizes of checkpoint 3" in found["state_measured"]
+    assert cluster.nodes.get(name="tm1").memory_bytes == 256 * 2**20  # the task heap, where this backend keeps state
+    memory = cluster_memory(cluster)["tm1"]
+    assert (memory.held_bytes, memory.state) == (200 * 2**20, "fits")
+    operator = cluster_snapshot(cluster).deployment.operators
+    assert {entry.id: entry.state_bytes for entry in operator}["shop/enrich"] == 200 * 2**20
+
+    flink.change("shop", lambda job: _with_state(job, 300 * 2**20))
+    assert "state shop" in (imported(connection).result or {})["updated"]
+    assert cluster_memory(cluster)["tm1"].over_bytes == 44 * 2**20
+    enrich = cluster.queries.get().running_version.operators.get(name="enrich")  # type: ignore[union-attr]
+    assert enrich.extra["state_measured_at"]
+
+
+def test_state_on_disk_is_imported_and_takes_no_memory(
+    connection: Connection, cluster: Cluster, flink: FakeFlink
+) -> None:
+    flink.backend = "EmbeddedRocksDBStateBackend"
+    flink.change("shop", lambda job: _with_state(job, 200 * 2**30))
+    imported(connection)
+    assert cluster.nodes.get(name="tm1").memory_bytes == 64 * 2**20
+    assert cluster_memory(cluster)["tm1"].held_bytes == 0.0
+    enrich = cluster.queries.get().running_version.operators.get(name="enrich")  # type: ignore[union-attr]
+    assert (enrich.extra["state_bytes"], enrich.extra["state_on_disk"]) == (200 * 2**30, True)
+
+
+def _with_state(job: FakeJob, size: float) -> FakeJob:
+    vertices = (replace(v, state_bytes=size if v.name == "enrich" else 0.0) for v in job.vertices)
+    return replace(job, vertices=tuple(vertices))
 
 
 def test_import_repeated_changes_nothing(connection: Connection, cluster: Cluster) -> None:

@@ -135,3 +135,18 @@ def test_operators_without_a_query_need_one() -> None:
 def test_non_document_is_refused(document: Any) -> None:
     with pytest.raises(Malformed):
         document_import(cluster=make_cluster(), document=document)
+
+
+def test_nodes_of_one_pool_keep_the_memory_that_each_states() -> None:
+    """The memory of one node never stands in for another's."""
+    cluster = make_cluster(nodes=0)
+    sizes: dict[str, float | None] = {"m1": 8e9, "m2": 1e12, "m3": None}
+    nodes = [{"id": name, "capacity_cps": 1e8, "memory_bytes": size} for name, size in sizes.items()]
+    document = {"format": "sluice/deployment", "version": 1, "subinterval_s": 1.0, "subintervals": 4, "nodes": nodes}
+    document_import(cluster=cluster, document=document | {"operators": [], "sources": []})
+    assert {node.name: node.memory_for_state for node in cluster.nodes.select_related("pool")} == sizes
+    exported = document_export(cluster=cluster)
+    assert {node["id"]: node.get("memory_bytes") for node in exported["nodes"]} == sizes
+    nodes[0]["memory_bytes"] = 16e9
+    again = document_import(cluster=cluster, document=document | {"operators": [], "sources": []})
+    assert again.updated == ["node m1"]

@@ -88,7 +88,7 @@ def test_no_move_is_proposed_without_gain() -> None:
     assert report["moves"] == []
     assert report["value_before"] == report["value_after"] == 0.0
     assert report["gap"] == 0.0
-    assert report["messages"] == [
+    assert report["messages"][:2] == [
         "No better placement was found: everything stays where it is.",
         "Every placement was tried. No work waits at Mace's width, so no placement can be better by it.",
     ]

@@ -1,0 +1,46 @@
+"""Memory of a cluster's nodes against the state of the operators that run on them."""
+
+from __future__ import annotations
+
+from apps.fleet.choices import ABSENT
+from apps.fleet.models import Cluster
+from apps.queries.models import Placement
+from engine.document.elements import Operator
+from engine.document.memory import NodeMemory, state_need_bytes
+
+__all__ = ["cluster_memory"]
+
+_FIELDS = (
+    "node_id",
+    "fraction",
+    "operator__name",
+    "operator__version__query__name",
+    "operator__kind",
+    "operator__stateless",
+    "operator__extra",
+)
+
+
+def cluster_memory(cluster: Cluster) -> dict[str, NodeMemory]:
+    """Memory of every node that takes operators, by its name."""
+    nodes = {node.pk: node for node in cluster.nodes.exclude(state__in=ABSENT).select_related("pool")}
+    held = dict.fromkeys(nodes, 0.0)
+    unknown: dict[int, dict[str, None]] = {pk: {} for pk in nodes}
+    for pk, fraction, name, query, kind, stateless, extra in Placement.objects.filter(node__in=nodes).values_list(
+        *_FIELDS
+    ):
+        state = {key: extra.get(key) for key in ("state_bytes", "state_on_disk")}
+        need = state_need_bytes(Operator(name, (), (), kind=kind, stateless=stateless, **state))
+        if need is None:
+            unknown[pk][f"{query}/{name}"] = None
+        else:
+            held[pk] += need * fraction
+    return {
+        node.name: NodeMemory(
+            node.name,
+            None if node.memory_for_state is None else float(node.memory_for_state),
+            held[pk],
+            tuple(unknown[pk]),
+        )
+        for pk, node in nodes.items()
+    }
