@@ -211,7 +211,7 @@ def _memory(picture: EnginePicture, place: Place) -> float | None:
 
 
 def _memory_finding(picture: EnginePicture) -> list[Finding]:
-    """What counts as the memory of nodes, said once; nothing where places tell none."""
+    """The finding on what counts as the memory of nodes, said once; none without places."""
     told = [place for place in picture.places if place.heap_bytes is not None or place.managed_bytes is not None]
     if not told:
         if not picture.places:

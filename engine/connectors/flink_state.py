@@ -17,8 +17,8 @@ from engine.words import size_words
 
 __all__ = [
     "BACKEND",
-    "JobState",
     "PlaceMemory",
+    "VertexStates",
     "is_state_on_disk",
     "place_memory",
     "read_state",
@@ -34,7 +34,7 @@ _ON_DISK, _ON_HEAP = ("rocksdb", "forst"), ("hashmap", "heap", "memory", "filesy
 
 
 @dataclass(frozen=True, slots=True)
-class JobState:
+class VertexStates:
     """Bytes of state by vertex, as far as they are told, and whether they lie on disk; None where nothing tells."""
 
     by_vertex: Mapping[str, float] = field(default_factory=dict)
@@ -60,14 +60,14 @@ def state_paths(known: Answers, job: str) -> list[tuple[str, int]]:
 
 def read_state(
     known: Answers, job: str, name: str, settings: Mapping[str, str], cluster: Mapping[str, str]
-) -> JobState:
+) -> VertexStates:
     """State of a job's vertices; what is not told, and what the sizes are of, become findings."""
     on_disk = is_state_on_disk(settings.get(BACKEND, ""))
     newest = _newest(known, job)
     if newest is None:
         message = f"No completed checkpoint of {name} is told: how much state its operators hold is not known."
         known.find("missing", "state_unknown", name, message)
-        return JobState({}, on_disk)
+        return VertexStates({}, on_disk)
     number, total = number_of(newest.get("id")) or 0.0, number_of(newest.get("state_size"))
     in_all = "" if total is None else f" ({size_words(total)} in all)"
     details = known.raw(f"/jobs/{job}/checkpoints/details/{number:.0f}")
@@ -77,14 +77,14 @@ def read_state(
             f"Checkpoint {number:.0f} of {name}{in_all} is not told by operator: which holds how much is not known."
         )
         known.find("missing", "state_unknown", name, message)
-        return JobState({}, on_disk)
+        return VertexStates({}, on_disk)
     if "checkpointed_size" not in newest and _may_be_incremental(on_disk, cluster):
         message = (
             f"Checkpoint {number:.0f} of {name}{in_all} may be incremental, and this Flink tells only what it wrote: "
             "how much state there is in full is not known."
         )
         known.find("missing", "state_incremental", name, message)
-        return JobState({}, on_disk)
+        return VertexStates({}, on_disk)
     sizes = {
         str(vertex): size
         for vertex, row in tasks.items()
@@ -96,7 +96,7 @@ def read_state(
         "Objects on the heap take more than what a checkpoint writes of them."
     )
     known.find("found", "state_measured", name, message)
-    return JobState(sizes, on_disk)
+    return VertexStates(sizes, on_disk)
 
 
 def is_state_on_disk(backend: str) -> bool | None:
