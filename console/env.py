@@ -138,6 +138,7 @@ class Env:
     trusted_origins: list[str]
     trusted_proxies: list[str]
     database_url: str
+    database_connections: int
     redis_url: str
     var_dir: Path
     log_level: str
@@ -171,6 +172,7 @@ class Env:
             trusted_origins=reader.words("trusted_origins"),
             trusted_proxies=reader.networks("trusted_proxies"),
             database_url=reader.url("database_url", ("postgres", "postgresql", "sqlite")),
+            database_connections=reader.whole("database_connections", 20, 2, 500),
             redis_url=reader.url("redis_url", ("redis", "rediss", "unix"), "redis://127.0.0.1:6399/0"),
             var_dir=Path(reader.text("var_dir", str(BASE_DIR / "var"))),
             log_level=reader.level("log_level", "INFO"),

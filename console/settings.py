@@ -103,8 +103,12 @@ TEMPLATES = [
 
 # -- database: SQLite needs WAL, IMMEDIATE transactions and a time-out together to serve several writers
 if ENV.database_url:
-    # closed after each request: under ASGI every request has a thread of its own, whose connection none would use again
-    DATABASES = {"default": dj_database_url.parse(ENV.database_url, conn_max_age=0)}
+    # given back after each request: under ASGI every request has a thread of its own, whose connection none would use
+    # again. Many at once share a pool, and wait for each other rather than use up the server's connections.
+    DATABASES = {"default": dj_database_url.parse(ENV.database_url, conn_max_age=0, conn_health_checks=True)}
+    if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+        _POOL = {"min_size": 1, "max_size": ENV.database_connections, "timeout": 20, "max_idle": 60}
+        DATABASES["default"].setdefault("OPTIONS", {})["pool"] = _POOL
 else:
     DATABASES = {
         "default": {

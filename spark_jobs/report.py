@@ -146,10 +146,11 @@ def _behind_s(facts: BatchFacts, client: redis.Redis) -> float | None:
     """Age of the oldest entry that is not processed yet; 0 where there is none, None while Redis is away."""
     try:
         oldest = [oldest_at_s(client, number, facts.read_to(number)) for number in range(PARTITIONS)]
+        seconds, microseconds = client.time()  # entries are stamped by Redis' clock, and aged by it
     except redis.RedisError:
         return None
     oldest_s = min((at_s for at_s in oldest if at_s is not None), default=None)
-    return 0.0 if oldest_s is None else round(max(0.0, time.time() - oldest_s), 3)
+    return 0.0 if oldest_s is None else round(max(0.0, seconds + microseconds / 1e6 - oldest_s), 3)
 
 
 def _lag(facts: BatchFacts, client: redis.Redis) -> dict[str, int]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
-from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.choices import OPEN, AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
 from apps.admission.services import admission_announce
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, Stale
 from apps.core.events import announce
 from apps.fleet.models import Cluster, Node
@@ -217,7 +217,7 @@ def apply_decided(request: AdmissionRequest, user: User | None) -> AdmissionRequ
         rate_share=share_of(changes),
         start_s=start_of(changes),
     )
-    request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, timezone.now()
+    request.state, request.decided_by, request.decided_at = AdmissionState.APPLIED, user, shared_now()
     request.save()
     _supersede_others(request)
     admission_applied.send(sender=AdmissionRequest, request=request)
@@ -240,7 +240,7 @@ def _require_applicable(request: AdmissionRequest) -> None:
     query = request.query
     if query.state == QueryState.RUNNING and query.running_version_id == request.version_id:
         raise Conflict(f"{request.version} runs already; another request has started it.", code="running")
-    if request.valid_until is not None and timezone.now() > request.valid_until:
+    if request.valid_until is not None and shared_now() > request.valid_until:
         message = f"The preview was valid until {request.valid_until:%Y-%m-%d %H:%M:%S} UTC. Preview it again."
         raise Stale(message, code="expired")
 
@@ -259,8 +259,8 @@ def enqueue_decided(request: AdmissionRequest, user: User | None) -> AdmissionRe
     """Put the request into the queue until its start. The caller holds the cluster's lock."""
     answer = request.result or {}
     start_s = float(answer.get("start_s") or start_of(answer.get("changes") or []))
-    request.starts_at = (request.previewed_at or timezone.now()) + timedelta(seconds=start_s)
-    request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, timezone.now()
+    request.starts_at = (request.previewed_at or shared_now()) + timedelta(seconds=start_s)
+    request.state, request.decided_by, request.decided_at = AdmissionState.QUEUED, user, shared_now()
     request.valid_until = None
     request.save()
     query = request.query

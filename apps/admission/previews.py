@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from django.db import transaction
-from django.utils import timezone
 
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.decisions import apply_decided, enqueue_decided, has_later_start, is_passing
@@ -17,6 +16,7 @@ from apps.admission.models import AdmissionRequest
 from apps.admission.questions import RequestQuestion, question_changes, question_of
 from apps.admission.selectors import change_to_start, is_over
 from apps.admission.services import admission_announce, admission_submit, release_queued_query
+from apps.core.clock import shared_now
 from apps.core.errors import Impossible, SluiceError
 from apps.core.limits import MAX_REASON
 from apps.estimates.work import SLICES_PER_SUBINTERVAL
@@ -95,7 +95,7 @@ def admission_store(
     request = rows.select_related("cluster", "query", "version__query__cluster").get(pk=request.pk)
     if request.state not in {AdmissionState.ESTIMATING, AdmissionState.QUEUED}:
         return request  # withdrawn meanwhile: the answer comes too late
-    now = timezone.now()
+    now = shared_now()
     answer = decision.to_dict()
     request.curves = answer.pop("curves")
     request.result, request.verdict = answer, answer["verdict"]

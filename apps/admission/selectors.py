@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, QuerySet
-from django.utils import timezone
 
 from apps.admission.choices import AdmissionState, Verdict
 from apps.admission.models import AdmissionRequest
 from apps.admission.questions import question_changes
+from apps.core.clock import shared_now
 from apps.fleet.models import Cluster
 
 __all__ = [
@@ -81,7 +81,7 @@ def admission_standing(request: AdmissionRequest) -> AdmissionStanding:
     """Compare a request with the cluster as it is now."""
     is_open = request.state in {AdmissionState.PREVIEW, AdmissionState.AWAITING, AdmissionState.QUEUED}
     changes = question_changes(request) if is_open else []
-    is_expired = is_open and request.valid_until is not None and timezone.now() > request.valid_until
+    is_expired = is_open and request.valid_until is not None and shared_now() > request.valid_until
     usable = is_open and not changes and not is_expired
     passing = request.verdict in {Verdict.ADMIT, Verdict.ADMIT_WITH_CHANGES}
     return AdmissionStanding(
@@ -121,12 +121,12 @@ def change_to_start(request: AdmissionRequest) -> list[dict[str, Any]]:
 
 def is_due(request: AdmissionRequest) -> bool:
     """Whether its expected start has come."""
-    return request.starts_at is not None and timezone.now() >= request.starts_at
+    return request.starts_at is not None and shared_now() >= request.starts_at
 
 
 def is_over(request: AdmissionRequest) -> bool:
     """Whether it has waited for as long as its requester would."""
-    return timezone.now() > patience_ends_at(request)
+    return shared_now() > patience_ends_at(request)
 
 
 def patience_ends_at(request: AdmissionRequest) -> datetime:

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Sum
-from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionState, TrialState
 from apps.admission.models import AdmissionRequest, AdmissionTrial
 from apps.admission.services import admission_announce, admission_preview_again
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed, SluiceError
 from apps.fleet.models import Cluster
 from apps.measurements.models import StatisticsWindow
@@ -191,7 +191,7 @@ def admission_trial_start(
     chosen = next((row.agent for row in offer.agents if agent in ("", row.agent.name)), None)
     if chosen is None:
         raise _not_offered(request, agent, offer)
-    now = timezone.now()
+    now = shared_now()
     ends_at = now + timedelta(minutes=minutes)
     inputs = OperatorInput.objects.filter(operator__version=request.version, operator__name=offer.operator)
     trial = AdmissionTrial.objects.create(
@@ -235,7 +235,7 @@ def admission_trial_stop(*, request: AdmissionRequest) -> AdmissionTrial:
 
 def trials_advance(now: datetime | None = None) -> int:
     """End trials whose time is up, whose agent is not well, or whose request has gone on; returns how many."""
-    present = now or timezone.now()
+    present = now or shared_now()
     ended = 0
     for trial in AdmissionTrial.objects.filter(state=TrialState.RUNNING).select_related("request"):
         try:
@@ -299,7 +299,7 @@ def _finish(trial: AdmissionTrial, request: AdmissionRequest, why: str, now: dat
 
 
 def _ended(trial: AdmissionTrial, state: TrialState, note: str) -> AdmissionTrial:
-    trial.events, trial.state, trial.note, trial.ended_at = trial_events(trial), state, note[:300], timezone.now()
+    trial.events, trial.state, trial.note, trial.ended_at = trial_events(trial), state, note[:300], shared_now()
     live, trial.live = trial.live, None
     trial.save()
     if live is not None:

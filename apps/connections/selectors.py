@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db.models import Count, F, Q, QuerySet
-from django.utils import timezone
 
 from apps.connections.choices import ConnectionOrigin, ConnectionState
 from apps.connections.models import Connection, ImportedJob
+from apps.core.clock import shared_now
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 
@@ -56,7 +56,7 @@ def connections_due(now: datetime | None = None) -> list[Connection]:
 
     One that answers nothing is asked at a tenth of its pace, at least every five minutes.
     """
-    present = now or timezone.now()
+    present = now or shared_now()
     rows = Connection.objects.filter(origin=ConnectionOrigin.URL, imported_at__isnull=False)
     rows = rows.exclude(state=ConnectionState.PAUSED).order_by(F("asked_at").asc(nulls_first=True), "pk")
     return [row for row in rows if row.asked_at is None or row.asked_at + _interval(row, present) <= present]
@@ -67,7 +67,7 @@ def next_round_at(connection: Connection, now: datetime | None = None) -> dateti
     is_asked = connection.origin == ConnectionOrigin.URL and connection.imported_at is not None
     if not is_asked or connection.state == ConnectionState.PAUSED:
         return None
-    present = now or timezone.now()
+    present = now or shared_now()
     due_at = present if connection.asked_at is None else connection.asked_at + _interval(connection, present)
     return max(due_at, present)
 
@@ -85,4 +85,4 @@ def _interval(connection: Connection, now: datetime) -> timedelta:
 
 def statistics_age(job: ImportedJob, now: datetime | None = None) -> timedelta | None:
     """Age of a job's statistics; None where nothing was measured yet."""
-    return None if job.measured_at is None else (now or timezone.now()) - job.measured_at
+    return None if job.measured_at is None else (now or shared_now()) - job.measured_at

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
 from apps.connections.models import Connection
 from apps.connections.transport import ca_faults, is_listed, url_faults
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault
 from apps.core.events import announce
 from apps.core.secrets import seal_secret
@@ -121,7 +121,7 @@ def connection_update(*, connection: Connection, token: str | None = None, **fie
     if token is not None:
         row.sealed_token = seal_secret(token, TOKEN_PURPOSE)
     if row.state in {ConnectionState.AWAY, ConnectionState.REFUSED}:
-        row.state, row.state_since, row.state_words = ConnectionState.NEW, timezone.now(), ""
+        row.state, row.state_since, row.state_words = ConnectionState.NEW, shared_now(), ""
     row.save()
     connection_announce(row)
     return row
@@ -161,7 +161,7 @@ def connection_resume(*, connection: Connection) -> Connection:
 def state_change(connection: Connection, state: str, words: str) -> Connection:
     """Store a connection's state with its reason; the time since when stays while the state does."""
     if connection.state != state:
-        connection.state, connection.state_since = state, timezone.now()
+        connection.state, connection.state_since = state, shared_now()
         cluster_announce(connection.cluster)
     connection.state_words = words[:500]
     connection.save(update_fields=["state", "state_since", "state_words", "updated_at"])

@@ -19,6 +19,7 @@ from django.conf import settings
 
 from apps.core.addresses import IPAddress, PrivateAddress, UnknownHost, is_public, resolve_host, split_url
 from apps.core.errors import Fault
+from engine.redaction import redact_text
 
 __all__ = [
     "MAX_ANSWER_BYTES",
@@ -301,7 +302,7 @@ class EngineClient:
         if _is_html(body, kind):
             asks = "is this the web page of a proxy or of a login?"
             return EngineRefused("html", f"{self.host} answers {path[:200]} with HTML; {asks}")
-        start = body[:_NOT_JSON].decode("utf-8", "replace")
+        start = redact_text(body[:_NOT_JSON].decode("utf-8", "replace"))  # some repeat the headers they were sent
         if body.lstrip()[:1] in (b"{", b"["):
             words = f"JSON that is broken or ends too early, after {len(body):,} bytes"
         else:

@@ -13,7 +13,6 @@ from typing import Any
 from celery import current_app
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from apps.connections.choices import ConnectionOrigin, ConnectionState
 from apps.connections.import_outcome import ImportOutcome, finding_document
@@ -37,6 +36,7 @@ from apps.connections.scores import ask_metric, latency_findings, latency_score
 from apps.connections.selectors import connections_due
 from apps.connections.services import state_change
 from apps.connections.transport import EngineAway, EngineClient, EngineRefused
+from apps.core.clock import shared_now
 from apps.core.errors import Impossible, Malformed, Missing, SluiceError
 from apps.jobs.runner import JobOutcome, JobReporter
 from engine.connectors.document import import_picture
@@ -104,7 +104,7 @@ def check_connection(report: JobReporter) -> JobOutcome:
     with transaction.atomic():
         row = _answered(connection, asked)
         row.findings, row.look = [finding_document(finding) for finding in unique], shown
-        row.engine_version, row.checked_at = look.picture.version[:40], timezone.now()
+        row.engine_version, row.checked_at = look.picture.version[:40], shared_now()
         row.save(update_fields=["findings", "look", "engine_version", "checked_at"])
     counts = {"places": len(look.picture.places), "jobs": len(look.picture.jobs), "findings": len(unique)}
     return JobOutcome({**counts, **asked.cost}, *_addresses(connection))
@@ -227,7 +227,7 @@ def _answered(connection: Connection, asked: _Asked) -> Connection:
     row = Connection.objects.select_for_update(of=("self",)).select_related("cluster").filter(pk=connection.pk).first()
     if row is None:
         raise Missing(f"The connection {connection.name!r} was deleted meanwhile; nothing was stored.")
-    row.answered_at = row.asked_at = timezone.now()
+    row.answered_at = row.asked_at = shared_now()
     row.cost = asked.cost or row.cost
     row.save(update_fields=["answered_at", "asked_at", "cost"])
     return row if row.state == ConnectionState.PAUSED else state_change(row, ConnectionState.CONNECTED, "")
@@ -266,7 +266,7 @@ def _failed(connection: Connection, state: ConnectionState, words: str) -> None:
         row = Connection.objects.select_for_update(of=("self",)).select_related("cluster")
         current = row.filter(pk=connection.pk).first()
         if current is not None and current.state != ConnectionState.PAUSED:
-            current.asked_at = timezone.now()
+            current.asked_at = shared_now()
             current.save(update_fields=["asked_at"])
             state_change(current, state, words)
 
@@ -276,7 +276,7 @@ def _failed(connection: Connection, state: ConnectionState, words: str) -> None:
 
 def connections_poll(now: datetime | None = None) -> int:
     """Send a task for each connection whose round is due; returns how many. Each is claimed once."""
-    present, sent = now or timezone.now(), 0
+    present, sent = now or shared_now(), 0
     for connection in connections_due(present):
         before = connection.asked_at
         unchanged = Q(asked_at=before) if before is not None else Q(asked_at__isnull=True)

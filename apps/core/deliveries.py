@@ -15,6 +15,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from apps.core.addresses import host_of
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict
 from apps.core.limits import MAX_REASON, MAX_URL
 from apps.core.messages import Gone, Undelivered
@@ -85,7 +86,7 @@ class Courier:
         """Send every delivery whose time has come; returns how many arrived."""
         sent = 0
         for _ in range(_BATCH_LIMIT):
-            delivery = self._take(timezone.now())
+            delivery = self._take(shared_now())
             if delivery is None:
                 break
             sent += self._send(delivery)
@@ -99,7 +100,7 @@ class Courier:
         Conflict
             A worker is sending it at this moment.
         """
-        now = timezone.now()
+        now = shared_now()
         if delivery.state == DeliveryState.SENDING and delivery.next_try_at and delivery.next_try_at > now:
             raise Conflict("It is being sent at this moment.")
         delivery.state, delivery.attempts, delivery.next_try_at = DeliveryState.WAITING, 0, now
@@ -142,10 +143,10 @@ class Courier:
             self._end(delivery, DeliveryState.FAILED, f"{error} Given up after {delivery.attempts} tries.")
             return
         pause = timedelta(minutes=PAUSES_MIN[delivery.attempts - 1])
-        self._store(delivery, state=DeliveryState.WAITING, next_try_at=timezone.now() + pause, last_error=error[:300])
+        self._store(delivery, state=DeliveryState.WAITING, next_try_at=shared_now() + pause, last_error=error[:300])
 
     def _end(self, delivery: Any, state: str, error: str) -> None:
-        sent_at = timezone.now() if state == DeliveryState.SENT else delivery.sent_at
+        sent_at = shared_now() if state == DeliveryState.SENT else delivery.sent_at
         self._store(delivery, state=state, next_try_at=None, last_error=error[:300], sent_at=sent_at)
 
     @transaction.atomic
@@ -153,7 +154,7 @@ class Courier:
         """Write what came of this try, unless a later one has begun: then this worker was believed dead."""
         rows = self.rows().model.objects
         mine = rows.filter(pk=delivery.pk, state=DeliveryState.SENDING, attempts=delivery.attempts)
-        mine.update(**values, updated_at=timezone.now())
+        mine.update(**values, updated_at=shared_now())
         self.announce(delivery)
 
 

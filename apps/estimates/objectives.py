@@ -10,8 +10,8 @@ from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.estimates.causes import ChainReports, estimate_causes, measured_causes
 from apps.estimates.choices import DecidedBy
@@ -45,7 +45,7 @@ def objectives_refresh(cluster: Cluster, now: datetime | None = None) -> int:
 
     A query of which neither a measurement nor an estimate speaks has no status.
     """
-    present = now or timezone.now()
+    present = now or shared_now()
     # one at a time: of two that judge at once, the later must not count the state from its own beginning
     Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()
     run = run_latest(cluster)

@@ -10,8 +10,8 @@ from typing import Any
 
 from django.db import models, transaction
 from django.db.models.signals import post_delete, post_save
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.core.errors import SluiceError
 from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, in_force
 from apps.estimates.intervals import group_applied
@@ -201,7 +201,7 @@ def telemetry_pace(cluster: Cluster) -> Pace:
 
 
 def _age_s(run: EstimateRun) -> float:
-    return (timezone.now() - run.created_at).total_seconds()
+    return (shared_now() - run.created_at).total_seconds()
 
 
 def _has_moved(row: QueryEstimate, timing: StageTiming) -> bool:

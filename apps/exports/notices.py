@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
 from apps.admission.models import AdmissionRequest
+from apps.core.clock import shared_now
 from apps.core.deliveries import Channel, Courier, send_soon
 from apps.core.errors import SluiceError
 from apps.core.events import announce
@@ -51,7 +51,7 @@ def decision_notify(request: AdmissionRequest) -> bool:
         },
         "export": json.loads(json.dumps(export)),
     }
-    now = timezone.now()
+    now = shared_now()
     notice = DecisionNotice.objects.create(request=request, facts=facts, created_at=now)
     DecisionDelivery.objects.bulk_create(
         [
@@ -102,4 +102,4 @@ def decision_deliveries_send_due() -> int:
 
 def decision_notices_purge() -> int:
     """Delete old notices with their deliveries; returns how many rows."""
-    return DecisionNotice.objects.filter(created_at__lt=timezone.now() - _RETENTION).delete()[0]
+    return DecisionNotice.objects.filter(created_at__lt=shared_now() - _RETENTION).delete()[0]

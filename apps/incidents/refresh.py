@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from apps.connections.models import Connection
+from apps.core.clock import shared_now
 from apps.core.events import announce
 from apps.estimates.choices import DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus
@@ -57,7 +57,7 @@ def late_statuses(cluster: Cluster) -> list[ObjectiveStatus]:
 @transaction.atomic
 def incidents_refresh(cluster: Cluster, now: datetime | None = None) -> None:
     """Open, change and resolve a cluster's incidents by the states of its objectives and of its engines."""
-    present = now or timezone.now()
+    present = now or shared_now()
     Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).first()  # one at a time
     refresh = _Refresh(cluster, present)
     refresh.run()

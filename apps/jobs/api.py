@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from django.db import connection
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
@@ -84,6 +85,7 @@ def job_wait(job: Job, wait_s: float) -> None:
         if job.is_finished or left <= 0:
             return
         pause = next(polls, pause)
+        connection.close_if_unusable_or_obsolete()  # others may have it meanwhile
         time.sleep(min(pause, left))
 
 

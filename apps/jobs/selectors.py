@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db.models import Q, QuerySet
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.jobs.models import Job, JobState
 from apps.jobs.services import LOST_AFTER
 
@@ -18,7 +18,7 @@ _QUEUED_TOO_LONG = timedelta(seconds=60)
 
 def jobs_lost() -> QuerySet[Job]:
     """Jobs without a heartbeat for `LOST_AFTER`, or whose task seems to have been lost on its way."""
-    now = timezone.now()
+    now = shared_now()
     silent = Q(state=JobState.RUNNING, heartbeat_at__lt=now - LOST_AFTER, sent_at__lt=now - LOST_AFTER)
     unsent = Q(state=JobState.QUEUED, sent_at__lt=now - _QUEUED_TOO_LONG)
     return Job.objects.filter(silent | unsent).order_by("created_at")

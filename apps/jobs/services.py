@@ -16,10 +16,10 @@ import redis
 from celery import current_app
 from django.db import IntegrityError, transaction
 from django.dispatch import Signal
-from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerError
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, SluiceError, Unavailable
 from apps.core.events import announce
 from apps.core.health import redis_client
@@ -98,8 +98,11 @@ def job_submit(
         return _adopted(waiting, user)
     _require_broker()
     try:
+        now = shared_now()
         with transaction.atomic():
             job = Job.objects.create(
+                created_at=now,
+                sent_at=now,
                 kind=kind,
                 title=title[:200],
                 params=dict(params),
@@ -128,7 +131,7 @@ def job_start(job_id: Any, *, redelivered: bool = False, worker: str = "") -> Jo
     job = Job.objects.select_for_update().filter(pk=job_id).first()
     if job is None or job.is_finished:
         return None
-    now = timezone.now()
+    now = shared_now()
     if job.state == JobState.RUNNING and not redelivered and not _is_silent(job, now):
         _log.info("job %s is running already, duplicate delivery ignored", job.pk)
         return None
@@ -220,7 +223,7 @@ def job_cancel(job: Job) -> Job:
     current = Job.objects.select_for_update().get(pk=job.pk)
     if current.state in {JobState.SUCCEEDED, JobState.FAILED}:
         raise Conflict(f"The job has {current.get_state_display().lower()} already; there is nothing to cancel.")
-    if current.state == JobState.RUNNING and not _is_silent(current, timezone.now()):
+    if current.state == JobState.RUNNING and not _is_silent(current, shared_now()):
         current.cancel_requested = True
         current.save(update_fields=["cancel_requested"])
         _announce(current)
@@ -240,7 +243,7 @@ def job_cancelled(job: Job) -> Job:
 
 def job_resend(job: Job) -> None:
     """Send a lost job's task again (`apps.jobs.selectors.jobs_lost`); job_start sorts out duplicates."""
-    Job.objects.filter(pk=job.pk).update(sent_at=timezone.now())
+    Job.objects.filter(pk=job.pk).update(sent_at=shared_now())
     _send(job)
 
 
@@ -285,7 +288,7 @@ def _is_silent(job: Job, now: Any) -> bool:
 def _touch(job: Job, **values: Any) -> None:
     """Update the row if this attempt is the current one, in one statement; else find out why not."""
     mine = Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt, cancel_requested=False)
-    if not mine.update(heartbeat_at=timezone.now(), **values):
+    if not mine.update(heartbeat_at=shared_now(), **values):
         _require_current(Job.objects.get(pk=job.pk), job.attempt)
 
 
@@ -297,7 +300,7 @@ def _require_current(current: Job, attempt: int) -> None:
 
 
 def _end(job: Job, state: str, **values: Any) -> None:
-    job.state, job.finished_at = state, timezone.now()
+    job.state, job.finished_at = state, shared_now()
     for name, value in values.items():
         setattr(job, name, value)
     job.save(update_fields=["state", "finished_at", *values])

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.utils import timezone
+from django.db import IntegrityError, connection, transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
@@ -22,6 +21,7 @@ from apps.admission.services import (
     admission_request_review,
     admission_withdraw,
 )
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, SluiceError, Unavailable
 from apps.core.events import announce
 from apps.core.limits import MAX_MESSAGE
@@ -100,7 +100,7 @@ def review_answer(
 
 def reviews_purge() -> int:
     """Delete answers that are older than they are kept; returns how many."""
-    before = timezone.now() - timedelta(days=KEEP_DAYS)
+    before = shared_now() - timedelta(days=KEEP_DAYS)
     return KubernetesReview.objects.filter(created_at__lt=before).delete()[0]
 
 
@@ -137,7 +137,7 @@ def _is_taken_over(row: KubernetesReview) -> bool:
 
     Doing it again is safe: a preview under way is joined, and a query that was started by it runs already.
     """
-    now = timezone.now()
+    now = shared_now()
     if row.allowed is not None or now - row.created_at < _ABANDONED:
         return False
     mine = KubernetesReview.objects.filter(pk=row.pk, allowed=None, created_at=row.created_at)
@@ -147,6 +147,7 @@ def _is_taken_over(row: KubernetesReview) -> bool:
 def _answered(row: KubernetesReview, cluster: Cluster, until_s: float) -> KubernetesReview:
     """The row once another request has answered it; else the rule on late verdicts, not stored."""
     while row.allowed is None and time.monotonic() < until_s:
+        connection.close_if_unusable_or_obsolete()  # others may have it meanwhile
         time.sleep(_POLL_S)
         row.refresh_from_db()
     if row.allowed is None:

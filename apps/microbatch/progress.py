@@ -14,8 +14,8 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Count
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.core.errors import Fault, Impossible, Malformed, Missing, TooLarge, from_engine
 from apps.core.limits import MAX_GENERATION, MAX_NAME
 from apps.fleet.choices import InputOrigin
@@ -118,7 +118,7 @@ def progress_ingest(
         reading = read_progress(kept) if kept else ProgressReading((), 0, 0)
     except DocumentError as error:
         raise from_engine(error) from None
-    now = timezone.now()
+    now = shared_now()
     _check(reading.batches, now)
     fresh = _unknown(query, reading.batches)
     query.reported_at, query.fault = now, ""

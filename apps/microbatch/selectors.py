@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from django.db.models import Count, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.fleet.models import Cluster
 from apps.microbatch.choices import SparkQueryOrigin, SparkQueryState
 from apps.microbatch.models import BatchFit, MicroBatch, SparkQuery
@@ -62,7 +62,7 @@ def spark_query_state(query: SparkQuery, now: datetime | None = None) -> SparkQu
     if query.origin == SparkQueryOrigin.FILE:
         return SparkQueryState.RECORDED
     patience = max(_SILENT_AFTER, timedelta(seconds=_SILENT_TRIGGERS * query.trigger_s))
-    age = (now or timezone.now()) - query.reported_at
+    age = (now or shared_now()) - query.reported_at
     return SparkQueryState.REPORTING if age <= patience else SparkQueryState.SILENT
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.errors import Fault, Impossible, Malformed, SluiceError, fault_count
 from apps.core.limits import MAX_FAULT
 from apps.core.messages import Gone, Undelivered, address_faults, fetch
@@ -87,7 +87,7 @@ def spark_query_update(*, query: SparkQuery, **fields: Any) -> SparkQuery:
     if query.cluster is not None:
         check_free(query.cluster.spark_queries.all(), query, name=query.name)
     if query.setting_values != before:
-        query.settings_since = timezone.now()
+        query.settings_since = shared_now()
     query.save()
     spark_query_announce(query)
     return query
@@ -133,8 +133,8 @@ def settings_apply(*, query: SparkQuery, user: User | None, **settings: Any) -> 
         _assign(query, settings)
         _check(query, [])
         if query.setting_values != before:
-            query.settings_since = timezone.now()
-    query.applied_by, query.applied_at = user, timezone.now()
+            query.settings_since = shared_now()
+    query.applied_by, query.applied_at = user, shared_now()
     query.save()
     spark_query_announce(query)
     return query
@@ -143,7 +143,7 @@ def settings_apply(*, query: SparkQuery, user: User | None, **settings: Any) -> 
 def spark_queries_poll(now: datetime | None = None) -> int:
     """Ask every URL, the longest unasked first, within 25 s; returns how many answered with progress."""
     began_s, answered = time.monotonic(), 0
-    due = (now or timezone.now()) - timedelta(seconds=POLL_S / 2)
+    due = (now or shared_now()) - timedelta(seconds=POLL_S / 2)
     rows = SparkQuery.objects.filter(origin=SparkQueryOrigin.URL).exclude(asked_at__gt=due)
     for query in rows.order_by(F("asked_at").asc(nulls_first=True), "pk"):
         if time.monotonic() - began_s > _POLL_BUDGET_S:
@@ -162,7 +162,7 @@ def spark_query_poll(*, query: SparkQuery) -> bool:
     except SluiceError as error:
         fault = error.message
     rows = SparkQuery.objects.filter(pk=query.pk)
-    rows.update(asked_at=timezone.now(), fault=fault[:MAX_FAULT])
+    rows.update(asked_at=shared_now(), fault=fault[:MAX_FAULT])
     if fault and fault != query.fault:
         spark_query_announce(query)
     return not fault
@@ -172,7 +172,7 @@ def batches_purge(now: datetime | None = None) -> int:
     """Purge micro-batches older than a week, except of files, those beyond `MAX_BATCHES`, and fits of before that are
     no longer in force; returns how many.
     """
-    before = (now or timezone.now()) - KEEP_BATCHES
+    before = (now or shared_now()) - KEEP_BATCHES
     old = MicroBatch.objects.filter(received_at__lt=before).exclude(query__origin=SparkQueryOrigin.FILE)
     purged = old.delete()[0]
     for query in SparkQuery.objects.all():

@@ -9,10 +9,10 @@ from typing import Any
 import zstandard
 from django.db import transaction
 from django.http import HttpResponse
-from django.utils import timezone
 from django.utils.text import slugify
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.deliveries import Channel, send_soon
 from apps.core.errors import Conflict
 from apps.core.events import announce
@@ -75,7 +75,7 @@ def report_for(*, definition: ReportDefinition, user: User | None = None, **fiel
         definition=definition,
         requested_by=user if user is not None and user.pk else None,
         covers_from=written.values_list("covers_until", flat=True).first(),
-        covers_until=timezone.now(),
+        covers_until=shared_now(),
         **fields,
     )
 
@@ -86,7 +86,7 @@ def report_store(
     """Keep a finished report and address it to its readers. Called inside the job's transaction, so once."""
     report.facts, report.html = _packed(json.dumps(facts, allow_nan=False)), _packed(html)
     report.pdf, report.csv, report.snapshot_parts = pdf, csv, parts
-    report.finding, report.state, report.written_at = facts["finding"], ReportState.READY, timezone.now()
+    report.finding, report.state, report.written_at = facts["finding"], ReportState.READY, shared_now()
     report.error = None
     report.save()
     _address(report)
@@ -97,7 +97,7 @@ def report_store(
 
 def _address(report: Report) -> None:
     """One delivery for each reader; a reader who has one already gets no second one."""
-    now = timezone.now()
+    now = shared_now()
     for address in report.definition.emails:
         Delivery.objects.get_or_create(
             report=report, channel=Channel.EMAIL, target=address, defaults={"next_try_at": now}

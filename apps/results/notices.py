@@ -8,9 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
-from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from apps.core.clock import shared_now
 from apps.core.deliveries import Channel, Courier, send_soon
 from apps.core.errors import Fault
 from apps.core.events import announce
@@ -45,7 +45,7 @@ def alerts_notify(rule: AlertRule, event: AlertEvent, alerts: Sequence[Alert]) -
         return
     notice = AlertNotice.objects.create(rule=rule, event=event)
     Alert.objects.filter(pk__in=[alert.pk for alert in alerts]).update(**{_FIELDS[event]: notice})
-    now = timezone.now()
+    now = shared_now()
     AlertDelivery.objects.bulk_create(
         AlertDelivery(notice=notice, channel=channel, target=target, next_try_at=now) for channel, target in readers
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db.models import QuerySet
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.core.filters import BooleanFilter, ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.models import Agent
@@ -27,7 +27,7 @@ class AgentFilter(ListFilter):
     sorts = sort_paths("name", "kind", "enrolled_at", "last_seen", "version", cluster="cluster__slug")
 
     def heard_lately(self, agents: QuerySet[Agent], value: bool) -> QuerySet[Agent]:
-        since = timezone.now() - timedelta(seconds=SILENT_S)
+        since = shared_now() - timedelta(seconds=SILENT_S)
         return agents.filter(last_seen__gte=since) if value else agents.exclude(last_seen__gte=since)
 
 

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.http.request import split_domain_port, validate_host
 
 from apps.accounts.services import token_digest
+from apps.core.clock import shared_now
 from apps.core.consumers import UNKNOWN, ReadOnlyConsumer
 from apps.telemetry.agents.directory import SECRET_PREFIX
 from apps.telemetry.models import Agent
@@ -100,7 +101,7 @@ class AgentConsumer(ReadOnlyConsumer):
         if agent is None:
             await self.close(code=UNKNOWN)
             return
-        self.group, self.since = group_of(agent.pk), time.time()
+        self.group, self.since = group_of(agent.pk), (await database_sync_to_async(shared_now)()).timestamp()
         await self.channel_layer.group_add(self.group, self.channel_name)
         await self.channel_layer.group_send(self.group, {"type": "connected", "since": self.since})
         await self.look({})

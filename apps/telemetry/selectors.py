@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
 from apps.telemetry.choices import AgentKind, AgentState, LiveState
@@ -66,7 +66,7 @@ def agent_state(agent: Agent, now: datetime | None = None) -> AgentHealth:
         return AgentHealth(AgentState.DISABLED, ("disabled by hand: what it sends is refused",))
     if agent.last_seen is None:
         return AgentHealth(AgentState.NEVER, ("enrolled, and not heard of since",))
-    silent_s = ((now or timezone.now()) - agent.last_seen).total_seconds()
+    silent_s = ((now or shared_now()) - agent.last_seen).total_seconds()
     if silent_s > SILENT_S:
         return AgentHealth(AgentState.SILENT, (f"its last report came {silent_s:.0f} s ago",))
     says, notes = agent.heartbeat, tuple(_notes(agent))
@@ -160,7 +160,7 @@ def agents_listed() -> QuerySet[Agent]:
 
 def agents_collecting(cluster: Cluster, sources: Iterable[str]) -> list[Agent]:
     """Enabled agents that were heard of lately and collect all of these sources, by name."""
-    wanted, heard_since = set(sources), timezone.now() - timedelta(seconds=SILENT_S)
+    wanted, heard_since = set(sources), shared_now() - timedelta(seconds=SILENT_S)
     rows = cluster.agents.filter(enabled=True, kind=AgentKind.AGENT, last_seen__gte=heard_since).order_by("name")
     return [agent for agent in rows if wanted <= _collected(agent)]
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from django.db import IntegrityError, transaction
 from django.http import QueryDict
-from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Impossible, Malformed
 from apps.core.models import IdempotencyRecord
 from apps.core.problem_details import PROBLEM_JSON
@@ -126,13 +126,13 @@ class IdempotentMixin:
 
 def idempotency_purge() -> int:
     """Forget answers older than `KEPT`; returns how many."""
-    return IdempotencyRecord.objects.filter(created_at__lt=timezone.now() - KEPT).delete()[0]
+    return IdempotencyRecord.objects.filter(created_at__lt=shared_now() - KEPT).delete()[0]
 
 
 def _reserve(request: Request, key: str, fingerprint: str) -> IdempotencyRecord:
     """The key's row, written now. ReplayedResponse or a refusal where the key has one already."""
     owner = f"user:{request.user.pk}"
-    IdempotencyRecord.objects.filter(owner=owner, key=key, created_at__lt=timezone.now() - KEPT).delete()
+    IdempotencyRecord.objects.filter(owner=owner, key=key, created_at__lt=shared_now() - KEPT).delete()
     try:
         with transaction.atomic():
             # without the query string: it may hold what is not to be stored

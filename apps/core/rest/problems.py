@@ -197,7 +197,7 @@ def _database(error: Exception) -> SluiceError | None:
     text = str(error).lower()
     if "no such" in text or "syntax error" in text:
         return None  # a fault of ours (a migration not applied), which waiting does not mend
-    if "locked" in text or "deadlock" in text:
+    if any(words in text for words in ("locked", "deadlock", "couldn't get a connection")):
         return errors.Unavailable("The database is busy. Try again in a moment.", retry_after_s=2)
     return errors.Unavailable("The database does not answer. Try again later.")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max, Min
-from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Malformed, Stale, fault_count
 from apps.core.events import announce
 from apps.fleet.models import Cluster
@@ -114,7 +114,7 @@ def placement_apply(
         for move in batch:
             move.batch = number
     PlacementMove.objects.bulk_update(moves, ["batch"], batch_size=500)
-    run.batches, run.pace, run.applied_by, run.applied_at = len(batches), pace, user, timezone.now()
+    run.batches, run.pace, run.applied_by, run.applied_at = len(batches), pace, user, shared_now()
     run.expected, run.expected_parts = run.snapshot, run.snapshot_parts
     return _begin_moves(run, RunState.APPLYING, user, "Move")
 
@@ -169,7 +169,7 @@ def batch_apply(*, run: PlacementRun, job: Job) -> BatchDone | list[str] | None:
     left = cluster_snapshot(run.cluster)
     run.expected, run.expected_parts = left.digest, left.parts
     pause_s = batch_pause_s(moves, pace=run.pace, batches=run.batches)
-    run.resume_at = timezone.now() + timedelta(seconds=pause_s)
+    run.resume_at = shared_now() + timedelta(seconds=pause_s)
     run.save(update_fields=["expected", "expected_parts", "resume_at", "updated_at"])
     _announce(run)
     return BatchDone(moves[0].batch, run.batches, len(moves))
@@ -180,7 +180,7 @@ def moves_finish(*, run: PlacementRun, state: str, message: str = "") -> Placeme
     run = PlacementRun.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=run.pk)
     if run.state not in APPLYING_STATES:
         return run
-    run.state, run.finished_at, run.resume_at, run.message = state, timezone.now(), None, message[:500]
+    run.state, run.finished_at, run.resume_at, run.message = state, shared_now(), None, message[:500]
     run.save(update_fields=["state", "finished_at", "resume_at", "message", "updated_at"])
     run.moves.filter(state=MoveState.PENDING).update(state=MoveState.SKIPPED)
     _announce(run)
@@ -230,7 +230,7 @@ def _apply_moves(run: PlacementRun, moves: Sequence[PlacementMove]) -> None:
     queries = {query.name: query for query in Query.objects.filter(cluster=run.cluster, name__in=by_query)}
     for name, placement in by_query.items():
         placement_move(query=queries[name], placement=placement)
-    now = timezone.now()
+    now = shared_now()
     for move in moves:
         move.state, move.applied_at = MoveState.UNDONE if is_back else MoveState.DONE, now
     PlacementMove.objects.bulk_update(moves, ["state", "applied_at"])

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from django.utils import timezone
 
+from apps.core.clock import shared_now
 from apps.core.errors import Stale
 from apps.jobs.models import Job
 from apps.jobs.runner import JobOutcome, JobReporter
@@ -99,7 +99,7 @@ def _pause(run: PlacementRun, report: JobReporter, is_back: bool) -> None:
         words = "Begins to move"
     while True:
         report(count / max(run.batches, 1), words)
-        left_s = (run.resume_at - timezone.now()).total_seconds() if run.resume_at else 0.0
+        left_s = (run.resume_at - shared_now()).total_seconds() if run.resume_at else 0.0
         if left_s <= 0 or count >= run.batches:
             return
         time.sleep(min(left_s, _LOOK_EVERY_S))

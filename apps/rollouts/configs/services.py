@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_row
@@ -73,7 +73,7 @@ def config_create(
     Malformed
         With every fault: settings out of their safe range, queries that are not live, agents that take no part.
     """
-    now = now or timezone.now()
+    now = now or shared_now()
     policy = policy_locked(cluster)
     faults = [Fault("words", f"words has {len(words)} characters; allowed: 200")] if len(words) > 200 else []
     drafts = _drafts(cluster, wish, faults)
@@ -94,7 +94,7 @@ def config_check(*, cluster: Cluster, wish: ConfigRequest, now: datetime | None 
     """Check a configuration on recently recorded epochs; nothing is stored."""
     policy = RolloutPolicy.objects.filter(cluster=cluster).first() or RolloutPolicy(cluster=cluster)
     drafts = _drafts(cluster, wish, [])
-    return drafts_check(cluster, drafts.parts, policy, now or timezone.now(), drafts.schedules)
+    return drafts_check(cluster, drafts.parts, policy, now or shared_now(), drafts.schedules)
 
 
 def _words(wish: ConfigRequest) -> str:
@@ -229,7 +229,7 @@ def configs_purge(now: datetime | None = None) -> int:
     A cluster's newest one stays, so that no number is ever given twice.
     """
     newest = RefinedConfig.objects.values("cluster").annotate(number=Max("number"))
-    old = RefinedConfig.objects.filter(state__in=_ENDED_STATES, updated_at__lt=(now or timezone.now()) - CONFIGS_KEPT)
+    old = RefinedConfig.objects.filter(state__in=_ENDED_STATES, updated_at__lt=(now or shared_now()) - CONFIGS_KEPT)
     for row in newest:
         old = old.exclude(cluster=row["cluster"], number=row["number"])
     gone = old.count()

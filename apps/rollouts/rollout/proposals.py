@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
-from django.utils import timezone
 
 from agent.wire import REFINEMENTS, WATERMARKS, Frame, FrameKind, WireError, table_of
+from apps.core.clock import shared_now
 from apps.core.errors import Malformed
 from apps.fleet.models import Cluster
 from apps.rollouts.choices import ConfigOrigin, ConfigState, RolloutState
@@ -156,7 +156,7 @@ def proposal_create(*, cluster: Cluster, now: datetime | None = None) -> Refined
     If a query differs at one agent, all agents with enough evidence get their figures. A proposal replaces an earlier
     one of Spark's that no agent has yet.
     """
-    now = now or timezone.now()
+    now = now or shared_now()
     policy = policy_locked(cluster)
     newest = RefinedConfig.objects.filter(cluster=cluster, origin=ConfigOrigin.SPARK).first()
     if newest is not None and now - newest.created_at < timedelta(seconds=policy.propose_every_s):
@@ -299,7 +299,7 @@ def watermarks_receive(frames: Iterable[Frame], now: datetime | None = None) -> 
 
 @transaction.atomic
 def _receive(frames: Iterable[Frame], schema: pa.Schema, what: str, note: Note, now: datetime | None) -> int:
-    now = now or timezone.now()
+    now = now or shared_now()
     lives = {live.key: live for live in live_served().select_related("query__cluster")}
     newer = 0
     clusters: dict[int, Cluster] = {}

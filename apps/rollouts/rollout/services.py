@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault
 from apps.fleet.models import Cluster
 from apps.rollouts.choices import ENDED, UNDER_WAY, ConfigState, MemberState, RolloutState
@@ -66,7 +66,7 @@ def rollout_start(
     Conflict
         It has been started before, or its check refused it and `force` is not set.
     """
-    now = now or timezone.now()
+    now = now or shared_now()
     policy = policy_locked(config.cluster)
     config.refresh_from_db(fields=["state"])
     if config.state == ConfigState.REFUSED and not force:
@@ -86,7 +86,7 @@ def rollout_start(
 @transaction.atomic
 def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
     """Pause a rollout: members keep what they have until it is resumed. Pausing twice changes nothing."""
-    row, now = _locked(rollout), now or timezone.now()
+    row, now = _locked(rollout), now or shared_now()
     if row.state == RolloutState.PAUSED:
         return row
     _require_state(row, _JUDGED_STATES, "paused")
@@ -96,7 +96,7 @@ def rollout_pause(*, rollout: Rollout, user: User | None = None, now: datetime |
 @transaction.atomic
 def rollout_resume(*, rollout: Rollout, user: User | None = None, now: datetime | None = None) -> Rollout:
     """Resume a paused rollout; one found worse is rolled back at once."""
-    row, now = _locked(rollout), now or timezone.now()
+    row, now = _locked(rollout), now or shared_now()
     if row.state in _JUDGED_STATES:
         return row
     _require_state(row, (RolloutState.PAUSED,), "resumed")
@@ -119,7 +119,7 @@ def rollout_roll_back(
     Conflict
         Another rollout is under way: it would reach agents under a lower number than this rollback.
     """
-    row, now = _locked(rollout), now or timezone.now()
+    row, now = _locked(rollout), now or shared_now()
     if row.state in (RolloutState.ROLLING_BACK, RolloutState.ROLLED_BACK, RolloutState.STOPPED):
         return row
     reasons = [reason] if reason else []
@@ -142,7 +142,7 @@ def canaries_add(
     Conflict
         It is past its canaries.
     """
-    row, now = _locked(rollout), now or timezone.now()
+    row, now = _locked(rollout), now or shared_now()
     ids = [str(agent.pk) for agent in agents]
     _require_state(row, (RolloutState.WAITING, RolloutState.CANARY), "given more canaries")
     if row.state == RolloutState.WAITING:
@@ -171,7 +171,7 @@ def rollouts_advance(now: datetime | None = None) -> int:
 @transaction.atomic
 def rollout_advance(*, cluster: Cluster, now: datetime | None = None) -> bool:
     """Advance a cluster's rollout by what is known now; returns whether it took a step."""
-    now = now or timezone.now()
+    now = now or shared_now()
     policy = policy_locked(cluster)
     row = rollouts_under_way(cluster).first()
     if row is None:

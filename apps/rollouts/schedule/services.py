@@ -8,9 +8,9 @@ from typing import Any
 
 from django.db import transaction
 from django.forms.models import model_to_dict
-from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.core.clock import shared_now
 from apps.core.errors import Fault, Malformed, fault_count
 from apps.fleet.models import Cluster
 from apps.rollouts.choices import UNDER_WAY, RolloutState
@@ -78,7 +78,7 @@ def schedule_switch(
     Malformed
         As `schedule_preview`.
     """
-    now = now or timezone.now()
+    now = now or shared_now()
     policy_locked(cluster)
     requested, chosen = _checked_request(cluster, settings, agents, canaries)
     same = _switch_in_force(cluster, requested, agents, chosen)

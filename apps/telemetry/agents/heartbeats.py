@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import redis
-from django.utils import timezone
 
 from agent.wire import broker
+from apps.core.clock import shared_now
 from apps.core.errors import Missing
 from apps.core.events import announce
 from apps.telemetry.agents.directory import plans_of
@@ -57,7 +57,8 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
     `accepted_seq` is null while Redis does not answer: nobody knows then. `committed_seq` is what the database knows to
     be behind the stream processor's checkpoint, so that an agent drops nothing that a lost Redis would ask for again.
     """
-    now = time.time()
+    present = shared_now()
+    now = present.timestamp()
     rows = {row["query"]: row["epochs"] for row in says.get("queries", ()) if row.get("epochs")}
     says = {**says, "queries": [_without_epochs(row) for row in says.get("queries", ())]}
     agent = Agent.objects.select_related("cluster").filter(pk=agent_id).first()
@@ -67,7 +68,7 @@ def agent_heartbeat(*, agent_id: str, says: Mapping[str, Any]) -> dict[str, Any]
     accepted, committed = _progress(agent, says)
     if accepted is not None:  # else Redis is away
         _store_epochs(agent_id, rows)
-    agent.heartbeat, agent.life, agent.last_seen = dict(says), says["life"], timezone.now()
+    agent.heartbeat, agent.life, agent.last_seen = dict(says), says["life"], present
     agent.clock_offset_s = _offset(memory, says["time"] - now)
     agent.version = says["version"]
     lives = {**agent.committed, agent.life: committed}

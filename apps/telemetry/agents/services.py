@@ -13,11 +13,11 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.accounts.services import token_digest
 from apps.core.addresses import is_within
+from apps.core.clock import shared_now
 from apps.core.errors import Conflict, Fault, Forbidden, NotAuthenticated
 from apps.core.events import announce
 from apps.core.limits import MAX_ENROLMENT_USES
@@ -155,7 +155,7 @@ def enrolment_create(
     agent_name : str
         The one agent that may join with it. Only such a token lets an agent of a known name join without its secret.
     """
-    now = timezone.now()
+    now = shared_now()
     expires_at = expires_at or now + timedelta(hours=24)
     faults = []
     if not 1 <= uses <= MAX_ENROLMENT_USES:
@@ -195,7 +195,7 @@ def enrolment_create(
 def enrolment_revoke(*, token: EnrolmentToken) -> EnrolmentToken:
     """Revoke a token: no agent enrols with it any more; enrolled ones stay. Revoking twice changes nothing."""
     if token.revoked_at is None:
-        token.revoked_at = timezone.now()
+        token.revoked_at = shared_now()
         token.save(update_fields=["revoked_at"])
         announce(f"telemetry:{token.cluster.slug}")
     return token
@@ -246,7 +246,7 @@ def agent_enrol(*, token: str, name: str, address: str = "", old_secret: str = "
         )
     agent = agent or Agent(cluster=used.cluster, name=name, node=_node_named(used.cluster, name))
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
-    agent.secret_hash, agent.enrolled_at = token_digest(secret), timezone.now()
+    agent.secret_hash, agent.enrolled_at = token_digest(secret), shared_now()
     for field, value in facts.items():
         setattr(agent, field, value)
     check_row(agent)
@@ -263,7 +263,7 @@ def _use(secret: str, address: str) -> EnrolmentToken:
     token = EnrolmentToken.objects.select_related("cluster").filter(digest=token_digest(secret.strip())).first()
     if token is None:
         raise NotAuthenticated("The enrolment token is not known.")
-    now = timezone.now()
+    now = shared_now()
     if token.revoked_at is not None:
         raise NotAuthenticated(f"The enrolment token {token} was revoked.", code="token_revoked")
     if token.expires_at <= now:
@@ -283,7 +283,7 @@ def _is_secret_of(agent: Agent, secret: str) -> bool:
 
 
 def _alive_elsewhere(agent: Agent, host: str) -> bool:
-    heard = agent.last_seen is not None and timezone.now() - agent.last_seen < _ALIVE_WITHIN
+    heard = agent.last_seen is not None and shared_now() - agent.last_seen < _ALIVE_WITHIN
     return heard and agent.enabled and agent.host != host
 
 
