@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rest_framework.test import APIClient
 
+from apps.accounts.services import user_create
+from tests.apps.concurrency import run_concurrently
 from tests.databases import copy_sqlite_template
 
 pytestmark = pytest.mark.process
@@ -93,6 +96,22 @@ def test_an_effect_without_an_answer_is_undone(web: _Web) -> None:
 @pytest.mark.postgres
 def test_an_effect_without_an_answer_is_undone_on_postgresql(postgres_db: str, redis_url: str, tmp_path: Path) -> None:
     check_effect_is_undone_with_its_answer(_Web(postgres_db, redis_url, tmp_path))
+
+
+@pytest.mark.postgres
+def test_the_same_key_at_the_same_moment_is_one_effect_and_one_answer_on_postgresql(postgres_db: str) -> None:
+    user = user_create(username="ada", password="correct horse battery", role="admin")
+    answers: list[Any] = []
+
+    def post() -> None:
+        client = APIClient()
+        client.force_authenticate(user)
+        answers.append(client.post(*_CLUSTERS, format="json", headers={"Idempotency-Key": "k"}))
+
+    assert run_concurrently([post] * 6) == {"done": 6}
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.content for answer in answers}) == 1
+    assert sorted(answer.headers.get("Idempotency-Replayed", "") for answer in answers) == [""] + ["true"] * 5
 
 
 def test_a_job_that_was_committed_and_not_sent_is_asked_for_once(web: _Web) -> None:
