@@ -16,7 +16,7 @@ from typing import Any
 from agent.config import AgentConfig
 from agent.settings import AgentSettings, FolderInUse, default_name, lock_folder
 from engine.errors import DocumentError
-from engine.redaction import RedactingFormatter
+from engine.redaction import RedactingFormatter, redact_text
 
 __all__ = ["is_running", "main", "status_lines"]
 
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         service.run()
     except (FolderInUse, EnrolmentRefused) as why:
-        print(f"sluice agent: {why}", file=sys.stderr)
+        print(f"sluice agent: {redact_text(str(why))}", file=sys.stderr)
         return 1
     log.info("stopped")
     return 0
@@ -107,7 +107,7 @@ def _enrol(options: argparse.Namespace) -> int:
     try:
         identity = enrol(settings)
     except (ConsoleUnreachable, EnrolmentRefused) as why:
-        print(f"sluice agent: {why}", file=sys.stderr)
+        print(f"sluice agent: {redact_text(str(why))}", file=sys.stderr)
         return 1
     path = folder.absolute() / "agent.toml"
     replace_file(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()).encode())

@@ -323,6 +323,7 @@ WHITENOISE_USE_FINDERS = DEBUG or not any(STATIC_ROOT.iterdir())
 ACCESS_LOG = VAR_DIR / "log" / "access.log"
 ACCESS_LOG.parent.mkdir(exist_ok=True)
 
+_WITH_HANDLERS = ("django", "django.server", "uvicorn", "uvicorn.access")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -340,9 +341,8 @@ LOGGING = {
     },
     "loggers": {
         "sluice.access": {"handlers": ["access"], "level": "INFO", "propagate": False},
-        # uvicorn's own handlers know nothing of secrets: its lines leave by ours
-        "uvicorn": {"handlers": ["console"], "level": "INFO", "propagate": False},
-        "uvicorn.access": {"handlers": ["console"], "level": "INFO", "propagate": False},
+        # handlers that Django (with SLUICE_DEBUG) and uvicorn bring know nothing of secrets: lines leave by the root's
+        **{name: {"handlers": [], "level": "INFO", "propagate": True} for name in _WITH_HANDLERS},
         # what these say below INFO are headers, cookies, and statements with their values
         **{name: {"level": "INFO"} for name in ("uvicorn.error", "websockets", "httpcore", "django.db.backends")},
     },

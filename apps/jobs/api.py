@@ -22,7 +22,7 @@ from apps.jobs.selectors import jobs_visible
 from apps.jobs.serializers import JobSerializer
 from apps.jobs.services import job_cancel, job_name_result
 
-__all__ = ["MAX_WAIT_S", "JobViewSet", "job_response", "job_wait", "prefer_wait"]
+__all__ = ["MAX_WAIT_S", "JobViewSet", "job_response", "job_wait", "prefer_wait", "release_connection"]
 
 
 MAX_WAIT_S = 30.0
@@ -85,8 +85,14 @@ def job_wait(job: Job, wait_s: float) -> None:
         if job.is_finished or left <= 0:
             return
         pause = next(polls, pause)
-        connection.close_if_unusable_or_obsolete()  # others may have it meanwhile
+        release_connection()
         time.sleep(min(pause, left))
+
+
+def release_connection() -> None:
+    """Let others have the database connection while this thread only waits; the next statement takes one again."""
+    if not connection.in_atomic_block:
+        connection.close()
 
 
 class JobViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from apps.accounts.models import User
 from apps.admission.choices import AdmissionSource, AdmissionState, Verdict
@@ -147,7 +147,7 @@ def _is_taken_over(row: KubernetesReview) -> bool:
 def _answered(row: KubernetesReview, cluster: Cluster, until_s: float) -> KubernetesReview:
     """The row once another request has answered it; else the rule on late verdicts, not stored."""
     while row.allowed is None and time.monotonic() < until_s:
-        connection.close_if_unusable_or_obsolete()  # others may have it meanwhile
+        jobs_api.release_connection()
         time.sleep(_POLL_S)
         row.refresh_from_db()
     if row.allowed is None:

@@ -25,6 +25,7 @@ from tests.servers import RedisServer, wait_until
 ROOT = Path(__file__).resolve().parents[3]
 _PREPARE = """
 import json
+import sys
 import django
 django.setup()
 from django.conf import settings
@@ -129,6 +130,7 @@ def echo() -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    server.server_close()
 
 
 def _upgrade(token: str) -> dict[str, str]:
@@ -170,13 +172,13 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
     # -- forms: sign in wrongly and rightly, change the password
     _, headers, page = send("GET", "/login/")
     csrf = page.split(b'name="csrfmiddlewaretoken" value="')[1].split(b'"')[0].decode()
-    form = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": headers["Set-Cookie"].split(";")[0]}
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": headers["set-cookie"].split(";")[0]}
     for password in (made_up["wrong"], made_up["password"]):
         asked = {"csrfmiddlewaretoken": csrf, "username": "ada", "password": password}
         status, headers, _ = send("POST", "/login/", urlencode(asked), form)
     assert status == 302
     shell.run(
-        "from apps.accounts.models import User\nfrom apps.accounts.services import password_change\n"
+        "import sys\nfrom apps.accounts.models import User\nfrom apps.accounts.services import password_change\n"
         "password_change(user=User.objects.get(username='ada'), current=sys.argv[1], password=sys.argv[2])",
         made_up["password"],
         made_up["changed"],
@@ -223,7 +225,7 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
     assert b"POST /api/v1/webhooks" in files[console.var_dir / "web.out"], "it logs requests at all"
     assert any(b"/webhooks/kubernetes/admission/lab/" in text for text in files.values())
     found = [
-        f"{name} in {path.name}"
+        f"{name} in {path.name}: {text[max(0, text.index(secret.encode()) - 200) :][:300]!r}"
         for path, text in files.items()
         for name, secret in known.items()
         if secret.encode() in text and not path.name.startswith(kept.get(name, "-"))
@@ -293,3 +295,11 @@ def test_every_handler_of_the_settings_hides_secrets(settings: Any) -> None:
         name: entry["()"] for name, entry in settings.LOGGING["formatters"].items()
     }
     assert set(formatters.values()) == {"apps.core.logs.line_formatter", "apps.core.logs.bare_formatter"}
+
+
+@pytest.mark.parametrize(
+    "name", ["django", "django.request", "django.server", "uvicorn", "uvicorn.access", "sluice.access"]
+)
+def test_library_brings_no_handler_that_shows_secrets(name: str) -> None:
+    handlers = [row for row in logging.getLogger(name).handlers if not type(row).__module__.startswith("_pytest")]
+    assert all(isinstance(handler.formatter, RedactingFormatter) for handler in handlers), handlers
