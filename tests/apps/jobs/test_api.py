@@ -84,7 +84,7 @@ def test_cancellation_needs_the_operate_scope(api_of: Callable[..., APIClient], 
 
 
 def answered(response: Any) -> Any:
-    """What the client gets: a view waits once the effect is committed."""
+    """The answer that the client gets: a view waits once the effect is committed."""
     return response.finish() if isinstance(response, PromisedResponse) else response
 
 
