@@ -102,9 +102,9 @@ def manifest_answer_text(answer: Mapping[str, Any]) -> str:
 
 
 def estimate_status(estimate: Mapping[str, Any]) -> int:
-    """0 where every objective holds, 3 where one is breached, 4 where one is at risk."""
+    """0 where every objective holds, 3 where one is breached, 4 where one is at risk or nobody knows."""
     states = {row.get("state") for row in _estimated(estimate)}
-    return REFUSED if "breached" in states else OPEN if "at_risk" in states else PASSED
+    return REFUSED if "breached" in states else OPEN if {"at_risk", "unknown"} & states else PASSED
 
 
 def estimate_text(estimate: Mapping[str, Any]) -> str:

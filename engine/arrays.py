@@ -19,6 +19,7 @@ __all__ = [
     "frozen_array",
     "nearest_rank",
     "statistic_of",
+    "statistic_or_worst",
     "step_maxima",
 ]
 
@@ -77,16 +78,24 @@ def event_quantiles(values: FloatArray, weights: FloatArray, levels: Sequence[fl
     return [float(value) for value in values[order[np.minimum(at, len(values) - 1)]]]
 
 
-def statistic_of(values: FloatArray, weights: FloatArray, statistic: str) -> float:
+def statistic_of(values: FloatArray, weights: FloatArray, statistic: str) -> float | None:
     """``worst``, ``mean`` or ``q0.99`` and the like of a query's latencies, weighted by its sink events.
 
-    A query that emits nothing has latency 0.
+    None without events: there is no latency then, and none is not 0 (`engine.estimation.probes` says what to do).
     """
+    if not weights.any():
+        return None
     if statistic == "worst":
         return float(values.max(initial=0.0))
     if statistic == "mean":
-        return event_mean(values, weights) or 0.0
-    return event_quantile(values, weights, float(statistic[1:])) or 0.0
+        return event_mean(values, weights)
+    return event_quantile(values, weights, float(statistic[1:]))
+
+
+def statistic_or_worst(values: FloatArray, weights: FloatArray, statistic: str) -> float:
+    """The same, where no events are behind it the largest value: for searches, which must not find 0 attractive."""
+    value = statistic_of(values, weights, statistic)
+    return float(values.max(initial=0.0)) if value is None else value
 
 
 def step_maxima(values: npt.ArrayLike, limit: int) -> FloatArray:

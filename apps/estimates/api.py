@@ -120,6 +120,7 @@ class ObjectiveSummarySerializer(serializers.Serializer):
     breached = serializers.IntegerField()
     at_risk = serializers.IntegerField()
     holds = serializers.IntegerField()
+    unknown = serializers.IntegerField()
     none = serializers.IntegerField()
     measured = serializers.IntegerField()
 

@@ -4,8 +4,9 @@ from django.db import models
 
 from engine.measurement.objectives import ESTIMATE, MEASUREMENT
 from engine.measurement.trust import FALLING, HOLDING, LOST
+from engine.standing import KNOWN, NEVER_CATCHES_UP, UNKNOWN
 
-__all__ = ["CalibrationScope", "DecidedBy", "MeasurementLack", "RunOrigin", "TrustState", "UnscoredReason"]
+__all__ = ["CalibrationScope", "Certainty", "DecidedBy", "MeasurementLack", "RunOrigin", "TrustState", "UnscoredReason"]
 
 
 class DecidedBy(models.TextChoices):
@@ -13,6 +14,14 @@ class DecidedBy(models.TextChoices):
 
     MEASUREMENT = MEASUREMENT, "Measurement"
     ESTIMATE = ESTIMATE, "Estimate"
+
+
+class Certainty(models.TextChoices):
+    """Whether the figures of an estimate are known (`engine.standing`)."""
+
+    KNOWN = KNOWN.kind, "Known"
+    UNKNOWN = UNKNOWN, "Unknown"  #: nothing comes out in the horizon: they are what one event would meet
+    ENDLESS = NEVER_CATCHES_UP, "Never catches up"  #: they only grow after the horizon
 
 
 class MeasurementLack(models.TextChoices):

@@ -18,9 +18,10 @@ from apps.estimates.models import IntervalCalibration, QueryEstimate
 from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
-from engine.document.elements import Objective, objective_state
+from engine.document.elements import Objective
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.measurement.trust import QueryCalibration
+from engine.standing import LatencyStanding, objective_state
 
 __all__ = ["group_applied", "queries_untrusted", "query_calibrations", "scaled_result", "with_calibration"]
 
@@ -84,7 +85,9 @@ def scaled_result(
     return {
         **result,
         **scaled,
-        **objective_state(objective, scaled["estimate_s"], scaled["high_s"]),
+        **objective_state(
+            objective, scaled["estimate_s"], scaled["high_s"], LatencyStanding.of_dict(result.get("standing"))
+        ),
         "realised": realised,
         "under_s": under_s,
         "calibration": {

@@ -11,6 +11,7 @@ from django.utils import timezone
 from apps.core.limits import DIGEST_LENGTH, MAX_QUERY_PATH, MAX_SLUG
 from apps.estimates.choices import (
     CalibrationScope,
+    Certainty,
     DecidedBy,
     MeasurementLack,
     RunOrigin,
@@ -210,6 +211,7 @@ class QueryEstimate(models.Model):
     headroom_share = models.FloatField(null=True, help_text="(bound - estimate) / bound; null without an objective.")
     mace_s = models.FloatField(help_text="The paper's Mace over the servers the query uses.")
     state = models.CharField(max_length=10, choices=ObjectiveState.choices)
+    certainty = models.CharField(max_length=16, choices=Certainty.choices, default=Certainty.KNOWN)
     result = models.JSONField(help_text="The engine's answer for the query: statistics, bottleneck, contributors.")
     series = models.BinaryField(null=True, help_text="The mean path per subinterval, compressed.")
 
@@ -226,6 +228,18 @@ class QueryEstimate(models.Model):
     def judged_state(self) -> str:
         """State by measurement and estimate; of an estimate of the past its own."""
         return str(self.standing.state if self.standing else self.state)
+
+    @property
+    def headroom(self) -> tuple[float | None, float | None]:
+        """Objective minus the larger of measurement and estimate: in seconds, and as a share of the objective.
+
+        None where there is no objective, nothing is known of the latency, or it only grows.
+        """
+        gap_s = None if not self.bound_s else self.bound_s - self.judged_s
+        is_open = self.judged_state in (ObjectiveState.UNKNOWN, ObjectiveState.BREACHED)
+        if gap_s is None or (is_open and gap_s >= 0.0):
+            return None, None
+        return gap_s, gap_s / (self.bound_s or 1.0)
 
     @property
     def judged_s(self) -> float:

@@ -23,6 +23,7 @@ from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
 from engine.measurement.causes import LatenessCause
 from engine.measurement.objectives import JudgedObjective, MeasuredLatency, judge_objective
+from engine.standing import KNOWN, LatencyStanding
 
 __all__ = ["objectives_judged", "objectives_refresh", "objectives_refresh_all"]
 
@@ -78,7 +79,11 @@ def _status(
     if estimate is not None and estimate.statistic != (query.objective_statistic or STATISTIC):
         estimate = None  # the objective was changed since: what was estimated is of another statistic
     judged = judge_objective(
-        bound_s, estimate.estimate_s if estimate else None, estimate.high_s if estimate else None, measured
+        bound_s,
+        estimate.estimate_s if estimate else None,
+        estimate.high_s if estimate else None,
+        LatencyStanding(estimate.certainty) if estimate else KNOWN,
+        measured,
     )
     if judged is None:
         return None

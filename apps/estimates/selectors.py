@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.core.cache import cache
-from django.db.models import QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 from django.db.models.functions import Coalesce
 
+from apps.estimates.choices import Certainty
 from apps.estimates.models import EstimateRun, NodeEstimate, ObjectiveStatus, QueryEstimate
 from apps.fleet.models import Cluster
 from apps.jobs.models import FINISHED, Job, JobKind
-from apps.queries.choices import QueryState
+from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 from engine.estimation.node_load import CoreLoad, combine_cores
@@ -119,15 +120,17 @@ def run_staleness(run: EstimateRun) -> Staleness:
 
 
 def objectives_by_headroom(run: EstimateRun) -> QuerySet[QueryEstimate]:
-    """Every query of a run with its status: least headroom first, queries without an objective last.
+    """Every query of a run with its status: those that never catch up, least headroom, those without an objective.
 
     Headroom is counted from the larger of measurement and estimate; of a run of the past from the estimate.
     """
     headroom = Coalesce("status__headroom_share", "headroom_share")
+    breached = Q(status__state=ObjectiveState.BREACHED) | Q(status__isnull=True, state=ObjectiveState.BREACHED)
+    is_endless = ExpressionWrapper(Q(certainty=Certainty.ENDLESS) & breached, output_field=BooleanField())
     return (
         run.queries.select_related("query", "version", "status")
         .defer("series")
-        .order_by(headroom.asc(nulls_last=True), "query__name")
+        .order_by(is_endless.desc(), headroom.asc(nulls_last=True), "query__name")
     )
 
 

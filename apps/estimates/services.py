@@ -114,6 +114,7 @@ def _query_row(
         headroom_share=result["headroom_share"],
         mace_s=result["mace_s"],
         state=result["state"],
+        certainty=result["standing"]["kind"],
         result={**facts, "operators": operators},
         series=curves_pack(result["series"], run.subinterval_s),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from apps.estimates.choices import MeasurementLack
+from apps.estimates.choices import Certainty, MeasurementLack
 from apps.estimates.models import ObjectiveStatus
 from apps.ui.numbers import count, ratio, seconds, seconds_range, significant
 from engine.measurement import causes
@@ -52,6 +52,10 @@ def _estimate_words(status: ObjectiveStatus) -> str:
     row = status.estimate
     if row is None:
         return ""
+    if row.certainty == Certainty.UNKNOWN:
+        return f"nothing comes out in the horizon, where one event would take {seconds(row.estimate_s)}"
+    if row.certainty == Certainty.ENDLESS:
+        return f"estimate {seconds(row.estimate_s)} within the horizon, and it never catches up"
     text = f"estimate {seconds(row.estimate_s, apart_from=status.bound_s)}"
     if row.low_s is None or row.high_s is None:
         return text

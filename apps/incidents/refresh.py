@@ -35,7 +35,7 @@ MOVE_S = 120.0  #: another cause is named for so long before it is believed
 REOPEN_S = 900.0  #: a cause that comes back within this time opens its incident again
 
 _UNCERTAIN = (MeasurementLack.STALE, MeasurementLack.FEW, MeasurementLack.DISTURBED)
-_RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
+_RANK = {ObjectiveState.HOLDS: 0, ObjectiveState.UNKNOWN: 0, ObjectiveState.AT_RISK: 1, ObjectiveState.BREACHED: 2}
 _Key = tuple[str, str]
 
 

@@ -118,6 +118,7 @@ STATES: dict[str, Mark] = {
     "holds": Mark("ok", "ok", "Holds"),
     "at_risk": Mark("watch", "watch", "At risk"),
     "breached": Mark("bad", "bad", "Breached"),
+    "unknown": Mark("unknown", "watch", "Latency unknown"),
     "none": Mark("unknown", "", "No objective"),
     "no_estimate": Mark("unknown", "", "No estimate yet"),
     # machines

@@ -139,7 +139,7 @@ def _round_up_bound(value: float, digits: int = 2) -> float:
 
 
 def _alternative(search: AdmissionSearch, kind: str, name: str, settled: Settled) -> Alternative:
-    question, before = search.question, search.evaluator.before
+    question, before = search.question, search.evaluator.before_from(settled.scenario.start_p)
     title, detail = _words(search, kind, settled, before)
     own = settled.evaluation.outcomes[question.candidate.query]
     return Alternative(

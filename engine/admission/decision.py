@@ -197,7 +197,7 @@ def _search(
     after: Evaluation | None,
     tell: Progress,
 ) -> AdmissionSearch:
-    screen = Screen(question, evaluator.before, base, after) if base and after else None
+    screen = Screen(question, evaluator.before_from(base.start_p), base, after) if base and after else None
     return AdmissionSearch(question, applied, evaluator, base, after, screen, lambda step: tell(0.4, step))
 
 
@@ -205,7 +205,7 @@ def _decide_placed(search: AdmissionSearch, reasons: tuple[Reason, ...], tell: P
     question, base, after = search.question, search.base, search.after
     assert base is not None
     assert after is not None
-    before = search.evaluator.before
+    before = search.evaluator.before_from(base.start_p)
     verdict = verdict_of(reasons, base)
     is_free = not passes(reasons) and (question.prediction is None or question.predictor is not None)
     is_asked = question.policy.choices or question.candidate.may_wait_s > 0

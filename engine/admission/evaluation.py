@@ -19,9 +19,12 @@ from engine.document.deployment import Constraints, Deployment, Source
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
+from engine.estimation.overload import lasting_overloads, still_growing
+from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import Bottleneck, QueryReport
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.noise.dispersion import MEASURED_FINELY
+from engine.standing import KNOWN, LatencyStanding, bound_state
 from engine.waits.summary import WaitTerm
 
 __all__ = [
@@ -76,23 +79,23 @@ class QueryOutcome:
     mean_wait_s: float = 0.0  #: of the mean
     waits: tuple[WaitTerm, ...] = ()
     widening: Widening | None = None  #: by scored runs
+    standing: LatencyStanding = KNOWN  #: whether the figures are known
 
     @property
     def state(self) -> str:
-        """holds, at_risk (only the upper end is over), breached, or none without an objective.
+        """holds, at_risk (only the upper end is over), breached, unknown, or none without an objective.
 
         A predicted outcome is at risk as long as a part of its interval is within the objective.
         """
         if self.bound_s is None:
             return "none"
-        if (self.low_s if self.is_predicted and self.low_s is not None else self.estimate_s) > self.bound_s:
-            return "breached"
-        return "at_risk" if self.high_s is not None and self.high_s > self.bound_s else "holds"
+        value_s = self.low_s if self.is_predicted and self.low_s is not None else self.estimate_s
+        return bound_state(self.bound_s, value_s, self.high_s, self.standing)
 
     @property
     def is_certain(self) -> bool:
         """Whether a breach is one: not where arrivals are a model by which the objective may hold as well."""
-        if not self.assumed_sources or self.low_s is None or self.bound_s is None:
+        if self.standing.is_endless or not self.assumed_sources or self.low_s is None or self.bound_s is None:
             return True
         return self.low_s > self.bound_s
 
@@ -107,13 +110,15 @@ class Evaluation:
     """Outcomes of all queries of a deployment, and the load of its servers.
 
     `paths` are the mean paths of the queries in at most `CURVE_POINTS` steps of the horizon, the largest of each.
-    `mace` is that of the whole deployment at Mace's width.
+    `mace` is that of the whole deployment at Mace's width, `begin` the first of its subintervals (from 0) that counts:
+    the one in which the candidate starts.
     """
 
     outcomes: Mapping[str, QueryOutcome]
     paths: Mapping[str, FloatArray]
     mace: Mace
     alarm: Alarm
+    begin: int = 0
 
     @cached_property
     def peaks(self) -> dict[str, float]:
@@ -123,9 +128,19 @@ class Evaluation:
 
     @cached_property
     def means(self) -> dict[str, float]:
-        """Mean load of every server over the horizon, as a share of its capacity."""
-        shares = self.mace.load_share
+        """Mean load of every server over the part of the horizon that counts, as a share of its capacity."""
+        shares = self.mace.load_share[:, self.begin :]
         return {server.name: float(shares[i].mean()) for i, server in enumerate(self.mace.deployment.servers)}
+
+    @cached_property
+    def growing(self) -> frozenset[str]:
+        """Servers whose backlog still grows at the end of the horizon, for good or by a burst."""
+        return frozenset(self.mace.deployment.servers[i].name for i in still_growing(self.mace, self.begin).tolist())
+
+    @cached_property
+    def endless(self) -> frozenset[str]:
+        """Servers that never catch up."""
+        return frozenset(overload.server for overload in lasting_overloads(self.mace, self.begin).values())
 
     def node_peaks(self) -> dict[str, float]:
         """Largest load of the busiest core of every node."""
@@ -139,7 +154,7 @@ class Evaluation:
 
 
 # What runs is the same for consecutive requests, and for the alternatives of a decision that are looked at next.
-# A process keeps the evaluations of the last few, by their digest.
+# A process keeps the evaluations of the last few, by their digest and the subinterval from which events count.
 _KEPT = 4
 _STEP_TOLERANCE = 1e-6
 _before: dict[tuple[Any, ...], Evaluation] = {}
@@ -154,9 +169,16 @@ class Evaluator:
     @cached_property
     def before(self) -> Evaluation:
         """Evaluation of what runs now."""
+        return self._before_from(1)
+
+    def before_from(self, start_p: int) -> Evaluation:
+        """Evaluation of what runs now, of the events from a subinterval (from 1) on: as a later start is judged."""
+        return self.before if start_p == 1 else self._before_from(start_p)
+
+    def _before_from(self, start_p: int) -> Evaluation:
         running = self.question.running
-        key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())))
-        evaluation = _before.pop(key, None) or self._evaluate(running, running.queries)
+        key = (running.digest, self.question.mace_every, tuple(sorted(self._factors.items())), start_p)
+        evaluation = _before.pop(key, None) or self._evaluate(running, running.queries, start_p=start_p)
         _before[key] = evaluation  # the newest last
         for old in list(_before)[:-_KEPT]:
             _before.pop(old, None)
@@ -171,13 +193,15 @@ class Evaluator:
     def full(self, scenario: AdmissionScenario, goes_on: Callable[[Evaluation], bool] | None = None) -> Evaluation:
         """Evaluate a scenario with random costs and arrivals; by mean costs alone if `goes_on` declines on these."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
-        return self._evaluate(scenario.deployment, related, self.before, goes_on)
+        before = self.before_from(scenario.start_p)
+        return self._evaluate(scenario.deployment, related, before, goes_on, scenario.start_p)
 
     def stressed(self, running: Deployment, scenario: AdmissionScenario) -> Evaluation:
         """Evaluation of what runs, under a stress, for comparison with a scenario under the same."""
         related = related_queries(scenario.deployment, self.question.running, scenario.touched)
         queries = [query for query in running.queries if query in related]
-        return self._evaluate(running, queries, self.before)
+        before = self.before_from(scenario.start_p)
+        return self._evaluate(running, queries, before, start_p=scenario.start_p)
 
     def _evaluate(
         self,
@@ -185,15 +209,19 @@ class Evaluator:
         queries: Collection[str],
         before: Evaluation | None = None,
         goes_on: Callable[[Evaluation], bool] | None = None,
+        start_p: int = 1,
     ) -> Evaluation:
-        """Evaluation of some queries; of the others it is that of `before`."""
+        """Evaluation of some queries, of the events from `start_p` on; of the others it is that of `before`."""
         every = self.question.mace_every
         known, paths = (before.outcomes, before.paths) if before else ({}, {})
-        estimated = estimate(restrict_to_queries(deployment, queries), mace_every=every, intervals=False)
+        estimated = estimate(
+            restrict_to_queries(deployment, queries), mace_every=every, intervals=False, counted_from=start_p - 1
+        )
         coarse = {source.id for source in deployment.sources if _is_coarse(source, deployment.subinterval_s * every)}
         outcomes = _outcomes(deployment, estimated, known, coarse)
         paths = {**paths, **{q: step_maxima(r.series["flow"], CURVE_POINTS) for q, r in estimated.queries.items()}}
-        evaluation = Evaluation(outcomes, paths, mace(deployment.coarsened(every)), estimated.alarm)
+        whole = mace(probe_deployment(deployment).deployment.coarsened(every))
+        evaluation = Evaluation(outcomes, paths, whole, estimated.alarm, (start_p - 1) // every)
         if goes_on is not None and not goes_on(evaluation):
             return evaluation
         realised = _outcomes(deployment, estimated.realised(), known, coarse)
@@ -229,6 +257,7 @@ def _outcome(query: str, report: QueryReport, coarse: Collection[str]) -> QueryO
         wait_s=report.wait_s,
         mean_wait_s=report.waits.mean_s,
         waits=report.waits.terms,
+        standing=report.standing,
     )
 
 
@@ -362,6 +391,7 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "is_candidate": True,
         "is_predicted": False,
         "widening": None,
+        "standing": None,
     }
     running = [before.outcomes[query] for query in question.running.queries]
     return [*(_effect(outcome, outcome, [], question.mace_width_s) for outcome in running), nothing]
@@ -387,6 +417,7 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str], widt
         "is_candidate": was is None,
         "is_predicted": now.is_predicted,
         "widening": asdict(now.widening) if now.widening else None,
+        "standing": now.standing.to_dict(),
     }
 
 

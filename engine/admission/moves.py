@@ -200,7 +200,7 @@ def _movable(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool)
 def _hot_servers(search: AdmissionSearch, base: AdmissionScenario) -> list[int]:
     if search.after is None:
         return []
-    reasons = reasons_of(search.question, base, search.evaluator.before, search.after)
+    reasons = reasons_of(search.question, base, search.evaluator.before_from(base.start_p), search.after)
     names = {reason.where for reason in reasons if reason.severity == "bad" or reason.review}
     full = {reason.id for reason in reasons if reason.code == MEMORY_EXCEEDED}
     nodes = base.deployment.nodes

@@ -21,6 +21,7 @@ from engine.admission.reasons import Reason, in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
+from engine.standing import KNOWN
 from engine.words import counted, listed, seconds_words, statistic_words
 
 __all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction"]
@@ -28,7 +29,10 @@ __all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction
 _LATENCY = "end_to_end_latency_s"
 _ROUNDING = 1e-5  # of a prediction's six digits
 _NEXT_TO_NOTHING = 1e-6  # cycles
-_BY_COSTS = frozenset({"objective_breached", "neighbour_breached", "node_overloaded", "predicted_failure"})
+_BY_COSTS = frozenset({
+    "objective_breached", "neighbour_breached", "node_overloaded", "never_catches_up", "still_growing",
+    "predicted_failure",
+})  # fmt: skip
 
 
 def judge_scenario(
@@ -39,7 +43,8 @@ def judge_scenario(
     The prediction of `question` must be that of the scenario (`question_in`).
     """
     after = with_prediction(question, evaluation)
-    reasons = (*_reasons(question, scenario, after), *reasons_of(question, scenario, evaluator.before, after))
+    before = evaluator.before_from(scenario.start_p)
+    reasons = (*_reasons(question, scenario, after), *reasons_of(question, scenario, before, after))
     if question.is_unproven:
         reasons = _for_person(question, scenario, evaluator, after, reasons)
     return after, in_order(reasons)
@@ -155,7 +160,8 @@ def with_prediction(question: CandidateQuestion, after: Evaluation) -> Evaluatio
     estimate_s, low_s, high_s = (
         _beyond_filling_s(prediction, latency[end]) + own.mean_wait_s + above_s for end in ("mean", "low", "high")
     )
-    outcome = replace(own, estimate_s=estimate_s, low_s=low_s, high_s=high_s, is_predicted=True)
+    # What nominal costs say of the candidate's own standing, a prediction takes the place of.
+    outcome = replace(own, estimate_s=estimate_s, low_s=low_s, high_s=high_s, is_predicted=True, standing=KNOWN)
     return replace(after, outcomes={**after.outcomes, name: outcome})
 
 

@@ -175,6 +175,9 @@ def _objectives(
         pass  # the prediction speaks for itself (`engine.admission.prediction`)
     elif own.state == "breached":
         yield _breach("objective_breached", own, _own_miss(after, own), question)
+    elif own.state == "unknown":
+        message = f"Nothing is known of how late {name} would be: {_standing_words(own)}"
+        yield _query_reason("latency_unknown", "watch", own, message, question, review=True)
     elif own.state == "at_risk":
         message = f"{name} may miss its objective: {_risk_words(own)}"
         yield _query_reason("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
@@ -182,6 +185,8 @@ def _objectives(
         finest = seconds_words(own.resolution_s)[0]
         message = f"The objective of {name} is finer than arrivals are counted ({finest}): {_would_be(own)}"
         yield _query_reason("under_resolution", "watch", own, message, question, review=question.policy.review_at_risk)
+    if own.standing.is_known and own.standing.words:
+        yield _query_reason("rate_bounded", "info", own, _standing_words(own), question)
     for query in question.running.queries:
         reason = _neighbour(question, scenario, before.outcomes[query], after)
         if reason:
@@ -193,7 +198,7 @@ def _neighbour(
 ) -> Reason | None:
     now = after.outcomes[was.query]
     worse_s = now.estimate_s - was.estimate_s
-    if now.state == "breached" and was.state != "breached":
+    if now.state == "breached" and (was.state != "breached" or (now.standing.is_endless and _falls_faster(was, now))):
         message = _neighbour_miss(scenario.nodes_of(question.candidate.query), was, after)
         return _breach("neighbour_breached", now, message, question)
     if now.state == "breached" and worse_s > tolerance_s(now):
@@ -206,6 +211,9 @@ def _neighbour(
             only = seconds_words(worse_s)[0]
             message = f"{was.query} misses its objective already ({estimate}) and gets worse by only {only}"
         return _query_reason("neighbour_already_over", "info", now, message, question)
+    if now.state == "unknown":
+        message = f"Nothing is known of how late {was.query} is: {_standing_words(now)}"
+        return _query_reason("neighbour_unknown", "info", now, message, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
         message = f"{was.query} is at risk already: {_risk_words(now)}"
@@ -214,6 +222,17 @@ def _neighbour(
         review = news and question.policy.review_at_risk
         return _query_reason("neighbour_at_risk", "watch" if news else "info", now, message, question, review=review)
     return None
+
+
+def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
+    """Whether a query that never catches up falls behind faster than it does without the candidate."""
+    return (now.standing.growth or 0.0) > (was.standing.growth or 0.0) * (1.0 + _WORSE_SHARE) + _MORE_LOAD
+
+
+def _standing_words(outcome: QueryOutcome) -> str:
+    """What is known of a query's latency, as a clause."""
+    words = outcome.standing.words.removesuffix(".")
+    return f"{words[:1].lower()}{words[1:]}" if words.startswith(("It ", "No ", "None ")) else words
 
 
 def _query_reason(
@@ -282,6 +301,8 @@ def _would_be(outcome: QueryOutcome) -> str:
 
 def _own_miss(after: Evaluation, own: QueryOutcome) -> str:
     """The candidate's miss, with the load of the server that makes it late."""
+    if own.standing.is_endless:
+        return f"{own.query} would miss its objective: {_standing_words(own)}"
     waits = wait_words(own)
     if own.bottleneck is None or own.wait_s > own.estimate_s - own.wait_s:
         return f"{own.query} would miss its objective: {_would_be(own)}{waits}"
@@ -308,6 +329,8 @@ def _neighbour_miss(candidate_nodes: Collection[str], was: QueryOutcome, after: 
     """A running query's new miss, with the node it shares with the candidate or the load that makes it late."""
     now = after.outcomes[was.query]
     increase = _increase_words(was, now)
+    if now.standing.is_endless:
+        return f"{was.query} would miss its objective: {_standing_words(now)}"
     if now.bottleneck is None:
         return f"{was.query} would miss its objective: {increase}{wait_words(now)}"
     if now.bottleneck.node in candidate_nodes:
@@ -346,6 +369,13 @@ def _overloads(
                 f"against {bound}"
             )
             yield Reason("node_overloaded", "bad", kind, subject, message, most, mean, "share", name)
+        elif name in after.endless and mean > mean_was * (1.0 + _WORSE_SHARE):
+            message = f"{where} would never catch up: what comes at the end of the horizon is more than it can process"
+            yield Reason("never_catches_up", "bad", kind, subject, message, 1.0, peak, "share", name)
+        elif after.begin and name in after.growing and mean > mean_was * (1.0 + _WORSE_SHARE):
+            message = f"The backlog of {server_words(name)} would still grow at the end of the horizon: "
+            message += "nothing shows that a later start keeps up"
+            yield Reason("still_growing", "bad", kind, subject, message, 1.0, peak, "share", name)
         elif peak > 1.0 and peak > peak_was + _MORE_LOAD:
             was, now, _ = load_words(peak_was, peak, 1.0)
             message = f"{where} would be over its capacity at peak: its load would go from {was} to {now}"
@@ -358,6 +388,8 @@ def _newly_late(now: QueryOutcome, before: Evaluation) -> bool:
     was = before.outcomes.get(now.query)
     if now.state != "breached" or not now.is_certain:
         return False
+    if was is not None and now.standing.is_endless and _falls_faster(was, now):
+        return True
     return was is None or was.state != "breached" or now.estimate_s - was.estimate_s > tolerance_s(now)
 
 

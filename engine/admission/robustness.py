@@ -211,17 +211,18 @@ class _Stress:
 
     def _passes_in_full(self, scenario: AdmissionScenario, alone: Deployment | None) -> bool:
         search = self.search
+        at_rest = search.evaluator.before_from(scenario.start_p)
 
         def judged(evaluation: Evaluation, before: Evaluation) -> bool:
             return passes(reasons_of(search.question, scenario, before, evaluation))
 
         @cache
         def before() -> Evaluation:
-            return search.evaluator.stressed(alone, scenario) if alone is not None else search.evaluator.before
+            return search.evaluator.stressed(alone, scenario) if alone is not None else at_rest
 
         def holds(evaluation: Evaluation) -> bool:
             # What passes beside neighbours at rest passes beside stressed ones: these are seldom needed.
-            return judged(evaluation, search.evaluator.before) or (alone is not None and judged(evaluation, before()))
+            return judged(evaluation, at_rest) or (alone is not None and judged(evaluation, before()))
 
         return holds(search.evaluator.full(scenario, holds))
 

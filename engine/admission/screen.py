@@ -16,16 +16,19 @@ import numpy as np
 from engine.admission.evaluation import Evaluation, QueryOutcome, related_queries, restrict_to_queries, servers_of_query
 from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
-from engine.arrays import FloatArray, statistic_of
+from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.deployment import Deployment
-from engine.estimation.flow import flow
+from engine.estimation.flowed import flow_queries
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace, mace
+from engine.estimation.overload import lasting_overloads, still_growing
+from engine.estimation.probes import probe_deployment
 
 __all__ = ["Screen"]
 
 
 _WINDOW_S, _MIN_WINDOW = 10.0, 20  # loads are smoothed over so many seconds, and at least so many subintervals
+_OVER = 1.01  # of a limit: what a server that never catches up counts at least
 _FULL = 0.98  # load above which a queue is not said to grow further
 
 
@@ -112,38 +115,47 @@ class Screen:
         self._every = question.mace_every
         self._width_s = question.mace_width_s
         self._judged = [query for query, outcome in after.outcomes.items() if outcome.bound_s is not None]
-        coarse, running = (whole.coarsened(self._every) for whole in (base.deployment, question.running))
         neighbours = [query for query in self._judged if query in before.outcomes]
-        now, was = mace(coarse), mace(running)
-        self._mace_scale = self._scales(_mace_values(coarse, now, self._judged), _mace_values(running, was, neighbours))
+        now, was, begin = self._mace(base.deployment), self._mace(question.running), self._begin(base)
+        self._running = was
+        self._mace_scale = self._scales(_mace_values(now, self._judged, begin), _mace_values(was, neighbours, begin))
         self._flow_scale = self._scales(
-            self._flow_values(base.deployment, base.touched, now),
-            self._flow_values(question.running, neighbours, was),
+            self._flow_values(base.deployment, base.touched, now, begin),
+            self._flow_values(question.running, neighbours, was, begin),
         )
         self._screened: dict[tuple[str, ...], dict[str, _Screened]] = {}
 
+    def _mace(self, deployment: Deployment) -> Mace:
+        """Mace of a deployment in which every query puts something out."""
+        return mace(probe_deployment(deployment).deployment.coarsened(self._every))
+
+    def _begin(self, scenario: AdmissionScenario) -> int:
+        """First of Mace's subintervals (from 0) that counts: the one in which the candidate starts."""
+        return (scenario.start_p - 1) // self._every
+
     def mace_s(self, scenario: AdmissionScenario) -> float:
         """Largest predicted upper end over its limit, of all queries and servers; the scenario passes up to 1."""
-        coarse = scenario.deployment.coarsened(self._every)
-        result = mace(coarse)
+        result, begin = self._mace(scenario.deployment), self._begin(scenario)
         return max(
-            self._overshoot(scenario, _mace_values(coarse, result, self._judged), self._mace_scale),
-            self._overload(result),
+            self._overshoot(scenario, _mace_values(result, self._judged, begin), self._mace_scale),
+            self._overload(result, self._running, begin),
         )
 
     def flow_s(self, scenario: AdmissionScenario, stressed: Deployment | None = None) -> float:
         """As `mace_s`, by Flow at Mace's width; with `stressed`, against what runs under the same stress."""
-        result = mace(scenario.deployment.coarsened(self._every))
+        result, begin = self._mace(scenario.deployment), self._begin(scenario)
         values = self._values_of(scenario, result)
         if stressed is None:
-            return max(self._overshoot(scenario, values, self._flow_scale), self._overload(result))
-        was = mace(stressed.coarsened(self._every))
-        neighbours = self._flow_values(stressed, [query for query in values if query in self._before.outcomes], was)
+            overload = self._overload(result, self._running, begin)
+            return max(self._overshoot(scenario, values, self._flow_scale), overload)
+        was = self._mace(stressed)
+        running = [query for query in values if query in self._before.outcomes]
+        neighbours = self._flow_values(stressed, running, was, begin)
         scales = self._flow_scale
         limits = {query: scales[query].upper(value) for query, value in neighbours.items() if query in scales}
         return max(
             self._overshoot(scenario, values, scales, limits),
-            self._overload(result, _mean_loads(was)),
+            self._overload(result, was, begin),
         )
 
     def learn(self, scenario: AdmissionScenario, estimated: Evaluation) -> None:
@@ -161,14 +173,15 @@ class Screen:
         """Flow's values of a scenario, which are asked for again once it is estimated; `result` is its Mace."""
         key = tuple(repr(sorted(change.items())) for change in scenario.changes)
         if key not in self._screened:
-            found = result or mace(scenario.deployment.coarsened(self._every))
-            self._screened[key] = self._flow_values(scenario.deployment, scenario.touched, found)
+            found = result or self._mace(scenario.deployment)
+            begin = self._begin(scenario)
+            self._screened[key] = self._flow_values(scenario.deployment, scenario.touched, found, begin)
         return self._screened[key]
 
     def limit_s(self, query: str, bound_s: float) -> float:
         """Limit of the upper end of `query`: its bound, or its value before where that is already over."""
         was = self._before.outcomes.get(query)
-        if was is None or was.state == "holds":
+        if was is None or was.state in ("holds", "unknown") or was.standing.is_endless:
             return bound_s
         now = self._after.outcomes[query]
         ratio = self._upper_s(now) / now.estimate_s if now.estimate_s > 0.0 else 1.0
@@ -210,33 +223,44 @@ class Screen:
                 worst = max(worst, (scale.upper(value) if scale else value.path_s) / limit_s)
         return worst
 
-    def _overload(self, result: Mace, before: Mapping[str, float] | None = None) -> float:
-        """Largest mean load over what the policy allows, of servers that get more than they have now, or `before`."""
-        was = self._before.means if before is None else before
+    def _overload(self, result: Mace, before: Mace, begin: int) -> float:
+        """Largest mean load over what the policy allows, of servers that get more than they have `before`.
+
+        One that never catches up is over, and with a later start also one whose backlog still grows at the end.
+        """
+        was = _mean_loads(before, begin)
+        endless = {overload.server: overload.growth for overload in lasting_overloads(result, begin).values()}
+        if begin:
+            servers = result.deployment.servers
+            endless = {servers[i].name: 0.0 for i in still_growing(result, begin).tolist()} | endless
         worst = 0.0
-        for server, mean in _mean_loads(result).items():
+        for server, mean in _mean_loads(result, begin).items():
             if mean > was.get(server, 0.0) * 1.01:
                 worst = max(worst, mean / self._question.policy.max_mean_load)
+                worst = max(worst, _OVER + endless[server]) if server in endless else worst
         return worst
 
-    def _flow_values(self, deployment: Deployment, touched: Collection[str], result: Mace) -> dict[str, _Screened]:
+    def _flow_values(
+        self, deployment: Deployment, touched: Collection[str], result: Mace, begin: int
+    ) -> dict[str, _Screened]:
         related = set(related_queries(deployment, self._question.running, touched))
         coarse = restrict_to_queries(deployment, related).coarsened(self._every)
-        run = flow(coarse, by_input=True)
-        weights = sink_events(coarse)
+        run = flow_queries(coarse)
         values = {}
         queues = _queues_s(result)
         for query in self._judged:
             if query in related:
-                path_s = statistic_of(run.by_query[query], weights[query], _statistic(coarse, query))
+                weights = np.array(run.weights[query])
+                weights[:begin] = 0.0
+                path_s = statistic_or_worst(run.flow.by_query[query], weights, _statistic(coarse, query))
                 servers = servers_of_query(result.deployment, query)
                 values[query] = _Screened(path_s, float(queues[servers].sum()))
         return values
 
 
-def _mean_loads(result: Mace) -> dict[str, float]:
-    """Mean load of every server, as a share of its capacity."""
-    means = result.load_share.mean(axis=1)
+def _mean_loads(result: Mace, begin: int) -> dict[str, float]:
+    """Mean load of every server from a subinterval (from 0) on, as a share of its capacity."""
+    means = result.load_share[:, begin:].mean(axis=1)
     return {server.name: float(means[i]) for i, server in enumerate(result.deployment.servers)}
 
 
@@ -259,8 +283,9 @@ def _statistic(deployment: Deployment, query: str) -> str:
     return objective.statistic if objective else "worst"
 
 
-def _mace_values(coarse: Deployment, result: Mace, queries: list[str]) -> dict[str, _Screened]:
-    """The statistic of each query's objective, of the largest Mace over its servers."""
+def _mace_values(result: Mace, queries: list[str], begin: int) -> dict[str, _Screened]:
+    """The statistic of each query's objective, of the largest Mace over its servers, from a subinterval on."""
+    coarse = result.deployment
     weights: dict[str, FloatArray] = {}
     values = {}
     queues = _queues_s(result)
@@ -272,6 +297,8 @@ def _mace_values(coarse: Deployment, result: Mace, queries: list[str]) -> dict[s
         else:
             weights = weights or sink_events(coarse)
             series = result.mace_s[servers].max(axis=0, initial=0.0)
-            path_s = statistic_of(series, weights[query], statistic)
+            counted = np.array(weights[query])
+            counted[:begin] = 0.0
+            path_s = statistic_or_worst(series, counted, statistic)
         values[query] = _Screened(path_s, float(queues[servers].sum()))
     return values

@@ -116,11 +116,11 @@ class AdmissionSearch:
         if scenario is None:
             return None
 
-        asked = question_in(self.question, scenario)
+        asked, before = question_in(self.question, scenario), self.evaluator.before_from(scenario.start_p)
 
         def goes_on(evaluation_so_far: Evaluation) -> bool:
             after = with_prediction(asked, evaluation_so_far)
-            return passes(reasons_of(asked, scenario, self.evaluator.before, after))
+            return passes(reasons_of(asked, scenario, before, after))
 
         evaluation, reasons = judge_scenario(asked, scenario, self.evaluator, self.evaluator.full(scenario, goes_on))
         if self.screen is not None:

@@ -120,7 +120,8 @@ def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
     violations = []
     for query, values in run.latency_s.items():
         statistic, bound_s = run.bounds[query]
-        over = np.flatnonzero(np.nan_to_num(values) > bound_s)
+        endless = run.endless[query]
+        over = np.flatnonzero((np.nan_to_num(values) > bound_s) | endless)
         if not len(over):
             continue
         worst = int(np.nanargmax(values))
@@ -134,6 +135,7 @@ def _violations(run: PolicyReplay) -> list[dict[str, Any]]:
                 "first_at_s": run.period.starts_s(int(over[0])),
                 "worst_s": float(values[worst]),
                 "worst_at_s": run.period.starts_s(worst),
+                "endless_segments": int(endless.sum()),
             }
         )
     return sorted(violations, key=lambda violation: (-violation["seconds_over"], violation["query"]))
@@ -144,7 +146,8 @@ def _at_risk(run: PolicyReplay) -> list[dict[str, Any]]:
     rows = []
     for query, values in run.high_s.items():
         bound_s = run.bounds[query][1]
-        over = np.flatnonzero((np.nan_to_num(values) > bound_s) & (np.nan_to_num(run.latency_s[query]) <= bound_s))
+        is_over = (np.nan_to_num(run.latency_s[query]) > bound_s) | run.endless[query]
+        over = np.flatnonzero((np.nan_to_num(values) > bound_s) & ~is_over)
         if len(over):
             rows.append(
                 {

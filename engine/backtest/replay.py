@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, statistic_of
+from engine.arrays import FloatArray
 from engine.backtest.answers import PolicyAnswer, answer_request, join_request
 from engine.backtest.period import RecordedPeriod, RecordedRequest, RecordedStop, period_factors
 from engine.backtest.policy import ReplayPolicy
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, InfeasibleError
-from engine.estimation.flow import flow
-from engine.estimation.loads import sink_events
+from engine.estimation.flowed import flow_queries
 from engine.estimation.mace import mace
 from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.violations import scaled_deployment, violations
+from engine.placement.problem import BoolArray
 from engine.placement.proposal import place
 
 __all__ = ["PolicyReplay", "ReplayedMove", "RequestOutcome", "node_loads", "replay", "segment_latencies"]
@@ -36,14 +36,27 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True, eq=False)
 class SegmentLatency:
-    """Realised statistic of one query's objective in n segments: median and upper end (95 %), seconds, (n,) each."""
+    """Realised statistic of one query's objective in n segments: median and upper end (95 %), seconds, (n,) each.
+
+    `endless` are segments with a load under which it never catches up.
+    """
 
     estimate_s: FloatArray
     high_s: FloatArray
+    endless: BoolArray
 
     def part(self, first: int, until: int | None = None) -> SegmentLatency:
         """The same of some segments."""
-        return SegmentLatency(self.estimate_s[first:until], self.high_s[first:until])
+        return SegmentLatency(self.estimate_s[first:until], self.high_s[first:until], self.endless[first:until])
+
+    def later(self, seconds: float) -> SegmentLatency:
+        """The same with so much more in every segment."""
+        return replace(self, estimate_s=self.estimate_s + seconds, high_s=self.high_s + seconds)
+
+    def shares(self, bound_s: float) -> FloatArray:
+        """What each segment takes of a bound: more than all of it where it never catches up."""
+        share = self.estimate_s / bound_s
+        return np.asarray(np.where(self.endless, np.maximum(share, 1.0) + 1.0, share))
 
 
 def segment_latencies(
@@ -62,11 +75,10 @@ def segment_latencies(
     except InfeasibleError:
         latencies = _nonlinear_latencies(deployment.coarsened(mace_every), factors, walks)
     else:
-        latencies = {outlook.query: SegmentLatency(outlook.mean_s, outlook.upper_s) for outlook in seen.outlooks}
-    return {
-        query: SegmentLatency(entry.estimate_s + added_s.get(query, 0.0), entry.high_s + added_s.get(query, 0.0))
-        for query, entry in latencies.items()
-    }
+        latencies = {
+            outlook.query: SegmentLatency(outlook.mean_s, outlook.upper_s, outlook.endless) for outlook in seen.outlooks
+        }
+    return {query: entry.later(added_s.get(query, 0.0)) for query, entry in latencies.items()}
 
 
 def _nonlinear_latencies(coarse: Deployment, factors: FloatArray, walks: int) -> dict[str, SegmentLatency]:
@@ -74,12 +86,11 @@ def _nonlinear_latencies(coarse: Deployment, factors: FloatArray, walks: int) ->
     judged = [entry for entry in coarse.objectives if entry.query in coarse.queries]
     queries, statistics = tuple(entry.query for entry in judged), tuple(entry.statistic for entry in judged)
     flowed = np.zeros((len(factors), len(judged)))
+    endless = np.zeros(flowed.shape, dtype=bool)
     for i, row in enumerate(factors):
-        scaled = scaled_deployment(coarse, row)
-        run, weights = flow(scaled, by_input=True), sink_events(scaled)
-        flowed[i] = [
-            statistic_of(run.by_query[q], weights[q], name) for q, name in zip(queries, statistics, strict=True)
-        ]
+        run = flow_queries(scaled_deployment(coarse, row))
+        flowed[i] = [run.value_s(query, name) for query, name in zip(queries, statistics, strict=True)]
+        endless[i] = [run.standings[query].is_endless for query in queries]
     events = (factors * coarse.arrivals.sum(axis=1)).sum(axis=1)
     loads = np.repeat(events[:, None], len(judged), axis=1)
     table = LatencyTable(queries)
@@ -88,7 +99,10 @@ def _nonlinear_latencies(coarse: Deployment, factors: FloatArray, walks: int) ->
         walk = walk_scaled(scaled_deployment(coarse, factors[row]), queries, statistics)
         table.add(loads[row], flowed[row], walk)
     read = table(loads, flowed)
-    return {query: SegmentLatency(read.estimate_s[:, q], read.high_s[:, q]) for q, query in enumerate(queries)}
+    return {
+        query: SegmentLatency(read.estimate_s[:, q], read.high_s[:, q], endless[:, q])
+        for q, query in enumerate(queries)
+    }
 
 
 def node_loads(deployment: Deployment, factors: FloatArray, mace_every: int) -> dict[str, tuple[float, float]]:
@@ -135,6 +149,8 @@ class PolicyReplay:
     latency_s, high_s : dict
         By query with an objective, median and upper end of the realised statistic, (segments,) each; NaN where it did
         not run.
+    endless : dict
+        By query, segments with a load under which it never catches up, (segments,).
     bounds : dict
         By query, (statistic, bound_s).
     loads : dict
@@ -147,6 +163,7 @@ class PolicyReplay:
     moves: list[ReplayedMove] = field(default_factory=list)
     latency_s: dict[str, FloatArray] = field(default_factory=dict)
     high_s: dict[str, FloatArray] = field(default_factory=dict)
+    endless: dict[str, BoolArray] = field(default_factory=dict)
     bounds: dict[str, tuple[str, float]] = field(default_factory=dict)
     loads: dict[str, tuple[float, float]] = field(default_factory=dict)
     searches: int = 0
@@ -275,7 +292,7 @@ class _ReplayRun:
         over = [
             first + int(i)
             for query, entry in late_s.items()
-            for i in np.flatnonzero(entry.estimate_s > share * self._bound_s(query))[:2]
+            for i in np.flatnonzero(entry.shares(self._bound_s(query)) > share)[:2]
             if first + int(i) > tried
         ]
         if not over:
@@ -325,8 +342,8 @@ class _ReplayRun:
         after_s = segment_latencies(
             better, row, mace_every=self.period.mace_every, walks=1, added_s=self.period.added_s
         )
-        worst = {query: float(entry.estimate_s[column]) / self._bound_s(query) for query, entry in late_s.items()}
-        then = {query: float(entry.estimate_s[0]) / self._bound_s(query) for query, entry in after_s.items()}
+        worst = {query: float(entry.shares(self._bound_s(query))[column]) for query, entry in late_s.items()}
+        then = {query: float(entry.shares(self._bound_s(query))[0]) for query, entry in after_s.items()}
         if max(then.values()) >= max(worst.values()):
             return False
         query = max(worst, key=lambda name: worst[name])
@@ -345,6 +362,7 @@ class _ReplayRun:
             result.bounds[query] = (objective.statistic, objective.bound_s)
             for kept, values in ((result.latency_s, entry.estimate_s), (result.high_s, entry.high_s)):
                 kept.setdefault(query, np.full(n, np.nan))[first:until] = values[: until - first]
+            result.endless.setdefault(query, np.zeros(n, dtype=bool))[first:until] = entry.endless[: until - first]
         loads = node_loads(self.running, factors[: until - first], self.period.mace_every)
         for node, (mean, peak) in loads.items():
             known = result.loads.get(node, (0.0, 0.0))

@@ -42,10 +42,8 @@ __all__ = [
     "Server",
     "Source",
     "Window",
-    "bound_state",
     "coarsen_node",
     "coarsen_operator",
-    "objective_state",
     "policy_words",
     "scheduling_document",
     "scheduling_words",
@@ -389,19 +387,3 @@ def policy_words(policies: Mapping[str, str], upper_s: float | None) -> str:
 def scheduling_document(policies: Mapping[str, str], upper_s: float | None) -> dict[str, Any]:
     """The field `scheduling` of an estimate's result."""
     return {"nodes": dict(policies), "words": policy_words(policies, upper_s), "upper_s": upper_s}
-
-
-def objective_state(objective: Objective | None, estimate_s: float, high_s: float | None) -> dict[str, Any]:
-    """State of an estimate against its objective with its headroom: see `bound_state`."""
-    if objective is None:
-        return {"state": "none", "headroom_s": None, "headroom_share": None}
-    bound = objective.bound_s
-    state = bound_state(bound, estimate_s, high_s)
-    return {"state": state, "headroom_s": bound - estimate_s, "headroom_share": (bound - estimate_s) / bound}
-
-
-def bound_state(bound_s: float, estimate_s: float, high_s: float | None) -> str:
-    """State of an estimate against a bound: breached, at_risk (only the upper end is over) or holds."""
-    if estimate_s > bound_s:
-        return "breached"
-    return "at_risk" if high_s is not None and high_s > bound_s else "holds"

@@ -16,6 +16,7 @@ from engine.document.memory import memory_document
 from engine.estimation.bounds import bounds_document, visit_bounds
 from engine.estimation.flow import Flow, flow
 from engine.estimation.mace import Mace, mace
+from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import MEAN_PATH, REALISED, QueryReport, QueryReporter
 from engine.noise.realisation import realise
 from engine.waits.estimate import query_waits
@@ -40,10 +41,12 @@ class Estimate:
     """Estimate of a deployment.
 
     `deployment` is at the resolution Flow ran on; `mace` and everything reported per subinterval is on `coarse`. `flow`
-    is Flow by input, the mean path of every query. `basis` says what the numbers of queries are, as their reports do.
+    is Flow by input, the mean path of every query, on `probed`, in which every query puts something out. `basis` says
+    what the numbers of queries are, as their reports do.
     """
 
     deployment: Deployment
+    probed: ProbedDeployment
     coarse: Deployment
     mace: Mace
     flow: Flow
@@ -51,11 +54,15 @@ class Estimate:
     alarm: Alarm
     queries: dict[str, QueryReport]
     basis: str = MEAN_PATH
+    counted_from: int = 0
 
     def realised(self) -> Estimate:
         """The same with random costs and arrivals: of all that was computed, only the walk is added."""
-        noise = realise(self.deployment, self.flow).queries
-        queries = {query: report.realised(report.waiting(noise[query])) for query, report in self.queries.items()}
+        noise = realise(self.probed.deployment, self.flow, counted_from=self.counted_from).queries
+        queries = {
+            query: report.realised(report.waiting(noise[query])) if query in noise else report
+            for query, report in self.queries.items()
+        }
         return replace(self, queries=queries, basis=REALISED)
 
     @cached_property
@@ -190,6 +197,7 @@ def estimate(
     flow_slices: int = 1,
     mace_every: int = 1,
     intervals: bool = True,
+    counted_from: int = 0,
     progress: Progress | None = None,
 ) -> Estimate:
     """Estimate the latencies of a deployment.
@@ -205,6 +213,9 @@ def estimate(
     intervals : bool
         Whether to add what random costs and arrivals do, which takes two to four times as long as Flow. False leaves
         the mean path, for searches.
+    counted_from : int
+        First subinterval of `deployment` (from 0) whose events count in the figures of queries: what a later start left
+        empty would lower every mean.
     progress : callable, optional
         Told the share done (0 to 1) and the step in words; an exception it raises ends the estimate.
 
@@ -223,7 +234,9 @@ def estimate(
     `flow_s`, its series and the alarm are those of Flow by input, the mean path. The keys `flow` and `flow_wc` of the
     document are Flow's plain definition. A query's mean and quantiles are weighted by the events at its sinks.
     `resolution_s` is the width that Flow ran on; a query's is no less than the width at which the counts of its sources
-    are known. Latencies are "under" a query's `under_s`, and under nothing else.
+    are known. Of a query that puts nothing out the report is of what one event would meet, or of the upper end of the
+    rate that a sample of nothing leaves (`engine.estimation.probes`); its `standing` says so. Latencies are "under" a
+    query's `under_s`, and under nothing else.
     """
     tell = progress or (lambda share, step: None)
     tell(0.0, "Mace")
@@ -231,13 +244,27 @@ def estimate(
     coarse = deployment.coarsened(mace_every)
     coarse_mace = mace(coarse)
     tell(0.1, "Flow")
-    flowed = flow(deployment, slices=flow_slices, trace=True, by_input=True)
+    probed = probe_deployment(deployment)
+    flowed = flow(probed.deployment, slices=flow_slices, trace=True, by_input=True)
     resolution_s = deployment.subinterval_s / flow_slices
     alarm = _alarm(deployment, coarse_mace, flowed)
     tell(0.4, "Reports")
-    waits = query_waits(deployment)
-    queries = QueryReporter(deployment, coarse, coarse_mace, flowed, resolution_s, waits=waits).reports()
-    estimated = Estimate(deployment, coarse, coarse_mace, flowed, resolution_s, alarm, queries)
+    waits = query_waits(probed.deployment)
+    judged = coarse_mace if probed.deployment is deployment else mace(probed.deployment.coarsened(mace_every))
+    queries = QueryReporter(
+        probed, judged, flowed, resolution_s, waits=waits, counted_from=counted_from * flow_slices
+    ).reports()
+    estimated = Estimate(
+        deployment,
+        probed,
+        coarse,
+        coarse_mace,
+        flowed,
+        resolution_s,
+        alarm,
+        queries,
+        counted_from=counted_from,
+    )
     if intervals:
         tell(0.5, "Randomness of costs and arrivals")
         estimated = estimated.realised()

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, finite_max, statistic_of
-from engine.document.deployment import Deployment
-from engine.document.elements import THESE, Objective, objective_state, scheduling_document
+from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, finite_max, statistic_or_worst
+from engine.document.elements import THESE, Objective, scheduling_document
 from engine.document.topology import servers_above
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
+from engine.estimation.overload import LastingOverload, lasting_overloads, standing_within
+from engine.estimation.probes import ProbedDeployment
 from engine.noise.summary import LEVEL, LatencySample, RealisedQuery
+from engine.standing import KNOWN, UNKNOWN, LatencyStanding, objective_state
 from engine.waits.summary import NO_WAITS, QueryWaits
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]
@@ -25,7 +27,6 @@ __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "Que
 REALISED, MEAN_PATH, BY_MACE = "realised", "mean_path", "mace"
 
 _QUANTILES = (0.5, 0.9, 0.99)
-_NO_EVENTS = "No event comes to its end in the horizon: nothing is known of its latencies."
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class QueryReport:
         `flow_s`.
     path : MeanPath or None
         Flow's latencies slice by slice, which the waits were added to.
+    standing : LatencyStanding
+        Whether the figures are known: not where nothing comes out, nor where a server never catches up.
     """
 
     statistic: str
@@ -97,6 +100,7 @@ class QueryReport:
     noise: RealisedQuery | None = None
     waits: QueryWaits = NO_WAITS
     path: MeanPath | None = None
+    standing: LatencyStanding = KNOWN
 
     @property
     def wait_s(self) -> float:
@@ -106,19 +110,19 @@ class QueryReport:
 
     @property
     def state(self) -> str:
-        """State against the objective: none, holds, at_risk (only the upper end is over) or breached."""
-        return str(self._standing["state"])
+        """State against the objective: none, holds, at_risk (only the upper end is over), breached or unknown."""
+        return str(self._state["state"])
 
     @property
     def headroom_s(self) -> float | None:
-        """Bound of the objective less the estimate."""
-        headroom_s: float | None = self._standing["headroom_s"]
+        """Bound of the objective less the estimate; None without one, and where the latency is not known."""
+        headroom_s: float | None = self._state["headroom_s"]
         return headroom_s
 
     @property
-    def _standing(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         objective = None if self.bound_s is None else Objective("", self.statistic, self.bound_s)
-        return objective_state(objective, self.estimate_s, self.high_s)
+        return objective_state(objective, self.estimate_s, self.high_s, self.standing)
 
     def realised(self, noise: RealisedQuery) -> QueryReport:
         """The same with random costs and arrivals."""
@@ -139,8 +143,8 @@ class QueryReport:
     def waiting(self, noise: RealisedQuery) -> RealisedQuery:
         """Realised latencies of queues with what events wait for beside servers."""
         path = self.path
-        if path is not None and not path.weights.any():
-            noise = replace(noise, not_modelled=(*noise.not_modelled, _NO_EVENTS))
+        if self.standing.words:
+            noise = replace(noise, not_modelled=(*noise.not_modelled, self.standing.words))
         if path is None or not self.waits:
             return replace(noise, not_modelled=(*noise.not_modelled, *self.waits.not_modelled))
         least_s = self.waits.least_worst_s(float(path.weights.sum()))
@@ -199,7 +203,8 @@ class QueryReport:
 
     def to_dict(self, *, detail: bool = True) -> dict[str, Any]:
         """As JSON; without `detail` the series are left out."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)} | self._standing
+        plain = {field.name: getattr(self, field.name) for field in fields(self)} | self._state
+        plain["standing"] = self.standing.to_dict()
         if self.bottleneck:
             plain["bottleneck"] = asdict(self.bottleneck) | {"operators": list(self.bottleneck.operators)}
         plain["hops"] = [asdict(hop) for hop in self.hops]
@@ -231,28 +236,32 @@ class MeanPath:
 class QueryReporter:
     """Makes the report of every query of one estimate, on the mean path.
 
-    `basis` is ``mace`` where a series of Mace stands in for Flow. `waits` are those of queries that have any.
+    `mace` and `flow` are those of `probed`. `basis` is ``mace`` where a series of Mace stands in for Flow. `waits` are
+    those of queries that have any. Events count from the slice `counted_from` (from 0) on.
     """
 
     def __init__(
         self,
-        deployment: Deployment,
-        coarse: Deployment,
+        probed: ProbedDeployment,
         mace: Mace,
         flow: Flow,
         resolution_s: float,
         basis: str = MEAN_PATH,
         waits: Mapping[str, QueryWaits] | None = None,
+        counted_from: int = 0,
     ) -> None:
+        self._probed, deployment = probed, probed.deployment
         self._deployment = deployment
         self._waits = waits or {}
         self._mace = mace
         self._flow = flow
         self._resolution_s = resolution_s
         self._basis = basis
-        self._group = flow.slices * round(coarse.subinterval_s / deployment.subinterval_s)
+        self._group = flow.slices * round(mace.deployment.subinterval_s / deployment.subinterval_s)
         self._closures = deployment.closures
+        self._begin = counted_from
         self._weights = self._sink_events()
+        self._weights[:, :counted_from] = 0.0
         self._shares = mace.load_share
 
     def reports(self) -> dict[str, QueryReport]:
@@ -272,7 +281,7 @@ class QueryReporter:
         latency, weights = self._flow.by_query[query], self._weights[i]
         objective = self._deployment.objective_of(query)
         statistic = objective.statistic if objective else "worst"
-        estimate = statistic_of(latency, weights, statistic)
+        estimate = statistic_or_worst(latency, weights, statistic)
         replicas = self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
         worst_p = int(latency.argmax()) // self._group
         servers = servers_above(self._deployment.layout, replicas)
@@ -305,11 +314,30 @@ class QueryReporter:
             series={"flow": _group_maxima(latency, self._group)},
             waits=waits,
             path=path,
+            standing=self.standing(query),
         )
         if not waits:
             return report
         late = report.delayed(lambda statistic: path.wait_s(waits, statistic))
         return replace(late, series={"flow": _group_maxima(waits.series(latency), self._group)})
+
+    def standing(self, query: str) -> LatencyStanding:
+        """What is known of a query: without events nothing, and with a server that never catches up no end."""
+        i, objective = self._deployment.queries.index(query), self._deployment.objective_of(query)
+        latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
+        if not weights.any():
+            return LatencyStanding(UNKNOWN, "No event comes to its end in the horizon: its latency is not known.")
+        servers = servers_above(
+            self._deployment.layout, self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
+        )
+        width_s = self._mace.deployment.subinterval_s / self._group
+        statistic, bound_s = ("worst", None) if objective is None else (objective.statistic, objective.bound_s)
+        endless = standing_within(self._overloads, servers, statistic, bound_s, latency_s, weights, width_s)
+        return self._probed.standing(query) if endless.is_known else endless
+
+    @cached_property
+    def _overloads(self) -> dict[int, LastingOverload]:
+        return lasting_overloads(self._mace, self._begin // self._group)
 
     @cached_property
     def _steps_s(self) -> FloatArray:

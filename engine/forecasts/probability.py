@@ -14,6 +14,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Batch, Replica
 from engine.document.topology import DataflowGraph
 from engine.errors import EngineError
+from engine.estimation.probes import probe_deployment
 from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.forecasts.violations import scaled_deployment
@@ -113,22 +114,24 @@ def probability(
 
     Notes
     -----
-    In every future statistics are those of one resample, and errors of the model are drawn once; what costs and
-    arrivals do by chance is drawn anew for every bucket. Both are lognormal around the median.
+    A query that does not catch up in a bucket violates its objective there. In every future statistics are those of one
+    resample, and errors of the model are drawn once; what costs and arrivals do by chance is drawn anew for every
+    bucket. Both are lognormal around the median.
     """
-    coarse = deployment.coarsened(mace_every)
+    coarse = probe_deployment(deployment.coarsened(mace_every)).deployment
     models = [ScaledMace(coarse, graph=graph) for graph in resample_statistics(coarse, RESAMPLES, seed)]
     k, h = factors.shape[:2]
     violated = np.zeros((k, h, len(models[0].queries)), dtype=bool)
     rng = np.random.default_rng(seed)
     for path in range(k):
         model = models[path % len(models)]
-        latency = model.latencies(factors[path])
+        scanned = model.latencies(factors[path])
+        latency = scanned.latency_s
         if table is not None:
             realised = table(model.loads(factors[path]), latency)
             lasting, chance = rng.standard_normal(latency.shape[1]), rng.standard_normal(latency.shape)
             latency = realised.estimate_s * np.exp(realised.lasting * lasting + realised.chance * chance)
-        violated[path] = latency > model.bounds_s[None, :]
+        violated[path] = scanned.violated(model.bounds_s, latency)
         if step:
             step((path + 1) / k)
     return OutlookProbability(models[0].queries, violated)
@@ -243,7 +246,7 @@ def _table_of(table: LatencyTable, deployment: Deployment, busiest: FloatArray, 
     """The table of another placement: what randomness adds, times what it is there by a walk of the busiest bucket."""
     model = ScaledMace(deployment.coarsened(mace_every))
     walk = walk_scaled(scaled_deployment(deployment, busiest), model.queries, model.statistics)
-    return table.like(model.loads(busiest[None, :])[0], model.latencies(busiest[None, :])[0], walk)
+    return table.like(model.loads(busiest[None, :])[0], model.latencies(busiest[None, :]).latency_s[0], walk)
 
 
 class _Places:
@@ -275,7 +278,9 @@ class _Places:
     def _score(self, deployment: Deployment) -> tuple[float, float]:
         """Use of the objectives in the busiest bucket: the worst of them, then all."""
         model = ScaledMace(deployment.coarsened(self._every))
-        shares = model.latencies(self._busiest[None, :])[0] / model.bounds_s
+        scanned = model.latencies(self._busiest[None, :])
+        shares, growth = scanned.latency_s[0] / model.bounds_s, scanned.growth[0]
+        shares = np.where(growth > 0.0, np.maximum(shares, 1.0) + growth, shares)
         return float(shares.max(initial=0.0)), float(shares.sum())
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from engine.arrays import FloatArray, statistic_of
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE, Input
-from engine.estimation.flow import Flow, flow
-from engine.estimation.loads import sink_events
+from engine.estimation.flow import Flow
+from engine.estimation.flowed import flow_queries
 from engine.noise.dispersion import OU_MEAN_VARIANCE, cost_noise
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, model_error
@@ -60,7 +60,8 @@ class ScaledWalk:
 
 def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tuple[str, ...]) -> ScaledWalk:
     """Walk a deployment with scaled arrivals; the figures are of each query's statistic."""
-    run, weights = flow(deployment, by_input=True), sink_events(deployment)
+    flowed = flow_queries(deployment)
+    deployment, run = flowed.deployment, flowed.flow
     asked = list(zip(queries, statistics, strict=True))
     queues = realise(deployment, run).queries
     realised = with_waits(deployment, queues)
@@ -68,7 +69,7 @@ def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tu
     estimate, low, high = (
         np.array([getattr(entry, name) for entry in figures]) for name in ("estimate_s", "low_s", "high_s")
     )
-    paths_s = [statistic_of(run.by_query[query], weights[query], statistic) for query, statistic in asked]
+    paths_s = [flowed.value_s(query, statistic) for query, statistic in asked]
     medians_s = [queues[query].statistics[statistic].estimate_s for query, statistic in asked]
     lasting = np.array([model_error(value, path) for value, path in zip(medians_s, paths_s, strict=True)])
     whole = _spread(estimate, high) if (certain := _certain(deployment)) is None else _spread_of(certain, run, asked)

@@ -16,8 +16,11 @@ from engine.document.deployment import Deployment
 from engine.document.topology import DataflowGraph
 from engine.errors import InfeasibleError
 from engine.estimation.loads import operator_gains, server_gains
+from engine.estimation.overload import CLOSING, ROUNDING
+from engine.estimation.probes import probe_deployment
+from engine.placement.problem import BoolArray
 
-__all__ = ["ScaledMace"]
+__all__ = ["ScaledLatencies", "ScaledMace"]
 
 _KINDS = {"worst": 0, "mean": 1}
 
@@ -38,8 +41,24 @@ class _Tables:
     level: FloatArray  # (queries,)
 
 
+@dataclass(frozen=True, eq=False)
+class ScaledLatencies:
+    """Each query's statistic in seconds, and by how much a server of it falls behind for good every second, (n, q).
+
+    The latter is 0 where the query catches up (`engine.estimation.overload.lasting_growth`).
+    """
+
+    latency_s: FloatArray
+    growth: FloatArray
+
+    def violated(self, bounds_s: FloatArray, latency_s: FloatArray | None = None) -> BoolArray:
+        """Where an objective is broken by the latency, as read here or as given, or will be since it only grows."""
+        read = self.latency_s if latency_s is None else latency_s
+        return np.asarray((read > bounds_s[None, :]) | (self.growth > 0.0))
+
+
 class ScaledMace:
-    """Mace of a deployment under scaled arrivals.
+    """Mace of a deployment under scaled arrivals; of a query that puts nothing out, what one event would meet.
 
     Attributes
     ----------
@@ -50,6 +69,8 @@ class ScaledMace:
     """
 
     def __init__(self, deployment: Deployment, *, graph: DataflowGraph | None = None) -> None:
+        if graph is None:
+            deployment = probe_deployment(deployment).deployment
         graph = graph or deployment.graph
         if graph.models or deployment.combine.kind != "sum" or len(deployment.capacities) > 1:
             raise InfeasibleError(
@@ -75,19 +96,24 @@ class ScaledMace:
         servers = np.zeros((len(t.rate), self._arrivals.shape[0]))
         at = np.repeat(np.arange(len(t.rate)), np.diff(t.start))
         servers[at, t.source] = t.gain / t.room[at]
-        shares = (factors * self._arrivals.mean(axis=1)) @ servers.T
+        shares = (self._every_source(factors) * self._arrivals.mean(axis=1)) @ servers.T
         loads = np.zeros((len(factors), len(self.queries)))
         for q in range(len(self.queries)):
             used = t.query_server[t.query_start[q] : t.query_start[q + 1]]
             loads[:, q] = shares[:, used].max(axis=1, initial=0.0)
         return loads
 
-    def latencies(self, factors: FloatArray) -> FloatArray:
-        """Each query's statistic in seconds, shape (n, q), for factors of shape (n, sources)."""
+    def _every_source(self, factors: FloatArray) -> FloatArray:
+        """Factors with those of sources that stand for what a query does not get, which stay as they are."""
+        more = np.ones((len(factors), self._arrivals.shape[0] - factors.shape[1]))
+        return np.ascontiguousarray(np.hstack([factors, more]), dtype=np.float64)
+
+    def latencies(self, factors: FloatArray) -> ScaledLatencies:
+        """Each query's statistic, and whether it catches up, for factors of shape (n, sources)."""
         t = self._tables
-        return np.asarray(
-            _latencies(
-                np.ascontiguousarray(factors, dtype=np.float64),
+        return ScaledLatencies(
+            *_latencies(
+                self._every_source(factors),
                 self._arrivals,
                 self._arrivals.max(axis=1, initial=0.0),
                 t.start,
@@ -171,17 +197,22 @@ def _latencies(
     sink: FloatArray,
     kind: IntArray,
     level: FloatArray,
-) -> FloatArray:
-    """Statistic of every query for every row of factors; a server whose peak fits has no excess and is not scanned."""
+) -> tuple[FloatArray, FloatArray]:
+    """Statistic and growth of every query for every row of factors.
+
+    A server whose peak fits has no excess and is not scanned. Growth is as in `engine.estimation.overload`: what comes
+    over the closing third beyond what is processed.
+    """
     n, d, servers, queries = len(factors), arrivals.shape[1], len(rate), len(kind)
-    latencies = np.zeros((n, queries))
+    latencies, growths = np.zeros((n, queries)), np.zeros((n, queries))
     seconds = np.zeros((servers, d))
-    worst = np.zeros(servers)
+    worst, growth = np.zeros(servers), np.zeros(servers)
+    closing = max(1, int(np.ceil(d * CLOSING)))
     load, line, weight = np.zeros(d), np.zeros(d), np.zeros(d)
     for row in range(n):
         scale = factors[row]
         for i in range(servers):
-            worst[i] = 0.0
+            worst[i] = growth[i] = 0.0
             largest = 0.0
             for k in range(start[i], start[i + 1]):
                 largest += gain[k] * scale[source[k]] * peak[source[k]]
@@ -192,15 +223,23 @@ def _latencies(
                 share = gain[k] * scale[source[k]]
                 for p in range(d):
                     load[p] += share * arrivals[source[k], p]
-            excess, inverse = 0.0, 1.0 / rate[i]
+            excess, inverse, more, ahead, least = 0.0, 1.0 / rate[i], 0.0, 0.0, np.inf
             for p in range(d):
                 excess = max(0.0, excess + load[p])
+                more += load[p]
+                if p >= d - closing:
+                    ahead += load[p]
+                    least = min(least, excess)
                 seconds[i, p] = excess * inverse
                 worst[i] = max(worst[i], seconds[i, p])
+            rise = ahead / (closing * room[i])
+            if excess > ROUNDING * room[i] and rise > ROUNDING and (more > ROUNDING * d * room[i] or least > 0.0):
+                growth[i] = rise
         for q in range(queries):
             top = 0.0
             for j in range(query_start[q], query_start[q + 1]):
                 top = max(top, worst[query_server[j]])
+                growths[row, q] = max(growths[row, q], growth[query_server[j]])
             if kind[q] == 0 or top == 0.0:
                 latencies[row, q] = top
                 continue
@@ -217,15 +256,15 @@ def _latencies(
                     for p in range(d):
                         weight[p] += share * arrivals[s, p]
             latencies[row, q] = _statistic(line, weight, kind[q], level[q])
-    return latencies
+    return latencies, growths
 
 
 @compiled
 def _statistic(line: FloatArray, weight: FloatArray, kind: int, level: float) -> float:
-    """Mean or quantile of `line`, weighted; as `engine.arrays.statistic_of`."""
+    """Mean or quantile of `line`, weighted; as `engine.arrays.statistic_or_worst`."""
     total = weight.sum()
     if total <= 0.0:
-        return 0.0
+        return float(line.max())
     if kind == 1:
         return float((line * weight).sum() / total)
     order = np.argsort(line)

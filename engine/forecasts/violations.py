@@ -20,6 +20,7 @@ from engine.document.deployment import Deployment
 from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.noise.summary import RealisedQuery
+from engine.placement.problem import BoolArray
 
 __all__ = ["WALKS", "ObjectiveViolation", "QueryOutlook", "Violations", "scaled_deployment", "violations"]
 
@@ -39,7 +40,8 @@ Progress = Callable[[float, str], None]
 class ObjectiveViolation:
     """A bucket over an objective: its index, realised latency there with its interval, and Mace.
 
-    `confirmed` says whether a walk of that very bucket is over the bound too.
+    `confirmed` says whether a walk of that very bucket is over the bound too. A query that `never_catches_up` there is
+    over it in time, whatever its latency is within the bucket's stretch.
     """
 
     index: int
@@ -48,6 +50,7 @@ class ObjectiveViolation:
     high_s: float
     mace_s: float
     confirmed: bool
+    never_catches_up: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,8 @@ class QueryOutlook:
         First bucket at the expected loads of which the upper end is over the bound.
     first_mean, first_high : ObjectiveViolation or None
         First bucket of which the median is over the bound, at the expected loads and at the upper ends.
+    endless : array
+        Buckets at the expected loads in which it never catches up.
     """
 
     query: str
@@ -76,6 +81,7 @@ class QueryOutlook:
     first_risk: ObjectiveViolation | None
     first_mean: ObjectiveViolation | None
     first_high: ObjectiveViolation | None
+    endless: BoolArray
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without the curves."""
@@ -89,6 +95,7 @@ class QueryOutlook:
             "first_risk": _found(self.first_risk),
             "first_mean": _found(self.first_mean),
             "first_high": _found(self.first_high),
+            "endless_buckets": int(self.endless.sum()),
         }
 
 
@@ -174,7 +181,8 @@ class _ViolationSearch:
         cost = len(deployment.layout.rep_operator) * deployment.subintervals
         self.deployment, self.model, self.tell = deployment, model, tell
         self.rows = np.vstack([mean, high])
-        self.mace_s, self.loads = model.latencies(self.rows), model.loads(self.rows)
+        scanned = model.latencies(self.rows)
+        self.mace_s, self.endless, self.loads = scanned.latency_s, scanned.growth > 0.0, model.loads(self.rows)
         self.runs = min(walks, max(_MIN_WALKS, int(_WALK_CELLS / max(cost, 1)))) if walks else 0
         self.table = LatencyTable(model.queries)
         self.known: dict[int, ScaledWalk] = {}
@@ -227,6 +235,7 @@ class _ViolationSearch:
             upper[:horizon],
             estimate[horizon:],
             *first,
+            self.endless[:horizon, q],
         )
 
     @property
@@ -248,7 +257,7 @@ class _ViolationSearch:
         bound_s = float(self.model.bounds_s[q])
         for attempt in range(_TRIES + 1):
             read = getattr(self.latency, name)[rows.start : rows.stop, q]
-            over = np.flatnonzero(read > bound_s)
+            over = np.flatnonzero((read > bound_s) | self.endless[rows.start : rows.stop, q])
             if not len(over):
                 return None
             index = int(over[0])
@@ -266,7 +275,8 @@ class _ViolationSearch:
 
     def _violation(self, q: int, row: int, index: int, confirmed: bool) -> ObjectiveViolation:
         estimate, low, high = (float(getattr(self.latency, name)[row, q]) for name in ("estimate_s", "low_s", "high_s"))
-        return ObjectiveViolation(index, estimate, low, high, float(self.mace_s[row, q]), confirmed)
+        is_endless = bool(self.endless[row, q])
+        return ObjectiveViolation(index, estimate, low, high, float(self.mace_s[row, q]), confirmed, is_endless)
 
 
 def scaled_deployment(deployment: Deployment, factors: Sequence[float] | FloatArray) -> Deployment:

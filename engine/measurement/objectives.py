@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.document.elements import bound_state
+from engine.standing import LatencyStanding, bound_state
 
 __all__ = [
     "ESTIMATE",
@@ -72,8 +72,8 @@ class MeasuredLatency:
 
 @dataclass(frozen=True, slots=True)
 class JudgedObjective:
-    """State of an objective: holds, at_risk, breached or none; which evidence decided, and the latency it is held
-    against: the larger of both where both are known.
+    """State of an objective: holds, at_risk, breached, unknown or none; which evidence decided, and the latency it is
+    held against: the larger of both where both are known.
     """
 
     state: str
@@ -81,8 +81,11 @@ class JudgedObjective:
     value_s: float | None
 
     def headroom_share(self, bound_s: float | None) -> float | None:
-        """(bound - value) / bound; None without an objective."""
-        return (bound_s - self.value_s) / bound_s if bound_s and self.value_s is not None else None
+        """(bound - value) / bound; None without an objective, and where the value is no latency or only grows."""
+        if not bound_s or self.value_s is None:
+            return None
+        share = (bound_s - self.value_s) / bound_s
+        return None if share >= 0.0 and self.state in ("unknown", "breached") else share
 
 
 def results_needed(statistic: str) -> int:
@@ -162,19 +165,25 @@ def measure_latency(results: Sequence[LatencyResult], statistic: str, now_s: flo
 
 
 def judge_objective(
-    bound_s: float | None, estimate_s: float | None, high_s: float | None, measured: MeasuredLatency
+    bound_s: float | None,
+    estimate_s: float | None,
+    high_s: float | None,
+    standing: LatencyStanding,
+    measured: MeasuredLatency,
 ) -> JudgedObjective | None:
     """State of an objective, measurement first; None where neither evidence speaks of it.
 
     A measurement beyond the objective is a breach, whatever was estimated. One within it does not prove that the
-    horizon will hold: an estimate beyond the objective is then a risk, as is an upper end beyond it.
+    horizon will hold: an estimate beyond the objective is then a risk, as is an upper end beyond it, and a load that it
+    never catches up with. Where an estimate knows no latency, since nothing comes out, what is measured decides.
 
     Examples
     --------
+    >>> from engine.standing import KNOWN
     >>> late = MeasuredLatency(78.7, 60, 3, 600.0, 4.0, 0, "")
-    >>> judge_objective(15.0, 12.0, 16.0, late)
+    >>> judge_objective(15.0, 12.0, 16.0, KNOWN, late)
     JudgedObjective(state='breached', decided_by='measurement', value_s=78.7)
-    >>> judge_objective(15.0, 12.0, 16.0, MeasuredLatency(78.7, 60, 3, 600.0, 400.0, 0, "stale"))
+    >>> judge_objective(15.0, 12.0, 16.0, KNOWN, MeasuredLatency(78.7, 60, 3, 600.0, 400.0, 0, "stale"))
     JudgedObjective(state='at_risk', decided_by='estimate', value_s=12.0)
     """
     value_s = measured.value_s if measured.counts else None
@@ -188,9 +197,9 @@ def judge_objective(
         return JudgedObjective("breached", MEASUREMENT, largest)
     if estimate_s is None:
         return JudgedObjective("holds", MEASUREMENT, value_s)
-    state = bound_state(bound_s, estimate_s, high_s)
+    state = bound_state(bound_s, estimate_s, high_s, standing)
     if value_s is None:
         return JudgedObjective(state, ESTIMATE, estimate_s)
-    if state == "holds":
-        return JudgedObjective(state, MEASUREMENT, largest)
+    if state in ("holds", "unknown"):
+        return JudgedObjective("holds", MEASUREMENT, value_s if state == "unknown" else largest)
     return JudgedObjective("at_risk", ESTIMATE, largest)

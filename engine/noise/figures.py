@@ -66,7 +66,7 @@ def add_part(
     routes: RouteBlock,
     figures: WalkFigures,
 ) -> None:
-    """Add a part of a query to every path's sum of latencies, largest latency and histogram.
+    """Add a part of a query to every path's sum of latencies, largest latency and histogram, of the arrivals counted.
 
     Neighbouring slices are much alike: over long horizons the paths take turns in filling their histograms.
 

@@ -299,6 +299,7 @@ def _entry(stamp: int) -> Callable[..., WalkFigures]:
         coarse: CoarseArrivals,
         pools: RandomPools,
         arrivals: FloatArray,
+        counted: FloatArray,
         latency: FloatArray,
         w: float,
         window: int,
@@ -306,6 +307,7 @@ def _entry(stamp: int) -> Callable[..., WalkFigures]:
     ) -> WalkFigures:
         """Figures of every query, from arrivals (sources, d) and Flow's latencies (queries, d) of slices of w seconds.
 
+        Figures are of the `counted` arrivals (sources, d) alone.
         Loads are smoothed over `window` slices and the one they end with.
         """
         assert stamp > 0  # naming it makes it part of the cache's key
@@ -324,7 +326,7 @@ def _entry(stamp: int) -> Callable[..., WalkFigures]:
                 _walk_stage(at, servers, stages, pools, arrivals, w, p0, p1, loads, routes)
             compare_with_flow(stages, parts, arrivals, latency, w, p0, p1, routes)
             for at in range(len(parts.stage)):
-                add_part(at, parts, stages, pools, arrivals, w, p0, p1, routes, figures)
+                add_part(at, parts, stages, pools, counted, w, p0, p1, routes, figures)
         return figures
 
     return run_walk

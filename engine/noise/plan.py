@@ -54,16 +54,27 @@ class _Entry:
 
 
 class WalkPlan:
-    """A deployment as the compiled walk takes it, and its walk; of the queries in `only`, or of all."""
+    """A deployment as the compiled walk takes it, and its walk; of the queries in `only`, or of all.
+
+    Latencies of events count from the slice `counted_from` (from 0) on.
+    """
 
     def __init__(
-        self, deployment: Deployment, flowed: Flow, paths: int, seed: int, only: Collection[int] | None = None
+        self,
+        deployment: Deployment,
+        flowed: Flow,
+        paths: int,
+        seed: int,
+        only: Collection[int] | None = None,
+        counted_from: int = 0,
     ) -> None:
         self.deployment, self.paths = deployment, paths
         self.seed = seed
         self.w, self.d = deployment.subinterval_s, deployment.subintervals
         self.window = max(_MIN_WINDOW, int(_SMOOTHED_S / self.w))
         self.arrivals = np.ascontiguousarray(deployment.arrivals)
+        self.counted = self.arrivals.copy()
+        self.counted[:, :counted_from] = 0.0
         self.totals = self.arrivals.sum(axis=1)
         rows = [by_query.reshape(self.d, -1).max(axis=1) for by_query in flowed.by_query.values()]
         self.latency = np.ascontiguousarray(np.array(rows).reshape(len(rows), self.d))
@@ -100,6 +111,7 @@ class WalkPlan:
             self.coarse,
             self.pools,
             self.arrivals,
+            self.counted,
             self.latency,
             self.w,
             self.window,

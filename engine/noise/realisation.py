@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from engine.arrays import FloatArray, event_quantiles, statistic_of
+from engine.arrays import FloatArray, event_quantiles, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.document.elements import scheduling_words
 from engine.estimation.flow import Flow
@@ -39,6 +39,7 @@ def realise(
     paths: int = PATHS,
     seed: int = 0,
     queries: Collection[str] | None = None,
+    counted_from: int = 0,
 ) -> Realisation:
     """Realised worst, mean and quantile latency of every query, with intervals.
 
@@ -54,11 +55,14 @@ def realise(
         Equal seeds give equal results.
     queries : collection of str, optional
         Queries to walk, which takes the less the fewer they are; all unless given. Figures are the same.
+    counted_from : int
+        First slice (from 0) whose events count: statistics of what a change brings leave out what was before it.
 
     Returns
     -------
     Realisation
-        Times in seconds from an event's arrival to the end of its service at a sink.
+        Times in seconds from an event's arrival to the end of its service at a sink. A query without events at its
+        sinks has no latencies, and is left out (`engine.estimation.probes`).
 
     Raises
     ------
@@ -78,12 +82,14 @@ def realise(
     chosen = [i for i, query in enumerate(deployment.queries) if queries is None or query in queries]
     if not chosen:
         return Realisation({}, paths)
-    plan = WalkPlan(deployment, flowed, paths, seed, None if queries is None else chosen)
+    plan = WalkPlan(deployment, flowed, paths, seed, None if queries is None else chosen, counted_from)
     parts, figures = plan.walk()
     realised = {}
     for i in chosen:
         query = deployment.queries[i]
         statistics = _statistics(plan, i, query, parts, figures.top[i], figures.mean[i], figures.bins[i])
+        if statistics is None:
+            continue
         edges = parts.least[i] * _bin_edges()
         latencies = LatencySample(0.5 * (edges[1:] + edges[:-1]), figures.bins[i].sum(axis=0))
         realised[query] = replace(_report(plan, i, statistics), latencies=latencies)
@@ -92,26 +98,26 @@ def realise(
 
 def _statistics(
     plan: WalkPlan, i: int, query: str, parts: PartTable, top: SingleArray, mean: FloatArray, bins: FloatArray
-) -> dict[str, RealisedStatistic]:
+) -> dict[str, RealisedStatistic] | None:
+    """Realised statistics of a query; None where no event comes to its end."""
     weights = np.zeros(plan.d)
     for route in plan.network.routes[i]:
         for u, events in route.events.items():
-            weights += plan.arrivals[u] * events[-1]
+            weights += plan.counted[u] * events[-1]
     levels = dict(_LEVELS)
     objective = plan.deployment.objective_of(query)
     if objective and objective.statistic.startswith("q"):
         levels[objective.statistic] = float(objective.statistic[1:])
     total = float(weights.sum())
-    nothing = RealisedStatistic(0.0, 0.0, 0.0)
     if not total > 0.0:
-        return dict.fromkeys(("worst", "mean", *levels), nothing)
+        return None
     service, path = parts.service[i], plan.latency[i]
     averages = np.maximum(mean / total, service)
     largest = largest_service(service, plan.service_cv2(i), total, _chances(query, plan.paths, plan.seed))
     worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
     statistics = {
-        "worst": summarise_paths(worst, service, statistic_of(path, weights, "worst")),
-        "mean": summarise_paths(averages, service, statistic_of(path, weights, "mean")),
+        "worst": summarise_paths(worst, service, statistic_or_worst(path, weights, "worst")),
+        "mean": summarise_paths(averages, service, statistic_or_worst(path, weights, "mean")),
     }
     quantiles = histogram_quantiles(bins, parts.least[i] * _bin_edges(), list(levels.values()))
     flowed = event_quantiles(path, weights, list(levels.values()))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.admission.evaluation import related_queries, restrict_to_queries
-from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
+from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints, Node, Operator, Replica
 from engine.estimation.estimate import estimate
@@ -307,10 +307,11 @@ def _places(operator: Operator, present: dict[str, tuple[Replica, ...]], places:
 
 
 def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: str, mace_every: int) -> RankedPlan:
-    weights = sink_events(whole)[query]
     estimated = estimate(whole, mace_every=mace_every)
-    report, runs = estimated.queries[query], jackknife(whole)
-    replicates = np.array([statistic_of(run.by_query[query], weights, statistic) for run in runs])
+    probed = estimated.probed.deployment
+    weights = sink_events(probed)[query]
+    report, runs = estimated.queries[query], jackknife(probed)
+    replicates = np.array([statistic_or_worst(run.by_query[query], weights, statistic) for run in runs])
     own = [op for op in whole.operators if op.query == query]
     sampled = max((_events(op) for op in own), default=0.0)
     at, worst = _mace(estimated.mace, query, statistic, weights, mace_every)
@@ -321,7 +322,7 @@ def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: st
         estimate_s=report.estimate_s,
         low_s=report.low_s,
         high_s=report.high_s,
-        flow_s=statistic_of(estimated.flow.by_query[query], weights, statistic),
+        flow_s=statistic_or_worst(estimated.flow.by_query[query], weights, statistic),
         mace_s=at,
         mace_worst_s=worst,
         cost_cps=Dataflow(own).cost(rates),
@@ -350,10 +351,4 @@ def _mace(result: Mace, query: str, statistic: str, weights: FloatArray, every: 
     servers = np.unique(deployment.layout.rep_server[members[starts[i] : starts[i + 1]]])
     series = result.mace_s[servers].max(axis=0)
     padded = np.concatenate([weights, np.zeros(-len(weights) % every)]).reshape(-1, every).sum(axis=1)
-    if statistic == "worst":
-        at = float(series.max())
-    elif statistic == "mean":
-        at = event_mean(series, padded) or 0.0
-    else:
-        at = event_quantile(series, padded, float(statistic[1:])) or 0.0
-    return at, float(series.max())
+    return statistic_or_worst(series, padded, statistic), float(series.max())

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from engine.arrays import statistic_of
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
-from engine.estimation.flow import Flow, flow
-from engine.estimation.loads import sink_events
-from engine.estimation.mace import mace
-from engine.estimation.reports import QueryReport, QueryReporter
+from engine.estimation.flowed import FlowedQueries, flow_queries
+from engine.estimation.reports import QueryReport
 from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.objectives import RealisedObjective, realised_objectives
 from engine.provisioning.pool.problem import Placement
@@ -100,6 +95,8 @@ class ObjectiveMiss:
 
     @property
     def _where(self) -> str:
+        if self.report and self.report.standing.is_endless:
+            return f"; {self.report.standing.words[0].lower()}{self.report.standing.words[1:].removesuffix('.')}"
         where = self.report.bottleneck if self.report else None
         if where is None:
             return ""
@@ -167,32 +164,36 @@ def confirm_objectives(
     -------
     Confirmation
         An objective holds where the upper end of its realised interval is within the bound. Flow is a screen: a mean
-        path that is over the bound by more than a slice is refused without a walk.
+        path that is over the bound by more than a slice is refused without a walk, as is a query that never catches up.
+        A query that puts nothing out is no miss as long as what one event would meet is within the bound: no placement
+        makes its latency known, and the figures say that it is not.
     """
     if runs is not None:
         runs[0] += 1
-    run = flow(deployment, by_input=True)
-    weights = sink_events(deployment)
-    judged = [entry for entry in deployment.objectives if entry.query in run.by_query]
-    flowed = {
-        entry.query: statistic_of(run.by_query[entry.query], weights[entry.query], entry.statistic) for entry in judged
-    }
-    late = [entry for entry in judged if flowed[entry.query] > entry.bound_s + deployment.subinterval_s]
+    run = flow_queries(deployment, mace_every=mace_every)
+    judged = [entry for entry in deployment.objectives if entry.query in run.flow.by_query]
+    flowed = {entry.query: run.value_s(entry.query, entry.statistic) for entry in judged}
+    late = [
+        entry
+        for entry in judged
+        if flowed[entry.query] > entry.bound_s + deployment.subinterval_s or run.standings[entry.query].is_endless
+    ]
     if late and not in_full:
-        over = {entry.query: flowed[entry.query] / entry.bound_s for entry in judged}
-        return Confirmation({}, _miss(deployment, run, mace_every, lost, late, over, {}, flowed))
+        over = {e.query: run.standings[e.query].times_over(flowed[e.query] / e.bound_s) for e in judged}
+        return Confirmation({}, _miss(run, lost, late, over, {}, flowed))
     names = {entry.query for entry in judged}
     objectives: dict[str, RealisedObjective] = {}
     bad: list[Objective] = []
     for walked in _in_turn(names, () if in_full else threatened):
-        objectives |= realised_objectives(deployment, run, lost=lost, queries=walked)
+        objectives |= realised_objectives(run, lost=lost, queries=walked)
         bad = [
             entry
             for entry in judged
             if entry in late
             or (
                 entry.query in objectives
-                and objectives[entry.query].state not in ("holds", "at_risk" if entry.query in accepted else "")
+                and objectives[entry.query].state
+                not in ("holds", "unknown", "at_risk" if entry.query in accepted else "")
             )
         ]
         if bad and not in_full:
@@ -200,7 +201,7 @@ def confirm_objectives(
     if not bad:
         return Confirmation(objectives, None)
     over = {entry.query: max(flowed[entry.query] / entry.bound_s, objectives[entry.query].over) for entry in bad}
-    return Confirmation(objectives, _miss(deployment, run, mace_every, lost, bad, over, objectives, flowed))
+    return Confirmation(objectives, _miss(run, lost, bad, over, objectives, flowed))
 
 
 def _in_turn(names: set[str], threatened: Collection[str]) -> list[set[str]]:
@@ -210,9 +211,7 @@ def _in_turn(names: set[str], threatened: Collection[str]) -> list[set[str]]:
 
 
 def _miss(
-    deployment: Deployment,
-    run: Flow,
-    mace_every: int,
+    run: FlowedQueries,
     lost: str | None,
     bad: Sequence[Objective],
     over: Mapping[str, float],
@@ -221,10 +220,6 @@ def _miss(
 ) -> ObjectiveMiss:
     """The miss of the query that is most over, with its bottleneck."""
     worst = max(bad, key=lambda entry: over[entry.query])
-    coarse = deployment.coarsened(mace_every)
-    grouped = {name: _grouped(series, mace_every) for name, series in run.by_query.items()}
-    stand_in = replace(run, by_query=grouped, slices=1)
-    reporter = QueryReporter(coarse, coarse, mace(coarse), stand_in, deployment.subinterval_s)
     realised = objectives.get(worst.query)
     return ObjectiveMiss(
         query=worst.query,
@@ -233,13 +228,8 @@ def _miss(
         value_s=flowed[worst.query] if realised is None else realised.figures.estimate_s,
         by="flow" if realised is None else "walk",
         lost=lost,
-        report=reporter.report(worst.query),
+        report=run.reporter.report(worst.query),
         realised=realised,
         over={entry.query: over[entry.query] for entry in bad},
         noisy=frozenset(entry.query for entry in bad if flowed[entry.query] <= entry.bound_s),
     )
-
-
-def _grouped(series: Any, every: int) -> Any:
-    padded = np.concatenate([series, np.zeros(-len(series) % every)])
-    return padded.reshape(-1, every).max(axis=1)

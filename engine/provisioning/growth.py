@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment, Objective
 from engine.document.topology import servers_above
 from engine.errors import DocumentError
 from engine.estimation.estimate import Progress
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import drain_times, mace
+from engine.estimation.overload import ENDLESS_S, lasting_overloads, lasting_penalty_s
+from engine.estimation.probes import probe_deployment
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.changes import apply_changes
 from engine.provisioning.confirmation import Confirmation, ObjectiveMiss, confirm_objectives
@@ -54,11 +56,12 @@ class LoadGrowth:
     """Growth of loads on one deployment at Mace's width: which factors keep the objectives."""
 
     def __init__(self, coarse: Deployment) -> None:
-        self.deployment = coarse
+        self.deployment = coarse = probe_deployment(coarse).deployment
         result = mace(coarse)
         self.load = np.ascontiguousarray(result.load)
         self.mace_s = result.mace_s
-        self.worst_s = result.worst_s
+        budget = np.ascontiguousarray(coarse.capacities.T) * coarse.subinterval_s
+        self.worst_s = result.worst_s + lasting_penalty_s(self.load, budget, result.ce)
         self.emitted = sink_events(coarse)
         self.objectives = [entry for entry in coarse.objectives if entry.query in coarse.queries]
         self.used = _servers_used(coarse)
@@ -75,6 +78,11 @@ class LoadGrowth:
         return limit
 
     @cached_property
+    def _is_used(self) -> BoolArray:
+        """Servers that a query with an objective uses, shape (servers,)."""
+        return np.any([np.zeros(len(self.load), dtype=bool), *self.uses], axis=0)
+
+    @cached_property
     def kept_now(self) -> bool:
         """Whether every objective is kept as it is."""
         every = np.arange(len(self.load))
@@ -89,17 +97,21 @@ class LoadGrowth:
         now = self.load[added.servers]
 
         def kept(factor: float) -> bool:
-            excess = excess_of(now + (factor - 1.0) * added.load, budget)
+            load = now + (factor - 1.0) * added.load
+            excess = excess_of(load, budget)
             seconds = drain_times(np.ascontiguousarray(excess.T), rates, d.subinterval_s).T
             seconds = np.where(excess > 0.0, seconds, 0.0)
             emitted = {q: self.emitted[q] + (factor - 1.0) * more for q, more in added.emitted.items()}
-            return self._kept(added.servers, seconds.max(axis=1, initial=0.0), seconds, emitted)
+            worst_s = seconds.max(axis=1, initial=0.0) + lasting_penalty_s(load, budget, excess)
+            return self._kept(added.servers, worst_s, seconds, emitted)
 
         return kept if self.kept_now else lambda factor: False
 
     def _kept(self, servers: IntArray, worst_s: FloatArray, mace_s: FloatArray, emitted: dict[str, FloatArray]) -> bool:
         """Whether all objectives are kept with other figures of some servers, and other weights of some queries."""
         if (worst_s > self.limit_s[servers]).any():
+            return False
+        if (worst_s[self._is_used[servers]] >= ENDLESS_S).any():
             return False
         changed = np.zeros(len(self.load), dtype=bool)
         changed[servers] = True
@@ -123,7 +135,7 @@ class LoadGrowth:
         worst = float(series.max(initial=0.0))
         if worst <= entry.bound_s:
             return worst
-        return statistic_of(series, emitted.get(entry.query, self.emitted[entry.query]), entry.statistic)
+        return statistic_or_worst(series, emitted.get(entry.query, self.emitted[entry.query]), entry.statistic)
 
     def _everything(self) -> _Added:
         return _Added(np.arange(len(self.load)), self.load, dict(self.emitted))
@@ -432,9 +444,14 @@ class _GrowthSearch:
         """Compute everything anew, for loads that are not linear."""
 
         def keeps(factor: float) -> bool:
-            coarse = self._grown(query, factor).coarsened(self.mace_every)
+            coarse = probe_deployment(self._grown(query, factor).coarsened(self.mace_every)).deployment
             result = mace(coarse)
             series = mace_by_query(result)
+            used = _servers_used(coarse)
+            endless = list(lasting_overloads(result))
+            judged = [coarse.queries.index(entry.query) for entry in coarse.objectives if entry.query in series]
+            if used[judged][:, endless].any():
+                return False
             return all(
                 self._value(coarse, series[entry.query], entry) <= entry.bound_s
                 for entry in coarse.objectives
@@ -448,7 +465,7 @@ class _GrowthSearch:
         worst = float(series.max(initial=0.0))
         if entry.statistic == "worst" or worst <= entry.bound_s:
             return worst
-        return statistic_of(series, sink_events(coarse)[entry.query], entry.statistic)
+        return statistic_or_worst(series, sink_events(coarse)[entry.query], entry.statistic)
 
 
 def _guess(low: float, high: float, below: float, above: float) -> float:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.document.deployment import Deployment
-from engine.document.elements import Objective, objective_state
+from engine.document.elements import Objective
 from engine.document.memory import unknown_memory_words
-from engine.estimation.flow import Flow, flow
+from engine.estimation.flowed import FlowedQueries
 from engine.estimation.reports import QueryReport
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, RealisedStatistic
+from engine.standing import LatencyStanding, objective_state
 from engine.waits.estimate import with_waits
 from engine.words import listed, seconds_words, step_words
 
@@ -33,12 +34,15 @@ class RealisedObjective:
         Sources whose counts are too coarse to tell bursts; nothing measured supports what happens inside them.
     lost : str or None
         The node that is lost.
+    standing : LatencyStanding
+        Whether the figures are known: not where nothing comes out, nor where a server never catches up.
     """
 
     query: str
     statistic: str
     bound_s: float
     figures: RealisedStatistic
+    standing: LatencyStanding
     assumed: tuple[str, ...] = ()
     coarse_sources: tuple[str, ...] = ()
     lost: str | None = None
@@ -48,18 +52,19 @@ class RealisedObjective:
         """The realised figures that an estimate's report has of its objective; None without either."""
         if report.bound_s is None or report.noise is None:
             return None
-        return _realised(Objective(query, report.statistic, report.bound_s), report.noise, lost)
+        entry = Objective(query, report.statistic, report.bound_s)
+        return _realised(entry, report.noise, report.standing, lost)
 
     @property
     def state(self) -> str:
-        """holds (the upper end is within the bound), at_risk (only the median is), or breached."""
+        """holds (the upper end is within the bound), at_risk (only the median is), unknown, or breached."""
         objective = Objective(self.query, self.statistic, self.bound_s)
-        return str(objective_state(objective, self.figures.estimate_s, self.figures.high_s)["state"])
+        return str(objective_state(objective, self.figures.estimate_s, self.figures.high_s, self.standing)["state"])
 
     @property
     def over(self) -> float:
-        """The upper end of the interval, times the bound."""
-        return self.figures.high_s / self.bound_s
+        """The upper end of the interval, times the bound; more than that where the query never catches up."""
+        return self.standing.times_over(self.figures.high_s / self.bound_s)
 
     @property
     def words(self) -> str:
@@ -68,7 +73,8 @@ class RealisedObjective:
             self.figures.estimate_s, self.figures.low_s, self.figures.high_s, self.bound_s
         )
         text = f"{median} [{low[:-2]}, {high[:-2]}] of its {bound}"
-        return f"{text} with {self.lost} lost" if self.lost else text
+        text = f"{text} with {self.lost} lost" if self.lost else text
+        return text if self.standing.is_known else f"{text} ({self.standing.words.removesuffix('.')})"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without what all queries share."""
@@ -80,36 +86,34 @@ class RealisedObjective:
             "state": self.state,
             "lost": self.lost,
             "words": self.words,
+            "standing": self.standing.to_dict(),
         }
 
 
 def realised_objectives(
-    deployment: Deployment,
-    flowed: Flow | None = None,
+    flowed: FlowedQueries,
     *,
     lost: str | None = None,
     queries: Collection[str] | None = None,
 ) -> dict[str, RealisedObjective]:
-    """Realised figures of every query with an objective, or of those among `queries`.
-
-    `flowed` is Flow by input of the same deployment.
-    """
-    run = flow(deployment, by_input=True) if flowed is None else flowed
-    queues = realise(deployment, run, queries=queries).queries
+    """Realised figures of every query with an objective, or of those among `queries`."""
+    deployment = flowed.deployment
+    queues = realise(deployment, flowed.flow, queries=queries).queries
     known = with_waits(deployment, queues)
     return {
-        entry.query: _realised(entry, known[entry.query], lost)
+        entry.query: _realised(entry, known[entry.query], flowed.standings[entry.query], lost)
         for entry in deployment.objectives
         if entry.query in known
     }
 
 
-def _realised(entry: Objective, known: RealisedQuery, lost: str | None) -> RealisedObjective:
+def _realised(entry: Objective, known: RealisedQuery, standing: LatencyStanding, lost: str | None) -> RealisedObjective:
     return RealisedObjective(
         entry.query,
         entry.statistic,
         entry.bound_s,
         known.statistics[entry.statistic],
+        standing,
         (*known.assumed, *known.not_modelled),
         known.assumed_sources,
         lost,
@@ -151,9 +155,15 @@ class ObjectiveFigures:
         return tuple(entry for entry in self.objectives if entry.state == "at_risk")
 
     @property
+    def unknown(self) -> tuple[RealisedObjective, ...]:
+        """Those of whose latency nothing is known, since nothing comes out."""
+        return tuple(entry for entry in self.objectives if entry.state == "unknown")
+
+    @property
     def assumed(self) -> tuple[str, ...]:
         """Sentences on what the figures assume and leave out, each once."""
-        return tuple(dict.fromkeys(sentence for entry in self.objectives for sentence in entry.assumed))
+        sentences = [(*entry.assumed, entry.standing.words) for entry in self.objectives]
+        return tuple(dict.fromkeys(sentence for each in sentences for sentence in each if sentence))
 
     @property
     def coarse_sources(self) -> tuple[str, ...]:
@@ -162,15 +172,19 @@ class ObjectiveFigures:
 
     @property
     def reservation(self) -> str:
-        """Reservation of an answer that says "every objective" where some are at risk; empty where none is."""
+        """Reservation of an answer that says "every objective" where some are at risk or unknown; empty elsewhere."""
+        unknown = f", {len(self.unknown)} of unknown latency" if self.unknown else ""
         if not self.at_risk:
-            return ""
+            return unknown
         others = len(self.objectives) - len(self.at_risk)
-        return ", all of them in the median only" if not others else f", {len(self.at_risk)} in the median only"
+        words = ", all of them in the median only" if not others else f", {len(self.at_risk)} in the median only"
+        return f"{words}{unknown}"
 
     @property
     def sentences(self) -> Iterator[str]:
-        """Sentences of an answer on objectives at risk and on counts that hide bursts."""
+        """Sentences of an answer on objectives at risk or unknown, and on counts that hide bursts."""
+        for entry in self.unknown[:_NAMED]:
+            yield f"Nothing is known of the latency of {entry.query}: {entry.standing.words}"
         if self.at_risk:
             nearest = self.at_risk[0]
             names = listed([entry.query for entry in self.at_risk], _NAMED)
@@ -188,6 +202,7 @@ class ObjectiveFigures:
         return {
             "objectives": [entry.to_dict() for entry in self.objectives],
             "at_risk": [entry.query for entry in self.at_risk],
+            "unknown": [entry.query for entry in self.unknown],
             "assumed": list(self.assumed),
             "coarse_sources": list(self.coarse_sources),
             "reservation": self.reservation,

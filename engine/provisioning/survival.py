@@ -37,8 +37,9 @@ class Survival:
     losses: dict[str, ScenarioOutcome]
 
     def breaks(self, node: str) -> tuple[str, ...]:
-        """Queries whose objective is kept now and broken by the loss of `node`; all of them if nothing can run."""
-        kept = {query for query, state in _states(self.now).items() if state in ("holds", "at_risk")}
+        """Queries whose objective is kept now, as far as is known, and broken by the loss of `node`; all of them if
+        nothing can run."""
+        kept = {query for query, state in _states(self.now).items() if state in ("holds", "at_risk", "unknown")}
         if self.losses[node].queries is None:
             return tuple(query for query in self.now.queries or {} if query in kept)
         return tuple(q for q, state in _states(self.losses[node]).items() if q in kept and state == "breached")

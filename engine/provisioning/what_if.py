@@ -18,6 +18,7 @@ from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads
 from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
+from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
@@ -105,6 +106,7 @@ class ScenarioOutcome:
             "alarm": self.alarm,
             "kept": [query for query, state in states.items() if state == "holds"],
             "at_risk": [query for query, state in states.items() if state == "at_risk"],
+            "unknown": [query for query, state in states.items() if state == "unknown"],
             "broken": [query for query, state in states.items() if state == "breached"],
             "queries": {
                 query: report.to_dict(detail=False) | {"probability": _probability(report)}
@@ -207,8 +209,8 @@ def _by_flow(
 
 
 def _probability(report: QueryReport) -> dict[str, float] | None:
-    """Share of realisations that keep the objective; None without one, or by mean costs alone."""
-    if report.bound_s is None or report.noise is None:
+    """Share of realisations that keep the objective; None without one, by mean costs alone, or where none is known."""
+    if report.bound_s is None or report.noise is None or not report.standing.is_known:
         return None
     return {"share": report.noise.statistics[report.statistic].share_within(report.bound_s)}
 
@@ -221,11 +223,12 @@ def by_mace(
     known: Mapping[str, QueryReport] | None = None,
 ) -> ScenarioOutcome:
     """An outcome by Mace alone; `known` are reports of queries that are not affected by what moved."""
-    coarse = whole.coarsened(mace_every)
+    probed = probe_deployment(whole.coarsened(mace_every))
+    coarse = probed.deployment
     result = mace(coarse)
     # Mace over time in Flow's place: the reports are made of any latency over time.
     stand_in = Flow(result.total_s, mace_by_query(result), 1, {})
-    reporter = QueryReporter(coarse, coarse, result, stand_in, coarse.subinterval_s, BY_MACE)
+    reporter = QueryReporter(probed, result, stand_in, coarse.subinterval_s, BY_MACE)
     estimates = known or {}
     reports = {query: estimates[query] if query in estimates else reporter.report(query) for query in coarse.queries}
     return ScenarioOutcome(scenario, whole, None, result, None, "", reports, moves)

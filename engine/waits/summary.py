@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, event_mean, event_quantile, statistic_of
+from engine.arrays import FloatArray, event_mean, event_quantile
 from engine.noise.summary import LatencySample, RealisedQuery
 from engine.waits.margins import WaitMargin, WaitMargins
 
@@ -154,7 +154,7 @@ class QueryWaits:
         if statistic == "mean":
             return self.mean_s
         if statistic == "worst":
-            return float(self.series(latency_s)[weights > 0.0].max()) - statistic_of(latency_s, weights, statistic)
+            return float(self.series(latency_s)[weights > 0.0].max()) - float(latency_s.max())
         values_s, events = (latency_s, weights) if sample is None else (sample.values_s, sample.weights)
         level = float(statistic[1:])
         return self.quantile(values_s, events, level) - (event_quantile(values_s, events, level) or 0.0)

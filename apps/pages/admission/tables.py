@@ -290,7 +290,7 @@ class EffectRow:
 
     @property
     def tone(self) -> str:
-        return {"breached": "bad", "at_risk": "watch"}.get(self.state, "")
+        return {"breached": "bad", "at_risk": "watch", "unknown": "watch"}.get(self.state, "")
 
     @property
     def objective(self) -> SafeString:

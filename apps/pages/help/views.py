@@ -30,7 +30,10 @@ _STATES = {
     "holds": "What is measured and the whole interval of the estimate are within the objective.",
     "at_risk": "The upper end of the estimate's interval is above the objective, or the estimate is, but what is "
     "measured is not.",
-    "breached": "What was measured lately is above the objective or, where nothing measures it, the estimate is.",
+    "breached": "What was measured lately is above the objective or, where nothing measures it, the estimate is, "
+    "or it never catches up.",
+    "unknown": "Nothing comes out in the horizon, so there is no latency; what one event would meet is within the "
+    "objective.",
     "none": "The query has no objective.",
 }
 _EVIDENCE = {

@@ -74,6 +74,7 @@ def attention_list(findings: Findings) -> list[AttentionItem]:
         *_away(cluster),
         *_untrusted(findings),
         *_waiting(cluster),
+        *_unknown(findings),
         *_threatened(findings),
         *_drifting(cluster),
         *_plans(cluster),
@@ -279,7 +280,7 @@ def _with_incident(item: AttentionItem, incident: Incident) -> AttentionItem:
 
 def _over(cluster: Cluster, row: QueryEstimate) -> AttentionItem:
     gap, _ = headroom_of(row)
-    title = f"{row.query.name} is {seconds(abs(gap or 0))} over"
+    title = f"{row.query.name} never catches up" if gap is None else f"{row.query.name} is {seconds(abs(gap))} over"
     return AttentionItem("bad", "bad", title, _evidence(row), _query_url(cluster, row.query.name), "Open query")
 
 
@@ -318,6 +319,20 @@ def _untrusted(findings: Findings) -> list[AttentionItem]:
         text = f"{name}: {text[0].lower()}{text[1:]}"
     url = f"{url_of('pages:accuracy', findings.cluster.slug)}?query={name}"
     return [AttentionItem("watch", "watch", title, text, url, "Open accuracy")]
+
+
+def _unknown(findings: Findings) -> list[AttentionItem]:
+    """Queries of whose latency nothing is known, since nothing comes out."""
+    if not findings.unknown:
+        return []
+    names = listed([row.query.name for row in findings.unknown], _MAX_NAMED)
+    text = f"Nothing of {names} comes out in the horizon, so no objective can be said to hold."
+    first = findings.unknown[0]
+    title = f"The latency of {first.query.name} is not known"
+    if len(findings.unknown) > 1:
+        title = f"The latencies of {len(findings.unknown)} queries are not known"
+    url = _query_url(findings.cluster, first.query.name)
+    return [AttentionItem("unknown", "watch", title, text, url, "Open query")]
 
 
 def _evidence(row: QueryEstimate, *, cause: bool = True) -> str:

@@ -55,11 +55,8 @@ class NodeLine:
 
 
 def headroom_of(row: QueryEstimate) -> tuple[float | None, float | None]:
-    """Objective minus the larger of measurement and estimate: in seconds, and as a share of the objective."""
-    if not row.bound_s:
-        return None, None
-    gap = row.bound_s - row.judged_s
-    return gap, gap / row.bound_s
+    """Headroom of an estimate's objective, in seconds and as a share of it (`QueryEstimate.headroom`)."""
+    return row.headroom
 
 
 class Findings:
@@ -151,6 +148,11 @@ class Findings:
     def risky(self) -> list[QueryEstimate]:
         return self.with_state(ObjectiveState.AT_RISK)
 
+    @cached_property
+    def unknown(self) -> list[QueryEstimate]:
+        """Estimates of queries of whose latency nothing is known, since nothing comes out."""
+        return self.with_state(ObjectiveState.UNKNOWN)
+
     @property
     def risky_high(self) -> Quantity:
         """Upper end of the first risky estimate's interval."""
@@ -175,6 +177,7 @@ class Findings:
     def _holding(self) -> Stat:
         breached, risky = len(self.breached), len(self.risky)
         note = f"{breached} breached, {risky} at risk" if breached or risky else "None at risk"
+        note += f", {len(self.unknown)} unknown" if self.unknown else ""
         return Stat("Objectives that hold", Quantity(str(self.held), f"of {len(self.judged)}"), note)
 
     def _least(self) -> Stat:
@@ -182,6 +185,10 @@ class Findings:
             return Stat("Smallest headroom", Quantity(MISSING), "No objective set")
         row = self.judged[0]
         gap, share = headroom_of(row)
+        if gap is None:
+            never = row.judged_state == ObjectiveState.BREACHED
+            note = f"{row.query.name} never catches up" if never else "No latency is known"
+            return Stat("Smallest headroom", Quantity(MISSING), note, "bad" if never else "watch")
         over = (share or 0) < 0
         size = percent(abs(share or 0))
         note = f"{row.query.name}, {size} over" if over else f"{row.query.name}, {size} of its objective"

@@ -24,8 +24,18 @@ from engine.words import statistic_text
 __all__ = ["measured_columns", "objective_text", "objectives_table", "state_and_name"]
 
 _PAGE = 12
-_TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
-_STATE_ORDER = (ObjectiveState.BREACHED, ObjectiveState.AT_RISK, ObjectiveState.HOLDS, ObjectiveState.NONE)
+_TONES: dict[str, str] = {
+    ObjectiveState.BREACHED: "bad",
+    ObjectiveState.AT_RISK: "watch",
+    ObjectiveState.UNKNOWN: "watch",
+}
+_STATE_ORDER = (
+    ObjectiveState.BREACHED,
+    ObjectiveState.AT_RISK,
+    ObjectiveState.UNKNOWN,
+    ObjectiveState.HOLDS,
+    ObjectiveState.NONE,
+)
 
 
 def objective_text(statistic: str, bound_s: float | None) -> SafeString:
@@ -73,7 +83,7 @@ def _states(findings: Findings) -> Filter:
     choices = []
     for state in _STATE_ORDER:
         count = len(findings.with_state(state))
-        if count or state != ObjectiveState.NONE:
+        if count or state not in (ObjectiveState.NONE, ObjectiveState.UNKNOWN):
             mark = STATES[state]
             choices.append(Choice(state, mark.label, count, mark.drawing, mark.tone or "muted"))
     return Filter("state", choices, _keep_state, all_count=len(findings.rows))

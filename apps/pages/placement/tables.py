@@ -196,7 +196,7 @@ def _latency(moment: str, row: Mapping[str, Any]) -> SafeString:
 
 
 def _tone(row: Mapping[str, Any]) -> str:
-    return {"breached": "bad", "at_risk": "watch"}.get(row["after_state"], "")
+    return {"breached": "bad", "at_risk": "watch", "unknown": "watch"}.get(row["after_state"], "")
 
 
 def _change(row: Mapping[str, Any]) -> float:
@@ -219,7 +219,9 @@ def _state(row: Mapping[str, Any]) -> SafeString:
 
 def _turned(row: Mapping[str, Any]) -> str:
     """Said where the state changes."""
-    return {"holds": "Holds again", "breached": "Now breached", "at_risk": "Now at risk"}.get(row["after_state"], "")
+    return {"holds": "Holds again", "breached": "Now breached", "at_risk": "Now at risk", "unknown": "Now unknown"}.get(
+        row["after_state"], ""
+    )
 
 
 # -- moves

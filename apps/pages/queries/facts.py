@@ -37,7 +37,11 @@ from engine.words import counted, duration_words, server_words, statistic_text, 
 __all__ = ["QueryDetail", "VersionChange", "version_difference"]
 
 
-_TONES: dict[str, str] = {ObjectiveState.BREACHED: "bad", ObjectiveState.AT_RISK: "watch"}
+_TONES: dict[str, str] = {
+    ObjectiveState.BREACHED: "bad",
+    ObjectiveState.AT_RISK: "watch",
+    ObjectiveState.UNKNOWN: "watch",
+}
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,11 @@ class QueryDetail:
         return sentence("pages/queries/sentences/finding.html", detail=self)
 
     @property
+    def standing_words(self) -> str:
+        """What is known of its latency, where that is not its figures; empty elsewhere."""
+        return str((self.result.get("standing") or {}).get("words", "")) if self.estimate else ""
+
+    @property
     def statistic(self) -> str:
         return statistic_words(self.estimate.statistic) if self.estimate else ""
 
@@ -353,6 +362,9 @@ class QueryDetail:
             return Stat("Headroom", Quantity(MISSING), "No estimate yet" if self.estimate is None else "No objective")
         gap, share = headroom_of(self.estimate)
         tone = _TONES.get(self.state, "")
+        if gap is None:
+            note = "It never catches up" if self.state == ObjectiveState.BREACHED else "Its latency is not known"
+            return Stat("Headroom", Quantity(MISSING), note, tone)
         return Stat("Headroom", seconds(gap), f"{percent(share)} of the objective", tone)
 
     def _bottleneck(self) -> Stat:

@@ -32,8 +32,8 @@ from apps.ui.times import time_tag
 __all__ = ["QueryLine", "estimates_table", "queries_sentence", "queries_table", "query_lines"]
 
 
-_ORDER = ("breached", "at_risk", "holds", "none", "no_estimate", "queued", "draft", "stopped")
-_TONES = {"breached": "bad", "at_risk": "watch"}
+_ORDER = ("breached", "at_risk", "unknown", "holds", "none", "no_estimate", "queued", "draft", "stopped")
+_TONES = {"breached": "bad", "at_risk": "watch", "unknown": "watch"}
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ def queries_sentence(lines: list[QueryLine]) -> str:
 _RUNNING_WORDS = (
     ("breached", "over the objective"),
     ("at_risk", "at risk"),
+    ("unknown", "of unknown latency"),
     ("holds", "within the objective"),
     ("none", "without an objective"),
     ("no_estimate", "not estimated yet"),

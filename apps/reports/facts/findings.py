@@ -48,11 +48,14 @@ def _objective_risks(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
         evidence = f"{row['evidence'][:1].upper()}{row['evidence'][1:]}."
         if row["state"] == ObjectiveState.BREACHED:
             text = f"The estimate is {estimate}, the objective {bound}." if row["measured_s"] is None else evidence
+            text = row["standing"] if row["headroom_share"] is None else text
             yield _risk("high", row["query"], " ".join([text, *cause]))
         elif row["state"] == ObjectiveState.AT_RISK:
             high = seconds(row["high_s"], apart_from=row["bound_s"])
             text = f"The interval reaches {high}, the objective is {bound}." if row["measured_s"] is None else evidence
             yield _risk("medium", row["query"], " ".join([text, *cause]))
+        elif row["state"] == ObjectiveState.UNKNOWN:
+            yield _risk("medium", row["query"], row["standing"])
 
 
 def _losses(losses: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -139,6 +142,9 @@ def _objectives_sentence(rows: list[dict[str, Any]]) -> str:
         return f"{held} of {objectives} hold; {_named_queries(broken)} are over."
     if risky:
         return f"{held} of {objectives} hold; {_named_queries(risky)} may go over."
+    unknown = [row for row in rows if row["state"] == ObjectiveState.UNKNOWN]
+    if unknown:
+        return f"{held} of {objectives} hold; nothing is known of the latency of {_named_queries(unknown)}."
     nearest = rows[0]
     left_s, share = seconds(nearest["headroom_s"]), percent(nearest["headroom_share"])
     return f"{held} of {objectives} hold. Least headroom: {nearest['query']}, {left_s} ({share} of its objective)."
@@ -209,4 +215,5 @@ _JUDGED = {
     ObjectiveState.HOLDS: "The objective is {}: it holds.",
     ObjectiveState.AT_RISK: "The objective is {}: it may be missed.",
     ObjectiveState.BREACHED: "The objective is {}: it is missed.",
+    ObjectiveState.UNKNOWN: "The objective is {}: nothing comes out, so nobody knows whether it holds.",
 }

@@ -231,5 +231,6 @@ def _provisioning(report: Report, run: EstimateRun | None, snapshot: Snapshot, p
         "held": sum(row["state"] == ObjectiveState.HOLDS for row in judged),
         "at_risk": sum(row["state"] == ObjectiveState.AT_RISK for row in judged),
         "broken": sum(row["state"] == ObjectiveState.BREACHED for row in judged),
+        "unknown": sum(row["state"] == ObjectiveState.UNKNOWN for row in judged),
     }
     return facts

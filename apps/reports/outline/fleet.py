@@ -79,9 +79,10 @@ def summary_blocks(facts: dict[str, Any]) -> Iterator[Block]:
 
 
 def _broken(counts: dict[str, int]) -> str:
+    unknown = f", {counts['unknown']} unknown" if counts.get("unknown") else ""
     if not counts["broken"] and not counts["at_risk"]:
-        return "None at risk"
-    return f"{counts['broken']} over, {counts['at_risk']} at risk"
+        return f"None at risk{unknown}"
+    return f"{counts['broken']} over, {counts['at_risk']} at risk{unknown}"
 
 
 def fleet_blocks(facts: dict[str, Any]) -> Iterator[Block]:

@@ -101,6 +101,7 @@ _STATES = {
     ObjectiveState.HOLDS: "holds",
     ObjectiveState.AT_RISK: "may be missed",
     ObjectiveState.BREACHED: "is missed",
+    ObjectiveState.UNKNOWN: "is not known to hold",
 }
 _LATENCY_COLUMNS = (
     ReportColumn("Query", "query", width=2.4),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
 from engine.placement.problem import excess_of
@@ -234,7 +234,9 @@ def late_alone(problem: PoolProblem, judge: Judge, cores: int) -> list[LateOpera
         for item in late[np.argsort(-best_s[late], kind="stable")]:
             least_s = float(best_s[item])
             if judge.statistics[i] != "worst" and np.isfinite(least_s):
-                least_s = statistic_of(_series(problem, int(item), cores), judge.weights[query], judge.statistics[i])
+                least_s = statistic_or_worst(
+                    _series(problem, int(item), cores), judge.weights[query], judge.statistics[i]
+                )
             if least_s > limit:
                 operators.append(LateOperator(int(item), i, least_s, least_s / limit))
     return sorted(operators, key=lambda late: -late.over)

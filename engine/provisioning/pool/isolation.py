@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.document.deployment import Constraints, Deployment, Node, Replica
+from engine.estimation.flowed import flow_queries
 from engine.placement.splits import MAX_PARTS
 from engine.provisioning.objectives import RealisedObjective, realised_objectives
 from engine.provisioning.pool.judge import Judge
@@ -82,4 +83,4 @@ def alone_objective(fine: Deployment, problem: PoolProblem, judge: Judge, query:
         priorities={},
         plans={},
     )
-    return realised_objectives(whole).get(query)
+    return realised_objectives(flow_queries(whole)).get(query)

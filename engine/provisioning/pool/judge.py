@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray, statistic_of
+from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
+from engine.estimation.overload import ENDLESS_S, lasting_penalty_s
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.pool.kernels import loads_on_cores, peaks
 from engine.provisioning.pool.problem import PoolProblem
@@ -103,11 +104,15 @@ class Judge:
         self.bandwidth = np.array([link.bandwidth_bytes_s or np.inf for link in limited])
 
     def core_s(self, assignment: IntArray, cores: int) -> FloatArray:
-        """Largest Mace of every core, seconds."""
-        total = loads_on_cores(self.problem.load, assignment, cores)
+        """Largest Mace of every core, seconds; of one that never catches up more than any bound."""
+        total, budget = loads_on_cores(self.problem.load, assignment, cores), self.problem.budget[:cores]
         if self.problem.budget.shape[1] == 1:
-            return np.asarray(peaks(total, self.problem.budget[:cores], self.problem.seconds[:cores]))
-        return np.asarray(self.core_series(assignment, cores).max(axis=1, initial=0.0))
+            worst_s = np.asarray(peaks(total, budget, self.problem.seconds[:cores]))
+        else:
+            worst_s = np.asarray(self.core_series(assignment, cores).max(axis=1, initial=0.0))
+        late = np.flatnonzero(worst_s > 0.0)
+        worst_s[late] += lasting_penalty_s(total[late], budget[late], excess_of(total[late], budget[late]))
+        return worst_s
 
     def core_series(self, assignment: IntArray, cores: int) -> FloatArray:
         """Mace of every core over time, shape (cores, d)."""
@@ -129,9 +134,10 @@ class Judge:
         for k in np.unique(used[used >= 0]):
             mine = used == k
             above = self.problem.operator[self.edges[mine, 0]]
-            total = self.edge_bytes[mine] @ self.problem.output[above]
+            total = (self.edge_bytes[mine] @ self.problem.output[above])[None, :]
             budget = np.array([[self.bandwidth[k] * w]])
-            seconds[mine] = peaks(total[None, :], budget, 1.0 / np.array([self.bandwidth[k]]))[0]
+            seconds[mine] = peaks(total, budget, 1.0 / np.array([self.bandwidth[k]]))[0]
+            seconds[mine] += lasting_penalty_s(total, budget, excess_of(total, budget))[0]
         return seconds
 
     def worst_by_query(self, assignment: IntArray, core_s: FloatArray, edge_s: FloatArray) -> FloatArray:
@@ -151,10 +157,11 @@ class Judge:
         The worst case stands in where it is no later than the bound already: no statistic exceeds it.
         """
         latency = worst_s.copy()
-        open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and worst_s[i] > self.bounds[i]]
+        late = (worst_s > self.bounds) & (worst_s < ENDLESS_S)
+        open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and late[i]]
         if open_ and not len(self.edges):
             series = self.core_series(assignment, cores)
             for i in open_:
                 mine = series[np.unique(assignment[self.members[i]])].max(axis=0, initial=0.0)
-                latency[i] = statistic_of(mine, self.weights[self.queries[i]], self.statistics[i])
+                latency[i] = statistic_or_worst(mine, self.weights[self.queries[i]], self.statistics[i])
         return latency

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.arrays import event_quantile, nearest_rank, statistic_of
+from engine.arrays import event_quantile, nearest_rank, statistic_of, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from tests.engine.samples import chain, deployment, entry, operator
@@ -93,8 +94,11 @@ def test_mean_path_alone_has_no_interval_and_says_what_it_is() -> None:
 def test_mean_of_a_query_without_events_is_unknown() -> None:
     silent = document() | {"sources": [{"id": "s", "arrivals": [0] * 8}, {"id": "t", "arrivals": [0] * 8}]}
     report = estimate(Deployment.parse(silent)).queries["q"]
-    assert (report.estimate_s, report.mean_s) == (0.0, None)
-    assert set(report.quantiles.values()) == {None}
+    assert report.standing.kind == "unknown"
+    assert "No event comes to its end: s" in report.standing.words
+    assert replace(report, bound_s=1e6).state == "unknown"
+    assert replace(report, bound_s=1e-9).state == "breached"
+    assert replace(report, bound_s=1e6).headroom_s is None
 
 
 def test_a_wait_is_part_of_every_statistic_of_a_report() -> None:
@@ -173,7 +177,9 @@ def test_quantiles_by_rank_and_by_events() -> None:
     weights = np.where(values == 3, 97.0, 1.0)
     assert event_quantile(values, weights, 0.5) == 3
     assert event_quantile(values, np.zeros(20), 0.5) is None
-    assert statistic_of(values, np.zeros(20), "mean") == 0.0
+    for statistic in ("worst", "mean", "q0.9"):
+        assert statistic_of(values, np.zeros(20), statistic) is None
+        assert statistic_or_worst(values, np.zeros(20), statistic) == 19.0
 
 
 def test_progress_rises_and_an_exception_from_it_ends_the_estimate() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.arrays import FloatArray, statistic_of
+from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.errors import InfeasibleError, OptionError
 from engine.estimation.flow import flow
@@ -69,12 +69,12 @@ def test_scaled_latencies_are_those_of_mace(statistic: str) -> None:
     objectives = [{"query": name, "statistic": statistic, "bound_s": 1.0} for name in ("a", "b")]
     base = deployment(objectives=objectives)
     rows = [[1.0, 1.0], [1.2, 0.4], [0.3, 9.0], [0.0, 0.0], [1.5, 7.3]]
-    result = ScaledMace(base).latencies(np.array(rows))
+    result = ScaledMace(base).latencies(np.array(rows)).latency_s
     for row, latencies in zip(rows, result, strict=True):
         single = scaled(base, row)
         seconds = mace(single).mace_s
         events = loads_of(single).outputs(np.eye(2))
-        expected = [statistic_of(seconds[i], events[i], statistic) for i in (0, 1)]
+        expected = [statistic_or_worst(seconds[i], events[i], statistic) for i in (0, 1)]
         np.testing.assert_allclose(latencies, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -224,7 +224,9 @@ def test_probabilities_follow_loads_and_statistics() -> None:
     base = deployment()
     bound_s = ScaledMace(base).bounds_s[0]
     limit = next(
-        f for f in np.linspace(0.8, 1.5, 400) if ScaledMace(base).latencies(np.array([[f, 1]]))[0, 0] > bound_s
+        f
+        for f in np.linspace(0.8, 1.5, 400)
+        if ScaledMace(base).latencies(np.array([[f, 1]])).latency_s[0, 0] > bound_s
     )
     draws = {by: np.tile([limit * by, 1.0], (60, 3, 1)) for by in (0.9, 1.0, 1.1)}
     holds = {by: probability(base, draws[by]).holds[0] for by in draws}

@@ -252,15 +252,12 @@ def assert_finite(query: RealisedQuery) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"sources": [{"id": "s", "arrivals": [0, 0, 0, 0]}]},
         {"sources": [{"id": "s", "arrivals": [7]}]},
         {"sources": [{"id": "s", "arrivals": [0, 0, 1e-9, 0]}]},
         {"sources": [{"id": "s", "arrivals": [0, 1e9, 0, 0]}]},
         {"sources": [{"id": "s", "arrivals": [0, 0.2, 0.1, 0], "arrivals_step_s": 4.0}]},
         {"sources": [{"id": "s", "arrivals": [3, 0, 5, 0], "dispersion": 0.0, "dispersion_step_s": 1.0}]},
         {"nodes": [{"id": "A", "capacity_series_cps": [0, 0, 0, 1e-3]}, {"id": "B", "capacity_cps": 1e12}]},
-        {"operators": [operator("f", "A", query="q")]},
-        {"operators": [operator("f", "A", entry("s", 0.0, 0.0), query="q")]},
         {"operators": [operator("f", "A", entry("s", 1.0, 0.0), query="q"), operator("g", "B", entry("f"), query="q")]},
         {"operators": [operator("f", "A", entry("s", 1e6, 0.0), query="q"), operator("g", "B", entry("f"), query="q")]},
         {"operators": [operator("f", "A", entry("s", 1.0, 5.0, cost_cv2=0.0), query="q")]},
@@ -272,6 +269,19 @@ def assert_finite(query: RealisedQuery) -> None:
 def test_documents_of_next_to_nothing_give_finite_numbers(changes: dict[str, Any], origin: str) -> None:
     base = deployment(operators=[operator("f", "A", entry("s"), query="q")], statistics_of=origin)
     assert_finite(realised(base | changes, paths=2))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sources": [{"id": "s", "arrivals": [0, 0, 0, 0]}]},
+        {"operators": [operator("f", "A", query="q")]},
+        {"operators": [operator("f", "A", entry("s", 0.0, 0.0), query="q")]},
+    ],
+)
+def test_query_without_events_has_no_figures(changes: dict[str, Any]) -> None:
+    parsed = Deployment.parse(deployment(operators=[operator("f", "A", entry("s"), query="q")]) | changes)
+    assert realise(parsed, flow(parsed, by_input=True), paths=2).queries == {}
 
 
 def test_a_deployment_without_queries_has_no_result() -> None:

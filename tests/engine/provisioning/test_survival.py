@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.document.deployment import Deployment, Replica
+from engine.estimation.flowed import flow_queries
 from engine.provisioning.objectives import realised_objectives
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if
@@ -44,7 +45,7 @@ def test_loss_that_random_costs_may_break_puts_an_objective_at_risk() -> None:
     bound_s = 1.5
     deployment = Deployment.parse(document(loads, 2, bound_s=bound_s) | {"subinterval_s": 1.0})
     now, after = (
-        realised_objectives(placed)["q0"].figures
+        realised_objectives(flow_queries(placed))["q0"].figures
         for placed in (deployment, deployment.with_placement({"f1": (Replica("n0"),)}))
     )
     assert now.high_s < after.estimate_s

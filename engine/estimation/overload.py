@@ -1,0 +1,190 @@
+"""Lasting overload: servers that get more than their capacity for good, so that what waits at them only grows.
+
+A horizon that ends soon hides it: half as much again as the capacity is only 25 s on average within 100 s. A burst near
+the end of a horizon is none: in the long run less comes than is processed. See docs/models/mace.md, "What never catches
+up".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.arrays import FloatArray, IntArray
+from engine.estimation.mace import Mace
+from engine.standing import KNOWN, NEVER_CATCHES_UP, LatencyStanding
+from engine.words import duration_words, load_words, seconds_words, server_words, statistic_words
+
+__all__ = [
+    "CLOSING",
+    "ENDLESS_S",
+    "ROUNDING",
+    "LastingOverload",
+    "lasting_growth",
+    "lasting_overloads",
+    "lasting_penalty_s",
+    "standing_within",
+    "still_growing",
+]
+
+#: Of the horizon: the stretch over which a load must be above capacity without a pause.
+CLOSING = 1 / 3
+_ENDING = 1 / 10  # of the horizon: the stretch whose growth counts where nothing may grow any more
+#: Share of a capacity that is none.
+ROUNDING = 1e-9
+_MAX_GROWTH = 1e6  # of a server without capacity
+#: Seconds that a search counts, and more, for what never catches up: the less it is overloaded the fewer.
+ENDLESS_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class LastingOverload:
+    """A server that never catches up: its load over the closing stretch, and the seconds it falls behind per second."""
+
+    server: str
+    load: float
+    growth: float
+
+
+def lasting_growth(load: FloatArray, budget: FloatArray, excess: FloatArray, begin: int = 0) -> FloatArray:
+    """Seconds by which each server falls behind every second, for good; 0 where it catches up. Shape (n,).
+
+    Parameters
+    ----------
+    load : array, shape (n, d)
+        What comes in each subinterval.
+    budget : array, shape (n, d) or (n, 1)
+        What can be processed in each.
+    excess : array, shape (n, d)
+        What is left at the end of each.
+    begin : int
+        First subinterval (from 0) that counts: what a change itself left empty says nothing of what comes after.
+
+    Notes
+    -----
+    With c the closing third of the subintervals that count, a server never catches up if something is left at the end,
+    more comes than is processed over c, and that holds over all that counts or something is left all through c::
+
+        growth = sum_c load / sum_c budget - 1
+
+    Examples
+    --------
+    >>> half_as_much_again = np.full((1, 9), 15.0)
+    >>> lasting_growth(half_as_much_again, np.array([[10.0]]), half_as_much_again.cumsum(axis=1) / 3).tolist()
+    [0.5]
+    """
+    part = load[:, begin:]
+    n, d = part.shape
+    if not n or not d:
+        return np.zeros(n)
+    room = budget[:, begin:] if budget.shape[1] > 1 else np.broadcast_to(budget, (n, d))
+    closing = max(1, math.ceil(d * CLOSING))
+    came, could = part[:, -closing:].sum(axis=1), room[:, -closing:].sum(axis=1)
+    growth = np.divide(came, could, out=np.full(n, np.inf), where=could > 0.0) - 1.0
+    is_left = excess[:, -1] > ROUNDING * room.mean(axis=1)
+    is_steady = excess[:, -closing:].min(axis=1) > 0.0
+    is_more = part.sum(axis=1) > room.sum(axis=1) * (1.0 + ROUNDING)
+    lasts = is_left & (growth > ROUNDING) & (is_more | is_steady) & (came > 0.0)
+    return np.where(lasts, np.minimum(growth, _MAX_GROWTH), 0.0)
+
+
+def lasting_penalty_s(load: FloatArray, budget: FloatArray, excess: FloatArray) -> FloatArray:
+    """Seconds that stand for "never catches up" in a search, in which less overload is better; 0 elsewhere, (n,)."""
+    growth = lasting_growth(load, budget, excess)
+    return np.asarray(np.where(growth > 0.0, (1.0 + growth) * ENDLESS_S, 0.0))
+
+
+def lasting_overloads(result: Mace, begin: int = 0) -> dict[int, LastingOverload]:
+    """Servers of a Mace that never catch up, by their number; of the subintervals from `begin` (from 0) on."""
+    deployment = result.deployment
+    budget = deployment.capacities.T * deployment.subinterval_s
+    growth = lasting_growth(result.load, budget, result.ce, begin)
+    return {
+        i: LastingOverload(deployment.servers[i].name, 1.0 + float(growth[i]), float(growth[i]))
+        for i in np.flatnonzero(growth > 0.0).tolist()
+    }
+
+
+def still_growing(result: Mace, begin: int = 0) -> IntArray:
+    """Servers whose backlog still grows at the end of the horizon, be it by a burst: more comes over its last tenth
+    than is processed, and something is left."""
+    deployment = result.deployment
+    load = result.load[:, begin:]
+    if not load.size:
+        return np.zeros(0, dtype=np.int64)
+    ending = max(1, round(load.shape[1] * _ENDING))
+    budget = np.broadcast_to(deployment.capacities.T * deployment.subinterval_s, result.load.shape)
+    came, could = load[:, -ending:].sum(axis=1), budget[:, -ending:].sum(axis=1)
+    is_left = result.ce[:, -1] > ROUNDING * budget.mean(axis=1)
+    return np.flatnonzero(is_left & (came > could * (1.0 + ROUNDING)))
+
+
+def _standing_of(
+    overload: LastingOverload,
+    statistic: str,
+    bound_s: float | None,
+    latency_s: FloatArray,
+    weights: FloatArray,
+    width_s: float,
+) -> LatencyStanding:
+    """Standing of a query with a server that never catches up.
+
+    Parameters
+    ----------
+    latency_s, weights : array, shape (n,)
+        The query's latency in each of n slices of `width_s`, and the events at its sinks.
+    """
+    times, by = load_words(overload.load, 1.0)[0], seconds_words(overload.growth)[0]
+    words = f"It never catches up: {server_words(overload.server)} gets {times} times its capacity, and its backlog "
+    words += f"grows by {by} every second"
+    after_s = None
+    if bound_s is not None:
+        after_s = _broken_after_s(statistic, bound_s, latency_s, weights, width_s, overload.growth)
+        words += (
+            f"; its {statistic_words(statistic)} passes {seconds_words(bound_s)[0]} after {duration_words(after_s)}"
+        )
+    return LatencyStanding(NEVER_CATCHES_UP, f"{words}.", overload.server, overload.load, overload.growth, after_s)
+
+
+def _broken_after_s(
+    statistic: str, bound_s: float, latency_s: FloatArray, weights: FloatArray, width_s: float, growth: float
+) -> float:
+    """Seconds from the start until the statistic, of all so far, passes the bound; behind the end it grows on.
+
+    Behind the end, at D with the latency L, the latency is L + g (t - D). It passes the bound b at D + (b - L) / g, the
+    quantile q of all at that over q, and the mean at the root of M D + L (t - D) + g (t - D)^2 / 2 = b t.
+    """
+    n = len(latency_s)
+    end_s, last = n * width_s, float(latency_s[np.flatnonzero(weights)[-1]]) if weights.any() else 0.0
+    reached = np.flatnonzero(latency_s > bound_s)
+    if statistic == "mean":
+        count = np.cumsum(weights)
+        means = np.divide(np.cumsum(latency_s * weights), count, out=np.zeros(n), where=count > 0.0)
+        over = np.flatnonzero(means > bound_s)
+        if len(over):
+            return float((over[0] + 1) * width_s)
+        # g/2 x^2 + (L - b) x - (b - M) D = 0, with x = t - D
+        half, slope, rest = growth / 2.0, last - bound_s, (bound_s - float(means[-1])) * end_s
+        return end_s + (-slope + math.sqrt(slope * slope + 4.0 * half * rest)) / (2.0 * half)
+    level = float(statistic[1:]) if statistic.startswith("q") else 1.0
+    passed_s = float(reached[0]) * width_s if len(reached) else end_s + max(0.0, bound_s - last) / growth
+    return passed_s / level
+
+
+def standing_within(
+    overloads: dict[int, LastingOverload],
+    servers: IntArray,
+    statistic: str,
+    bound_s: float | None,
+    latency_s: FloatArray,
+    weights: FloatArray,
+    width_s: float,
+) -> LatencyStanding:
+    """Standing of a query on some servers: that of the one that falls behind fastest, or known."""
+    mine = [overloads[i] for i in servers.tolist() if i in overloads]
+    if not mine:
+        return KNOWN
+    fastest = max(mine, key=lambda overload: overload.growth)
+    return _standing_of(fastest, statistic, bound_s, latency_s, weights, width_s)
