@@ -109,6 +109,7 @@ class QueryEstimateSerializer(serializers.ModelSerializer):
             "headroom_share",
             "mace_s",
             "state",
+            "certainty",
             "result",
         ]
 

@@ -17,7 +17,7 @@ from engine.document.topology import DataflowGraph
 from engine.errors import InfeasibleError
 from engine.estimation.loads import operator_gains, server_gains
 from engine.estimation.overload import CLOSING, ROUNDING
-from engine.estimation.probes import probe_deployment
+from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.placement.problem import BoolArray
 
 __all__ = ["ScaledLatencies", "ScaledMace"]
@@ -66,18 +66,20 @@ class ScaledMace:
         Queries with an objective, in the order of the results.
     bounds_s : array, shape (q,)
         Their objectives.
+    unknown : dict
+        Queries whose latency nobody knows, since nothing comes out, and why.
     """
 
     def __init__(self, deployment: Deployment, *, graph: DataflowGraph | None = None) -> None:
-        if graph is None:
-            deployment = probe_deployment(deployment).deployment
-        graph = graph or deployment.graph
+        probed = probe_deployment(deployment) if graph is None else ProbedDeployment(deployment)
+        deployment, graph = probed.deployment, graph or probed.deployment.graph
         if graph.models or deployment.combine.kind != "sum" or len(deployment.capacities) > 1:
             raise InfeasibleError(
                 "Forecasts of latency need linear loads: operators without polynomial models, loads that add up, and "
                 "capacities that do not change over the horizon"
             )
         self.deployment = deployment
+        self.unknown = {name: probe.words for name, probe in probed.probes.items() if not probe.is_known}
         self.queries = tuple(q for q in deployment.queries if deployment.objective_of(q))
         objectives = [deployment.objective_of(q) for q in self.queries]
         self.statistics = tuple(o.statistic for o in objectives if o)

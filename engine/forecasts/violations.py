@@ -69,6 +69,8 @@ class QueryOutlook:
         First bucket of which the median is over the bound, at the expected loads and at the upper ends.
     endless : array
         Buckets at the expected loads in which it never catches up.
+    unknown : str
+        Why its latency is not known, where nothing comes out: the figures are then what one event would meet.
     """
 
     query: str
@@ -82,6 +84,7 @@ class QueryOutlook:
     first_mean: ObjectiveViolation | None
     first_high: ObjectiveViolation | None
     endless: BoolArray
+    unknown: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without the curves."""
@@ -96,6 +99,7 @@ class QueryOutlook:
             "first_mean": _found(self.first_mean),
             "first_high": _found(self.first_high),
             "endless_buckets": int(self.endless.sum()),
+            "unknown": self.unknown,
         }
 
 
@@ -236,6 +240,7 @@ class _ViolationSearch:
             estimate[horizon:],
             *first,
             self.endless[:horizon, q],
+            self.model.unknown.get(self.model.queries[q], ""),
         )
 
     @property

@@ -40,12 +40,12 @@ class ParetoPoint:
 
     @property
     def state(self) -> str:
-        """holds, at_risk or breached by realised figures; else breached or open by Mace."""
+        """holds, unknown, at_risk or breached by realised figures; else breached or open by Mace."""
         if self.found is None:
             return "breached" if self.size.joint[0] > 1.0 else "open"
         if self.found.miss is not None:
             return self.found.miss.state
-        return "at_risk" if self.figures.at_risk else "holds"
+        return "at_risk" if self.figures.at_risk else "unknown" if self.figures.unknown else "holds"
 
     def to_dict(self) -> dict[str, Any]:
         return {

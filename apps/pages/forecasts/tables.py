@@ -49,6 +49,7 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     def name(row: dict[str, Any]) -> SafeString:
         url = reverse("pages:query", args=[slug, row["query"]])
         state = "breached" if row["first_mean"] else "at_risk" if is_threatened(row) else "holds"
+        state = "unknown" if state == "holds" and row.get("unknown") else state
         return state_and_name(state, row["query"], url)
 
     def bound(row: dict[str, Any]) -> SafeString:
@@ -80,6 +81,9 @@ def _highest(key: str, label: str, field: str, upper: str = "") -> Column:
     """The highest latency over the coming buckets, and up to what randomness may take it."""
 
     def shown(row: dict[str, Any]) -> SafeString:
+        if field == "worst_mean_s" and row.get("endless_buckets"):
+            text = '{} <small class="muted">within a stretch; never catches up</small>'
+            return format_html(text, seconds(row[field]).html)
         if row.get(upper) is None:
             return seconds(row[field]).html
         text = '{} <small class="muted">up to {}</small>'
@@ -103,7 +107,7 @@ def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
 
 def _holds(row: dict[str, Any]) -> Any:
     chance = row["chance"]
-    if not chance:
+    if not chance or row.get("unknown"):
         return MISSING
     return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
 

@@ -100,6 +100,7 @@ LABELS = {
     "fragile": "Breaks if a node is lost",
     "at_risk": "At risk",
     "breached": "Breaches",
+    "unknown": "Latency unknown",
     "infeasible": "Cannot be placed",
     "none": "No objectives",
     "no_estimate": "Not answered yet",
@@ -108,10 +109,10 @@ _MARKS = {"fragile": "at_risk", "infeasible": "breached"}
 
 
 def outcome_state(part: Mapping[str, Any]) -> str:
-    """State of a scenario: infeasible, breached, at risk, fragile (only with a node lost), holds."""
+    """State of a scenario: infeasible, breached, at risk, unknown, fragile (only with a node lost), holds."""
     if part.get("infeasible"):
         return "infeasible"
-    for key, state in (("broken", "breached"), ("at_risk", "at_risk")):
+    for key, state in (("broken", "breached"), ("at_risk", "at_risk"), ("unknown", "unknown")):
         if part.get(key):
             return state
     if (part.get("lost") or {}).get("late") or (part.get("lost") or {}).get("stuck"):

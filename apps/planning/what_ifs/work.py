@@ -158,7 +158,7 @@ def _without_placement(answer: dict[str, Any]) -> dict[str, Any]:
 def _brief_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
     """An outcome with what a matrix shows of its queries."""
     kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
-    names = ("statistic", "bound_s", "estimate_s", "low_s", "high_s", "worst_s", "state")
+    names = ("statistic", "bound_s", "estimate_s", "low_s", "high_s", "worst_s", "state", "standing")
     queries = outcome.get("queries", {})
     return kept | {"queries": {query: {name: figures[name] for name in names} for query, figures in queries.items()}}
 
