@@ -127,7 +127,7 @@ def _measured_grounds(
 ) -> set[tuple[str, str]]:
     """(code, subject) of what speaks against the scenario even if all that never ran took no capacity."""
     free = replace(scenario, deployment=_without_unknown_costs(scenario.deployment, question.candidate.query))
-    found = reasons_of(question, free, evaluator.before, evaluator.full(free))
+    found = reasons_of(question, free, evaluator.before_from(free.start_p), evaluator.full(free))
     return {(reason.code, reason.id) for reason in found if reason.severity == "bad"}
 
 

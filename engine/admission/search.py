@@ -47,7 +47,7 @@ _MIN_SHARE = 10  # below that the query would hardly run: no alternative
 
 _NEAR_ENOUGH = 20  # a largest number is sought to a twentieth of where its search starts
 
-_CURABLE = ("at_risk", "_breached", "_overloaded", "predicted_failure")
+_CURABLE = ("at_risk", "_breached", "_overloaded", "catches_up", "still_growing", "predicted_failure")
 
 _GRID = 32  # starts that are compared; between two of them the first is found by halving
 
