@@ -2,9 +2,9 @@
 
 from django.db import models
 
+from engine.latency_state import KNOWN, NEVER_CATCHES_UP, UNKNOWN
 from engine.measurement.objectives import ESTIMATE, MEASUREMENT
 from engine.measurement.trust import FALLING, HOLDING, LOST
-from engine.standing import KNOWN, NEVER_CATCHES_UP, UNKNOWN
 
 __all__ = ["CalibrationScope", "Certainty", "DecidedBy", "MeasurementLack", "RunOrigin", "TrustState", "UnscoredReason"]
 
@@ -17,7 +17,7 @@ class DecidedBy(models.TextChoices):
 
 
 class Certainty(models.TextChoices):
-    """Whether the figures of an estimate are known (`engine.standing`)."""
+    """Whether the figures of an estimate are known (`engine.latency_state`)."""
 
     KNOWN = KNOWN.kind, "Known"
     UNKNOWN = UNKNOWN, "Unknown"  #: nothing comes out in the horizon: they are what one event would meet

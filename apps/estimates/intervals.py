@@ -19,9 +19,9 @@ from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from engine.document.elements import Objective
+from engine.latency_state import LatencyStanding, objective_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.measurement.trust import QueryCalibration
-from engine.standing import LatencyStanding, objective_state
 
 __all__ = ["group_applied", "queries_untrusted", "query_calibrations", "scaled_result", "with_calibration"]
 

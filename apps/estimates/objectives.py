@@ -21,9 +21,9 @@ from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
 from apps.queries.choices import ObjectiveState, QueryState
 from apps.queries.models import Query
+from engine.latency_state import KNOWN, LatencyStanding
 from engine.measurement.causes import LatenessCause
 from engine.measurement.objectives import JudgedObjective, MeasuredLatency, judge_objective
-from engine.standing import KNOWN, LatencyStanding
 
 __all__ = ["objectives_judged", "objectives_refresh", "objectives_refresh_all"]
 

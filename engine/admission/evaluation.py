@@ -22,9 +22,9 @@ from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import Bottleneck, QueryReport
+from engine.latency_state import KNOWN, LatencyStanding, bound_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.noise.dispersion import MEASURED_FINELY
-from engine.standing import KNOWN, LatencyStanding, bound_state
 from engine.waits.summary import WaitTerm
 
 __all__ = [

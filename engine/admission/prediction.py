@@ -21,7 +21,7 @@ from engine.admission.reasons import Reason, in_order, reasons_of
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.costream.first_placement import FirstPlacement, pins_of
 from engine.document.deployment import Deployment
-from engine.standing import KNOWN
+from engine.latency_state import KNOWN
 from engine.words import counted, listed, seconds_words, statistic_words
 
 __all__ = ["judge_scenario", "prediction_words", "question_in", "with_prediction"]

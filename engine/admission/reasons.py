@@ -230,7 +230,7 @@ def _falls_faster(was: QueryOutcome, now: QueryOutcome) -> bool:
 
 
 def _standing_words(outcome: QueryOutcome) -> str:
-    """What is known of a query's latency, as a clause."""
+    """Clause on what is known of a query's latency."""
     words = outcome.standing.words.removesuffix(".")
     return f"{words[:1].lower()}{words[1:]}" if words.startswith(("It ", "No ", "None ")) else words
 

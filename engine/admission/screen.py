@@ -18,11 +18,11 @@ from engine.admission.reasons import tolerance_s
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
 from engine.arrays import FloatArray, statistic_or_worst
 from engine.document.deployment import Deployment
-from engine.estimation.flowed import flow_queries
 from engine.estimation.loads import sink_events
 from engine.estimation.mace import Mace, mace
 from engine.estimation.overload import lasting_overloads, still_growing
 from engine.estimation.probes import probe_deployment
+from engine.estimation.query_flow import flow_queries
 
 __all__ = ["Screen"]
 

@@ -16,9 +16,9 @@ from engine.backtest.period import RecordedPeriod, RecordedRequest, RecordedStop
 from engine.backtest.policy import ReplayPolicy
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, InfeasibleError
-from engine.estimation.flowed import flow_queries
 from engine.estimation.mace import mace
 from engine.estimation.node_load import CoreLoad, combine_cores
+from engine.estimation.query_flow import flow_queries
 from engine.forecasts.realised_latency import LatencyTable, walk_scaled
 from engine.forecasts.violations import scaled_deployment, violations
 from engine.placement.problem import BoolArray
@@ -54,7 +54,7 @@ class SegmentLatency:
         return replace(self, estimate_s=self.estimate_s + seconds, high_s=self.high_s + seconds)
 
     def shares(self, bound_s: float) -> FloatArray:
-        """What each segment takes of a bound: more than all of it where it never catches up."""
+        """Share of a bound that each segment takes: more than all of it where it never catches up."""
         share = self.estimate_s / bound_s
         return np.asarray(np.where(self.endless, np.maximum(share, 1.0) + 1.0, share))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.estimation.mace import Mace
-from engine.standing import KNOWN, NEVER_CATCHES_UP, LatencyStanding
+from engine.latency_state import KNOWN, NEVER_CATCHES_UP, LatencyStanding
 from engine.words import duration_words, load_words, seconds_words, server_words, statistic_words
 
 __all__ = [

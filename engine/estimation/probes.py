@@ -17,20 +17,20 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, InputModel, Operator, Source
 from engine.estimation.loads import model_series
-from engine.standing import UNKNOWN, LatencyStanding
+from engine.latency_state import UNKNOWN, LatencyStanding
 from engine.words import counted, listed
 
 __all__ = ["Probe", "ProbedDeployment", "probe_deployment", "upper_rate"]
 
 _RULE_OF_THREE = 3.0  # -ln(0.05): n events without one let through leave a rate of 3 / n at 95 %
 _NOTHING = 1e-200  # events over the horizon that are none: products of selectivities leave the range of floats below
-_LEAST_DIGITS = -100.0  # of the product of all selectivities below 1: above it nothing comes near to none
+_MIN_DIGITS = -100.0  # of the product of all selectivities below 1: above it nothing comes near to none
 _PROBE = "one event"  # source of an operator that reads nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What stands for the missing events of a query.
+    """Stand-in for the missing events of a query.
 
     `bounded` are operators whose sample let nothing through, `guessed` those of which nobody knows how much they let
     through, `silent` sources without arrivals. With either of the latter two the figure is what one event would meet.
@@ -65,7 +65,7 @@ class Probe:
 
     @property
     def standing(self) -> LatencyStanding:
-        """What is known of the query's latency."""
+        """Standing of the query's latency."""
         return LatencyStanding("known" if self.is_known else UNKNOWN, self.words)
 
 
@@ -77,7 +77,7 @@ class ProbedDeployment:
     probes: Mapping[str, Probe] = field(default_factory=dict)
 
     def standing(self, query: str) -> LatencyStanding:
-        """What is known of a query's latency as far as its events go."""
+        """Standing of a query's latency as far as its events go."""
         probe = self.probes.get(query)
         return LatencyStanding() if probe is None else probe.standing
 
@@ -117,7 +117,7 @@ def _may_be_empty(deployment: Deployment) -> bool:
         kept = np.minimum(np.log10(np.maximum(graph.output[:, 1], 0.0)), 0.0).sum()
     return bool(
         graph.models
-        or kept < _LEAST_DIGITS
+        or kept < _MIN_DIGITS
         or (np.diff(graph.in_start) == 0).any()
         or not deployment.arrivals.any(axis=1).all()
     )

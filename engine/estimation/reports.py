@@ -18,8 +18,8 @@ from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
 from engine.estimation.overload import LastingOverload, lasting_overloads, standing_within
 from engine.estimation.probes import ProbedDeployment
+from engine.latency_state import KNOWN, UNKNOWN, LatencyStanding, objective_state
 from engine.noise.summary import LEVEL, LatencySample, RealisedQuery
-from engine.standing import KNOWN, UNKNOWN, LatencyStanding, objective_state
 from engine.waits.summary import NO_WAITS, QueryWaits
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]
@@ -322,7 +322,7 @@ class QueryReporter:
         return replace(late, series={"flow": _group_maxima(waits.series(latency), self._group)})
 
     def standing(self, query: str) -> LatencyStanding:
-        """What is known of a query: without events nothing, and with a server that never catches up no end."""
+        """Standing of a query's latency: without events nothing is known, and with a server that never catches up no end."""
         i, objective = self._deployment.queries.index(query), self._deployment.objective_of(query)
         latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
         if not weights.any():

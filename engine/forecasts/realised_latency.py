@@ -15,7 +15,7 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE, Input
 from engine.estimation.flow import Flow
-from engine.estimation.flowed import flow_queries
+from engine.estimation.query_flow import flow_queries
 from engine.noise.dispersion import OU_MEAN_VARIANCE, cost_noise
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, model_error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.standing import LatencyStanding, bound_state
+from engine.latency_state import LatencyStanding, bound_state
 
 __all__ = [
     "ESTIMATE",
@@ -179,7 +179,7 @@ def judge_objective(
 
     Examples
     --------
-    >>> from engine.standing import KNOWN
+    >>> from engine.latency_state import KNOWN
     >>> late = MeasuredLatency(78.7, 60, 3, 600.0, 4.0, 0, "")
     >>> judge_objective(15.0, 12.0, 16.0, KNOWN, late)
     JudgedObjective(state='breached', decided_by='measurement', value_s=78.7)

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
-from engine.estimation.flowed import FlowedQueries, flow_queries
+from engine.estimation.query_flow import FlowedQueries, flow_queries
 from engine.estimation.reports import QueryReport
 from engine.provisioning.nodes import lose_nodes
 from engine.provisioning.objectives import RealisedObjective, realised_objectives

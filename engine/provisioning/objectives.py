@@ -9,11 +9,11 @@ from typing import Any
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
 from engine.document.memory import unknown_memory_words
-from engine.estimation.flowed import FlowedQueries
+from engine.estimation.query_flow import FlowedQueries
 from engine.estimation.reports import QueryReport
+from engine.latency_state import LatencyStanding, objective_state
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, RealisedStatistic
-from engine.standing import LatencyStanding, objective_state
 from engine.waits.estimate import with_waits
 from engine.words import listed, seconds_words, step_words
 

@@ -247,7 +247,7 @@ class QueryDetail:
 
     @property
     def standing_words(self) -> str:
-        """What is known of its latency, where that is not its figures; empty elsewhere."""
+        """Words on a latency that is not known or has no end; empty where its figures are what it is."""
         return str((self.result.get("standing") or {}).get("words", "")) if self.estimate else ""
 
     @property

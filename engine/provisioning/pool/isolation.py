@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.document.deployment import Constraints, Deployment, Node, Replica
-from engine.estimation.flowed import flow_queries
+from engine.estimation.query_flow import flow_queries
 from engine.placement.splits import MAX_PARTS
 from engine.provisioning.objectives import RealisedObjective, realised_objectives
 from engine.provisioning.pool.judge import Judge

@@ -1,4 +1,4 @@
-"""What never catches up, and what does: sustained loads, bursts, horizons that end too soon."""
+"""Overload that never ends, and bursts that do, within horizons that end too soon."""
 
 from __future__ import annotations
 

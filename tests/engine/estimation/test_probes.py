@@ -9,8 +9,8 @@ import pytest
 
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
-from engine.estimation.flowed import flow_queries
 from engine.estimation.probes import probe_deployment
+from engine.estimation.query_flow import flow_queries
 from tests.engine.samples import entry, operator
 
 BURST = [20.0] * 100 + [300.0] * 20 + [20.0] * 180

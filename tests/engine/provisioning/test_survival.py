@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.document.deployment import Deployment, Replica
-from engine.estimation.flowed import flow_queries
+from engine.estimation.query_flow import flow_queries
 from engine.provisioning.objectives import realised_objectives
 from engine.provisioning.survival import lose_each
 from engine.provisioning.what_if import what_if

@@ -15,7 +15,7 @@ from engine.estimation.loads import sink_events
 from engine.estimation.mace import mace
 from engine.estimation.probes import ProbedDeployment, probe_deployment
 from engine.estimation.reports import QueryReporter
-from engine.standing import LatencyStanding
+from engine.latency_state import LatencyStanding
 
 __all__ = ["FlowedQueries", "flow_queries"]
 
@@ -52,7 +52,7 @@ class FlowedQueries:
 
     @cached_property
     def standings(self) -> dict[str, LatencyStanding]:
-        """What is known of every query's latency."""
+        """Standing of every query's latency."""
         return {query: self.reporter.standing(query) for query in self.deployment.queries}
 
 

@@ -17,7 +17,7 @@ __all__ = ["KNOWN", "NEVER_CATCHES_UP", "UNKNOWN", "LatencyStanding", "bound_sta
 
 @dataclass(frozen=True, slots=True)
 class LatencyStanding:
-    """What is known of a query's latency.
+    """Standing of a query's latency: what is known of it.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class LatencyStanding:
         return self.kind == "never_catches_up"
 
     def times_over(self, share: float) -> float:
-        """How many times over its bound a query is of which a figure takes that share: above 1 if it never catches up.
+        """Times that a query is over its bound, of which a figure takes that share: above 1 if it never catches up.
 
         Examples
         --------
