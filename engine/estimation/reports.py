@@ -322,7 +322,7 @@ class QueryReporter:
         return replace(late, series={"flow": _group_maxima(waits.series(latency), self._group)})
 
     def standing(self, query: str) -> LatencyStanding:
-        """Standing of a query's latency: without events nothing is known, and with a server that never catches up no end."""
+        """Standing of a latency: unknown without events, and without an end on a server that never catches up."""
         i, objective = self._deployment.queries.index(query), self._deployment.objective_of(query)
         latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
         if not weights.any():
