@@ -108,7 +108,7 @@ def estimate_status(estimate: Mapping[str, Any]) -> int:
 
 
 def estimate_text(estimate: Mapping[str, Any]) -> str:
-    """A table of queries: estimate, interval, objective, state, where the time goes."""
+    """A table of queries: estimate, interval, objective, state, where the time goes; and what is not known of them."""
     rows = [["query", "estimate", "interval", "objective", "state", "slowest on"]]
     for row in _estimated(estimate):
         low, high = row.get("low_s"), row.get("high_s")
@@ -118,7 +118,17 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
         where = server.get("server") if isinstance(server, Mapping) else server
         state = str(row.get("state") or "-")
         rows.append([str(row.get("query")), _seconds(row.get("estimate_s")), interval, bound, state, str(where or "-")])
-    return "\n".join(column_lines(rows, "")) if len(rows) > 1 else "No query runs."
+    if len(rows) == 1:
+        return "No query runs."
+    lines = column_lines(rows, "")
+    notes = [f"{row.get('query')}: {words}" for row in _estimated(estimate) if (words := _standing_words(row))]
+    return "\n".join([*lines, "", *notes] if notes else lines)
+
+
+def _standing_words(row: Mapping[str, Any]) -> str:
+    """Words on a latency that is not known, or has no end; empty where the figures are what it is."""
+    standing = row.get("standing") or (row.get("result") or {}).get("standing") or {}
+    return str(standing.get("words") or "")
 
 
 def _estimated(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:

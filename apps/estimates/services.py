@@ -26,6 +26,7 @@ from apps.queries.snapshots.cluster import Snapshot
 from engine.arrays import step_maxima
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
+from engine.latency_state import LatencyStanding
 from engine.words import counted
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _query_row(
         headroom_share=result["headroom_share"],
         mace_s=result["mace_s"],
         state=result["state"],
-        certainty=result["standing"]["kind"],
+        certainty=LatencyStanding.of_dict(result.get("standing")).kind,
         result={**facts, "operators": operators},
         series=curves_pack(result["series"], run.subinterval_s),
     )

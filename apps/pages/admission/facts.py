@@ -363,6 +363,8 @@ class AdmissionDetail(AdmissionPowers):
     def rule(self) -> str:
         """The rule of the cluster that decided."""
         deciding = {reason["code"] for reason in self.decision.get("reasons") or [] if reason.get("review")}
+        if self.request.verdict == Verdict.REVIEW and "latency_unknown" in deciding:
+            return "review latencies that nobody knows"
         if self.request.verdict == Verdict.REVIEW and self.never_ran:
             return "review what is predicted"
         if self.request.verdict == Verdict.REVIEW:
