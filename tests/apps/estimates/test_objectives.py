@@ -170,7 +170,7 @@ def test_lists_filter_and_sort_by_the_state_that_is_shown(live: LiveQuery, api: 
     shown = api.get("/api/v1/objectives?state=breached&sort=headroom_share").json()["results"]
     assert [(row["query"], row["decided_by"], row["measured_s"]) for row in shown] == [("errors", "measurement", 78.7)]
     assert api.get("/api/v1/objectives/summary").json() == {
-        "breached": 1, "at_risk": 0, "holds": 0, "none": 0, "measured": 1,
+        "breached": 1, "at_risk": 0, "holds": 0, "unknown": 0, "none": 0, "measured": 1,
     }  # fmt: skip
     assert api.get("/api/v1/objectives?state=holds").json()["results"] == []
     queries = api.get("/api/v1/queries?objective_state=breached").json()["results"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.latency_state import KNOWN, LatencyStanding
 from engine.measurement.objectives import (
     LatencyResult,
     MeasuredLatency,
@@ -48,24 +49,44 @@ NOTHING = measured(None, "none")
 def test_state_follows_the_measurement_before_the_estimate(
     estimate_s: float | None, high_s: float | None, found: MeasuredLatency, state: str, decided_by: str, value_s: float
 ) -> None:
-    judged = judge_objective(15.0, estimate_s, high_s, found)
+    judged = judge_objective(15.0, estimate_s, high_s, KNOWN, found)
     assert judged is not None
     assert (judged.state, judged.decided_by, judged.value_s) == (state, decided_by, value_s)
 
 
+@pytest.mark.parametrize(
+    ("kind", "found", "state", "decided_by"),
+    [
+        ("unknown", NOTHING, "unknown", "estimate"),
+        ("never_catches_up", NOTHING, "breached", "estimate"),
+        ("unknown", measured(9.0), "holds", "measurement"),  # something comes out after all
+        ("never_catches_up", measured(9.0), "at_risk", "estimate"),
+        ("unknown", measured(78.7), "breached", "measurement"),
+    ],
+)
+def test_figure_that_is_no_latency_has_neither_hold_nor_headroom(
+    kind: str, found: MeasuredLatency, state: str, decided_by: str
+) -> None:
+    judged = judge_objective(15.0, 1.0, 2.0, LatencyStanding(kind), found)
+    assert judged is not None
+    assert (judged.state, judged.decided_by) == (state, decided_by)
+    if found is NOTHING:
+        assert judged.headroom_share(15.0) is None
+
+
 def test_query_without_evidence_has_no_state() -> None:
-    assert judge_objective(15.0, None, None, NOTHING) is None
-    assert judge_objective(None, None, None, NOTHING) is None
+    assert judge_objective(15.0, None, None, KNOWN, NOTHING) is None
+    assert judge_objective(None, None, None, KNOWN, NOTHING) is None
 
 
 def test_query_without_an_objective_is_judged_against_nothing() -> None:
-    judged = judge_objective(None, 12.0, 16.0, measured(78.7))
+    judged = judge_objective(None, 12.0, 16.0, KNOWN, measured(78.7))
     assert judged is not None and judged.state == "none" and judged.headroom_share(None) is None
 
 
 def test_headroom_is_counted_from_the_larger_of_both() -> None:
     for found, share in ((measured(18.0), -0.2), (measured(3.0), 0.2), (NOTHING, 0.2)):
-        judged = judge_objective(15.0, 12.0, 14.0, found)
+        judged = judge_objective(15.0, 12.0, 14.0, KNOWN, found)
         assert judged is not None and judged.headroom_share(15.0) == pytest.approx(share)
 
 
@@ -134,5 +155,7 @@ def test_more_latency_never_makes_a_breach_hold(results: list[LatencyResult], bo
     here = [result._replace(at_s=NOW - 10.0) for result in results] * 3
     later = [result._replace(latency_s=2.0 * result.latency_s + 1.0) for result in here]
     order = ("holds", "at_risk", "breached")
-    before, after = (judge_objective(bound_s, 1.0, 2.0, measure_latency(rows, "worst", NOW)) for rows in (here, later))
+    before, after = (
+        judge_objective(bound_s, 1.0, 2.0, KNOWN, measure_latency(rows, "worst", NOW)) for rows in (here, later)
+    )
     assert before is not None and after is not None and order.index(after.state) >= order.index(before.state)

@@ -46,12 +46,32 @@ def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluste
 def test_attention_list_names_a_widened_interval_as_cause_of_a_risk(browser: Client, cluster: Cluster) -> None:
     row = QueryEstimate.objects.get(query__name="late")
     row.result = {**row.result, "calibration": {"upper": 12.3}}
-    row.estimate_s, row.high_s = 0.9 * row.bound_s, 2.0 * row.bound_s
+    row.estimate_s, row.high_s, row.certainty = 0.9 * row.bound_s, 2.0 * row.bound_s, "known"
     row.save()
     objectives_refresh(cluster)
     html = page(browser, "/c/little/")
     assert "so far off that the upper side of its interval is 12.3 times as wide." in html
     assert "b runs at 1.2" not in html
+
+
+def test_query_that_never_catches_up_is_told_though_it_is_in_time_so_far(browser: Client, cluster: Cluster) -> None:
+    QueryEstimate.objects.filter(query__name="late").update(estimate_s=0.01, high_s=0.02, certainty="never_catches_up")
+    objectives_refresh(cluster)
+    html = page(browser, "/c/little/")
+    assert "late never catches up" in html
+    assert "within the horizon, and it never catches up" in html
+    csv = browser.get("/c/little/?export=csv").content.decode().splitlines()
+    assert [line.split(",")[0] for line in csv[1:]] == ["late", "calm"]
+
+
+def test_latency_that_nobody_knows_is_not_said_to_hold(browser: Client, cluster: Cluster) -> None:
+    QueryEstimate.objects.filter(query__name="late").update(estimate_s=0.01, high_s=0.02, certainty="unknown")
+    objectives_refresh(cluster)
+    html = page(browser, "/c/little/")
+    assert "Nothing is known of the latency of <b>late</b>" in html
+    assert "The latency of late is not known" in html
+    assert "1 of 2 objectives hold" in html
+    assert "calm" not in page(browser, "/c/little/?state=unknown").split("<tbody>")[1].split("</tbody>")[0]
 
 
 def test_home_redirects_to_the_last_visited_cluster(browser: Client, cluster: Cluster) -> None:
