@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +25,7 @@ from apps.ui.pictures import heat_strip
 from apps.ui.sentences import sentence
 from apps.ui.times import ago
 
-__all__ = ["Findings", "NodeLine", "Stat", "headroom_of"]
+__all__ = ["Findings", "NodeLine", "Stat", "headroom_of", "headroom_rank"]
 
 _MAX_LINES = 16  # a strip is a hundred rectangles
 _HISTORY_RUNS = 24
@@ -57,6 +58,11 @@ class NodeLine:
 def headroom_of(row: QueryEstimate) -> tuple[float | None, float | None]:
     """Headroom of an estimate's objective, in seconds and as a share of it (`QueryEstimate.headroom`)."""
     return row.headroom
+
+
+def headroom_rank(state: str, share: float | None) -> float | None:
+    """Headroom to sort by: what never catches up has less than any, what has no objective or no latency none."""
+    return -math.inf if share is None and state == ObjectiveState.BREACHED else share
 
 
 class Findings:

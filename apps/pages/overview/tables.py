@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from apps.estimates.models import QueryEstimate
 from apps.estimates.words import lacking_words, measured_words
 from apps.pages.context import url_of
-from apps.pages.overview.findings import Findings, headroom_of
+from apps.pages.overview.findings import Findings, headroom_of, headroom_rank
 from apps.queries.choices import ObjectiveState
 from apps.ui.marks import STATES, evidence_mark, icon
 from apps.ui.numbers import MISSING, Quantity, percent, seconds, seconds_range
@@ -175,7 +175,7 @@ def _columns(findings: Findings) -> list[Column]:
             "headroom",
             "Headroom",
             lambda row: percent(_share(row)).html,
-            sort=_share,
+            sort=lambda row: headroom_rank(row.judged_state, _share(row)),
             csv=_share,
             num=True,
             css=_tone,

@@ -15,7 +15,7 @@ from apps.estimates.models import EstimateRun, ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import objectives_by_headroom
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
-from apps.pages.overview.findings import headroom_of
+from apps.pages.overview.findings import headroom_of, headroom_rank
 from apps.pages.overview.tables import measured_columns, objective_text, state_and_name
 from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
@@ -233,7 +233,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "headroom",
             "Headroom",
             lambda line: percent(line.headroom_share).html,
-            sort=lambda line: line.headroom_share,
+            sort=lambda line: headroom_rank(line.state, line.headroom_share),
             csv=lambda line: line.headroom_share,
             num=True,
             css=lambda line: _TONES.get(line.state, ""),
