@@ -79,10 +79,6 @@ def test_no_statistic_of_no_events_is_zero(statistic: str, intervals: bool) -> N
         {"operators": [{"id": "o", "query": "alarms", "node": "n1", "inputs": []}]},
         {"operators": [{"id": "o", "query": "alarms", "node": "n1", "inputs": [
             {"from": "s", "model": {"output": [0, 0, 0], "cycles": [0, 1, 0]}}]}]},
-        {"operators": [{"id": "o", "query": "alarms", "node": "n1", "inputs": [
-            {"from": "s", "selectivity": 1e-300, "cycles_per_event": 1}]},
-            {"id": "p", "query": "alarms", "node": "n1", "inputs": [
-            {"from": "o", "selectivity": 1e-300, "cycles_per_event": 1}]}]},
     ],
 )  # fmt: skip
 def test_query_without_events_is_never_said_to_hold(changes: dict[str, Any]) -> None:
