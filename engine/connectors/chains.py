@@ -47,7 +47,7 @@ _HELPERS = re.compile(r"WatermarkAssigner|Timestamps/Watermarks|TimestampInserte
 
 _SQL_WINDOW = re.compile(r"\b(?:left|right)?[wW]indow=\[\s*(TUMBLE|HOP|CUMULATE|SESSION)\(([^()]*)\)")
 _OLD_SQL_WINDOW = re.compile(r"(Tumbling|Sliding|Session)GroupWindow\('\w+\$?,\s*\w+,\s*(\d+)(?:,\s*(\d+))?\)")
-_EARLY = re.compile(r"emit=\[early (?:delay (\d+) millisecond|no delay)")
+_EARLY = re.compile(r"emit=\[early (?:delay (\d+\s*\w+)|no delay)")
 _JAVA_WINDOW = re.compile(r"(Tumbling|Sliding)(?:(EventTime|ProcessingTime)|Time)Windows\((\d+)(?:,\s*(\d+))?")
 _JAVA_SESSION = re.compile(r"(EventTime|ProcessingTime)SessionWindows\((\d+)")
 _COUNT_WINDOW = re.compile(
@@ -279,7 +279,7 @@ def _window_doubts(windows: Sequence[ChainWindow]) -> Iterator[str]:
 def _sql_window(text: str) -> ChainWindow | None:
     """Window of an operator of SQL; of a join the longer of its two."""
     early = _EARLY.search(text)
-    early_s = None if early is None else int(early[1] or 0) / 1000
+    early_s = None if early is None else duration_s(early[1] or "0")
     if found := _OLD_SQL_WINDOW.search(text):
         size_s, slide_s = int(found[2]) / 1000, int(found[3]) / 1000 if found[3] else None
         if found[1] == "Session":

@@ -8,6 +8,7 @@ no 60 s average hides (docs/models/connectors.md). Known from Flink 1.14 to 2.3;
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -638,13 +639,13 @@ def _with_windows(
         above = [delay for exchange in vertex.inputs for delay in delays[exchange.upstream]]
         delays[vertex.id] = list(chain.watermarks.values()) or above
         by_clock[vertex.id] = chain.processing_time or any(by_clock[e.upstream] for e in vertex.inputs)
-        before = [window for exchange in vertex.inputs for window in closed[exchange.upstream]]
+        before = [closed[exchange.upstream] for exchange in vertex.inputs]
         window = chain.window
         if window is None and chain.by_watermark and delays[vertex.id] and not by_clock[vertex.id]:
             window = ChainWindow("row time", _WATERMARK_INTERVAL_S, event_time=True)
-        if window is not None and window.is_attached and any(window.closes_with(other) for other in before):
-            window = None  # it closes at the same moment as the window that its rows come from
-        closed[vertex.id] = before if window is None else [*before, window]
+        if window is not None and window.is_attached and before and _all_closed(before, window):
+            window = None  # it closes at the same moment as the window that all its rows come from
+        closed[vertex.id] = [*itertools.chain.from_iterable(before), *([] if window is None else [window])]
         delay_s = max((d for d in chain.watermarks.values() if d is not None), default=None)
         yield replace(
             vertex,
@@ -658,6 +659,11 @@ def _with_windows(
                 "estimate, so that a person has to decide on those that rest on it."
             )
             known.find("warning", "plan_unread", subject, message)
+
+
+def _all_closed(inputs: Sequence[Sequence[ChainWindow]], window: ChainWindow) -> bool:
+    """Whether the rows of every input have passed a window that closes with this one."""
+    return all(any(window.closes_with(other) for other in passed) for passed in inputs)
 
 
 def _window(
@@ -730,7 +736,7 @@ def poll_flink(answers: Mapping[str, Any], job: str, at_s: float) -> CounterPoll
         subtasks = known.record(f"{path}/vertices/{id_}")
         by_subtask = list(subtasks.records("subtasks")) if subtasks is not None else []
         begun += [str(part.fields.get("attempt")) for part in by_subtask]
-        counters = _counters(row.record("metrics"), by_subtask)
+        counters = _counters(row.record("metrics", required=False), by_subtask)
         # Threads of a vertex that has ended are idle for ever, and Flink counts that as busy time.
         ended = str(row.fields.get("status")) in _ENDED
         vertices[id_] = replace(counters, busy_s=None) if ended else counters

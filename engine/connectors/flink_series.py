@@ -16,7 +16,7 @@ from typing import Any
 from engine.connectors.answers import Answers, number_of
 from engine.connectors.flink import Asking
 from engine.connectors.picture import CounterPoll, EngineJob, Finding, Place, VertexCounters
-from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeAnswer, RangeWindow, read_range
+from engine.connectors.prometheus import PROMETHEUS_ANSWERS, RangeAnswer, RangeSeries, RangeWindow, read_range
 from engine.words import counted, listed
 
 __all__ = ["FlinkSeries", "continue_attempt", "flink_series_paths", "read_flink_series"]
@@ -140,10 +140,15 @@ def _by_task(answer: RangeAnswer | None, divisor: float) -> dict[_Task, dict[flo
 def _by_place(
     answer: RangeAnswer | None, ids: Mapping[str, str], divisor: float = 1.0
 ) -> dict[str, dict[float, float]]:
+    told: dict[str, list[RangeSeries]] = {}
+    for series in answer.series if answer else ():
+        if series.labels.get("tm_id") in ids:
+            told.setdefault(ids[series.labels["tm_id"]], []).append(series)
+    # Of several clusters with equal ids nobody knows which series is of this one.
     return {
-        ids[series.labels["tm_id"]]: {at_s: value / divisor for at_s, value in series.samples}
-        for series in (answer.series if answer else ())
-        if series.labels.get("tm_id") in ids
+        place: {at_s: value / divisor for at_s, value in rows[0].samples}
+        for place, rows in told.items()
+        if len(rows) == 1
     }
 
 

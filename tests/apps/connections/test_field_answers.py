@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from tests.apps.connections.flink_rounds import LiveFlink, RecordedJob, Recorded
 
 pytestmark = pytest.mark.django_db
 
+ROOT = Path(__file__).resolve().parents[3]
 ORDERS = RecordedVertex("Source: orders")
 PAYS = RecordedVertex("Source: pays")
 OFFSETS = 'kafka_topic_partition_current_offset{topic="$topic"}'
@@ -169,6 +172,25 @@ def test_offsets_of_two_exporters_count_once(cluster: Cluster, engine: EngineSer
     assert "offsets_twice" in codes_of(connection) and "source_behind" not in codes_of(connection)
     assert cluster.arrivals.get(source_id="two.in").mean_eps == pytest.approx(1000.0, rel=0.05)
     assert state_of(cluster, "two") == "holds"
+
+
+WILD = Path(os.environ.get("SLUICE_CASES") or ROOT.parent / "shared" / "cases") / "wild"
+
+
+@pytest.mark.skipif(not WILD.exists(), reason="no specimens (SLUICE_CASES)")
+def test_specimens_are_imported_with_the_right_values(cluster: Cluster) -> None:
+    """Those of the shared cases: a waiting job, a self-join, a join of windows."""
+    connections = {
+        name: uploaded(small_cluster.small_cluster(name), json.loads(file.read_text()), name=name)
+        for name, file in (
+            ("waiting", next(WILD.glob("010-*/answers.json"))),
+            ("join", next(WILD.glob("011-*/answers.json"))),
+            ("window", next(WILD.glob("014-*/answers.json"))),
+        )
+    }
+    assert "job_waiting" in codes_of(connections["waiting"])
+    assert inputs_of(connections["join"].cluster.queries.get())["orders"][0][0] == pytest.approx(1.0, rel=0.02)
+    assert operator_of(connections["window"].cluster, "window-join").extra["window"]["size"] == 300.0
 
 
 def test_two_clusters_with_equal_taskmanagers_are_both_imported(cluster: Cluster) -> None:

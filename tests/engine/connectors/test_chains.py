@@ -158,6 +158,22 @@ def test_rank_over_the_window_that_its_rows_come_from_waits_no_second_time() -> 
     }
 
 
+def test_join_of_a_window_with_rows_that_passed_none_waits_for_it() -> None:
+    attached = "TUMBLE(win_start=[window_start], win_end=[window_end], size=[5 s])"
+    join = f"[9]:WindowJoin(leftWindow=[{attached}], rightWindow=[{attached}], joinType=[InnerJoin])<br/>"
+    picture = read_flink(
+        cluster(
+            vertex("v1", "Source: clicks[4] -> WatermarkAssigner[6]", description=SOURCE),
+            vertex("v2", "GlobalWindowAggregate[8]", "v1", description=AGGREGATE),
+            vertex("v3", "WindowJoin[9]", "v2", "v1", description=join),
+            vertex("v4", "WindowJoin[9]", "v2", "v2", description=join),
+        ),
+        NOW_MS / 1000,
+    )
+    windows = {vertex.id: vertex.window for vertex in picture.jobs[0].vertices}
+    assert windows["v3"] is not None and windows["v4"] is None
+
+
 @pytest.mark.parametrize(("order", "waits"), [("ts ASC", True), ("PROCTIME() ASC", False)])
 def test_rows_over_row_time_wait_for_the_watermark(order: str, waits: bool) -> None:
     rows = "ROWS BETWEEN 3 PRECEDING AND CURRENT ROW"
