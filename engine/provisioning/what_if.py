@@ -20,6 +20,7 @@ from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
 from engine.estimation.probes import probe_deployment
 from engine.estimation.reports import BY_MACE, QueryReport, QueryReporter
+from engine.latency_state import UNKNOWN
 from engine.provisioning.nodes import cost_per_hour
 from engine.provisioning.scenario import WhatIfScenario, place_unplaced, read_scenarios
 
@@ -209,9 +210,14 @@ def _by_flow(
 
 
 def _probability(report: QueryReport) -> dict[str, float] | None:
-    """Share of realisations that keep the objective; None without one, by mean costs alone, or where none is known."""
-    if report.bound_s is None or report.noise is None or not report.standing.is_known:
+    """Share of realisations that keep the objective; None without one, by mean costs alone, or where none is known.
+
+    None of what never catches up keeps it in time.
+    """
+    if report.bound_s is None or report.noise is None or report.standing.kind == UNKNOWN:
         return None
+    if report.standing.is_endless:
+        return {"share": 0.0}
     return {"share": report.noise.statistics[report.statistic].share_within(report.bound_s)}
 
 

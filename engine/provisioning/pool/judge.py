@@ -10,7 +10,6 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
-from engine.estimation.overload import ENDLESS_S, lasting_penalty_s
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.pool.kernels import loads_on_cores, peaks
 from engine.provisioning.pool.problem import PoolProblem
@@ -104,14 +103,12 @@ class Judge:
         self.bandwidth = np.array([link.bandwidth_bytes_s or np.inf for link in limited])
 
     def core_s(self, assignment: IntArray, cores: int) -> FloatArray:
-        """Largest Mace of every core, seconds; of one that never catches up more than any bound."""
+        """Largest Mace of every core, seconds."""
         total, budget = loads_on_cores(self.problem.load, assignment, cores), self.problem.budget[:cores]
         if self.problem.budget.shape[1] == 1:
             worst_s = np.asarray(peaks(total, budget, self.problem.seconds[:cores]))
         else:
             worst_s = np.asarray(self.core_series(assignment, cores).max(axis=1, initial=0.0))
-        late = np.flatnonzero(worst_s > 0.0)
-        worst_s[late] += lasting_penalty_s(total[late], budget[late], excess_of(total[late], budget[late]))
         return worst_s
 
     def core_series(self, assignment: IntArray, cores: int) -> FloatArray:
@@ -137,7 +134,6 @@ class Judge:
             total = (self.edge_bytes[mine] @ self.problem.output[above])[None, :]
             budget = np.array([[self.bandwidth[k] * w]])
             seconds[mine] = peaks(total, budget, 1.0 / np.array([self.bandwidth[k]]))[0]
-            seconds[mine] += lasting_penalty_s(total, budget, excess_of(total, budget))[0]
         return seconds
 
     def worst_by_query(self, assignment: IntArray, core_s: FloatArray, edge_s: FloatArray) -> FloatArray:
@@ -157,8 +153,7 @@ class Judge:
         The worst case stands in where it is no later than the bound already: no statistic exceeds it.
         """
         latency = worst_s.copy()
-        late = (worst_s > self.bounds) & (worst_s < ENDLESS_S)
-        open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and late[i]]
+        open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and worst_s[i] > self.bounds[i]]
         if open_ and not len(self.edges):
             series = self.core_series(assignment, cores)
             for i in open_:
