@@ -243,7 +243,7 @@ def _check_columns(says: Mapping[str, Any], options: Mapping[str, Any], path: st
     columns, time = says["columns"], says["time"]
     if time is not BAD and columns.get(time) not in ("timestamp", BAD):
         faults.append(Fault(f"{path}.time", f"time is {value_words(time)}; allowed: a column of type timestamp"))
-    made = COLUMNS_OF[says["kind"]](options, time)
+    made = None if time is BAD else COLUMNS_OF[says["kind"]](options, time)
     if made is None:
         return
     for name, kind in columns.items():

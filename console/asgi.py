@@ -9,7 +9,6 @@ import django
 
 django.setup(set_prefix=False)
 
-from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.urls import path
@@ -17,11 +16,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from apps.accounts.callers import caller_refusal
 from apps.core.bodies import BodyLimit, CountedHandler
-from apps.core.consumers import ChangesConsumer
+from apps.core.consumers import ChangesConsumer, SocketUserMiddleware
 from apps.telemetry.push import AgentConsumer
 from console.env import ENV
 
-pages = AllowedHostsOriginValidator(AuthMiddlewareStack(ChangesConsumer.as_asgi()))
+pages = AllowedHostsOriginValidator(SocketUserMiddleware(ChangesConsumer.as_asgi()))
 agents = AgentConsumer.as_asgi()  # no browser: it has a secret instead of a session, and no origin
 websocket = URLRouter([path("ws/", pages), path("ws/agents/", agents)])
 http = BodyLimit(CountedHandler(), caller_refusal)

@@ -65,6 +65,8 @@ _LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
+    parser.addoption("--fuzz-seconds", type=float, default=60.0, help="how long the fuzz of the API takes")
+    parser.addoption("--fuzz-seed", type=int, default=None, help="send what a run with this seed sent")
 
 
 def pytest_configure(config: pytest.Config) -> None:

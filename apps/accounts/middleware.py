@@ -17,13 +17,19 @@ __all__ = ["SenderMiddleware", "TimeZoneMiddleware"]
 
 
 class SenderMiddleware:
-    """Before anything reads a body: its declared size, and for forms of pages that somebody signed in sends it."""
+    """Before anything reads a body: its declared size, and for forms of pages that somebody signed in sends it.
+
+    What somebody known is answered is nobody else's: no browser and no proxy keeps it.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        response = self.get_response(request)
+        if request.user.is_authenticated:
+            response.headers.setdefault("Cache-Control", "no-store")
+        return response
 
     def process_view(self, request: HttpRequest, view: Any, *arguments: Any) -> HttpResponse | None:
         method, length = request.method or "", request.META.get("CONTENT_LENGTH") or "0"

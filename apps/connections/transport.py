@@ -79,7 +79,7 @@ def url_faults(url: object, path: str) -> list[Fault]:
     except ValueError:
         return []
     if not _may_ask(parts.hostname)(address):
-        return [Fault(path, _private_words(parts.hostname, str(address)))]
+        return [Fault(path, f"{PrivateAddress(parts.hostname)}; allowed: {_ALLOWED}")]
     return []
 
 
@@ -100,7 +100,7 @@ def ca_faults(pem: str, path: str = "ca_pem") -> list[Fault]:
         return [Fault(path, f"{path} has {len(pem):,} characters; allowed: up to {_MAX_CA_BYTES:,}")]
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
-    except (ssl.SSLError, ValueError):
+    except (ssl.SSLError, ValueError, TypeError):  # of the last for what is no ASCII
         return [Fault(path, f"{path} holds no certificate; allowed: certificates as PEM, -----BEGIN CERTIFICATE-----")]
     return []
 
@@ -122,9 +122,7 @@ def _may_ask(host: str) -> Callable[[IPAddress], bool]:
     return lambda address: is_named or is_public(address) or _is_in_networks(address)
 
 
-def _private_words(host: str, address: str) -> str:
-    where = host if host == address else f"{host}, which is {address},"
-    return f"{where} is in a private network; allowed: public addresses, and hosts listed in SLUICE_CONNECT_HOSTS"
+_ALLOWED = "public addresses, and hosts listed in SLUICE_CONNECT_HOSTS"
 
 
 class _PinnedTransport(httpx.HTTPTransport):
@@ -238,7 +236,7 @@ class EngineClient:
             finally:
                 response.close()
         except PrivateAddress as error:
-            raise EngineRefused("private_address", _private_words(self.host, error.address)) from None
+            raise EngineRefused("private_address", f"{error}; allowed: {_ALLOWED}") from None
         except UnknownHost as error:
             raise EngineAway(str(error)) from None
         except httpx.TimeoutException:

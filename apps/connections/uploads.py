@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -129,15 +131,30 @@ def _is_round(document: Any) -> bool:
     return isinstance(document, Mapping) and bool(document) and all("/" in str(key)[:200] for key in document)
 
 
+# All that Python's reader and its four ways of packing raise for bytes that are not as they should be; a member may
+# also ask for more memory than there is.
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
+    *(NotImplementedError, RuntimeError, ValueError, LookupError, OverflowError, MemoryError),
+)
+
+
 def _zip_rounds(data: bytes) -> tuple[list[Round], int]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _archive_rounds(archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise _malformed(f"the zip is damaged, or packed in a way that is not read: {error}") from None
+            contents = _archive_contents(archive)
+    except _DAMAGED as error:
+        reason = str(error) or type(error).__name__
+        raise _malformed(f"the zip is damaged, or packed in a way that is not read: {reason}") from None
+    folders = {str(PurePosixPath(name).parent) for name in contents if PurePosixPath(name).name == _INDEX}
+    rounds = [_indexed_round(folder, contents) for folder in sorted(folders)]
+    for name, content in contents.items():
+        if str(PurePosixPath(name).parent) not in folders and content.strip():
+            rounds += _file_rounds(content, name)
+    return rounds, sum(map(len, contents.values()))
 
 
-def _archive_rounds(archive: zipfile.ZipFile) -> tuple[list[Round], int]:
+def _archive_contents(archive: zipfile.ZipFile) -> dict[str, bytes]:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > MAX_FILES:
         raise TooLarge(f"The zip has {len(entries):,} files; allowed: {MAX_FILES:,}.", [("file", "too many files")])
@@ -149,12 +166,7 @@ def _archive_rounds(archive: zipfile.ZipFile) -> tuple[list[Round], int]:
         with archive.open(entry) as member:
             contents[entry.filename] = _read_limited(member, left)
         left -= len(contents[entry.filename])
-    folders = {str(PurePosixPath(name).parent) for name in contents if PurePosixPath(name).name == _INDEX}
-    rounds = [_indexed_round(folder, contents) for folder in sorted(folders)]
-    for name, content in contents.items():
-        if str(PurePosixPath(name).parent) not in folders and content.strip():
-            rounds += _file_rounds(content, name)
-    return rounds, sum(map(len, contents.values()))
+    return contents
 
 
 def _read_limited(member: IO[bytes], limit: int) -> bytes:

@@ -19,7 +19,13 @@ __all__ = [
 ]
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_UNICAST = ipaddress.IPv6Network("2000::/3")  # all that the public internet has of IPv6 so far
+_NOT_ROUTED = ipaddress.IPv6Network("3fff::/20")  # for documentation
+#: For protocols between gateways, and relays of 6to4, which lead anywhere.
+_GATEWAYS = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
+#: Networks whose addresses end in an IPv4 one: mapped, translated, compatible, and behind a gateway of NAT64.
+_ENDING_IN_IPV4 = [ipaddress.IPv6Network(net) for net in ("::ffff:0:0/96", "::ffff:0:0:0/96", "::/96", "64:ff9b::/96")]
+_ISATAP = (0x00005EFE, 0x02005EFE)  # before the IPv4 address in the lower half
 
 
 class UnknownHost(Exception):
@@ -27,11 +33,10 @@ class UnknownHost(Exception):
 
 
 class PrivateAddress(Exception):
-    """A name that leads to an address which requests may not go to; `address` is it."""
+    """A name that leads to an address which requests may not go to. It does not tell which: who asks may not know."""
 
-    def __init__(self, host: str, address: str) -> None:
-        super().__init__(f"{host} is {address}, in a private network")
-        self.address = address
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is in a private network")
 
 
 def split_url(url: object) -> SplitResult | None:
@@ -68,7 +73,7 @@ def resolve_host(host: str, port: int, is_allowed: Callable[[IPAddress], bool]) 
     addresses = [str(entry[4][0]) for entry in entries]
     for address in addresses:
         if not is_allowed(ipaddress.ip_address(address.partition("%")[0])):
-            raise PrivateAddress(host, address)
+            raise PrivateAddress(host)
     return addresses[0]
 
 
@@ -87,15 +92,22 @@ def is_within(address: str, networks: Iterable[str]) -> bool:
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether an address, or the IPv4 one that it stands for, is of the public internet and of one machine."""
+    """Whether an address, and the IPv4 one that it stands for, is of the public internet and of one machine."""
     inner = _embedded_address(address)
-    return inner.is_global and not inner.is_multicast
+    if inner is not None and not is_public(inner):
+        return False
+    if isinstance(address, ipaddress.IPv6Address):
+        is_routed = address in _UNICAST and address not in _NOT_ROUTED
+        # what stands for an IPv4 address is as public as that, though its own network is none of the internet's
+        return inner is not None or (is_routed and address.is_global and not address.is_multicast)
+    return address.is_global and not address.is_multicast and not any(address in network for network in _GATEWAYS)
 
 
-def _embedded_address(address: IPAddress) -> IPAddress:
-    """The IPv4 address that an IPv6 one stands for: mapped, 6to4, or behind a NAT64 gateway."""
+def _embedded_address(address: IPAddress) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 one stands for or leads to."""
     if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
+        return None
+    number = int(address)
+    if any(address in network for network in _ENDING_IN_IPV4) or (number >> 32) & 0xFFFFFFFF in _ISATAP:
+        return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    return address.sixtofour

@@ -13,6 +13,7 @@ import os
 import re
 import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
@@ -22,9 +23,10 @@ from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.template.loader import render_to_string
 
 from apps.core.body_sizes import oversize, size_of_path
-from apps.core.errors import Malformed, SluiceError
+from apps.core.errors import Malformed, SluiceError, Unavailable
 from apps.core.limits import MAX_UNKNOWN_BYTES
 from apps.core.problem_details import PROBLEM_JSON, problem_details
+from apps.core.rest.problems import DISK_FULL, NO_ROOM
 
 __all__ = ["BodyLimit", "CountedHandler"]
 
@@ -33,6 +35,8 @@ type_app = Callable[[type_scope, Callable[..., Awaitable[Any]], Callable[..., Aw
 
 # A client that is still sending does not read the answer: closing on it shows up there as a broken connection.
 _SWALLOW_S = 20.0
+# For credentials of long bodies: few at a time, however many come.
+_THREADS = ThreadPoolExecutor(4, thread_name_prefix="sender")
 # What a quoted cookie writes a zero character as; Django reads it as such.
 _ZERO_IN_COOKIE = re.compile(rb"\\000")
 
@@ -67,13 +71,18 @@ class BodyLimit:
 
     def __init__(self, app: type_app, refuse_stranger: Callable[[type_scope], SluiceError | None]) -> None:
         self.app = app
-        self._refuse_stranger = database_sync_to_async(refuse_stranger, thread_sensitive=False)
+        self._refuse_stranger = database_sync_to_async(refuse_stranger, thread_sensitive=False, executor=_THREADS)
 
     async def __call__(self, scope: type_scope, receive: Any, send: Any) -> None:
         body = _Body(scope, receive, self._refuse_stranger)
         refusal = _odd_text(scope) or await body.refusal_of(body.declared)
         if refusal is None:
-            await self.app(scope, body.receive, send)
+            try:
+                await self.app(scope, body.receive, send)
+            except OSError as error:  # Django keeps long bodies in a file
+                if error.errno not in NO_ROOM or body.is_answered:
+                    raise
+                body.refusal = Unavailable(DISK_FULL, retry_after_s=60)
             refusal = body.refusal
         if refusal is not None:
             await _answer(scope, await body.swallow() or refusal, send)
@@ -93,9 +102,11 @@ class _Body:
         self._scope, self._receive, self._refuse_stranger = scope, receive, refuse_stranger
         self._received = 0
         self._ended = False
+        self.is_answered = False  # a moment earlier Django still writes the body down
         self._limit = MAX_UNKNOWN_BYTES  # until it is known who sends, and how much is taken of them
 
     async def receive(self) -> Any:
+        self.is_answered = self._ended
         message = await self._next()
         self.refusal = await self.refusal_of(self._received)
         # Told that the client has gone, Django throws away what it has kept and answers nothing.

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from channels.auth import get_user
+from channels.auth import AuthMiddleware, CookieMiddleware, SessionMiddleware, get_user
+from channels.consumer import get_handler_name
+from channels.db import database_sync_to_async
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
@@ -16,11 +21,42 @@ from redis.exceptions import RedisError
 
 from apps.core.events import GROUP, person_group
 
-__all__ = ["SESSION_CHECK_S", "TRY_AGAIN_LATER", "UNKNOWN", "ChangesConsumer", "ReadOnlyConsumer"]
+__all__ = [
+    "SESSION_CHECK_S",
+    "TRY_AGAIN_LATER",
+    "UNKNOWN",
+    "ChangesConsumer",
+    "ReadOnlyConsumer",
+    "SocketUserMiddleware",
+    "in_socket_thread",
+]
 
 _log = logging.getLogger(__name__)
 UNKNOWN = 4401
 TRY_AGAIN_LATER = 1013
+
+# Of the sockets alone: channels gives all of them one thread for the database, and a socket that waits behind hundreds
+# of others, or behind what else runs in that thread, does not open in time.
+_THREADS = ThreadPoolExecutor(8, thread_name_prefix="socket")
+
+
+def in_socket_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """A function that asks the database, to be awaited by sockets; it runs in a thread of theirs."""
+    return database_sync_to_async(function, thread_sensitive=False, executor=_THREADS)
+
+
+#: The person of a scope with a session, as `channels.auth` reads it.
+user_of_scope = in_socket_thread(get_user.func)
+
+
+class _UserMiddleware(AuthMiddleware):
+    async def resolve_scope(self, scope: dict[str, Any]) -> None:
+        scope["user"]._wrapped = await user_of_scope(scope)
+
+
+def SocketUserMiddleware(app: Any) -> Any:  # noqa: N802 - as channels names its own
+    """Sets `scope["user"]` by the session's cookie."""
+    return CookieMiddleware(SessionMiddleware(_UserMiddleware(app)))
 
 
 class ReadOnlyConsumer(AsyncJsonWebsocketConsumer):
@@ -37,6 +73,18 @@ class ReadOnlyConsumer(AsyncJsonWebsocketConsumer):
             if not self.accepted:
                 await send({"type": "websocket.accept"})
             await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        """Handle a message. The base class first has the one thread that all share close its connections."""
+        handler = getattr(self, get_handler_name(message), None)
+        if handler is None:
+            raise ValueError(f"no handler for messages of type {message['type']}")
+        await handler(message)
+
+    async def websocket_disconnect(self, message: dict[str, Any]) -> None:
+        """The other end has gone; as in the base class, but for that thread."""
+        await self.disconnect(message["code"])
+        raise StopConsumer
 
     async def accept(self, *args: Any, **options: Any) -> None:
         """First of all: a close code reaches the other end only on an accepted connection."""
@@ -88,7 +136,7 @@ class ChangesConsumer(ReadOnlyConsumer):
         if self.group is None:
             return
         store = import_module(settings.SESSION_ENGINE).SessionStore  # read anew: another process may have ended it
-        user = await get_user({"session": store(self.scope["session"].session_key)})
+        user = await user_of_scope({"session": store(self.scope["session"].session_key)})
         if not user.is_authenticated or person_group(user.pk) != self.group:
             await self._leave()
             await self.close(code=UNKNOWN)

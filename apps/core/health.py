@@ -15,6 +15,7 @@ __all__ = ["healthz", "redis_client", "worker_beat"]
 
 _BEAT_KEY = "sluice:worker:beat:{queue}"
 _BEAT_LIFE_S = 15
+_PROBE_KEY = "sluice:health:probe"
 
 
 def redis_client(timeout_s: float = 0.5) -> redis.Redis:
@@ -38,7 +39,8 @@ def healthz(request: HttpRequest) -> JsonResponse:
     """`/healthz`: is this web process able to serve? For anyone, without a login; it says no more than states.
 
     200 when the database answers and its tables are up to date: pages can be read. Redis and workers are shown
-    (`ok` or `gone`) without changing the status, since a web process must not be restarted because they are.
+    (`ok` or `gone`; `full` or `readonly` for a Redis that answers and takes no writes) without changing the status,
+    since a web process must not be restarted because they are.
     `/healthz?full=1` is for dashboards and the launcher: 503 if anything is not `ok`.
     """
     parts = {"database": _database(), **_redis_and_workers()}
@@ -78,7 +80,21 @@ def _redis_and_workers() -> dict[str, str]:
     workers = {"worker": settings.INTERACTIVE_QUEUE, "background": settings.BACKGROUND_QUEUE}
     try:
         with redis_client() as client:
+            state = _write_state(client)
             beats = client.mget([_BEAT_KEY.format(queue=queue) for queue in workers.values()])
     except redis.RedisError:
         return {"redis": "gone"} | dict.fromkeys(workers, "unknown")
-    return {"redis": "ok"} | {name: "ok" if beat else "gone" for name, beat in zip(workers, beats, strict=True)}
+    if state != "ok" and not all(beats):  # no worker could write that it lives
+        return {"redis": state} | dict.fromkeys(workers, "unknown")
+    return {"redis": state} | {name: "ok" if beat else "gone" for name, beat in zip(workers, beats, strict=True)}
+
+
+def _write_state(client: redis.Redis) -> str:
+    """Whether Redis takes writes: without them no job starts, no change is told and no telemetry comes in."""
+    try:
+        client.set(_PROBE_KEY, 1, ex=_BEAT_LIFE_S)
+    except redis.exceptions.ReadOnlyError:
+        return "readonly"
+    except redis.exceptions.ResponseError:  # no memory left, or no disk to write it down
+        return "full"
+    return "ok"

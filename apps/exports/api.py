@@ -29,7 +29,7 @@ _PARAMETERS = [
     OpenApiParameter("part", enum=PARTS, default="all", description="The whole, or a part as its tool takes it."),
     OpenApiParameter("direction", enum=_DIRECTIONS, default="apply", description="Of a part: apply it, or undo it."),
 ]
-_TEXTS = {(200, _MEDIA["yaml"]): OpenApiTypes.STR, (200, _MEDIA["json"]): OpenApiTypes.OBJECT}
+_TEXTS = {(200, kind): OpenApiTypes.ANY for kind in _MEDIA.values()}  # a part is what its tool takes
 
 
 class _OwnFormat(BaseContentNegotiation):

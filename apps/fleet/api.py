@@ -91,7 +91,7 @@ class PoolViewSet(ServiceViewSet):
     def create_row(self, values: dict[str, Any]) -> Model:
         return services.pool_create(**values)
 
-    @extend_schema(request=PlanSerializer, responses=NodeSerializer(many=True), filters=False)
+    @extend_schema(request=PlanSerializer, responses={201: NodeSerializer(many=True)}, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None, filterset_class=None)
     def plan(self, request: Request, pk: str | None = None) -> Response:
         """Plan nodes that are ordered. They are not part of the capacity until they are activated."""

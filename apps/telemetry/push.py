@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import transaction
@@ -17,7 +16,7 @@ from django.http.request import split_domain_port, validate_host
 
 from apps.accounts.services import token_digest
 from apps.core.clock import shared_now
-from apps.core.consumers import UNKNOWN, ReadOnlyConsumer
+from apps.core.consumers import UNKNOWN, ReadOnlyConsumer, in_socket_thread
 from apps.telemetry.agents.directory import SECRET_PREFIX
 from apps.telemetry.models import Agent
 
@@ -124,7 +123,7 @@ class AgentConsumer(ReadOnlyConsumer):
         if event["since"] > self.since:
             await self.close(code=REPLACED)
 
-    @database_sync_to_async
+    @in_socket_thread
     def _agent(self) -> Agent | None:
         """The agent, read anew: another process may just have changed it."""
         if not self.digest:

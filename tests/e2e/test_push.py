@@ -96,7 +96,7 @@ def test_agent_fetches_changes_whatever_goes_away_in_between(console: Installati
         wait_until(lambda: agent.control.push_state == "refused", what="being sent away")
     finally:
         agent.control.stop()
-    assert agent.control.state == "connected"
+    assert agent.control.state in {"connected", "refused"}, "refused, where a heartbeat came in between"
     assert not agent.control._push._thread.is_alive()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.response import Response
@@ -32,7 +31,7 @@ class _OutcomeSerializer(serializers.Serializer):
     id = serializers.IntegerField()
     error = serializers.SerializerMethodField()
 
-    @extend_schema_field(OpenApiTypes.OBJECT)
+    @extend_schema_field({"type": ["object", "null"]})
     def get_error(self, outcome: Any) -> Any:
         return outcome["error"]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis.exceptions
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, ValidationError
-from django.db import IntegrityError, InterfaceError, OperationalError
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation, ValidationError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db.models import ProtectedError
 from django.http import Http404
+from django.http.multipartparser import MultiPartParserError
 from kombu.exceptions import OperationalError as BrokerError
 from rest_framework import exceptions as rest
 from rest_framework import serializers
@@ -26,7 +28,9 @@ from engine.errors import EngineError
 from engine.words import listed
 
 __all__ = [
+    "DISK_FULL",
     "MISSING",
+    "NO_ROOM",
     "ProblemDetailsSerializer",
     "StoredProblemSerializer",
     "as_sluice_error",
@@ -178,11 +182,36 @@ def as_sluice_error(error: Exception) -> SluiceError | None:
             return errors.Conflict(_integrity_message(error))
         case OperationalError() | InterfaceError():
             return _database(error)
+        case DataError():
+            return errors.Malformed(f"A value does not fit where it is stored: {_first_line(error)}.")
+        case UnicodeEncodeError():
+            return errors.Malformed("A text holds half of a character, which cannot be stored.")
+        case SuspiciousOperation() | MultiPartParserError():
+            return errors.Malformed(f"The request cannot be read: {_first_line(error)}.")
+        case OSError() if error.errno in NO_ROOM:
+            return errors.Unavailable(DISK_FULL, retry_after_s=60)
+        case redis.exceptions.ResponseError() if _takes_no_writes(error):
+            return errors.Unavailable("Redis takes no writes: its memory or its disk is full, or it is a replica.")
         case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | BrokerError():
             return errors.Unavailable("Redis does not answer. What needs no worker goes on; try again later.")
         case EngineError():
             return errors.from_engine(error)
     return None
+
+
+#: Numbers of the system's errors where a disk, or what one may use of it, is full.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = "The disk is full: nothing more can be stored. Make room on it, then try again."
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _takes_no_writes(error: Exception) -> bool:
+    """Whether its memory or disk is full, or it follows another; the client cuts the code off the ones it knows."""
+    known = (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError)
+    return isinstance(error, known) or str(error).startswith(("OOM", "MISCONF", "READONLY"))
 
 
 def _missing_message(text: str) -> str:
@@ -197,6 +226,10 @@ def _database(error: Exception) -> SluiceError | None:
     text = str(error).lower()
     if "no such" in text or "syntax error" in text:
         return None  # a fault of ours (a migration not applied), which waiting does not mend
+    if "disk is full" in text or "no space left" in text or "disk full" in text:
+        return errors.Unavailable(DISK_FULL, retry_after_s=60)
+    if "readonly database" in text or "read-only" in text:
+        return errors.Unavailable("The database takes no writes: it is read-only.", retry_after_s=60)
     if any(words in text for words in ("locked", "deadlock", "couldn't get a connection")):
         return errors.Unavailable("The database is busy. Try again in a moment.", retry_after_s=2)
     return errors.Unavailable("The database does not answer. Try again later.")

@@ -96,7 +96,7 @@ class ApiSchema(AutoSchema):
     def _may_be_null(self, field: Any) -> bool:
         parent = field.parent
         model = getattr(getattr(parent, "Meta", None), "model", None)
-        if model is None and type(parent) is getattr(self.view, "serializer_class", None):
+        if model is None and isinstance(parent, getattr(self.view, "serializer_class", None) or ()):
             model = self.view.queryset.model
         path = (field.source or "").replace(".", "__")
         return field.default is None or (model is not None and is_nullable(model, path, otherwise=False))

@@ -174,10 +174,10 @@ class AgentAuthentication(BaseAuthentication):
 
 
 class AgentPermission(BasePermission):
-    """Permission for agents only, each for itself."""
+    """Permission for agents only that are enabled, each for itself."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        return isinstance(request.auth, AgentFacts) and _is_itself(request.auth, view)
+        return isinstance(request.auth, AgentFacts) and _may_speak(request.auth, view)
 
 
 class AgentOrScope(BasePermission):
@@ -185,11 +185,13 @@ class AgentOrScope(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if isinstance(request.auth, AgentFacts):
-            return _is_itself(request.auth, view)
+            return _may_speak(request.auth, view)
         return ScopePermission().has_permission(request, view)
 
 
-def _is_itself(agent: AgentFacts, view: Any) -> bool:
+def _may_speak(agent: AgentFacts, view: Any) -> bool:
+    if not agent.enabled:
+        raise Forbidden(f"The agent {agent.name!r} is disabled.", code="agent_disabled")
     asked = view.kwargs.get("pk")
     if asked is not None and asked != agent.id:
         message = f"This secret belongs to the agent {agent.name!r} ({agent.id}), not to {asked}."

@@ -22,7 +22,7 @@ from agent.wire import (
     table_of,
     variation_fault,
 )
-from apps.core.errors import Conflict, Fault, Forbidden, Impossible, Malformed, Missing, TooMany
+from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, TooMany
 from apps.telemetry.agents.directory import AgentFacts, cluster_of, plans_of
 from apps.telemetry.choices import AgentKind, LiveState
 from apps.telemetry.ingest.streams import limits, redis_or_unavailable
@@ -106,8 +106,6 @@ def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
     ------
     Malformed
         Bytes that are no frames, or none at all; the message counts them from 1.
-    Forbidden
-        The agent is disabled.
     Impossible
         Frames of or for another agent, of queries it has no part in, with other columns than the entry takes: each
         named.
@@ -118,8 +116,6 @@ def frames_ingest(*, sender: AgentFacts, data: bytes) -> dict[str, int]:
     Unavailable
         Redis does not take anything.
     """
-    if not sender.enabled:
-        raise Forbidden(f"The agent {sender.name!r} is disabled.", code="agent_disabled")
     frames = frames_read(data)
     faults = _faults(sender, [frame for frame, _ in frames])
     if faults:

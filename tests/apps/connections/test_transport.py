@@ -200,5 +200,6 @@ def test_https_to_a_server_without_tls_is_refused(engine: EngineServer) -> None:
 
 
 def test_faulty_certificates_are_told() -> None:
-    assert [fault.path for fault in ca_faults("not a certificate")] == ["ca_pem"]
+    for text in ("not a certificate", "é", "-----BEGIN CERTIFICATE-----\nÄÖÜ\n-----END CERTIFICATE-----", "\0"):
+        assert [fault.path for fault in ca_faults(text)] == ["ca_pem"], text
     assert ca_faults("") == []

@@ -69,6 +69,25 @@ def test_file_that_is_no_answers_is_refused_in_clear_words(content: bytes, words
         read_rounds(content, "upload")
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_zip_with_any_damage_is_read_or_refused(method: int) -> None:
+    """Each byte of a small zip is changed in turn."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as archive:
+        archive.writestr("a.json", json.dumps(ROUND))
+    whole = content.getvalue()
+    refused = 0
+    for place in range(2, len(whole)):
+        for value in (0x00, 0xFF, whole[place] ^ 0x10):
+            try:
+                read_rounds(whole[:place] + bytes([value]) + whole[place + 1 :], "a.zip")
+            except (Malformed, TooLarge):
+                refused += 1
+    assert refused > 100
+    with pytest.raises(Malformed, match="damaged"):
+        read_rounds(whole[: len(whole) // 2], "a.zip")
+
+
 def test_zip_that_unpacks_to_too_much_is_refused(settings: Any) -> None:
     settings.UPLOAD_MAX_BYTES = 1000
     bomb = packed({"a.json": b"[" + b" " * 1_000_000 + b"]"})

@@ -107,6 +107,18 @@ def test_filter_and_its_opposite_part_the_list(name: str, world: dict[str, Any])
 
 
 @every_list
+@pytest.mark.parametrize("value", ["%", "%s", "100%", "%(name)s", "{}", "{name}", "1e999", "²", "9" * 400])
+def test_no_value_of_a_filter_is_an_error_of_the_server(name: str, value: str, world: dict[str, Any]) -> None:
+    client, path = client_of("admin"), address(name, world)
+    for parameter in filterset_of(path).base_filters:
+        answer = client.get(path, {parameter: value})
+        assert answer.status_code in {200, 400}, parameter
+        if answer.status_code == 400:
+            assert [fault["path"] for fault in answer.json()["faults"]] == [parameter]
+            assert value[:40] in answer.json()["faults"][0]["message"]
+
+
+@every_list
 def test_list_refuses_names_that_it_does_not_have_and_says_which_it_has(name: str, world: dict[str, Any]) -> None:
     client, path = client_of("admin"), address(name, world)
     filterset = filterset_of(path)

@@ -27,6 +27,14 @@ pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.apps.core.views")]
         ("denied", 403, "forbidden"),
         ("integrity", 409, "conflict"),
         ("locked", 503, "unavailable"),
+        ("full", 503, "unavailable"),
+        ("full-postgres", 503, "unavailable"),
+        ("full-files", 503, "unavailable"),
+        ("readonly", 503, "unavailable"),
+        ("redis-full", 503, "unavailable"),
+        ("redis-disk", 503, "unavailable"),
+        ("data", 400, "malformed"),
+        ("fields", 400, "malformed"),
         ("redis", 503, "unavailable"),
         ("infeasible", 422, "infeasible"),
         ("bug", 500, "internal"),
@@ -41,6 +49,12 @@ def test_every_rest_error_has_the_same_form(api: APIClient, how: str, status: in
     assert body["request_id"] == answer["X-Request-ID"] == "abc-1"
     assert "secret detail" not in answer.content.decode()
     assert ("Retry-After" in answer) == (status == 503)
+
+
+@pytest.mark.parametrize("how", ["full", "full-postgres", "full-files"])
+def test_full_disk_is_told_as_such(api: APIClient, how: str) -> None:
+    detail = api.get(f"/api/v1/fail/{how}").json()["detail"]
+    assert "The disk is full" in detail and "does not answer" not in detail
 
 
 def test_faults_and_facts_are_passed_on(api: APIClient) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -103,6 +105,16 @@ def test_cursor_of_another_order_is_refused(api: APIClient, jobs: list[Job]) -> 
     page = api.get(PATH, {"sort": "state", "page_size": 2}).json()
     answer = api.get(page["next"].replace("sort=state", "sort=-state"))
     assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, "cursor")
+
+
+@pytest.mark.parametrize("values", [["["], [{}], [True], [-1], [10**400], ["\0"], ["\ud800"], [None], [1e308], []])
+def test_forged_cursor_is_refused(api: APIClient, jobs: list[Job], values: list[Any]) -> None:
+    """Of the form that cursors have, with other values, which nobody but the server can sign."""
+    own = api.get(PATH, {"page_size": 2}).json()["next"].partition("cursor=")[2].partition("&")[0]
+    content = json.dumps(["-created_at,pk", False, values]).encode()
+    for text in (base64.urlsafe_b64encode(content).decode(), own[:-1] + "x", own.replace(".", ".A", 1), own[5:]):
+        answer = api.get(PATH, {"cursor": text})
+        assert (answer.status_code, answer.json()["faults"][0]["path"]) == (400, "cursor")
 
 
 @given(text=st.text(max_size=40))

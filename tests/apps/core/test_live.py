@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from django.contrib.sessions.models import Session
@@ -21,6 +24,7 @@ from apps.core.events import announce
 from apps.core.health import worker_beat
 from apps.core.logs import line_formatter
 from tests.apps.core.sockets import Socket
+from tests.servers import PATIENCE_S, RedisServer
 
 GONE = "redis://127.0.0.1:1/0"
 
@@ -222,6 +226,39 @@ def test_health_names_the_unreachable_parts(client: Client, settings: Any) -> No
     assert client.get("/healthz").status_code == 200
     answer = client.get("/healthz?full=1")
     assert (answer.status_code, answer.json()["redis"]) == (503, "gone")
+
+
+@pytest.mark.django_db
+@pytest.mark.process
+def test_redis_that_takes_no_writes_is_not_well(client: Client, redis_server: RedisServer, settings: Any) -> None:
+    settings.REDIS_URL = redis_server.url
+    worker_beat(["interactive", "background"])
+    with redis.Redis.from_url(redis_server.url) as server:
+        server.config_set("maxmemory", 1)
+        answer = client.get("/healthz?full=1")
+        assert (answer.status_code, answer.json()["redis"], answer.json()["down"]) == (503, "full", ["redis"])
+        server.config_set("maxmemory", 0)
+        server.execute_command("REPLICAOF", "127.0.0.1", "1")
+        assert client.get("/healthz").json()["redis"] == "readonly"
+        server.execute_command("REPLICAOF", "NO", "ONE")
+        assert client.get("/healthz?full=1").json()["redis"] == "ok"
+
+
+@pytest.mark.usefixtures("_closing")
+async def test_sockets_open_while_the_thread_that_all_share_is_busy(signed_in: str) -> None:
+    release = threading.Event()
+    busy = asyncio.create_task(sync_to_async(release.wait)(PATIENCE_S))
+    await asyncio.sleep(0)
+    pages = [socket(signed_in) for _ in range(20)]
+    try:
+        opened = await asyncio.gather(*(page.connect() for page in pages))
+        said = [await page.hear() for page in pages]
+    finally:
+        release.set()
+        await busy
+        for page in pages:
+            await page.disconnect()
+    assert all(opened) and said == [{"ready": True}] * 20
 
 
 @pytest.mark.parametrize(("path", "word"), [("/api/v1/jobs", b"too_large"), ("/c/x/arrivals/", b"<h1>413")])

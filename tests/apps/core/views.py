@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.db import IntegrityError, OperationalError
+from django.core.exceptions import PermissionDenied, TooManyFieldsSent
+from django.db import DataError, IntegrityError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import include, path
 from redis.exceptions import ConnectionError as RedisGone
+from redis.exceptions import OutOfMemoryError, ResponseError
 from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -35,6 +37,14 @@ FAILURES: dict[str, Exception] = {
     "denied": PermissionDenied("Not you."),
     "integrity": IntegrityError("UNIQUE constraint failed: fleet_cluster.slug"),
     "locked": OperationalError("database is locked"),
+    "full": OperationalError("database or disk is full"),
+    "full-postgres": OperationalError("could not extend file: No space left on device"),
+    "full-files": OSError(errno.ENOSPC, "No space left on device"),
+    "readonly": OperationalError("attempt to write a readonly database"),
+    "data": DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"),
+    "fields": TooManyFieldsSent("The number of GET/POST parameters exceeded"),
+    "redis-full": OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+    "redis-disk": ResponseError("MISCONF Valkey is configured to save RDB snapshots"),
     "redis": RedisGone("Error 111 connecting"),
     "infeasible": InfeasibleError("There is no room on any node."),
     "bug": ZeroDivisionError("a secret detail"),

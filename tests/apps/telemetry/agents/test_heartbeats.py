@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from apps.telemetry.agents import heartbeats
+from apps.telemetry.agents.directory import forget_facts
 from apps.telemetry.configs import config_acknowledged
 from apps.telemetry.ingest.epochs import epochs_of
 from apps.telemetry.models import Agent
@@ -167,6 +168,15 @@ class TestHeartbeat:
         answer = heartbeat(client_of(one), two)
         assert (answer.status_code, answer.json()["code"]) == (403, "another_agent")
         assert client_of(one).get(f"/api/v1/agents/{two.agent.pk}/config").status_code == 403
+
+    def test_heartbeat_of_a_disabled_agent_is_refused_and_changes_nothing(self) -> None:
+        joined = enrolled(make_cluster())
+        Agent.objects.filter(pk=joined.agent.pk).update(enabled=False)
+        forget_facts()
+        answer = heartbeat(client_of(joined), joined)
+        assert (answer.status_code, answer.json()["code"]) == (403, "agent_disabled")
+        assert client_of(joined).get(f"/api/v1/agents/{joined.agent.pk}/config").status_code == 403
+        assert Agent.objects.get(pk=joined.agent.pk).last_seen is None
 
     def test_too_long_heartbeat_returns_413(self) -> None:
         joined = enrolled(make_cluster())

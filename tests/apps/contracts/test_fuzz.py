@@ -1,0 +1,208 @@
+"""A fuzz of the API's description: no answer is an error of the server, and none has what the description does not.
+
+Operations take turns until the time is over (`--fuzz-seconds`); seed, operation and turn alone say what is sent, so
+`--fuzz-seed` sends the same again. Each call is undone, so that all of them meet the same world.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import transaction
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from apps.core.rest.throttling import TokenRateThrottle
+from tests.apps.contracts.test_endpoints import client_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+_CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+#: Media types that Schemathesis does not know, and those it writes them as.
+_MEDIA_TYPES = {
+    "application/vnd.sluice.frames": "application/octet-stream",
+    "application/vnd.apache.arrow.stream": "application/octet-stream",
+    "application/x-ndjson": "application/json",
+}
+_EXAMPLES = 5  # of an operation, each turn
+_ODD_TEXTS = [
+    "%",
+    "%s",
+    "%(a)s",
+    "\0",
+    "²",
+    "\ud800".encode("utf-8", "replace").decode(),
+    "9" * 40,
+    "é" * 300,
+    "../",
+    "",
+]
+#: Names of parameters in addresses, and what the world has under them where the names differ.
+_IN_WORLD = {"slug": "cluster", "window_us": "window", "operator": "window_operator"}
+#: Names of rooms in addresses, and their rows in the world.
+_ROWS = {
+    "queries": "query_pk",
+    "nodes": "node_pk",
+    "node-pools": "pool",
+    "links": "link",
+    "agents": "agent_pk",
+    "live-queries": "live",
+    "telemetry-sources": "source_pk",
+    "static-tables": "table_pk",
+    "enrolment-tokens": "enrolment",
+    "arrivals": "series",
+    "spark-queries": "spark_query",
+    "load-histories": "history",
+    "report-definitions": "definition",
+    "report-schedules": "schedule",
+    "alert-rules": "rule",
+    "executions": "execution",
+    "model-versions": "model_version",
+    "fine-tunings": "fine_tuning",
+    "plan-comparisons": "comparison",
+    "resource-plans": "resource_plan",
+    "what-ifs": "what_if",
+    "kubernetes-reviews": "kubernetes_review",
+    "saved-views": "saved_view",
+    "imported-jobs": "imported_job",
+}
+
+
+@pytest.fixture
+def token(world: dict[str, Any]) -> str:
+    return str(client_of("admin")._credentials["HTTP_AUTHORIZATION"])
+
+
+@pytest.fixture
+def operations(world: dict[str, Any]) -> list[Any]:
+    described = SchemaGenerator().get_schema(request=None, public=True)
+    schema = schemathesis.openapi.from_dict(described)
+    schema.app = get_wsgi_application()
+    for kind, as_kind in _MEDIA_TYPES.items():
+        schemathesis.serializer.alias(kind, as_kind)
+    return [result.ok() for result in schema.get_all_operations()]
+
+
+def _world_value(path: str, name: str, world: dict[str, Any]) -> Any:
+    """The value of a parameter of an address that leads to something."""
+    if name in _IN_WORLD or name in world:
+        return world[_IN_WORLD.get(name, name)]
+    owner = path.split("{")[0].rstrip("/").rpartition("/")[2]
+    return world.get(_ROWS.get(owner, owner.removesuffix("s").replace("-", "_")))
+
+
+def _send(operation: Any, case: Any, draw: Any, world: dict[str, Any], token: str) -> Any:
+    for name in case.path_parameters or {}:
+        known = _world_value(operation.path, name, world)
+        if known is not None and draw(st.integers(0, 3)):
+            case.path_parameters[name] = str(known)
+    for part in (case.query, case.headers):
+        for name in list(part or {}):
+            if not draw(st.integers(0, 4)):
+                part[name] = draw(st.sampled_from(_ODD_TEXTS))
+    if isinstance(case.body, dict):
+        if "cluster" in case.body and draw(st.integers(0, 3)):
+            case.body["cluster"] = world["cluster"]
+        if "wait_s" in case.body:
+            case.body["wait_s"] = 0
+    headers = {"Authorization": token}
+    return case.call(headers=headers, base_url="http://localhost")
+
+
+class _Errors(logging.Handler):
+    """Keeps the last stack trace that was logged."""
+
+    last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.last = "".join(traceback.format_exception(*record.exc_info)[-4:])
+
+
+def _faults(operation: Any, number: int, world: dict[str, Any], token: str, errors: _Errors) -> Iterator[str]:
+    """What is wrong with answers to some calls of one operation."""
+    found: list[str] = []
+
+    @seed(number)
+    @settings(
+        max_examples=_EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(), data=st.data())
+    def call(case: Any, data: st.DataObject) -> None:
+        with transaction.atomic():
+            try:
+                response = _send(operation, case, data.draw, world, token)
+            finally:
+                transaction.set_rollback(True)
+        try:
+            case.validate_response(response, checks=_CHECKS)
+        except (Failure, FailureGroup) as failure:
+            causes = getattr(failure, "exceptions", [failure])
+            said = "; ".join(f"{cause.title}: {cause.message[:600]}" for cause in causes)
+            trace = errors.last if response.status_code >= 500 else ""
+            found.append(f"{operation.label}: {response.status_code} {said}\n{trace}    {case.as_curl_command()[:600]}")
+
+    call()
+    yield from found
+
+
+def test_fuzz_finds_no_answer_that_is_not_described(
+    operations: list[Any],
+    world: dict[str, Any],
+    token: str,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    errors, log = _Errors(logging.ERROR), logging.getLogger()
+    monkeypatch.setattr(log, "handlers", [errors])
+    # the server would close the connection after each request, and with it the transaction that undoes them
+    monkeypatch.setattr(request_started, "receivers", [])
+    monkeypatch.setattr(request_finished, "receivers", [])
+    request_started.sender_receivers_cache.clear()
+    request_finished.sender_receivers_cache.clear()
+    monkeypatch.setattr(TokenRateThrottle, "allow_request", lambda *_: True)
+    seconds, chosen = pytestconfig.getoption("--fuzz-seconds"), pytestconfig.getoption("--fuzz-seed")
+    first = random.SystemRandom().randrange(10**6) if chosen is None else chosen
+    with capsys.disabled():
+        print(f"\nfuzz: --fuzz-seed {first} --fuzz-seconds {seconds:g}")
+    until, calls, faults = time.monotonic() + seconds, 0, []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Schemathesis and Hypothesis, about the description
+        for turn in itertools.count():
+            order = list(operations)
+            random.Random(first + turn).shuffle(order)
+            for operation in order:
+                if time.monotonic() > until:
+                    break
+                number = random.Random(f"{first} {turn} {operation.label}").randrange(2**32)
+                faults += _faults(operation, number, world, token, errors)
+                calls += _EXAMPLES
+            if time.monotonic() > until:
+                break
+    with capsys.disabled():
+        print(f"fuzz: {calls} calls of {len(operations)} operations, {len(faults)} faults")
+    assert not faults, f"--fuzz-seed {first}:\n" + "\n".join(dict.fromkeys(faults))
