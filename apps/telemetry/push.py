@@ -100,7 +100,7 @@ class AgentConsumer(ReadOnlyConsumer):
         if agent is None:
             await self.close(code=UNKNOWN)
             return
-        self.group, self.since = group_of(agent.pk), (await database_sync_to_async(shared_now)()).timestamp()
+        self.group, self.since = group_of(agent.pk), (await in_socket_thread(shared_now)()).timestamp()
         await self.channel_layer.group_add(self.group, self.channel_name)
         await self.channel_layer.group_send(self.group, {"type": "connected", "since": self.since})
         await self.look({})

@@ -139,7 +139,7 @@ class _Errors(logging.Handler):
 
 
 def _faults(operation: Any, number: int, world: dict[str, Any], token: str, errors: _Errors) -> Iterator[str]:
-    """What is wrong with answers to some calls of one operation."""
+    """Faults of the answers to some calls of one operation."""
     found: list[str] = []
 
     @seed(number)
