@@ -12,6 +12,7 @@ from apps.connections.choices import ConnectionEngine
 from apps.connections.models import ImportedJob
 from apps.core.errors import Impossible, Malformed, Missing
 from apps.planning.models import PlacementRun
+from apps.queries.memory import cluster_memory, row_need_bytes
 from apps.queries.models import Query, QueryVersion
 from engine.connectors.answers import number_of
 from engine.connectors.picture import Place
@@ -122,7 +123,7 @@ def _export(
     start_s: float = 0.0,
     notes: tuple[ExportNote, ...] = (),
 ) -> EngineExport:
-    job = ImportedJob.objects.select_related("connection", "version").filter(query=query).first()
+    job = ImportedJob.objects.select_related("connection", "version", "query__cluster").filter(query=query).first()
     if job is None:
         message = f"Query {query.name} was not imported from an engine: there is nothing to export to."
         raise Impossible(message, [("query", "was not imported")], code="not_imported")
@@ -155,6 +156,9 @@ def _decided_job(
     running: Mapping[str, Any] = next((row for row in look.get("jobs") or () if row["id"] == job.engine_id), {})
     shown = {row["id"]: row for row in running.get("operators") or ()}
     parallelism = {vertex: int(row["parallelism"]) for vertex, row in shown.items()}
+    rows = () if version is None else version.operators.all()
+    needs = {row.name: row_need_bytes(row.kind, row.stateless, row.extra) for row in rows}
+    memory = cluster_memory(job.query.cluster, without=job.query)
     operators = tuple(
         DecidedOperator(
             name,
@@ -163,6 +167,7 @@ def _decided_job(
             _replicas(replicas),
             is_source=name in sources,
             slot_group=shown.get(vertices.get(name), {}).get("slot_group"),
+            need_bytes=needs.get(name),
         )
         for name, replicas in after.items()
     )
@@ -186,6 +191,7 @@ def _decided_job(
         start_s=start_s,
         target=_target(settings),
         notes=notes,
+        memory_left={node: entry.free_bytes for node, entry in memory.items() if entry.free_bytes is not None},
     )
 
 

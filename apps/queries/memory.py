@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from apps.fleet.choices import ABSENT
 from apps.fleet.models import Cluster
-from apps.queries.models import Placement
+from apps.queries.models import Placement, Query
 from engine.document.elements import Operator
 from engine.document.memory import NodeMemory, state_need_bytes
 
-__all__ = ["cluster_memory"]
+__all__ = ["cluster_memory", "row_need_bytes"]
 
 _FIELDS = (
     "node_id",
@@ -21,16 +24,22 @@ _FIELDS = (
 )
 
 
-def cluster_memory(cluster: Cluster) -> dict[str, NodeMemory]:
-    """Memory of every node that takes operators, by its name."""
+def row_need_bytes(kind: str, stateless: bool | None, extra: Mapping[str, Any]) -> float | None:
+    """Bytes of memory that a stored operator's state takes; None where nobody knows."""
+    state = {key: extra.get(key) for key in ("state_bytes", "state_on_disk")}
+    return state_need_bytes(Operator("", (), (), kind=kind, stateless=stateless, **state))
+
+
+def cluster_memory(cluster: Cluster, *, without: Query | None = None) -> dict[str, NodeMemory]:
+    """Memory of every node that takes operators, by its name; the operators of one query can be left out."""
     nodes = {node.pk: node for node in cluster.nodes.exclude(state__in=ABSENT).select_related("pool")}
     held = dict.fromkeys(nodes, 0.0)
     unknown: dict[int, dict[str, None]] = {pk: {} for pk in nodes}
-    for pk, fraction, name, query, kind, stateless, extra in Placement.objects.filter(node__in=nodes).values_list(
-        *_FIELDS
-    ):
-        state = {key: extra.get(key) for key in ("state_bytes", "state_on_disk")}
-        need = state_need_bytes(Operator(name, (), (), kind=kind, stateless=stateless, **state))
+    placements = Placement.objects.filter(node__in=nodes)
+    if without is not None:
+        placements = placements.exclude(operator__version__query=without)
+    for pk, fraction, name, query, kind, stateless, extra in placements.values_list(*_FIELDS):
+        need = row_need_bytes(kind, stateless, extra)
         if need is None:
             unknown[pk][f"{query}/{name}"] = None
         else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ import yaml
 
 from engine.connectors.picture import Place
 from engine.document.elements import Replica
+from engine.document.memory import MEMORY_SLACK
+from engine.words import listed, size_words
 
 __all__ = [
     "FORMATS",
@@ -33,6 +36,7 @@ __all__ = [
 FORMATS = ("yaml", "json")
 NoteLevel = Literal["lost", "program", "assumed", "info"]
 _EVEN = 0.01  # shares that differ by less are even
+_NAMED = 6  # nodes in a list, the last of a longer one being the number of those left out
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 _MAX_KUBERNETES_NAME = 45  # of a FlinkDeployment, whose name becomes part of others
 
@@ -65,6 +69,8 @@ class DecidedOperator:
         Where the decision puts it.
     slot_group : str, optional
         Id or name of the group of operators whose subtasks share slots; None: not told.
+    need_bytes : float, optional
+        Memory that its state takes, over all replicas; None: not known.
     """
 
     name: str
@@ -73,6 +79,7 @@ class DecidedOperator:
     after: tuple[Replica, ...]
     is_source: bool = False
     slot_group: str | None = None
+    need_bytes: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +116,8 @@ class DecidedJob:
         Seconds into the decision's horizon before which it reads nothing.
     notes : tuple of ExportNote
         Notes of whoever made it, which go first.
+    memory_left : mapping of str to float
+        Bytes of memory that other queries leave to its state, by node; a node without an entry does not state its own.
     """
 
     id: str
@@ -123,6 +132,7 @@ class DecidedJob:
     start_s: float = 0.0
     target: KubernetesTarget | None = None
     notes: tuple[ExportNote, ...] = ()
+    memory_left: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +270,29 @@ def common_notes(job: DecidedJob, decided: Sequence[DecidedOperator]) -> list[Ex
     if job.start_s > 0:
         message = f"The decision rests on a start {job.start_s:g} s later: no setting delays it, so apply it then."
         notes.append(ExportNote("lost", "start", job.name, message))
-    return notes
+    return [*notes, *_memory_notes(job, known)]
+
+
+def _memory_notes(job: DecidedJob, operators: Sequence[DecidedOperator]) -> Iterator[ExportNote]:
+    """Memory that the decision needs for state on each node and has there, and what of it nobody knows."""
+    needed: dict[str, float] = {}
+    for operator in operators:
+        for replica in operator.after:
+            needed[replica.node] = needed.get(replica.node, 0.0) + (operator.need_bytes or 0.0) * replica.fraction
+    needed = {node: size for node, size in needed.items() if size > 0.0}
+    left = job.memory_left
+    over = {node: size for node, size in needed.items() if size > left.get(node, math.inf) * (1.0 + MEMORY_SLACK)}
+    words = [f"{node} {size_words(size)} of {size_words(left[node])}" for node, size in needed.items() if node in left]
+    if over:
+        message = f"State has too little memory: {listed(words, _NAMED)} that other queries leave. Give it more first."
+        yield ExportNote("lost", "memory", job.name, message)
+    elif words:
+        message = f"Memory for state: {listed(words, _NAMED)} that other queries leave."
+        yield ExportNote("info", "memory", job.name, message)
+    unknown = [operator.name for operator in operators if operator.need_bytes is None]
+    nodes = [node for node in needed if node not in left]
+    if unknown or nodes:
+        what = [f"the state of {listed(unknown)}"] if unknown else []
+        what += [f"the memory of {listed(nodes)}"] if nodes else []
+        message = f"Whether state fits is not known: nobody states {listed(what)}."
+        yield ExportNote("assumed", "memory_unknown", job.name, message)

@@ -173,3 +173,32 @@ def test_text_reads_back_as_it_was_whatever_the_names(form: str, name: str) -> N
     document = flink_export(job).to_dict()
     text = export_text(document, form)
     assert (json.loads(text) if form == "json" else yaml.safe_load(text)) == json.loads(json.dumps(document))
+
+
+def _with_state(need: float | None, left: dict[str, float]) -> DecidedJob:
+    operators = (replace(op, need_bytes=need if op.name == "join" else 0.0) for op in JOB.operators)
+    return replace(JOB, operators=tuple(operators), memory_left=left)
+
+
+def _notes(job: DecidedJob) -> dict[str, tuple[str, str]]:
+    return {note.code: (note.level, note.message.replace("\u00a0", " ")) for note in flink_export(job).notes}
+
+
+def test_export_says_the_memory_that_state_needs_and_has_on_each_node() -> None:
+    """Half of 200 MiB on each of two TaskManagers."""
+    left = {"tm-1": 256 * 2.0**20, "tm-2": 128 * 2.0**20}
+    level, message = _notes(_with_state(200 * 2.0**20, left))["memory"]
+    assert level == "info"
+    assert message == "Memory for state: tm-1 100 MiB of 256 MiB and tm-2 100 MiB of 128 MiB that other queries leave."
+
+
+def test_export_of_more_state_than_memory_says_so_first_of_all() -> None:
+    level, message = _notes(_with_state(400 * 2.0**20, {"tm-1": 256 * 2.0**20, "tm-2": 128 * 2.0**20}))["memory"]
+    assert level == "lost"
+    assert "tm-2 200 MiB of 128 MiB" in message
+
+
+def test_export_says_what_of_memory_nobody_knows() -> None:
+    assert "the state of join" in _notes(_with_state(None, {}))["memory_unknown"][1]
+    assert "the memory of tm-1 and tm-2" in _notes(_with_state(1e6, {}))["memory_unknown"][1]
+    assert "memory_unknown" not in _notes(_with_state(0.0, {}))
