@@ -55,9 +55,10 @@ def job_response(
 
 
 def _accepted(job: Job, finish: Callable[[], Response] | None = None) -> Response:
-    values: dict[str, Any] = {"status": 202, "headers": {"Location": f"/api/v1/jobs/{job.pk}"}}
-    data = JobSerializer(job).data
-    return Response(data, **values) if finish is None else PromisedResponse(data, finish=finish, **values)
+    data, headers = JobSerializer(job).data, {"Location": f"/api/v1/jobs/{job.pk}"}
+    if finish is None:
+        return Response(data, status=202, headers=headers)
+    return PromisedResponse(data, finish=finish, status=202, headers=headers)
 
 
 def _waited(job: Job, wait_s: float, result: Callable[[Job], Any] | None) -> Response:
