@@ -21,6 +21,7 @@ from engine.estimation.probes import ProbedDeployment
 from engine.latency_state import KNOWN, UNKNOWN, LatencyStanding, objective_state
 from engine.noise.summary import LEVEL, LatencySample, RealisedQuery
 from engine.waits.summary import NO_WAITS, QueryWaits
+from engine.words import listed
 
 __all__ = ["BY_MACE", "MEAN_PATH", "REALISED", "Bottleneck", "QueryReport", "QueryReporter"]
 
@@ -333,7 +334,18 @@ class QueryReporter:
         width_s = self._mace.deployment.subinterval_s / self._group
         statistic, bound_s = ("worst", None) if objective is None else (objective.statistic, objective.bound_s)
         endless = standing_within(self._overloads, servers, statistic, bound_s, latency_s, weights, width_s)
-        return self._probed.standing(query) if endless.is_known else endless
+        known = self._probed.standing(query) if endless.is_known else endless
+        return self._plan_standing(query, known) if known.is_known else known
+
+    def _plan_standing(self, query: str, known: LatencyStanding) -> LatencyStanding:
+        """A known latency as it stands, unless nobody understood a part of the plan: results may wait longer then."""
+        operators = [self._deployment.operators[j] for j in self._deployment.operators_of(query)]
+        unread = [f"{operator.id} ({words})" for operator in operators for words in operator.unread or ()]
+        if not unread:
+            return known
+        parts = listed(unread)
+        words = f"The plan is not understood in full: {parts}. What that makes results wait for is in no figure."
+        return LatencyStanding(UNKNOWN, words)
 
     @cached_property
     def _overloads(self) -> dict[int, LastingOverload]:

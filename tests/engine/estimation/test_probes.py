@@ -131,3 +131,14 @@ def test_flow_of_a_silent_query_is_no_zero() -> None:
     flowed = flow_queries(Deployment.parse(alarms(0.0)))
     assert flowed.value_s("alarms", "mean") > 1.0
     assert flowed.standings["alarms"].kind == "unknown"
+
+
+def test_plan_that_is_not_understood_in_full_makes_a_latency_unknown() -> None:
+    document = alarms(0.5)
+    document["objectives"][0]["bound_s"] = 1e4
+    assert report_of(document).state == "holds"
+    document["operators"][0]["unread"] = ["Match: its results wait for the events that complete a pattern"]
+    report = report_of(document)
+    assert report.state == "unknown" and "complete a pattern" in report.standing.words
+    document["objectives"][0]["bound_s"] = 1e-6  # what is told alone is over it
+    assert report_of(document).state == "breached"
