@@ -331,7 +331,8 @@ class TestCommonRandomNumbers:
     def test_probability_agrees_with_the_state_of_the_objective(self) -> None:
         bounds = [{"name": str(b), "changes": [{"objective": "q0", "bound_s": b}]} for b in (0.3, 0.6, 0.9, 1.5, 3.0)]
         seen = set()
-        for outcome in what_if(sampled(4), bounds):
+        light = apply_changes(sampled(4), [{"scale_source": "*", "by": 0.8}])
+        for outcome in what_if(light, bounds):
             facts = outcome.to_dict()["queries"]["q0"]
             share = facts["probability"]["share"]
             seen.add(facts["state"])
