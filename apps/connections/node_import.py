@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from apps.connections.import_outcome import ImportOutcome
 from apps.connections.models import Connection
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import CycleUnit, NodeState
 from apps.fleet.models import Cluster, Node, NodePool
 from apps.fleet.services import (
     node_activate,
@@ -74,7 +74,7 @@ class NodeImport:
         name = self.connection.pool_name
         pool = self.cluster.pools.filter(name=name).first()
         if pool is None:
-            fields = {"cores": plan.cores, "memory_bytes": _memory(plan)}
+            fields = {"cores": plan.cores, "memory_bytes": _memory(plan), "cycle_unit": CycleUnit.CPU_NS}
             pool = pool_create(cluster=self.cluster, name=name, capacity_cps=SERVER_CPS, **fields)
             self.outcome.created.append(f"pool {name}")
         pool.cluster = self.cluster

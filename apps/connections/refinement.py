@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from apps.fleet.choices import Evidence
+from apps.fleet.choices import CycleUnit, Evidence
 from apps.queries.definitions import query_announce
 from apps.queries.models import Operator, OperatorInput, QueryVersion
 from apps.queries.statistics import statistics_update
@@ -40,7 +40,7 @@ def statistics_refine(
         entry = measured.get((stored.operator.name, stored.position))
         statistic = None if entry is None else _measured_statistic(entry)
         if entry is not None and statistic is not None and _says_more(statistic, stored, now):
-            kept = {name: entry[name] for name in _SAMPLED if name in entry}
+            kept = {name: entry[name] for name in _SAMPLED if name in entry} | {"cycle_unit": CycleUnit.CPU_NS.value}
             records.append({"operator": stored.operator.name, "position": stored.position, **kept})
             changes.append(_change_of(statistic, stored))
     if not records or not pace.is_due(combine_changes(changes)):

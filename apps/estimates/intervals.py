@@ -19,6 +19,7 @@ from apps.estimates.selectors import run_latest
 from apps.fleet.models import Cluster
 from apps.queries.models import Query
 from engine.document.elements import Objective
+from engine.document.policies import high_under_policies
 from engine.latency_state import LatencyStanding, objective_state
 from engine.measurement.calibration import IntervalFactors, scale_interval
 from engine.measurement.trust import QueryCalibration
@@ -86,7 +87,10 @@ def scaled_result(
         **result,
         **scaled,
         **objective_state(
-            objective, scaled["estimate_s"], scaled["high_s"], LatencyStanding.of_dict(result.get("standing"))
+            objective,
+            scaled["estimate_s"],
+            high_under_policies(scaled["high_s"], result.get("scheduling")),
+            LatencyStanding.of_dict(result.get("standing")),
         ),
         "realised": realised,
         "under_s": under_s,

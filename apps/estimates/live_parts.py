@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from apps.measurements.stream_processor import timing_now
 from apps.telemetry.configs import live_served
 from apps.telemetry.selectors import policy_in_force
 from engine.arrays import finite_max
+from engine.document.cycles import CPU_NS
 from engine.document.deployment import Deployment
 from engine.document.elements import STIMULUS_TIME, scheduling_document
 from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, live_waits
@@ -40,11 +42,30 @@ def node_policies(cluster: Cluster) -> dict[str, str]:
 
 
 def as_scheduled(deployment: Deployment, cluster: Cluster) -> Deployment:
-    """The deployment with the policies of its nodes; nodes without an agent keep their own."""
-    policies = node_policies(cluster)
+    """The deployment with the policies of its nodes; nodes without an agent keep their own.
+
+    On a connected engine's node every thread takes what has come first. A thread that runs one operator, or a chain in
+    its order, is a server with one queue, for which no policy makes a difference; where operators share a server, the
+    node counts as first-in first-out.
+    """
+    policies = {**_engine_policies(deployment), **node_policies(cluster)}
     nodes = {node.id: node for node in deployment.nodes if node.id in policies}
     changed = {name: replace(node, scheduling=policies[name]) for name, node in nodes.items()}
     return deployment.with_nodes(replaced=changed) if changed else deployment
+
+
+def _engine_policies(deployment: Deployment) -> dict[str, str]:
+    """First-in first-out for nodes of engines on which a server has several operators."""
+    engines = {node.id for node in deployment.nodes if node.cycle_unit == CPU_NS}
+    if not engines:
+        return {}
+    held = Counter(
+        (replica.node, replica.core)
+        for operator in deployment.operators
+        for replica in operator.replicas
+        if replica.node in engines
+    )
+    return {node: "fcfs" for (node, _), count in held.items() if count > 1}
 
 
 def with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estimate) -> dict[str, Any]:
@@ -87,5 +108,6 @@ def _whole(report: QueryReport, estimate: Estimate, timing: StageTiming, servers
     }
     latency = late.to_dict() | {"live": parts}
     if "scheduling" in latency:
-        latency["scheduling"] = scheduling_document(latency["scheduling"]["nodes"], parts["upper_s"])
+        bound = scheduling_document(latency["scheduling"]["nodes"], parts["upper_s"])
+        latency["scheduling"] = {**latency["scheduling"], **bound}
     return latency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -81,7 +82,7 @@ def _status(
     judged = judge_objective(
         bound_s,
         estimate.estimate_s if estimate else None,
-        estimate.high_s if estimate else None,
+        _high_s(estimate, bound_s) if estimate else None,
         LatencyStanding(estimate.certainty) if estimate else KNOWN,
         measured,
     )
@@ -98,6 +99,13 @@ def _status(
         **_judged_fields(judged, bound_s),
         **_measured_fields(measured),
     )
+
+
+def _high_s(estimate: QueryEstimate, bound_s: float | None) -> float | None:
+    """Upper end of an estimate; infinite where it would hold by itself, and is at risk by the policy in force."""
+    within = estimate.high_s is None or bound_s is None or estimate.high_s <= bound_s
+    lacks = within and estimate.state == ObjectiveState.AT_RISK and estimate.bound_s == bound_s
+    return math.inf if lacks else estimate.high_s
 
 
 def _judged_fields(judged: JudgedObjective, bound_s: float | None) -> dict[str, Any]:

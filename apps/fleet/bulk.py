@@ -14,7 +14,7 @@ from django.db import transaction
 from apps.core.errors import Fault, Malformed, SluiceError, TooLarge, fault_count
 from apps.core.limits import MAX_BULK_ROWS
 from apps.core.rest.parsers import strict_json
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import CycleUnit, NodeState
 from apps.fleet.models import Cluster, Link, Node
 from apps.fleet.services import link_create, link_update, node_create, node_update
 
@@ -170,7 +170,17 @@ class BulkCells:
         return None if value is None else dict(value)
 
 
-NODE_COLUMNS = ("name", "pool", "capacity_cps", "cores", "memory_bytes", "state", "labels")
+NODE_COLUMNS = (
+    "name",
+    "pool",
+    "capacity_cps",
+    "cores",
+    "memory_bytes",
+    "state",
+    "labels",
+    "cycle_unit",
+    "cycles_per_ns",
+)
 LINK_COLUMNS = ("from", "to", "bandwidth_bytes_s", "delay_s")
 
 
@@ -194,8 +204,8 @@ class _DryRun(Exception):
 def nodes_import(*, cluster: Cluster, table: bytes | str | list[Any], dry_run: bool = False) -> ImportResult:
     """Create nodes, or update those whose name exists; either every row is stored or none.
 
-    Columns: name, pool, and optionally capacity_cps, cores, memory_bytes (a new node has its pool's), state, labels
-    (JSON).
+    Columns: name, pool, and optionally capacity_cps, cores, memory_bytes, cycle_unit, cycles_per_ns (a new node has its
+    pool's), state, labels (JSON).
 
     Raises
     ------
@@ -260,6 +270,8 @@ def nodes_export(cluster: Cluster) -> str:
                 "" if n.memory_bytes is None else n.memory_bytes,
                 n.state,
                 json.dumps(n.labels) if n.labels else "",
+                n.cycle_unit,
+                "" if n.cycles_per_ns is None else repr(n.cycles_per_ns),
             ]
             for n in rows
         ),
@@ -324,6 +336,8 @@ def _node_values(cells: Mapping[str, Any], pools: Mapping[str, Any]) -> tuple[di
         "memory_bytes": read.whole("memory_bytes"),
         "state": read.choice("state", {state.value: state.value for state in NodeState}),
         "labels": read.labels("labels"),
+        "cycle_unit": read.choice("cycle_unit", {unit.value: unit.value for unit in CycleUnit}),
+        "cycles_per_ns": read.number("cycles_per_ns"),
     }
     return {name: value for name, value in values.items() if value is not None}, read.faults
 

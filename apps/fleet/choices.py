@@ -2,7 +2,7 @@
 
 from django.db import models
 
-__all__ = ["ABSENT", "Evidence", "Fallback", "InputOrigin", "NodeState"]
+__all__ = ["ABSENT", "CycleUnit", "Evidence", "Fallback", "InputOrigin", "NodeState"]
 
 
 class NodeState(models.TextChoices):
@@ -15,6 +15,14 @@ class NodeState(models.TextChoices):
 
 
 ABSENT = (NodeState.OFFLINE, NodeState.PLANNED)
+
+
+class CycleUnit(models.TextChoices):
+    """Unit of cycles, as in `engine.document.cycles`."""
+
+    NOMINAL = "nominal", "Nominal cycles"  #: of a clock rate that somebody stated
+    CALIBRATED = "calibrated", "Calibrated cycles"  #: of the clock at which a core was measured to run
+    CPU_NS = "cpu_ns", "Nanoseconds of CPU"  #: of busy threads, as connected engines tell
 
 
 class Evidence(models.TextChoices):

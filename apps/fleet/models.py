@@ -7,7 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import MAX_NAME, MAX_SLUG, MAX_TIME_ZONE
-from apps.fleet.choices import Evidence, Fallback, NodeState
+from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
 
 __all__ = ["KUBERNETES_RULES", "REVIEW_RULES", "SLUG", "Cluster", "Link", "Node", "NodePool"]
 
@@ -113,6 +113,18 @@ class NodePool(models.Model):
     name = models.CharField(max_length=MAX_SLUG, validators=[SLUG])
     capacity_cps = models.FloatField(validators=[MinValueValidator(1)], help_text="Cycles per second of one core.")
     cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
+    cycle_unit = models.CharField(
+        max_length=10,
+        choices=CycleUnit.choices,
+        default=CycleUnit.NOMINAL,
+        help_text="What the capacity counts: cycles of a clock, or nanoseconds of CPU.",
+    )
+    cycles_per_ns = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.001), MaxValueValidator(1000)],
+        help_text="Cycles of a clock that a core does in a nanosecond of CPU; empty: not known.",
+    )
     memory_bytes = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     price_per_hour = models.DecimalField(
         max_digits=10, decimal_places=4, null=True, blank=True, validators=[MinValueValidator(0)]
@@ -138,6 +150,18 @@ class Node(models.Model):
     cores = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(MAX_CORES)])
     memory_bytes = models.BigIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)], help_text="Empty: that of its pool."
+    )
+    cycle_unit = models.CharField(
+        max_length=10,
+        choices=CycleUnit.choices,
+        default=CycleUnit.NOMINAL,
+        help_text="What the capacity counts: cycles of a clock, or nanoseconds of CPU.",
+    )
+    cycles_per_ns = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.001), MaxValueValidator(1000)],
+        help_text="Cycles of a clock that a core does in a nanosecond of CPU; empty: not known.",
     )
     state = models.CharField(max_length=10, choices=NodeState.choices, default=NodeState.ACTIVE)
     evidence = models.CharField(max_length=10, choices=Evidence.choices, default=Evidence.ASSUMED)

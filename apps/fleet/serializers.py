@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from apps.core.rest.api import StrictSerializer
 from apps.core.rest.bulk import BulkSerializer
-from apps.fleet.choices import Evidence, Fallback, NodeState
+from apps.fleet.choices import CycleUnit, Evidence, Fallback, NodeState
 from apps.fleet.models import Cluster, Node
 from apps.fleet.services import MAX_PLANNED_NODES
 
@@ -109,11 +109,16 @@ class InClusterSerializer(StrictSerializer):
         return cluster
 
 
+_CYCLES_PER_NS = "Cycles of a clock that one core does in a nanosecond of CPU, where it is known."
+
+
 class PoolSerializer(InClusterSerializer):
     """A node pool: capacity and cores of its new nodes."""
 
     name = serializers.CharField()
     capacity_cps = NumberField(help_text="Cycles per second of one core.")
+    cycle_unit = serializers.ChoiceField(CycleUnit.choices, required=False, help_text="What its capacity counts.")
+    cycles_per_ns = NumberField(required=False, allow_null=True, help_text=_CYCLES_PER_NS)
     cores = serializers.IntegerField(required=False)
     memory_bytes = serializers.IntegerField(
         required=False, allow_null=True, help_text="Of a node: what the state of its operators may take."
@@ -136,6 +141,10 @@ class NodeSerializer(InClusterSerializer):
     pool = serializers.CharField(help_text="Name of a pool of the cluster.")
     name = serializers.CharField()
     capacity_cps = NumberField(required=False, help_text="Cycles per second of one core; the pool's unless given.")
+    cycle_unit = serializers.ChoiceField(
+        CycleUnit.choices, required=False, help_text="What its capacity counts; the pool's unless given."
+    )
+    cycles_per_ns = NumberField(required=False, allow_null=True, help_text=_CYCLES_PER_NS)
     cores = serializers.IntegerField(required=False, help_text="The pool's unless given.")
     memory_bytes = serializers.IntegerField(
         required=False, allow_null=True, help_text="What the state of its operators may take; null: that of its pool."

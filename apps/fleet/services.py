@@ -12,10 +12,11 @@ from django.db import models, transaction
 
 from apps.core.errors import Conflict, Fault, Malformed
 from apps.core.events import announce
-from apps.fleet.choices import ABSENT, Evidence, NodeState
+from apps.fleet.choices import ABSENT, CycleUnit, Evidence, NodeState
 from apps.fleet.models import Cluster, Link, Node, NodePool
 from apps.fleet.selectors import cores_in_use, operators_on, queries_running
 from apps.fleet.validation import check_free, check_row, cluster_faults, label_faults
+from engine.document.cycles import cycle_unit_words, is_of_clock
 from engine.words import listed
 
 __all__ = [
@@ -156,7 +157,7 @@ def node_create(
         name=name,
         capacity_cps=pool.capacity_cps if capacity_cps is None else capacity_cps,
         cores=pool.cores if cores is None else cores,
-        **fields,
+        **{"cycle_unit": pool.cycle_unit, "cycles_per_ns": pool.cycles_per_ns, **fields},
     )
     return _store_node(node)
 
@@ -166,6 +167,11 @@ def node_update(*, node: Node, **fields: Any) -> Node:
     """Change a node. A capacity entered by hand is assumed; one that says it was measured keeps the time."""
     if "capacity_cps" in fields and fields["capacity_cps"] != node.capacity_cps and "evidence" not in fields:
         fields |= {"evidence": Evidence.ASSUMED, "calibrated_at": None}
+        if node.cycle_unit == CycleUnit.CALIBRATED and "cycle_unit" not in fields:
+            fields["cycle_unit"] = CycleUnit.NOMINAL
+    unit = fields.get("cycle_unit", node.cycle_unit)
+    if is_of_clock(unit) != is_of_clock(node.cycle_unit):
+        _refuse_used(node, f"count {cycle_unit_words(unit)}")
     return _store_node(_assign(node, fields), fields)
 
 
@@ -191,8 +197,11 @@ def _store_node(node: Node, changed: Iterable[str] | None = None) -> Node:
 
 @transaction.atomic
 def node_calibrate(*, node: Node, capacity_cps: float, cores: int, measured_at: datetime) -> Node:
-    """Store a measured capacity."""
-    measured = {"evidence": Evidence.MEASURED, "calibrated_at": measured_at}
+    """Store a measured capacity; of a node that counts nanoseconds of CPU, how many cycles a core does in one."""
+    measured: dict[str, Any] = {"evidence": Evidence.MEASURED, "calibrated_at": measured_at}
+    if not is_of_clock(node.cycle_unit):
+        return node_update(node=node, cycles_per_ns=capacity_cps / 1e9, **measured)
+    measured["cycle_unit"] = CycleUnit.CALIBRATED
     return node_update(node=node, capacity_cps=capacity_cps, cores=cores, **measured)
 
 

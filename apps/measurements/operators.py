@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apps.fleet.choices import NodeState
+from apps.fleet.choices import CycleUnit, NodeState
 from apps.fleet.models import Cluster, Node
 from apps.telemetry.models import Agent, LiveQuery
 from engine.dataflow.pipeline import Pipeline
@@ -74,6 +74,8 @@ def places_of(cluster: Cluster) -> Places:
         if node is not None:
             found[str(agent.pk)] = node
         cps = agent.capacity_cps or (node.capacity_cps if node else None)
+        if node is not None and node.cycle_unit == CycleUnit.CPU_NS:
+            cps = node.capacity_cps  # costs are in the unit of the node, whatever clock the agent measured
         if cps:
             capacity[str(agent.pk)] = cps
     if STREAM_NODE in nodes:

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from apps.core.errors import Fault, Malformed, fault_count, from_engine, join_path
 from apps.core.limits import MAX_ELEMENT_NAME, MAX_SAMPLE_EVENTS
-from apps.fleet.choices import Evidence
+from apps.fleet.choices import CycleUnit, Evidence
 from apps.fleet.models import Cluster
 from apps.queries.models import Operator, OperatorInput, Query, QueryVersion
+from engine.document.cycles import operator_unit
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator as EngineOperator
 from engine.document.export import operator_document
@@ -83,12 +84,12 @@ def _refusal(faults: Sequence[Fault]) -> Malformed:
 
 def _surroundings(cluster: Cluster) -> dict[str, Any]:
     """A document of what a query may refer to: the cluster's sources and nodes."""
-    nodes = cluster.nodes.values_list("name", "capacity_cps", "cores")
+    nodes = cluster.nodes.values("name", "capacity_cps", "cores", "cycle_unit", "cycles_per_ns")
     return {
         "subinterval_s": cluster.subinterval_s,
         "subintervals": 1,
         "sources": [{"id": name, "arrivals": [0.0]} for name in cluster.arrivals.values_list("source_id", flat=True)],
-        "nodes": [{"id": name, "capacity_cps": capacity, "cores": cores} for name, capacity, cores in nodes],
+        "nodes": [{"id": node.pop("name"), **node} for node in nodes],
     }
 
 
@@ -151,6 +152,7 @@ def _input_row(rows: Mapping[str, Operator], row: Operator, position: int, opera
         events=round(evidence.events) if evidence else 0,
         measured_at=None if age_s is None else timezone.now() - timedelta(seconds=age_s),
         batches=document.get("batches", []),
+        cycle_unit=operator_unit(operator),
         **{name: getattr(entry, name) for name in COST_NOISE_NAMES},
     )
 
@@ -172,7 +174,7 @@ def _operator_body(row: Operator) -> dict[str, Any]:
     body |= {"bytes_per_event": row.bytes_per_event} | ({} if row.stateless is None else {"stateless": row.stateless})
     body |= row.extra | _requested(row)
     evidence = evidence_of(inputs)
-    if evidence["kind"] != Evidence.ASSUMED or evidence["events"]:
+    if evidence != {"kind": Evidence.ASSUMED, "events": 0}:
         body["evidence"] = evidence
     return body
 
@@ -201,7 +203,8 @@ def evidence_of(inputs: Iterable[OperatorInput]) -> dict[str, Any]:
     if weakest is None:
         return {"kind": Evidence.ASSUMED.value, "events": 0}
     # Without its age: what is shown of a version must not change with the clock alone.
-    return {"kind": str(weakest.evidence), "events": weakest.events}
+    unit = {} if weakest.cycle_unit == CycleUnit.NOMINAL else {"cycle_unit": str(weakest.cycle_unit)}
+    return {"kind": str(weakest.evidence), "events": weakest.events, **unit}
 
 
 def latest_version(query: Query) -> QueryVersion | None:

@@ -24,7 +24,7 @@ from engine.fields import BAD, FieldKind
 __all__ = ["query_announce", "query_create", "query_delete", "query_update", "query_version_create"]
 
 _STATISTICS = ("selectivity", "cycles_per_event", "model", "evidence", "events", "measured_at", "batches")
-_STATISTICS += COST_NOISE_NAMES
+_STATISTICS += ("cycle_unit", *COST_NOISE_NAMES)
 
 
 def query_announce(query: Query) -> None:

@@ -193,6 +193,7 @@ class _Import:
         row = self.cluster.nodes.select_related("pool", "cluster").filter(name=node.id).first()
         values: dict[str, Any] = {"capacity_cps": node.capacity_cps, "cores": node.cores, "labels": dict(node.labels)}
         memory = None if node.memory_bytes is None else max(1, round(node.memory_bytes))
+        values |= {"cycle_unit": node.cycle_unit, "cycles_per_ns": node.cycles_per_ns}
         if row is None:
             pool = self._pool(node)
             own = {} if memory == pool.memory_bytes else {"memory_bytes": memory}
@@ -216,6 +217,7 @@ class _Import:
             memory = None if size is None else max(1, round(size))
             price = None if node.price_per_hour is None else Decimal(str(node.price_per_hour))
             fields = {"cores": node.cores, "memory_bytes": memory, "price_per_hour": price}
+            fields |= {"cycle_unit": node.cycle_unit, "cycles_per_ns": node.cycles_per_ns}
             pool = pool_create(cluster=self.cluster, name=name, capacity_cps=node.capacity_cps or 0.0, **fields)
             self.done.created.append(f"pool {name}")
         pool.cluster = self.cluster

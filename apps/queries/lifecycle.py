@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -16,6 +16,7 @@ from apps.queries.definitions import query_announce
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Placement, Query, QueryVersion
 from apps.queries.snapshots.elements import operator_id
 from engine.document.checks import is_mergeable
+from engine.document.cycles import cycle_unit_words, is_of_clock
 
 __all__ = ["placement_move", "query_start", "query_stop"]
 
@@ -143,11 +144,24 @@ def _rows(query: Query, operators: Iterable[Operator], placement: Mapping[str, A
                 closed.append(Fault(path, f"node {row.node.name!r} is {row.node.state} and takes nothing new"))
             rows += [row] if row is not None else []
         _check_split(operator, replicas, path, faults)
+    faults += _unit_faults(query, rows)
     if faults:
         raise Malformed(f"The placement has {len(faults)} faults; first: {faults[0].path}: {faults[0].message}", faults)
     if closed:
         raise Conflict(f"{closed[0].path}: {closed[0].message}.", closed)
     return rows
+
+
+def _unit_faults(query: Query, rows: Sequence[Placement]) -> Iterator[Fault]:
+    """Faults of operators on nodes that count in another unit than their costs."""
+    known = OperatorInput.objects.filter(operator__in={row.operator_id for row in rows}, cycles_per_event__isnull=False)
+    units = dict(known.values_list("operator_id", "cycle_unit"))
+    for row in rows:
+        unit = units.get(row.operator_id)
+        if unit is not None and is_of_clock(unit) != is_of_clock(row.node.cycle_unit):
+            costs, counts = cycle_unit_words(unit), cycle_unit_words(row.node.cycle_unit)
+            message = f"its costs are in {costs}, and node {row.node.name!r} counts {counts}; allowed: nodes that do"
+            yield Fault(f"placement.{operator_id(query.name, row.operator.name)}", message)
 
 
 def _replicas(where: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from django.db import models
 from django.utils import timezone
 
 from apps.core.limits import DIGEST_LENGTH, MAX_ELEMENT_NAME, MAX_NAME, MAX_NOTE, MAX_SLUG
-from apps.fleet.choices import Evidence
+from apps.fleet.choices import CycleUnit, Evidence
 from apps.fleet.models import SLUG, Cluster, Node
 from apps.jobs.models import Job
 from apps.queries.choices import ArrivalOrigin, OperatorKind, QueryState
@@ -170,6 +170,12 @@ class OperatorInput(models.Model):
     events = models.BigIntegerField(default=0, help_text="Events the statistics were taken from.")
     measured_at = models.DateTimeField(null=True, blank=True)
     batches = models.JSONField(default=list, help_text="[{events, outputs, cycles}] of the sample, for the interval.")
+    cycle_unit = models.CharField(
+        max_length=10,
+        choices=CycleUnit.choices,
+        default=CycleUnit.NOMINAL,
+        help_text="What its cycles count: cycles of a clock, or nanoseconds of CPU.",
+    )
     cost_cv2 = models.FloatField(
         null=True, blank=True, help_text="Variance over squared mean of one event's cost; empty: assumed."
     )

@@ -18,6 +18,7 @@ from apps.queries.bodies import COST_NOISE_NAMES
 from apps.queries.definitions import query_announce
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from engine.document.checks import check_cost_noise
+from engine.document.cycles import CYCLE_UNITS, cycle_unit_words, is_of_clock
 from engine.document.tables import BATCH, COST_CV2, COST_NOISE, ID, NOT_NEGATIVE
 from engine.errors import Fault as EngineFault
 from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, NumberSeries, String
@@ -47,6 +48,7 @@ _ENTRY = FieldTable(
     Field("event_cycles", NumberSeries(), help="cycles of single events in their order"),
     *COST_NOISE,
     Field("evidence", Enumeration(tuple(Evidence.values))),
+    Field("cycle_unit", Enumeration(CYCLE_UNITS), help="what its cycles count; as before unless given"),
     Field("measured_at", String()),
 )
 
@@ -62,6 +64,7 @@ def statistics_of(version: QueryVersion) -> list[dict[str, Any]]:
             "cycles_per_event": entry.cycles_per_event,
             "evidence": entry.evidence,
             "events": entry.events,
+            "cycle_unit": entry.cycle_unit,
             "measured_at": entry.measured_at,
             "batches": entry.batches,
             **{name: getattr(entry, name) for name in COST_NOISE_NAMES},
@@ -194,6 +197,7 @@ def _with_sample(
 def _assign(
     entry: OperatorInput, record: Mapping[str, Any], path: str, faults: list[EngineFault], now: datetime
 ) -> None:
+    _change_unit(entry, record, path, faults)
     batches = record.get("batches")
     if batches is not None:
         entry.batches = list(batches)
@@ -227,6 +231,22 @@ def _assign(
             faults.append(EngineFault(f"{path}.evidence", message))
         entry.evidence = Evidence.PREDICTED
     entry.measured_at = _moment(record.get("measured_at"), path, faults, now)
+
+
+def _change_unit(entry: OperatorInput, record: Mapping[str, Any], path: str, faults: list[EngineFault]) -> None:
+    """Take over the unit of a record; costs of another unit than the nodes they run on count are refused."""
+    unit = record.get("cycle_unit", entry.cycle_unit)
+    brings_cost = "cycles_per_event" in record or bool(record.get("batches"))
+    is_other = is_of_clock(unit) != is_of_clock(entry.cycle_unit)
+    if is_other and not brings_cost and entry.cycles_per_event is not None:
+        message = f"cycle_unit is {unit!r} beside a cost in {entry.cycle_unit!r}; allowed: with cycles_per_event"
+        faults.append(EngineFault(f"{path}.cycle_unit", message))
+    for name, other in entry.operator.placements.values_list("node__name", "node__cycle_unit"):
+        if is_of_clock(unit) != is_of_clock(other):
+            message = f"cycle_unit is {unit!r}, and it runs on {name}, which counts {cycle_unit_words(other)}"
+            faults.append(EngineFault(f"{path}.cycle_unit", f"{message}; allowed: {other!r}"))
+            break
+    entry.cycle_unit = unit
 
 
 def _moment(text: str | None, path: str, faults: list[EngineFault], now: datetime) -> datetime:

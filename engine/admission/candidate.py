@@ -10,10 +10,11 @@ import numpy as np
 
 from engine.costream.translation import source_rates, stream_rates, with_nominal_costs
 from engine.document.checks import DeploymentParts, UnreadReference, check_parts
+from engine.document.cycles import convert_operators
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective, Operator, Source
 from engine.document.magnitudes import find_excessive_rates
-from engine.document.reader import build_operators, build_source, collect_references, is_whole
+from engine.document.reader import build_operators, build_source, collect_references, is_whole, with_unit
 from engine.document.tables import CANDIDATE
 from engine.errors import DocumentError, Fault, join_path
 from engine.fields import BAD, NumberSeries
@@ -58,7 +59,10 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
         raise DocumentError(faults, "candidate")
     sources = [build_source(item) for item in _items(record, "sources")]
     items = _items(record, "operators")
+    unit = record.get("cycle_unit")
+    with_unit((), items, unit if isinstance(unit, str) else None)
     operators = build_operators(items, join_path(path, "operators"), faults, placed=False)
+    operators = convert_operators(operators, running.nodes, join_path(path, "operators"), faults)
     query = record["query"]
     owned = [_assign_query(op, query, f"{path}.operators[{i}]", faults) for i, op in enumerate(operators)]
     ids = {item["id"] for item in items if is_whole(item["id"])}
@@ -74,7 +78,7 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     if any(operator.never_ran for operator in joining):
         known = source_rates((*running.sources, *brought), running.subinterval_s)
         known = stream_rates(running.operators, known, running.subinterval_s)
-        joining = with_nominal_costs(joining, known, running.subinterval_s)
+        joining = with_nominal_costs(joining, known, running.subinterval_s, running.nodes)
     return Candidate(
         query=query,
         operators=joining,

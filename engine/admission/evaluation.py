@@ -16,6 +16,7 @@ import numpy as np
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion, party_of
 from engine.arrays import FloatArray, IntArray, step_maxima
 from engine.document.deployment import Constraints, Deployment, Source
+from engine.document.policies import PolicyGap
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
@@ -80,6 +81,7 @@ class QueryOutcome:
     waits: tuple[WaitTerm, ...] = ()
     widening: Widening | None = None  #: by scored runs
     standing: LatencyStanding = KNOWN  #: whether the figures are known
+    gap: PolicyGap | None = None  #: what it lacks where servers run other policies than stimulus time
 
     @property
     def state(self) -> str:
@@ -90,7 +92,25 @@ class QueryOutcome:
         if self.bound_s is None:
             return "none"
         value_s = self.low_s if self.is_predicted and self.low_s is not None else self.estimate_s
-        return bound_state(self.bound_s, value_s, self.high_s, self.standing)
+        state = bound_state(self.bound_s, value_s, self.high_s, self.standing)
+        return "at_risk" if state == "holds" and self.lacks_policy else state
+
+    @property
+    def policy_high_s(self) -> float | None:
+        """Upper end under the policies in force; None where there is no gap, or nobody knows one."""
+        if self.gap is None:
+            return None
+        return self.gap.high_s(self.estimate_s if self.high_s is None else self.high_s, self.wait_s)
+
+    @property
+    def lacks_policy(self) -> bool:
+        """Whether the objective would hold by stimulus time, and nobody can say so of the policies in force."""
+        if self.gap is None or self.bound_s is None or not self.standing.is_known:
+            return False
+        if (self.high_s or self.estimate_s) > self.bound_s:
+            return False
+        high_s = self.policy_high_s
+        return high_s is None or high_s > self.bound_s
 
     @property
     def is_certain(self) -> bool:
@@ -101,8 +121,8 @@ class QueryOutcome:
 
     @property
     def upper_s(self) -> float:
-        """Upper end of the interval, or the estimate where there is none."""
-        return self.estimate_s if self.high_s is None else self.high_s
+        """Upper end of the interval, or the estimate where there is none; under the policies in force where known."""
+        return max(self.estimate_s if self.high_s is None else self.high_s, self.policy_high_s or 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +278,7 @@ def _outcome(query: str, report: QueryReport, coarse: Collection[str]) -> QueryO
         mean_wait_s=report.waits.mean_s,
         waits=report.waits.terms,
         standing=report.standing,
+        gap=report.gap,
     )
 
 
@@ -390,6 +411,7 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "when_s": None,
         "is_candidate": True,
         "is_predicted": False,
+        "scheduling": None,
         "widening": None,
         "standing": None,
     }
@@ -416,6 +438,7 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str], widt
         "when_s": (now.bottleneck.at_p - 1) * width_s if now.bottleneck else None,
         "is_candidate": was is None,
         "is_predicted": now.is_predicted,
+        "scheduling": now.gap and {"nodes": dict(now.gap.nodes), **now.gap.to_dict(now.policy_high_s)},
         "widening": asdict(now.widening) if now.widening else None,
         "standing": now.standing.to_dict(),
     }

@@ -178,6 +178,8 @@ def _objectives(
     elif own.state == "unknown":
         message = f"Nothing is known of how late {name} would be: {_standing_words(own)}"
         yield _query_reason("latency_unknown", "watch", own, message, question, review=True)
+    elif own.lacks_policy:
+        yield _policy_risk("policy_at_risk", own, question)
     elif own.state == "at_risk":
         message = f"{name} may miss its objective: {_risk_words(own)}"
         yield _query_reason("at_risk", "watch", own, message, question, review=question.policy.review_at_risk)
@@ -214,6 +216,8 @@ def _neighbour(
     if now.state == "unknown":
         message = f"Nothing is known of how late {was.query} is: {_standing_words(now)}"
         return _query_reason("neighbour_unknown", "info", now, message, question)
+    if now.lacks_policy:
+        return _policy_risk("neighbour_policy_at_risk", now, question)
     if now.state == "at_risk":
         news = was.state == "holds" or now.upper_s - was.upper_s > tolerance_s(now)
         message = f"{was.query} is at risk already: {_risk_words(now)}"
@@ -233,6 +237,14 @@ def _standing_words(outcome: QueryOutcome) -> str:
     """Clause on what is known of a query's latency."""
     words = outcome.standing.words.removesuffix(".")
     return f"{words[:1].lower()}{words[1:]}" if words.startswith(("It ", "No ", "None ")) else words
+
+
+def _policy_risk(code: str, outcome: QueryOutcome, question: CandidateQuestion) -> Reason:
+    """An objective that holds by stimulus time, where another policy is in force: for a person, whatever the rules."""
+    assert outcome.gap is not None
+    words = outcome.gap.words(outcome.policy_high_s)
+    message = f"{outcome.query} may miss its objective: {_would_be(outcome)}, but {words}"
+    return _query_reason(code, "watch", outcome, message, question, review=True)
 
 
 def _query_reason(

@@ -25,6 +25,7 @@ from engine.connectors.picture import (
 )
 from engine.costream.costs import CYCLES
 from engine.costream.graph import REFERENCE_CORE_CPS
+from engine.document.cycles import CPU_NS
 from engine.words import counted, percent_words
 
 __all__ = [
@@ -123,6 +124,7 @@ class ImportedPool:
         placed = [query for query in self.queries if all(query.placement[op["id"]] for op in query.body["operators"])]
         return {
             "subinterval_s": subinterval_s,
+            "cycle_unit": CPU_NS,
             "sources": [_source(name, arrivals.get(name, ()), start_s, subinterval_s, steps) for name in names],
             "nodes": [{"id": node.name, "capacity_cps": SERVER_CPS, "cores": node.cores} for node in self.nodes],
             "operators": [
@@ -424,12 +426,14 @@ def _source_cost(vertex: Vertex, own: VertexSample, subject: str, findings: list
 
 
 def _evidence(own: VertexSample | None, sample: JobSample | None, at_s: float) -> dict[str, Any]:
+    unit = {"cycle_unit": CPU_NS}
     if own is None or not own.events:
-        return {"kind": "assumed"}
+        return {"kind": "assumed", **unit}
     if own.cost_s is None:
-        return {"kind": "predicted", "events": min(own.events, _MAX_EVENTS)}
+        return {"kind": "predicted", "events": min(own.events, _MAX_EVENTS), **unit}
     newest_s = sample.newest_s if sample and sample.newest_s is not None else at_s
-    return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": max(0.0, at_s - newest_s)}
+    age_s = max(0.0, at_s - newest_s)
+    return {"kind": "measured", "events": min(own.events, _MAX_EVENTS), "age_s": age_s, **unit}
 
 
 def _edge_factor(job: EngineJob, vertex: Vertex, sample: JobSample | None, findings: list[Finding]) -> float:

@@ -279,14 +279,30 @@ class _Asked:
         self.query: TranslatedQuery = translate_query(
             question.operators, rates, {name: source.event_fields for name, source in sources.items()}
         )
-        self.faults = (*self.query.faults, *_count_faults(self.query.graph))
         self.free: FreeHosts = free_hosts(running, question.closed)
+        self.faults = (*self.query.faults, *_count_faults(self.query.graph), *self._unit_faults())
         position = {name: j for j, name in enumerate(self.free.names)}
         self.pins = {
             i: position[question.pins[operator.id]]
             for i, operator in enumerate(question.operators)
             if question.pins.get(operator.id) in position
         }
+
+    def _unit_faults(self) -> list[Fault]:
+        """The fault of nodes that count in another unit than the model, where the query has no others."""
+        other = self.free.other_unit
+        needed = [node for node in dict.fromkeys(self.question.pins.values()) if node in other]
+        if not needed and (self.free.names or self.free.full):
+            return []
+        names = needed or list(other)
+        if not names:
+            return []
+        count = "counts" if len(names) == 1 else "count"
+        message = (
+            f"{listed(names)} {count} nanoseconds of CPU, and the model counts cycles; allowed: nodes whose "
+            "cycles_per_ns is known (./sluice manage calibrate --node)."
+        )
+        return [Fault("nodes", message)]
 
     @property
     def contracted(self) -> QueryGraph:

@@ -14,6 +14,7 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.costream.graph import REFERENCE_CORE_CPS, HostNode, strength_of
 from engine.costream.translation import input_series
+from engine.document.cycles import cycles_per_unit
 from engine.document.deployment import Deployment
 from engine.document.elements import Node, Operator, Source
 from engine.document.topology import order_of
@@ -53,7 +54,9 @@ class FreeHosts:
     full
         Nodes that have no capacity or memory left.
     free_cps
-        Cycles/s that each host has left, also beyond the most that a host of the corpus has.
+        Cycles/s that each host has left, in the unit of its node, also beyond the most that a host of the corpus has.
+    other_unit
+        Nodes that count nanoseconds of CPU, of which nobody knows how many cycles a core does in one.
     assumptions
         Sentences on what a node does not say, or has more of than the corpus, and what stands in for it.
     """
@@ -62,6 +65,7 @@ class FreeHosts:
     hosts: tuple[HostNode, ...]
     full: tuple[str, ...] = ()
     free_cps: tuple[float, ...] = ()
+    other_unit: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
 
@@ -111,11 +115,13 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
     load, sent = _loads(deployment)
     state, unstated = _state_bytes(deployment)
     names, hosts, full, left, unknown, large = [], [], [], [], [], []
+    other_unit = [node.id for node in deployment.nodes if cycles_per_unit(node) is None and node.id not in closed]
     for i, node in enumerate(deployment.nodes):
-        if node.id in closed:
+        factor_of_unit = cycles_per_unit(node)
+        if node.id in closed or factor_of_unit is None:
             continue
         free_cps = _free_cps(deployment, i, load, blur)
-        cpu = free_cps / REFERENCE_CORE_CPS * 100.0
+        cpu = free_cps * factor_of_unit / REFERENCE_CORE_CPS * 100.0
         ram = _UNKNOWN_RAM_MB if node.memory_bytes is None else (node.memory_bytes - state.get(node.id, 0.0)) / 1e6
         if cpu < _MIN_CPU_PERCENT or ram < _MIN_RAM_MB:
             full.append(node.id)
@@ -129,8 +135,13 @@ def free_hosts(deployment: Deployment, closed: Collection[str] = ()) -> FreeHost
         names.append(node.id)
         left.append(free_cps)
         hosts.append(HostNode(cpu, ram, bandwidth, latency, strength_of(cpu, ram, bandwidth, latency), node.id))
-    assumptions = (*_assumed_memory(unknown), *_assumed_bounds(large), *_assumed_state(unstated))
-    return FreeHosts(tuple(names), tuple(hosts), tuple(full), tuple(left), assumptions)
+    assumptions = (
+        *_assumed_memory(unknown),
+        *_assumed_bounds(large),
+        *_assumed_state(unstated),
+        *_unconverted(other_unit if names else ()),
+    )
+    return FreeHosts(tuple(names), tuple(hosts), tuple(full), tuple(left), tuple(other_unit), assumptions)
 
 
 def _assumed_memory(nodes: Sequence[str]) -> list[str]:
@@ -142,6 +153,13 @@ def _assumed_memory(nodes: Sequence[str]) -> list[str]:
         else f"{len(nodes)} nodes do not state their memory"
     )
     return [f"{first}; {_UNKNOWN_RAM_MB:,.0f}\u00a0MB, the least of the training corpus, stand in for it."]
+
+
+def _unconverted(nodes: Sequence[str]) -> list[str]:
+    if not nodes:
+        return []
+    count = "counts" if len(nodes) == 1 else "count"
+    return [f"{listed(nodes)} {count} nanoseconds of CPU, which cannot be converted to cycles; none is a candidate."]
 
 
 def _assumed_bounds(nodes: Sequence[str]) -> list[str]:

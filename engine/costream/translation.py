@@ -23,7 +23,8 @@ from engine.costream.graph import (
     OperatorNode,
     QueryGraph,
 )
-from engine.document.elements import EventFields, Evidence, Input, Operator, Source, Window
+from engine.document.cycles import NOMINAL, nominal_cost
+from engine.document.elements import EventFields, Evidence, Input, Node, Operator, Source, Window
 from engine.document.topology import order_of
 from engine.errors import Fault
 
@@ -326,7 +327,7 @@ def _pairs_eps(join: OperatorNode, rates: Sequence[float]) -> float:
 
 
 def with_nominal_costs(
-    operators: Sequence[Operator], rates_eps: Mapping[str, float], subinterval_s: float
+    operators: Sequence[Operator], rates_eps: Mapping[str, float], subinterval_s: float, nodes: Sequence[Node] = ()
 ) -> tuple[Operator, ...]:
     """The operators with a nominal cost at every input that never ran, and the evidence that says so.
 
@@ -342,6 +343,8 @@ def with_nominal_costs(
         Mean events/s of the streams that are not among them; one without a rate counts as silent.
     subinterval_s : float
         Seconds that polynomial models count events over.
+    nodes : sequence of Node
+        Of the deployment: costs are in the unit that they count in.
 
     Examples
     --------
@@ -356,7 +359,10 @@ def with_nominal_costs(
     rates = stream_rates(operators, rates_eps, subinterval_s)
     own = [operator for operator in operators if operator.query in new]
     costs = {operator.id: cost for operator, cost in zip(own, _costs(own, rates), strict=True)}
-    return tuple(_filled(operator, costs[operator.id]) if operator.never_ran else operator for operator in operators)
+    return tuple(
+        _filled(operator, *nominal_cost(costs[operator.id], operator, nodes)) if operator.never_ran else operator
+        for operator in operators
+    )
 
 
 def _costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> list[float]:
@@ -372,6 +378,8 @@ def _costs(operators: Sequence[Operator], rates_eps: Mapping[str, float]) -> lis
     return cycles
 
 
-def _filled(operator: Operator, cycles: float) -> Operator:
+def _filled(operator: Operator, cycles: float, unit: str) -> Operator:
     inputs = tuple(replace(entry, cycles_per_event=cycles) if entry.never_ran else entry for entry in operator.inputs)
-    return replace(operator, inputs=inputs, evidence=Evidence("predicted"))
+    return replace(
+        operator, inputs=inputs, evidence=Evidence("predicted", cycle_unit=None if unit == NOMINAL else unit)
+    )

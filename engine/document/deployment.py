@@ -16,6 +16,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray, frozen_array
 from engine.document.checks import DeploymentParts, check_parts, check_replicas
+from engine.document.cycles import forbid_other_units
 from engine.document.elements import (
     STIMULUS_TIME,
     Batch,
@@ -97,6 +98,11 @@ class Deployment(DeploymentContent):
     >>> small.subintervals, [server.name for server in small.servers]
     (2, ['n'])
     """
+
+    def __post_init__(self) -> None:
+        # Whatever is derived from a deployment (more nodes, a query that joins) keeps units apart as well.
+        limits = forbid_other_units(self.constraints, self.operators, self.nodes)
+        object.__setattr__(self, "constraints", limits)
 
     @classmethod
     def parse(cls, document: Any, *, placed: bool = True) -> Deployment:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray, frozen_array
+from engine.document.cycles import NOMINAL
 from engine.words import listed
 
 __all__ = [
@@ -106,6 +107,8 @@ class Node:
     memory_bytes: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     scheduling: str | None = None  #: which of its operators' events go first; None: the deployment's
+    cycle_unit: str = NOMINAL  #: what its capacity counts
+    cycles_per_ns: float | None = None  #: cycles of a clock that a core does in a nanosecond of CPU, where known
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Evidence:
     kind: str
     events: float = 0.0
     age_s: float | None = None
+    cycle_unit: str | None = None  #: of its costs; None: nominal
 
 
 @dataclass(frozen=True, slots=True)

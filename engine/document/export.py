@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.arrays import FloatArray
+from engine.document.cycles import NOMINAL
 from engine.document.elements import SAMPLE, Constraints, DeploymentContent, Input, Link, Node, Operator, Source
 from engine.document.tables import FORMAT, VERSION
 
@@ -66,6 +67,9 @@ def _combine(deployment: DeploymentContent) -> dict[str, Any]:
 
 def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
     document = _fields(node, ("id", "capacity_cps", "cores", "pool", "price_per_hour", "memory_bytes", "scheduling"))
+    document |= _fields(node, ("cycles_per_ns",))
+    if node.cycle_unit != NOMINAL:
+        document["cycle_unit"] = node.cycle_unit
     if node.capacity_series_cps is not None:
         document["capacity_series_cps"] = series(node.capacity_series_cps)
     return document | ({"labels": dict(node.labels)} if node.labels else {})
@@ -105,7 +109,7 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     if operator.trigger:
         document["trigger"] = _fields(operator.trigger, ("interval_s", "overhead_s"))
     if operator.evidence:
-        document["evidence"] = _fields(operator.evidence, ("kind", "events", "age_s"))
+        document["evidence"] = _fields(operator.evidence, ("kind", "events", "age_s", "cycle_unit"))
     return document | _placement(operator)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document.checks import DeploymentParts, UnreadReference, check_cost_noise, check_parts, check_window
+from engine.document.cycles import NOMINAL, convert_operators
 from engine.document.elements import (
     SAMPLE,
     AggregateFeatures,
@@ -33,7 +34,7 @@ from engine.document.tables import DEPLOYMENT
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD
 
-__all__ = ["build_operators", "build_source", "collect_references", "is_whole", "read_deployment"]
+__all__ = ["build_operators", "build_source", "collect_references", "is_whole", "read_deployment", "with_unit"]
 
 
 def is_whole(record: Any) -> bool:
@@ -62,14 +63,16 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     sections = {name: _section(record, name) for name in ("sources", "nodes", "operators", "links", "objectives")}
     parts = DeploymentParts(_good(record, "subintervals"), subinterval_s=_good(record, "subinterval_s"), faults=faults)
     parts.broken = {item["id"] for items in sections.values() for item in items if _has_id(item)}
+    with_unit(sections["nodes"], sections["operators"], _good(record, "cycle_unit"))
     parts.sources = [build_source(item) for item in sections["sources"]]
     parts.nodes = [_node(item, f"nodes[{i}]", faults) for i, item in enumerate(sections["nodes"])]
     parts.operators = build_operators(sections["operators"], "operators", faults, placed=placed)
+    parts.operators = convert_operators(parts.operators, parts.nodes, "operators", faults)
     parts.links = [_link(item) for item in sections["links"]]
     parts.objectives = [Objective(**item) if is_whole(item) else None for item in sections["objectives"]]
     parts.priorities = _good(record, "priorities") or {}
     parts.constraints = _constraints(_good(record, "constraints"))
-    plans = _plans(_good(record, "plans"), faults)
+    plans = _plans(_good(record, "plans"), parts.nodes, _good(record, "cycle_unit"), faults)
     parts.plans = plans
     parts.broken -= {
         element.id for kind in (parts.sources, parts.nodes, parts.operators) for element in kind if element
@@ -88,12 +91,13 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     if faults:
         raise DocumentError(faults)
     rates = source_rates(sources, record["subinterval_s"])  # type: ignore[arg-type]
+    nodes = tuple(node for node in parts.nodes if node is not None)
     return {
         "subinterval_s": record["subinterval_s"],
         "subintervals": parts.subintervals or len(parts.sources[0].arrivals),  # type: ignore[union-attr]
         "sources": sources,
-        "nodes": tuple(parts.nodes),
-        "operators": with_nominal_costs(operators, rates, record["subinterval_s"]),  # type: ignore[arg-type]
+        "nodes": nodes,
+        "operators": with_nominal_costs(operators, rates, record["subinterval_s"], nodes),  # type: ignore[arg-type]
         "links": tuple(parts.links),
         "combine": combine,
         "scheduling": record.get("scheduling"),
@@ -102,10 +106,21 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
         "priorities": dict(record.get("priorities", {})),
         "constraints": parts.constraints,
         "plans": {
-            query: tuple(with_nominal_costs(plan, rates, record["subinterval_s"]) for plan in alternatives)
+            query: tuple(with_nominal_costs(plan, rates, record["subinterval_s"], nodes) for plan in alternatives)
             for query, alternatives in plans.items()
         },
     }
+
+
+def with_unit(nodes: Sequence[Any], operators: Sequence[Any], unit: str | None) -> None:
+    """Give nodes and costs that name no unit of cycles the one of their document, in place."""
+    for node in nodes:
+        if isinstance(node, dict) and node.get("cycle_unit") is None:
+            node["cycle_unit"] = unit or NOMINAL
+    for operator in operators:
+        if unit is not None and isinstance(operator, dict) and is_whole(operator.get("evidence")):
+            evidence = operator.get("evidence") or {"kind": "assumed"}
+            operator["evidence"] = evidence if evidence.get("cycle_unit") else {**evidence, "cycle_unit": unit}
 
 
 def _alternatives(
@@ -316,11 +331,16 @@ def _constraints(item: dict[str, Any] | None) -> Constraints:
     )
 
 
-def _plans(item: dict[str, Any] | None, faults: list[Fault]) -> dict[str, tuple[tuple[Operator, ...], ...]]:
+def _plans(
+    item: dict[str, Any] | None, nodes: Sequence[Node | None], unit: str | None, faults: list[Fault]
+) -> dict[str, tuple[tuple[Operator, ...], ...]]:
     plans = {}
     for query, alternatives in (item or {}).items():
-        plans[query] = tuple(
-            tuple(op for op in build_operators(plan, f"plans.{query}[{i}]", faults, placed=False) if op)
-            for i, plan in enumerate(alternatives)
-        )
+        read = []
+        for i, plan in enumerate(alternatives):
+            with_unit((), plan, unit)
+            path = f"plans.{query}[{i}]"
+            built = convert_operators(build_operators(plan, path, faults, placed=False), nodes, path, faults)
+            read.append(tuple(operator for operator in built if operator))
+        plans[query] = tuple(read)
     return plans

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.document.cycles import CYCLE_UNITS
 from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, SAMPLE, THESE, WINDOW_END
 from engine.fields import (
     MIN_NUMBER,
@@ -68,6 +69,8 @@ STATISTIC = String(
     r"worst|mean|q(0?\.\d*[1-9]\d*|1(\.0*)?)", "worst, mean, or q and a number above 0 and up to 1, such as q0.99"
 )
 SCHEDULING = Enumeration(POLICIES)
+CYCLE_UNIT = Enumeration(CYCLE_UNITS)
+CYCLES_PER_NS = Number(least=1e-3, most=1e3)
 #: Types of values that a model of queries tells apart.
 VALUE_TYPES = ("int", "string", "double")
 FILTER_FUNCTIONS = ("<", ">", "<=", ">=", "==", "!=", "startswith", "endswith", "contains", "other")
@@ -106,6 +109,13 @@ NODE = FieldTable(
     Field("memory_bytes", MEMORY, nullable=True, help="what the state of its operators may take"),
     Field("labels", MapOf(String())),
     Field("scheduling", SCHEDULING, nullable=True, help="its policy; the deployment's unless given"),
+    Field("cycle_unit", CYCLE_UNIT, nullable=True, help="what its capacity counts; the deployment's unless given"),
+    Field(
+        "cycles_per_ns",
+        CYCLES_PER_NS,
+        nullable=True,
+        help="cycles of a clock that one core does in a nanosecond of CPU, where it was measured",
+    ),
 )
 MODEL = FieldTable(
     "a model",
@@ -187,6 +197,7 @@ EVIDENCE = FieldTable(
     Field("kind", Enumeration(("assumed", "predicted", "measured")), required=True),
     Field("events", NOT_NEGATIVE),
     Field("age_s", NOT_NEGATIVE, nullable=True),
+    Field("cycle_unit", CYCLE_UNIT, nullable=True, help="what its costs count; the deployment's unless given"),
 )
 OPERATOR = FieldTable(
     "an operator",
@@ -255,6 +266,7 @@ DEPLOYMENT = FieldTable(
     Field("links", ListOf(LINK)),
     Field("combine", COMBINE),
     Field("scheduling", SCHEDULING, nullable=True, help="policy of the nodes that name none; stimulus-time"),
+    Field("cycle_unit", CYCLE_UNIT, nullable=True, help="unit of nodes and costs that name none; nominal"),
     Field(
         "statistics_of",
         Enumeration((SAMPLE, THESE)),
@@ -280,6 +292,7 @@ CANDIDATE = FieldTable(
     ),
     Field("priority", PRIORITY),
     Field("may_wait_s", NOT_NEGATIVE),
+    Field("cycle_unit", CYCLE_UNIT, nullable=True, help="unit of costs that name none; nominal"),
 )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray, event_mean, event_quantile, finite_max, statistic_or_worst
 from engine.document.elements import THESE, Objective, scheduling_document
+from engine.document.policies import PolicyGap, policy_gap
 from engine.document.topology import servers_above
 from engine.estimation.bounds import visit_bounds
 from engine.estimation.flow import Flow, Hop
@@ -102,6 +104,14 @@ class QueryReport:
     waits: QueryWaits = NO_WAITS
     path: MeanPath | None = None
     standing: LatencyStanding = KNOWN
+    gap: PolicyGap | None = None  #: what it lacks where servers run other policies than stimulus time
+
+    @property
+    def policy_high_s(self) -> float | None:
+        """Upper end under the policies in force; None where there is no gap, or nobody knows one."""
+        if self.gap is None:
+            return None
+        return self.gap.high_s(self.estimate_s if self.high_s is None else self.high_s, self.wait_s)
 
     @property
     def wait_s(self) -> float:
@@ -123,7 +133,24 @@ class QueryReport:
     @property
     def _state(self) -> dict[str, Any]:
         objective = None if self.bound_s is None else Objective("", self.statistic, self.bound_s)
-        return objective_state(objective, self.estimate_s, self.high_s, self.standing)
+        return objective_state(objective, self.estimate_s, self._state_high_s, self.standing)
+
+    @property
+    def lacks_policy(self) -> bool:
+        """Whether the objective would hold by stimulus time, and nobody can say so of the policies in force."""
+        if self.gap is None or self.bound_s is None or not self.standing.is_known:
+            return False
+        if (self.high_s or self.estimate_s) > self.bound_s:
+            return False
+        return (self._state_high_s or 0.0) > self.bound_s
+
+    @property
+    def _state_high_s(self) -> float | None:
+        """Upper end that the state goes by; infinite where nobody knows one."""
+        if self.gap is None:
+            return self.high_s
+        policy_high_s = self.policy_high_s
+        return inf if policy_high_s is None else max(policy_high_s, self.high_s or 0.0)
 
     def realised(self, noise: RealisedQuery) -> QueryReport:
         """The same with random costs and arrivals."""
@@ -212,8 +239,10 @@ class QueryReport:
         plain["uncovered"] = list(self.uncovered)
         if self.scheduling is None:
             del plain["scheduling"]
+        elif self.gap is not None:
+            plain["scheduling"] = {**self.scheduling, **self.gap.to_dict(self.policy_high_s)}
         series, noise = plain.pop("series"), plain.pop("noise")
-        del plain["path"]
+        del plain["path"], plain["gap"]
         plain["waits"] = [term.to_dict() for term in self.waits.terms]
         if noise is not None:
             plain |= noise.to_dict()
@@ -292,6 +321,7 @@ class QueryReporter:
             return None if value is None or value < resolution_s else value
 
         waits, path = self._waits.get(query, NO_WAITS), MeanPath(latency, weights)
+        scheduling = self._scheduling(servers, replicas, waits)
         report = QueryReport(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
@@ -311,7 +341,8 @@ class QueryReporter:
             bottleneck=self._bottleneck(servers, worst_p),
             hops=self._flow.hops.get(query, ()),
             uncovered=self._uncovered(replicas),
-            scheduling=self._scheduling(servers, replicas, waits),
+            scheduling=scheduling,
+            gap=self._gap(scheduling, servers, statistic),
             series={"flow": _group_maxima(latency, self._group)},
             waits=waits,
             path=path,
@@ -383,6 +414,24 @@ class QueryReporter:
         ]
         own = {name: others[name] for name in names if name in others}
         return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits.bound_s)) if own else None
+
+    def _gap(self, scheduling: dict[str, Any] | None, servers: IntArray, statistic: str) -> PolicyGap | None:
+        """What the estimate lacks where another policy chooses between operators of a server."""
+        if scheduling is None:
+            return None
+        used = [self._deployment.servers[i] for i in servers]
+        nodes = {self._deployment.nodes[server.node].id for server in used if server.node is not None}
+        layout, shared = self._deployment.layout, set[str]()
+        for i, server in zip(servers.tolist(), used, strict=True):
+            if server.node is None:
+                continue
+            node = self._deployment.nodes[server.node].id
+            here = set(layout.rep_operator[layout.rep_server == i].tolist())
+            queries = {self._deployment.operators[j].query for j in here}
+            # Klink chooses between queries, and runs the operators of one as a pipeline.
+            if len(queries if scheduling["nodes"].get(node) == "klink" else here) > 1:
+                shared.add(node)
+        return policy_gap(scheduling["nodes"], shared, statistic, len(nodes) > 1, scheduling["upper_s"])
 
     def _uncovered(self, replicas: IntArray) -> tuple[dict[str, Any], ...]:
         """Inputs whose means may be off by an error that the interval leaves out, for lack of batches."""

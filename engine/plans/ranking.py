@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.admission.evaluation import related_queries, restrict_to_queries
 from engine.arrays import FloatArray, statistic_or_worst
+from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
 from engine.document.elements import Constraints, Node, Operator, Replica
 from engine.estimation.estimate import estimate
@@ -263,7 +264,7 @@ def _alone(deployment: Deployment, query: str, plan: QueryPlan, node: OneNode) -
     return replace(
         deployment,
         sources=tuple(source for source in deployment.sources if source.id in read),
-        nodes=(Node("node", capacity_cps=node.capacity_cps),),
+        nodes=(Node("node", capacity_cps=node.capacity_cps, cycle_unit=common_unit(deployment.nodes)),),
         links=(),
         operators=tuple(replace(op, replicas=here, query=query) for op in plan.operators),
         objectives=tuple(objective for objective in deployment.objectives if objective.query == query),

@@ -9,7 +9,7 @@ from typing import Any
 from engine.admission.candidate import read_candidate
 from engine.arrays import frozen_array
 from engine.document.deployment import Deployment, Objective, Source, private_name, rename_inputs
-from engine.document.tables import CAPACITY, CORES, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
+from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE, POSITIVE, PRICE, STATISTIC
 from engine.errors import DocumentError, Fault, suggestion, value_words
 from engine.fields import BAD, Anything, Field, FieldTable, Number, NumberSeries, String
 from engine.provisioning import nodes
@@ -60,6 +60,7 @@ FORMS = {
         Field("cores", CORES),
         Field("price_per_hour", PRICE, nullable=True),
         Field("memory_bytes", MEMORY, nullable=True, help="of a node; that of `like` unless given"),
+        Field("cycle_unit", CYCLE_UNIT, help="what the capacity counts; as the node it is like, or as all nodes"),
     ),
     "lose_node": FieldTable("a lost node", Field("lose_node", ID, required=True)),
     "capacity": FieldTable(

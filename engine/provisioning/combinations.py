@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.document.cycles import NOMINAL
 from engine.document.deployment import Deployment, Node
-from engine.document.tables import CAPACITY, CORES, ID, MEMORY, NOT_NEGATIVE
+from engine.document.tables import CAPACITY, CORES, CYCLE_UNIT, ID, MEMORY, NOT_NEGATIVE
 from engine.errors import DocumentError, Fault
 from engine.fields import BAD, Field, FieldTable, ListOf, Number
 from engine.provisioning.changes import MAX_NODES
@@ -27,6 +28,7 @@ _FIELDS = (
     Field("name", ID),
     Field("capacity_cps", CAPACITY, required=True, help="cycles/s of one core"),
     Field("cores", CORES),
+    Field("cycle_unit", CYCLE_UNIT, help="what the capacity counts; as the nodes there are unless given"),
     Field("memory_bytes", MEMORY, nullable=True, help="of a node; without it nobody knows whether state fits"),
 )
 _LIKE = FieldTable("a type", *_FIELDS, Field("price_per_hour", NOT_NEGATIVE, nullable=True))
@@ -53,12 +55,22 @@ class NodeType:
     cores: int = 1
     max: int = 16
     memory_bytes: float | None = None
+    cycle_unit: str = NOMINAL
 
     def node(self, name: str) -> Node:
-        return Node(name, self.capacity_cps, None, self.cores, self.name, self.price_per_hour, self.memory_bytes)
+        return Node(
+            name,
+            self.capacity_cps,
+            None,
+            self.cores,
+            self.name,
+            self.price_per_hour,
+            self.memory_bytes,
+            cycle_unit=self.cycle_unit,
+        )
 
 
-def node_of(document: Mapping[str, Any], *, path: str = "like") -> Node:
+def node_of(document: Mapping[str, Any], *, path: str = "like", unit: str = NOMINAL) -> Node:
     """A node from the description of its type.
 
     Raises
@@ -72,10 +84,11 @@ def node_of(document: Mapping[str, Any], *, path: str = "like") -> Node:
         raise DocumentError(faults, "question")
     price = record.get("price_per_hour")
     cores, memory = record.get("cores", 1), record.get("memory_bytes")
-    return Node("", record["capacity_cps"], None, cores, record.get("name"), price, memory)
+    unit = record.get("cycle_unit", unit)
+    return Node("", record["capacity_cps"], None, cores, record.get("name"), price, memory, cycle_unit=unit)
 
 
-def read_types(items: Any, *, path: str = "types") -> list[NodeType]:
+def read_types(items: Any, *, path: str = "types", unit: str = NOMINAL) -> list[NodeType]:
     """Types with prices, strictly.
 
     Raises
@@ -95,7 +108,7 @@ def read_types(items: Any, *, path: str = "types") -> list[NodeType]:
         seen.add(record.get("name"))
     if faults:
         raise DocumentError(faults, "question")
-    return [NodeType(**record) for record in records]
+    return [NodeType(**{"cycle_unit": unit, **record}) for record in records]
 
 
 Counts = tuple[int, ...]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Progress
 from engine.provisioning.combinations import Counts, MixCombinations, NodeType, read_types
@@ -71,7 +72,7 @@ def cheapest_mix(
     """
     question = question or PoolQuestion()
     need_objectives(deployment)
-    read = read_types(types)
+    read = read_types(types, unit=common_unit(deployment.nodes))
     clock = question.clock(progress)
     clock.tell(0.0, "Laying out the mixes")
     base = question.base(deployment)

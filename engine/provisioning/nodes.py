@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.arrays import frozen_array
+from engine.document.cycles import common_unit
 from engine.document.deployment import Constraints, Deployment, Node, Operator, Replica, with_node_like
 from engine.errors import DocumentError, Fault, suggestion
 from engine.words import counted
@@ -31,9 +32,10 @@ Step = tuple[Deployment, str]
 def add_nodes(deployment: Deployment, change: dict[str, Any]) -> Step:
     """New nodes like an existing one, or bare ones with a capacity alone; each is named ``new-1``, ``new-2`` ..."""
     count, like = change["add_nodes"], change.get("like")
-    model = Node("") if like is None else deployment.nodes[deployment.node_index[like]]
+    bare = Node("", cycle_unit=common_unit(deployment.nodes))
+    model = bare if like is None else deployment.nodes[deployment.node_index[like]]
     given: dict[str, Any] = {
-        name: change[name] for name in ("cores", "price_per_hour", "memory_bytes") if name in change
+        name: change[name] for name in ("cores", "price_per_hour", "memory_bytes", "cycle_unit") if name in change
     }
     if "capacity_cps" in change:
         given |= {"capacity_cps": change["capacity_cps"], "capacity_series_cps": None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.document.deployment import Deployment
@@ -36,6 +36,8 @@ class RealisedObjective:
         The node that is lost.
     standing : LatencyStanding
         Whether the figures are known: not where nothing comes out, nor where a server never catches up.
+    is_lacking : bool
+        Whether it holds by stimulus time, and not by the policy that nodes run.
     """
 
     query: str
@@ -46,6 +48,7 @@ class RealisedObjective:
     assumed: tuple[str, ...] = ()
     coarse_sources: tuple[str, ...] = ()
     lost: str | None = None
+    is_lacking: bool = False
 
     @classmethod
     def of_report(cls, query: str, report: QueryReport, lost: str | None = None) -> RealisedObjective | None:
@@ -53,12 +56,15 @@ class RealisedObjective:
         if report.bound_s is None or report.noise is None:
             return None
         entry = Objective(query, report.statistic, report.bound_s)
-        return _realised(entry, report.noise, report.standing, lost)
+        realised = _realised(entry, report.noise, report.standing, lost)
+        return replace(realised, is_lacking=report.lacks_policy)
 
     @property
     def state(self) -> str:
         """holds (the upper end is within the bound), at_risk (only the median is), unknown, or breached."""
         objective = Objective(self.query, self.statistic, self.bound_s)
+        if self.is_lacking:
+            return "at_risk"
         return str(objective_state(objective, self.figures.estimate_s, self.figures.high_s, self.standing)["state"])
 
     @property

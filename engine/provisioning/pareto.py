@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import Progress
 from engine.provisioning.combinations import MixCombinations, read_types
@@ -130,7 +131,11 @@ def pareto_front(
     question = question or PoolQuestion()
     question = replace(question, rounds=question.rounds or 0, headroom_s=0.0, headroom_share=0.0, leave_out=False)
     mixes = MixCombinations(
-        question.base(deployment), read_types(types), question, question.clock(progress), enough=False
+        question.base(deployment),
+        read_types(types, unit=common_unit(deployment.nodes)),
+        question,
+        question.clock(progress),
+        enough=False,
     )
     points: list[ParetoPoint] = []
     tried = skipped = 0

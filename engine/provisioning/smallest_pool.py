@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.document.cycles import common_unit
 from engine.document.deployment import Deployment, Node
 from engine.estimation.estimate import Progress
 from engine.provisioning.combinations import node_of
@@ -61,7 +62,7 @@ def smallest_pool(
     clock = question.clock(progress)
     clock.tell(0.0, "Laying out the pools")
     base = question.base(deployment)
-    model = replace(node_of(like), pool=None) if isinstance(like, Mapping) else like
+    model = replace(node_of(like, unit=common_unit(deployment.nodes)), pool=None) if isinstance(like, Mapping) else like
     if not question.keep_present:
         model = model if isinstance(model, Node) else pool_of(question.loaded(deployment), 0, model).model
         model = replace(model, id="", pool=None)

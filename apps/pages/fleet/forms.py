@@ -87,14 +87,27 @@ class PoolForm(RowForm):
 
     class Meta:
         model = NodePool
-        fields = ["name", "capacity_cps", "cores", "memory_bytes", "price_per_hour", "labels"]
+        fields = [
+            "name",
+            "capacity_cps",
+            "cycle_unit",
+            "cycles_per_ns",
+            "cores",
+            "memory_bytes",
+            "price_per_hour",
+            "labels",
+        ]
         labels = {
             "capacity_cps": "Capacity of one core",
+            "cycle_unit": "Unit of cycles",
+            "cycles_per_ns": "Cycles per nanosecond",
             "price_per_hour": "Price per hour",
         }
         help_texts = {
             "name": "Lower-case letters, digits and hyphens.",
             "capacity_cps": "Cycles per second, such as 3e9. Existing nodes keep their own.",
+            "cycle_unit": "Costs in cycles of a clock and in nanoseconds of CPU are kept apart.",
+            "cycles_per_ns": "Cycles of a clock that a core does in a nanosecond of CPU. Empty: not known.",
             "cores": "Existing nodes keep their own.",
         }
 
@@ -113,8 +126,12 @@ class NodeForm(RowForm):
 
     class Meta:
         model = Node
-        fields = ["pool", "name", "capacity_cps", "cores", "memory_bytes", "labels"]
-        help_texts = {"name": "Lower-case letters, digits and hyphens."}
+        fields = ["pool", "name", "capacity_cps", "cycle_unit", "cycles_per_ns", "cores", "memory_bytes", "labels"]
+        labels = {"cycle_unit": "Unit of cycles", "cycles_per_ns": "Cycles per nanosecond"}
+        help_texts = {
+            "name": "Lower-case letters, digits and hyphens.",
+            "cycles_per_ns": "Cycles of a clock that a core does in a nanosecond of CPU. Empty: not known.",
+        }
 
     def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

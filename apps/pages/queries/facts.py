@@ -365,7 +365,8 @@ class QueryDetail:
         if gap is None:
             note = "It never catches up" if self.state == ObjectiveState.BREACHED else "Its latency is not known"
             return Stat("Headroom", Quantity(MISSING), note, tone)
-        return Stat("Headroom", seconds(gap), f"{percent(share)} of the objective", tone)
+        note, lacking = f"{percent(share)} of the objective", (self.result.get("scheduling") or {}).get("lacking")
+        return Stat("Headroom", seconds(gap), f"{note}; {lacking}" if lacking else note, tone)
 
     def _bottleneck(self) -> Stat:
         bottleneck = self.bottleneck

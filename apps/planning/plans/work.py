@@ -58,7 +58,9 @@ def load_question(comparison: PlanComparison) -> PlanQuestion:
     deployment = _with_sources(snapshot.deployment, query, list(versions.values()))
     rates = source_rates(deployment.sources, deployment.subinterval_s)
     entered = {
-        key: with_nominal_costs(_operators(query, version, open_nodes), rates, deployment.subinterval_s)
+        key: with_nominal_costs(
+            _operators(query, version, open_nodes), rates, deployment.subinterval_s, deployment.nodes
+        )
         for key, version in versions.items()
     }
     if running is not None:

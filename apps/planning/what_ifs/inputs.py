@@ -11,7 +11,7 @@ from apps.core.errors import Fault, Malformed, fault_count
 from apps.planning.choices import Find
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
-from engine.document.tables import CAPACITY, MEMORY, PRICE
+from engine.document.tables import CAPACITY, CYCLE_UNIT, MEMORY, PRICE
 from engine.fields import BAD, Field, FieldTable, Flag, ListOf, MapOf, Number, String
 
 __all__ = [
@@ -40,6 +40,7 @@ _TYPE = FieldTable(
     Field("price_per_hour", PRICE, required=True),
     Field("memory_bytes", MEMORY, nullable=True, help="of a node, for state; without it nobody knows what fits"),
     Field("max", _COUNT, nullable=True, help="most nodes of this type"),
+    Field("cycle_unit", CYCLE_UNIT, help="what its capacity counts; as the nodes there are unless given"),
 )
 _SEED = Field("seed", Number(least=0, whole=True))
 _LOSE_ONE = Field("lose_one", Flag(), help="every objective is to hold with any one node lost")
@@ -191,7 +192,8 @@ def _fleet_changes(deployment: Deployment, pool: str, nodes: int, model: Node | 
     if model is not None and more > 0:
         price = {} if model.price_per_hour is None else {"price_per_hour": model.price_per_hour}
         memory = {} if model.memory_bytes is None else {"memory_bytes": model.memory_bytes}
-        return [{"add_nodes": more, "capacity_cps": model.capacity_cps, "cores": model.cores, **price, **memory}]
+        size = {"capacity_cps": model.capacity_cps, "cores": model.cores, "cycle_unit": model.cycle_unit}
+        return [{"add_nodes": more, **size, **price, **memory}]
     chosen = resized_pool(deployment, pool)
     if chosen:
         own = sum(node.pool == chosen for node in deployment.nodes)

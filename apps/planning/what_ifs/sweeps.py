@@ -277,7 +277,16 @@ def _like(cluster: Cluster, deployment: Deployment, pool: str) -> str | Node | N
         return None
     price = None if row.price_per_hour is None else float(row.price_per_hour)
     memory = None if row.memory_bytes is None else float(row.memory_bytes)
-    return Node(f"like {row.name}", row.capacity_cps, None, row.cores, row.name, price, memory)
+    return Node(
+        f"like {row.name}",
+        row.capacity_cps,
+        cores=row.cores,
+        pool=row.name,
+        price_per_hour=price,
+        memory_bytes=memory,
+        cycle_unit=row.cycle_unit,
+        cycles_per_ns=row.cycles_per_ns,
+    )
 
 
 def _source_faults(deployment: Deployment, inputs: Inputs) -> list[Fault]:

@@ -109,6 +109,7 @@ def _smallest_pool(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[
     if model is not None:
         names = ("capacity_cps", "cores", "price_per_hour", "memory_bytes")
         like = {name: getattr(model, name) for name in names}
+        like["cycle_unit"] = model.cycle_unit
     max_nodes = row.options.get("max_nodes", max(64, 2 * len(base.nodes)))
     pool = smallest_pool(base, _pool_question(row, base, snapshot), like=like, most=max_nodes, progress=progress)
     return _without_placement(pool.to_dict())

@@ -106,12 +106,13 @@ def cluster_snapshot(cluster: Cluster) -> Snapshot:
     reads = {running.query.running_version_id: running.reads for running in rows.running}
     sources = engine_sources(queries, reads, rows.arrivals)
     operators = tuple(operator for running in rows.running for operator in running.operators)
+    nodes = tuple(engine_node(node) for node in rows.nodes)
     deployment = Deployment(
         subinterval_s=cluster.slice_s,
         subintervals=cluster.slices,
         sources=sources,
-        nodes=tuple(engine_node(node) for node in rows.nodes),
-        operators=with_nominal_costs(operators, source_rates(sources, cluster.slice_s), cluster.slice_s),
+        nodes=nodes,
+        operators=with_nominal_costs(operators, source_rates(sources, cluster.slice_s), cluster.slice_s, nodes),
         links=tuple(
             elements.Link(names[link.source_id], names[link.target_id], link.bandwidth_bytes_s, link.delay_s)
             for link in rows.links

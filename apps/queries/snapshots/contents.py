@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from apps.fleet.choices import CycleUnit
 from apps.fleet.models import Link, Node
 from apps.queries.bodies import cost_noise_of
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
@@ -79,7 +80,10 @@ def _short(value: Any) -> str:
 
 def node_content(node: Node) -> str:
     memory = {} if node.memory_for_state is None else {"memory_bytes": node.memory_for_state}
-    return part_content(capacity_cps=node.capacity_cps, cores=node.cores, state=node.state, **memory)
+    unit = {} if node.cycle_unit == CycleUnit.NOMINAL else {"cycle_unit": node.cycle_unit}
+    factor = {} if node.cycles_per_ns is None else {"cycles_per_ns": node.cycles_per_ns}
+    size = {"capacity_cps": node.capacity_cps, "cores": node.cores, "state": node.state}
+    return part_content(**size, **memory, **unit, **factor)
 
 
 def link_content(link: Link) -> str:
@@ -122,7 +126,8 @@ def _plan(row: Operator) -> list[Any]:
 
 def _statistics(entry: OperatorInput) -> list[Any]:
     numbers = [entry.selectivity, entry.cycles_per_event, entry.model, entry.batches]
-    return [*numbers, str(entry.evidence), entry.events, *cost_noise_of(entry).items()]
+    unit = [] if entry.cycle_unit == CycleUnit.NOMINAL else [str(entry.cycle_unit)]
+    return [*numbers, str(entry.evidence), entry.events, *cost_noise_of(entry).items(), *unit]
 
 
 def _difference(old: str, new: str) -> str:

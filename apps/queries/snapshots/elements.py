@@ -62,6 +62,8 @@ def engine_node(node: Node) -> elements.Node:
         price_per_hour=None if price is None else float(price),
         memory_bytes=None if node.memory_for_state is None else float(node.memory_for_state),
         labels={**node.pool.labels, **node.labels},
+        cycle_unit=node.cycle_unit,
+        cycles_per_ns=node.cycles_per_ns,
     )
 
 
@@ -144,7 +146,7 @@ def engine_operator(
         tuple_values_in=extra.get("tuple_values_in"),
         tuple_values_out=extra.get("tuple_values_out"),
         # Without its age: the engine decides by kind and events, and a snapshot must not change with the clock alone.
-        evidence=elements.Evidence(evidence["kind"], float(evidence["events"])),
+        evidence=elements.Evidence(evidence["kind"], float(evidence["events"]), cycle_unit=evidence.get("cycle_unit")),
         reads=_names(extra.get("reads")),
         writes=_names(extra.get("writes")),
         expression=extra.get("expression"),
@@ -191,7 +193,7 @@ def candidate_operator(query: str, row: Operator, asked: Any, private: bool) -> 
         "kind": row.kind,
         "bytes_per_event": row.bytes_per_event,
         "stateless": row.stateless,
-        "evidence": {"kind": evidence["kind"], "events": evidence["events"]},
+        "evidence": evidence,
         "inputs": [_candidate_input(query, entry, private) for entry in inputs],
     }
     return body | row.extra | _where(asked if asked is not None else row.requested)
@@ -355,6 +357,7 @@ def _read_rows(queries: Sequence[Query], nodes: Mapping[int, str]) -> dict[int |
             "evidence",
             "events",
             Cast("batches", TextField()),
+            "cycle_unit",
             *COST_NOISE_NAMES,
         )
     )

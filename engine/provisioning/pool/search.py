@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.document.cycles import NOMINAL
 from engine.document.deployment import Node
 from engine.provisioning.confirmation import Confirmation, ObjectiveMiss
 from engine.provisioning.nodes import PoolRange
@@ -85,6 +86,7 @@ class PoolAnswer:
                 "cores": self.model.cores,
                 "price_per_hour": self.model.price_per_hour,
                 "memory_bytes": self.model.memory_bytes,
+                **({} if self.model.cycle_unit == NOMINAL else {"cycle_unit": self.model.cycle_unit}),
             },
             "most": self.most,
             "confirmed": self.confirmed,

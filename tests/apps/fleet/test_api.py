@@ -155,7 +155,7 @@ def test_tables_are_exported_as_csv(api: APIClient) -> None:
     link_create(source=node_named(cluster, "n1"), target=node_named(cluster, "n2"))
     answer = api.get("/api/v1/nodes/export?cluster=eu-1")
     assert answer.status_code == 200 and answer["Content-Type"].startswith("text/csv")
-    assert answer.content.decode().splitlines()[1] == "n1,std,100000000.0,2,,active,"
+    assert answer.content.decode().splitlines()[1] == "n1,std,100000000.0,2,,active,,nominal,"
     assert api.get("/api/v1/links/export?cluster=eu-1").content.decode().splitlines()[1] == "n1,n2,,0.0"
     missing = api.get("/api/v1/nodes/export?cluster=no")
     assert missing.status_code == 404 and "eu-1" in missing.json()["detail"]

@@ -1,0 +1,131 @@
+"""Scheduling policies beside stimulus time: what an estimate of stimulus time lacks where another one is in force.
+
+Estimates follow stimulus time. How much higher worst cases end under another policy was measured by simulation, for
+first-in first-out and round robin, on one node and on several (medians; `docs/models/mace.md`). For Klink nothing was
+measured: its factor is unknown. A policy chooses where operators share a server; one that has a server to itself has
+one queue, which every policy serves in its order. A factor is no bound; where one by visits is proven and lower, that
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from engine.words import listed, seconds_words
+
+__all__ = ["FACTOR_SOURCE", "POLICY_FACTORS", "PolicyGap", "high_under_policies", "policy_gap"]
+
+FACTOR_SOURCE = "simulations of 30 systems on one node and 24 on several, medians"
+
+#: Worst case over that of stimulus time: on one node, on several.
+POLICY_FACTORS: dict[str, tuple[float, float]] = {"fcfs": (1.63, 1.35), "round-robin": (1.31, 1.25)}
+#: Mean over that of stimulus time, at most.
+_MEAN_FACTORS: dict[str, float] = {"round-robin": 1.0}
+_NAMES = {"fcfs": "first-in first-out", "round-robin": "round robin", "klink": "Klink"}
+
+
+@dataclass(frozen=True)
+class PolicyGap:
+    """What an estimate of a query lacks because servers it shares run other policies.
+
+    Attributes
+    ----------
+    nodes
+        Policy of each node concerned.
+    factor
+        By which waiting for servers may end higher; None: not measured.
+    upper_s
+        Proven upper bound under any policy; None: there is none.
+    """
+
+    nodes: Mapping[str, str]
+    factor: float | None
+    upper_s: float | None
+
+    def high_s(self, high_s: float, wait_s: float) -> float | None:
+        """Upper end under the policies in force; None where nobody knows one.
+
+        The factor holds for queues, not for what events wait for beside servers: wait + (high - wait) factor.
+        """
+        ends = [] if self.factor is None else [wait_s + max(0.0, high_s - wait_s) * self.factor]
+        if self.upper_s is not None:
+            ends.append(max(high_s, self.upper_s))
+        return min(ends, default=None)
+
+    def words(self, high_s: float | None) -> str:
+        """Clause on the policies, the factor and what follows: ``n1 runs first-in first-out, which ...``."""
+        by_policy: dict[str, list[str]] = {}
+        for node, policy in self.nodes.items():
+            by_policy.setdefault(policy, []).append(node)
+        run = ", ".join(
+            f"{listed(nodes)} {'runs' if len(nodes) == 1 else 'run'} {_NAMES.get(policy, policy)}"
+            for policy, nodes in by_policy.items()
+        )
+        factor = "how much higher it ends there is not known"
+        if self.factor is not None:
+            factor = f"there it ended up to {self.factor:g} times as high in simulations"
+        upper = "" if high_s is None else f", which makes {seconds_words(high_s)[0]}"
+        return f"the estimate is of stimulus time and {run}: {factor}{upper}"
+
+    def to_dict(self, high_s: float | None) -> dict[str, Any]:
+        """As JSON, beside the fields of `scheduling` of an estimate."""
+        source = FACTOR_SOURCE if self.factor is not None else None
+        return {"factor": self.factor, "factor_source": source, "high_s": high_s, "lacking": self.words(high_s)}
+
+
+def high_under_policies(high_s: float | None, scheduling: Mapping[str, Any] | None) -> float | None:
+    """Upper end that a state goes by, given `scheduling` of a query's result; infinite where nobody knows one.
+
+    Examples
+    --------
+    >>> high_under_policies(2.0, None), high_under_policies(2.0, {"lacking": "n1 runs fcfs", "high_s": 3.0})
+    (2.0, 3.0)
+    """
+    if not scheduling or "lacking" not in scheduling:
+        return high_s
+    return inf if scheduling["high_s"] is None else max(scheduling["high_s"], high_s or 0.0)
+
+
+def policy_gap(
+    policies: Mapping[str, str], shared: Collection[str], statistic: str, is_spread: bool, upper_s: float | None
+) -> PolicyGap | None:
+    """The gap of a query's estimate; None where no node on which it shares a server runs another policy.
+
+    Parameters
+    ----------
+    policies : mapping
+        Policy of each node of the query that is not scheduled by stimulus time.
+    shared : collection of str
+        Those of its nodes on which operators compete for a server.
+    statistic : str
+        Of the estimate. Factors are of worst cases; of a mean another is known, or none.
+    is_spread : bool
+        Whether the query uses several nodes.
+    upper_s : float or None
+        Proven upper bound.
+
+    Examples
+    --------
+    >>> policy_gap({"n": "fcfs"}, ["n"], "worst", False, None).factor
+    1.63
+    >>> policy_gap({"n": "klink"}, ["n"], "worst", False, None).factor is None
+    True
+    >>> policy_gap({"n": "fcfs"}, [], "worst", False, None) is None
+    True
+    """
+    nodes = {node: policy for node, policy in policies.items() if node in shared}
+    if not nodes:
+        return None
+    factors = [_factor(policy, statistic, is_spread) for policy in nodes.values()]
+    known = [factor for factor in factors if factor is not None]
+    return PolicyGap(nodes, max(known) if len(known) == len(factors) else None, upper_s)
+
+
+def _factor(policy: str, statistic: str, is_spread: bool) -> float | None:
+    if statistic == "mean":
+        return _MEAN_FACTORS.get(policy)
+    worst = POLICY_FACTORS.get(policy)
+    return None if worst is None else worst[int(is_spread)]
