@@ -29,7 +29,7 @@ _NAMES = {"fcfs": "first-in first-out", "round-robin": "round robin", "klink": "
 
 @dataclass(frozen=True)
 class PolicyGap:
-    """What an estimate of a query lacks because servers it shares run other policies.
+    """Gap in the estimate of a query, since servers that it shares run other policies.
 
     Attributes
     ----------

@@ -416,7 +416,7 @@ class QueryReporter:
         return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits.bound_s)) if own else None
 
     def _gap(self, scheduling: dict[str, Any] | None, servers: IntArray, statistic: str) -> PolicyGap | None:
-        """What the estimate lacks where another policy chooses between operators of a server."""
+        """Gap of the estimate where another policy chooses between operators of a server."""
         if scheduling is None:
             return None
         used = [self._deployment.servers[i] for i in servers]
