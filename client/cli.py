@@ -1,4 +1,4 @@
-"""`./sluice admit`, `estimate` and `connect`: arguments, the question, the answer for people or for programs."""
+"""`./sluice admit`, `estimate`, `backlog`, `connect`: arguments, the question, the answer for people or programs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlencode
 
 from client.connections import CONNECT_EXIT_TEXT, connect_engine, operators_of
 from client.console import ConsoleConnection
 from client.documents import manifest_text, query_document, read_document
 from client.errors import ClientError
 from client.report import (
+    BACKLOG_EXIT_TEXT,
     ESTIMATE_EXIT_TEXT,
     EXIT_TEXT,
     FAILED,
+    PASSED,
     USAGE,
     admission_status,
     admission_text,
+    backlog_text,
     estimate_status,
     estimate_text,
     manifest_answer_text,
@@ -141,6 +145,30 @@ def _connect_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in queries.items() if value is not None} | operators
 
 
+def _backlog(options: argparse.Namespace) -> tuple[int, dict[str, Any], str]:
+    console = _connection(options)
+    found = _about_cluster(
+        console,
+        options.cluster,
+        lambda: console.get(f"/api/v1/queries?{urlencode({'cluster': options.cluster, 'name': options.query})}"),
+    )
+    rows = found.get("results") or []
+    if not rows:
+        raise ClientError("missing", f"{options.cluster} has no query {options.query!r}.")
+    path = f"/api/v1/queries/{rows[0]['id']}/backlogs"
+    amounts = {"events": options.events, "behind_s": options.behind_s}
+    entry = {name: value for name, value in amounts.items() if value is not None}
+    if options.none:
+        answer = console.put(path, {"backlogs": []})
+    elif entry:
+        names = {"operator": options.operator, "from": options.source}
+        named = {name: value for name, value in names.items() if value is not None}
+        answer = console.put(path, {"backlogs": [named | entry]})
+    else:
+        answer = console.get(path)
+    return PASSED, answer, backlog_text(options.query, answer.get("backlogs") or [])
+
+
 def _connection(options: argparse.Namespace) -> ConsoleConnection:
     return ConsoleConnection(read_settings(server=options.server, ca_file=options.ca_file), options.timeout)
 
@@ -208,6 +236,17 @@ def client_parser(as_json: bool) -> argparse.ArgumentParser:
     estimate.set_defaults(parser=estimate, ask=_estimate, fault=_estimate_fault)
     estimate.add_argument("file", nargs="?", metavar="FILE", help="a deployment document in place of a cluster")
     estimate.add_argument("--cluster", metavar="SLUG", help="which cluster")
+    backlog = _command(
+        commands, "backlog", "What waits for a running query; with an amount, state it.", BACKLOG_EXIT_TEXT
+    )
+    backlog.set_defaults(parser=backlog, ask=_backlog, fault=_backlog_fault)
+    backlog.add_argument("query", metavar="QUERY", help="its name")
+    backlog.add_argument("--cluster", required=True, metavar="SLUG", help="which cluster")
+    backlog.add_argument("--source", metavar="NAME", help="source or operator whose events wait")
+    backlog.add_argument("--operator", metavar="NAME", help="that reads them, where one of several is meant")
+    backlog.add_argument("--behind", type=_seconds, dest="behind_s", metavar="S", help="age of the oldest, in seconds")
+    backlog.add_argument("--events", type=_seconds, metavar="N", help="how many wait")
+    backlog.add_argument("--none", action="store_true", help="nothing waits")
     connect = _command(commands, "connect", "Jobs of an engine as running queries of a cluster.", CONNECT_EXIT_TEXT)
     connect.set_defaults(parser=connect, ask=_connect, fault=_connect_fault)
     connect.add_argument("url", nargs="?", metavar="URL", help="address of the engine, such as http://localhost:8081")
@@ -255,6 +294,15 @@ def _admit_fault(options: argparse.Namespace) -> str:
         return "FILE is missing, or --query with the name of a registered query"
     if options.file is not None and options.version is not None:
         return "--query-version is of a registered query; a FILE is always a new version"
+    return ""
+
+
+def _backlog_fault(options: argparse.Namespace) -> str:
+    states = options.events is not None or options.behind_s is not None
+    if states and options.none:
+        return "--none says that nothing waits; --events and --behind that something does"
+    if states and options.source is None:
+        return "--source is missing: whose events wait"
     return ""
 
 

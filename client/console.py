@@ -56,6 +56,10 @@ class ConsoleConnection:
         """The answer to a PATCH."""
         return self._send("PATCH", path, body)[1]
 
+    def put(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a PUT."""
+        return self._send("PUT", path, body)[1]
+
     def post_file(self, path: str, name: str, content: bytes) -> dict[str, Any]:
         """The answer to a POST of one file as a form would send it."""
         boundary = uuid.uuid4().hex

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.admission.text import decision_text
 from engine.listing import column_lines
 
 __all__ = [
+    "BACKLOG_EXIT_TEXT",
     "ESTIMATE_EXIT_TEXT",
     "EXIT_TEXT",
     "FAILED",
+    "PASSED",
     "USAGE",
     "admission_status",
     "admission_text",
+    "backlog_text",
     "estimate_status",
     "estimate_text",
     "manifest_answer_text",
@@ -34,6 +37,10 @@ ESTIMATE_EXIT_TEXT = """exit status:
   2  wrong usage
   3  an objective is breached
   4  an objective is at risk"""
+BACKLOG_EXIT_TEXT = """exit status:
+  0  shown, or stated
+  1  not done: the console was not reached, or refused it
+  2  wrong usage"""
 _BY_VERDICT = {"admit": PASSED, "admit_with_changes": REFUSED, "reject": REFUSED, "queue": OPEN, "review": OPEN}
 
 
@@ -122,6 +129,7 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
         return "No query runs."
     lines = column_lines(rows, "")
     notes = [f"{row.get('query')}: {words}" for row in _estimated(estimate) if (words := _standing_words(row))]
+    notes += _catch_up_lines(estimate)
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
@@ -129,6 +137,29 @@ def _standing_words(row: Mapping[str, Any]) -> str:
     """Words on a latency that is not known, or has no end; empty where the figures are what it is."""
     standing = row.get("standing") or (row.get("result") or {}).get("standing") or {}
     return str(standing.get("words") or "")
+
+
+def _catch_up_lines(estimate: Mapping[str, Any]) -> list[str]:
+    """When each query has caught up with what waits, and what of it is not used."""
+    result = estimate.get("result") or {}
+    caught = [(row, (row.get("result") or row).get("catch_up")) for row in _estimated(estimate)]
+    lines = [f"{row.get('query')} {catch_up['words']}." for row, catch_up in caught if catch_up]
+    unused = [
+        found for found in result.get("backlogs") or estimate.get("backlogs") or () if found["standing"] != "used"
+    ]
+    return [*lines, *(str(found["words"]) for found in unused)]
+
+
+def backlog_text(query: str, backlogs: Sequence[Mapping[str, Any]]) -> str:
+    """A table of what waits at the inputs of a query."""
+    rows = [["input", "events", "behind", "read"]]
+    for row in backlogs:
+        where = f"{row['from']} at {row['operator']}" if row.get("operator") else str(row["from"])
+        events = "-" if row.get("events") is None else f"{row['events']:,.0f}"
+        stale = ", too old: not used" if row.get("is_stale") else ""
+        read = f"{row.get('origin')} {_seconds(row.get('age_s'))} ago{stale}"
+        rows.append([where, events, _seconds(row.get("behind_s")), read])
+    return "\n".join(column_lines(rows, "")) if len(rows) > 1 else f"Nothing is known to wait for {query}."
 
 
 def _estimated(estimate: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -35,6 +35,10 @@ def _estimate(rest: list[str]) -> int:
     return _become("-m", "client", "estimate", *rest)
 
 
+def _backlog(rest: list[str]) -> int:
+    return _become("-m", "client", "backlog", *rest)
+
+
 def _connect(rest: list[str]) -> int:
     return _become("-m", "client", "connect", *rest)
 
@@ -121,6 +125,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "test": _test,
     "admit": _admit,
     "estimate": _estimate,
+    "backlog": _backlog,
     "connect": _connect,
     "engine": _engine,
     "agent": _agent,

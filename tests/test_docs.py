@@ -44,6 +44,7 @@ SECTIONS: dict[str, tuple[tuple[str, FieldTable], ...]] = {
     "Node": (("", tables.NODE),),
     "Operator": (("", tables.OPERATOR),),
     "Input": (("", tables.INPUT),),
+    "Backlog": (("", tables.BACKLOG),),
     "Filter, join, aggregate": (
         ("filter.", tables.FILTER),
         ("join.", tables.JOIN),

@@ -10,13 +10,15 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.accounts.models import User
+from apps.connections.backlogs import lags_store
+from apps.connections.choices import ConnectionEngine
 from apps.connections.import_outcome import ImportOutcome, finding_document
 from apps.connections.job_import import JobImport, renamed_query
 from apps.connections.looks import look_document
 from apps.connections.models import Connection, ImportedJob
 from apps.connections.node_import import NodeImport
 from apps.connections.polls import polls_known
-from apps.connections.readers import reader_of
+from apps.connections.readers import consumer_lags, reader_of
 from apps.connections.rounds import EngineLook
 from apps.core.errors import Missing
 from apps.estimates.refresh import refresh_by_telemetry, telemetry_pace
@@ -123,6 +125,8 @@ class _LookStore:
         for name, row in self.rows.items():
             if name not in names.values() and not left_out & {row.engine_id, name}:
                 self.jobs.end(row, ended.get(row.engine_id, ""))
+        if self.connection.engine == ConnectionEngine.KAFKA:
+            self.outcome.find_all(lags_store(self.cluster, consumer_lags(self.look.answers), self.now))
         self.nodes.shrink(pool.nodes)
         self.nodes.lose({node.pk for node in nodes.values()})
 

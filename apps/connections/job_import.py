@@ -19,6 +19,7 @@ from apps.connections.rounds import EngineLook
 from apps.fleet.models import Cluster
 from apps.measurements.arrivals import ArrivalsNews, arrivals_compared, arrivals_store, without_gaps
 from apps.queries.arrivals.services import arrivals_create_from_counts
+from apps.queries.backlogs import backlogs_measure
 from apps.queries.choices import QueryState
 from apps.queries.definitions import query_create, query_update, query_version_create
 from apps.queries.lifecycle import placement_move, query_start, query_stop
@@ -80,6 +81,7 @@ class JobImport:
             if self.pace.is_due(arrivals.news):
                 arrivals_store(cluster=self.cluster, news=arrivals)
         self._objective(row, name)
+        self._backlog(row, job, plan, sample)
         self.outcome.jobs.append(row)
 
     def _create(
@@ -182,6 +184,15 @@ class JobImport:
                 self.outcome.created.append(f"source {source}")
                 message = f"No event of {source} was counted yet; none are assumed until some are."
                 self.outcome.find("assumed", "arrivals_missing", plan.name, message)
+
+    def _backlog(self, row: ImportedJob, job: EngineJob, plan: ImportedQuery, sample: JobSample) -> None:
+        """Store what waits before its sources, at the time that the engine told it."""
+        waiting = {**sample.waiting, **self.look.waiting.get(job.id, {})}
+        events = {source: waiting[vertex] for source, vertex in plan.sources.items() if vertex in waiting}
+        at_s = sample.newest_s if sample.waiting else self.look.picture.at_s
+        if events and at_s is not None:
+            read_at = min(self.now, datetime.fromtimestamp(at_s, UTC))
+            backlogs_measure(query=row.query, events=events, read_at=read_at)
 
     def _objective(self, row: ImportedJob, name: str) -> None:
         objective = self.objectives.get(name, self.objectives.get("*"))

@@ -30,7 +30,7 @@ from engine.connectors.spark import PROGRESS, next_spark_paths, read_spark, samp
 from engine.connectors.statistics import sample_job
 from engine.errors import DocumentError, Fault
 
-__all__ = ["TEXT_PATHS", "EngineReader", "mapped_operators", "reader_of"]
+__all__ = ["TEXT_PATHS", "EngineReader", "consumer_lags", "mapped_operators", "reader_of"]
 
 Answers = Mapping[str, Any]
 Offsets = Mapping[str, ArrivalCounts]
@@ -201,10 +201,7 @@ def _kafka(connection: Connection) -> EngineReader:
     """Lag of consumer groups. Kafka runs no jobs: what it says are findings."""
 
     def read(answers: Answers, at_s: float) -> EnginePicture:
-        lags = [lag for path, answer in answers.items() for lag in _lags(path, answer)]
-        if not lags:
-            message = "it is no lag of a consumer group; allowed: Burrow, Confluent's REST, kafka-consumer-groups.sh"
-            raise DocumentError([Fault("", message)], "answer about consumer lag")
+        lags = consumer_lags(answers)
         return EnginePicture(
             "kafka", "", at_s, (), (), tuple(finding for lag in lags for finding in _lag_findings(lag))
         )
@@ -214,6 +211,15 @@ def _kafka(connection: Connection) -> EngineReader:
         read=read,
         sample=lambda job, *_: JobSample(job.id, {}, {}),
     )
+
+
+def consumer_lags(answers: Answers) -> list[GroupLag]:
+    """Lag of every consumer group that answers tell of. Raises `DocumentError` where they tell of none."""
+    lags = [lag for path, answer in answers.items() for lag in _lags(path, answer)]
+    if not lags:
+        message = "it is no lag of a consumer group; allowed: Burrow, Confluent's REST, kafka-consumer-groups.sh"
+        raise DocumentError([Fault("", message)], "answer about consumer lag")
+    return lags
 
 
 def _lags(path: str, answer: Any) -> Sequence[GroupLag]:

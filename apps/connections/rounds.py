@@ -17,6 +17,7 @@ from apps.core.errors import Impossible, from_engine
 from apps.core.secrets import SecretLost, unseal_secret
 from engine.connectors.answers import normal_path
 from engine.connectors.markers import MarkerLatency, read_markers
+from engine.connectors.pending_records import read_pending
 from engine.connectors.picture import ArrivalCounts, CounterPoll, EnginePicture, Finding
 from engine.connectors.spark import PROGRESS
 from engine.errors import DocumentError
@@ -42,7 +43,8 @@ class EngineLook:
     """A picture of an engine with the answers behind it, and polls of its counters by id of the job, oldest first.
 
     `offsets` are counts of the broker by job and vertex, `latencies` measured ones by job as (time, seconds), where the
-    connection asks for them; `markers` the latency of markers by job, where the engine has them.
+    connection asks for them; `markers` the latency of markers by job, where the engine has them, `waiting`
+    events before its sources by job and vertex.
     """
 
     picture: EnginePicture
@@ -51,6 +53,7 @@ class EngineLook:
     offsets: dict[str, dict[str, ArrivalCounts]] = field(default_factory=dict)
     latencies: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     markers: dict[str, MarkerLatency] = field(default_factory=dict)
+    waiting: dict[str, dict[str, float]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, polls: Sequence[CounterPoll], findings: Sequence[Finding] = ()) -> None:
@@ -63,6 +66,11 @@ class EngineLook:
         """Take in what answers tell of a job's markers."""
         if (latency := read_markers(answers, job)) is not None:
             self.markers[job] = latency
+
+    def add_waiting(self, job: str, answers: Mapping[str, Any]) -> None:
+        """Take in what answers tell of events that wait before a job's sources."""
+        if events := read_pending(answers, job):
+            self.waiting[job] = events
 
     @property
     def all_findings(self) -> list[Finding]:
@@ -208,6 +216,7 @@ def look_at_upload(connection: Connection) -> EngineLook:
     look = EngineLook(read_picture(connection, answers), answers)
     for job in look.picture.jobs:
         look.add_markers(job.id, answers)
+        look.add_waiting(job.id, answers)
     for i, part in enumerate(rounds):
         look.add(*read_polls(connection, part, look.picture, look.picture.at_s - len(rounds) + i))
     return look

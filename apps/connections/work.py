@@ -14,7 +14,8 @@ from celery import current_app
 from django.db import transaction
 from django.db.models import Q
 
-from apps.connections.choices import ConnectionOrigin, ConnectionState
+from apps.connections.backlogs import ask_waiting
+from apps.connections.choices import ConnectionEngine, ConnectionOrigin, ConnectionState
 from apps.connections.import_outcome import ImportOutcome, finding_document
 from apps.connections.imports import look_store
 from apps.connections.looks import look_document
@@ -182,6 +183,8 @@ def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) 
     ask_prometheus(connection, client, look)
     ask_metric(connection, client, look)
     ask_markers(client, look)
+    if connection.engine == ConnectionEngine.FLINK:
+        ask_waiting(client, look)
     look.add((), latency_findings(look))
 
 

@@ -72,7 +72,7 @@ def query_rows(run: EstimateRun, answer: dict[str, Any]) -> list[QueryEstimate]:
         )
     }
     return [
-        _query_row(run, running[name], result, operators_of(name, answer, run.subinterval_s))
+        _query_row(run, running[name], result | _waiting(name, answer), operators_of(name, answer, run.subinterval_s))
         for name, result in answer["queries"].items()
         if name in running  # stopped while it was estimated: nobody asks for it any more
     ]
@@ -129,6 +129,12 @@ def operators_of(query: str, answer: dict[str, Any], subinterval_s: float) -> di
         for name, result in answer["operators"].items()
         if name.startswith(prefix)
     }
+
+
+def _waiting(query: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Backlogs of the query's inputs where the horizon begins; empty where nothing waits."""
+    backlogs = [found for found in answer.get("backlogs", ()) if found["query"] == query]
+    return {"backlogs": backlogs} if backlogs else {}
 
 
 def _operator_facts(result: dict[str, Any], subinterval_s: float) -> dict[str, float]:

@@ -37,6 +37,7 @@ from apps.queries.arrivals.services import (
     arrivals_fields_update,
     arrivals_inspect,
 )
+from apps.queries.backlogs import backlogs_of, backlogs_update
 from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
 from apps.queries.documents import document_export, document_import
 from apps.queries.filters import ArrivalFilter, QueryFilter, VersionFilter
@@ -55,6 +56,7 @@ from apps.queries.selectors import (
 from apps.queries.serializers import (
     ArrivalCreateSerializer,
     ArrivalSerializer,
+    BacklogsSerializer,
     DocumentImportSerializer,
     DocumentSerializer,
     InspectionSerializer,
@@ -90,7 +92,7 @@ class QueryViewSet(ServiceViewSet):
     row_keyword = "query"
     service_update = staticmethod(query_update)
     service_delete = staticmethod(query_delete)
-    scopes = {"put_statistics": "ingest"}
+    scopes = {"put_statistics": "ingest", "put_backlogs": "ingest"}
     etag_actions = ApiMixin.etag_actions | {"statistics", "put_statistics"}
 
     def get_queryset(self) -> Any:
@@ -152,6 +154,23 @@ class QueryViewSet(ServiceViewSet):
         version = _version(query, serializer.validated_data.get("version"))
         statistics_update(version=version, statistics=serializer.validated_data["statistics"])
         return Response(_statistics(version))
+
+    @extend_schema(responses=BacklogsSerializer)
+    @action(detail=True, methods=["get"])
+    def backlogs(self, request: Request, pk: str | None = None) -> Response:
+        """Backlogs of the query's inputs, as they were read last."""
+        return Response({"backlogs": backlogs_of(self.get_object())})
+
+    @extend_schema(request=BacklogsSerializer, responses=BacklogsSerializer)
+    @backlogs.mapping.put
+    def put_backlogs(self, request: Request, pk: str | None = None) -> Response:
+        """State what waits at the query's inputs, in place of all that was known; an empty list: nothing waits.
+
+        A reading is used for 15 minutes. Estimates that begin now begin with it.
+        """
+        query = self.get_object()
+        values = read_body(BacklogsSerializer, request)
+        return Response({"backlogs": backlogs_of(backlogs_update(query=query, **values))})
 
     @extend_schema(request=None, responses=QueryDetailSerializer)
     @action(detail=True, methods=["post"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Malformed, fault_count
@@ -13,6 +14,7 @@ from apps.core.events import announce
 from apps.core.limits import MAX_DESCRIPTION
 from apps.fleet.models import Cluster
 from apps.fleet.validation import check_free, check_row
+from apps.queries.backlogs import backlogs_state
 from apps.queries.bodies import COST_NOISE_NAMES, body_parse, latest_version, operators_store
 from apps.queries.choices import QueryState
 from apps.queries.models import OperatorInput, Query, QueryVersion
@@ -150,6 +152,7 @@ def _store_version(
     check_row(version)
     version.save()
     operators_store(version, operators)
+    backlogs_state(query, operators, timezone.now())
     return version
 
 

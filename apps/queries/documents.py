@@ -19,7 +19,7 @@ from apps.queries.lifecycle import query_start
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
 from engine.document.elements import Input, InputModel, Node, Operator, Source
-from engine.document.export import operator_document
+from engine.document.export import backlog_document, operator_document
 from engine.errors import DocumentError
 
 __all__ = ["DocumentImport", "document_export", "document_import"]
@@ -295,7 +295,10 @@ class _Import:
         inputs = tuple(_restate_for_document(entry, factor) for entry in operator.inputs)
         document = operator_document(replace(operator, inputs=inputs, query=None))
         document["id"] = operator.id.removeprefix(f"{query}/")
+        waiting = {source.id: source.backlog for source in self.deployment.sources if source.backlog}
         for entry in document["inputs"]:
+            if entry["from"] in waiting and "backlog" not in entry:
+                entry["backlog"] = backlog_document(waiting[entry["from"]])
             entry["from"] = self.names.get(entry["from"], entry["from"].removeprefix(f"{query}/"))
         return document
 

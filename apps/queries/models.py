@@ -82,6 +82,11 @@ class Query(models.Model):
     start_s = models.FloatField(
         default=0.0, help_text="Seconds into the horizon before which it reads nothing; 0 unless it was let in later."
     )
+    backlogs = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Events that wait at its inputs: [{operator, from, events, behind_s, origin, read_at}].",
+    )
     running_version = models.ForeignKey(
         "QueryVersion", null=True, blank=True, on_delete=models.PROTECT, related_name="running_as"
     )

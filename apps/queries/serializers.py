@@ -22,6 +22,7 @@ from engine.words import listed
 __all__ = [
     "ArrivalCreateSerializer",
     "ArrivalSerializer",
+    "BacklogsSerializer",
     "DocumentImportSerializer",
     "DocumentSerializer",
     "InspectSerializer",
@@ -135,6 +136,17 @@ class StatisticsSerializer(StrictSerializer):
         help_text=(
             "[{operator, input, selectivity, cycles_per_event, events, batches, cost_cv2, cost_dispersion, "
             "cost_dispersion_events, evidence, measured_at}]; event_cycles in place of a sample in batches."
+        )
+    )
+
+
+class BacklogsSerializer(StrictSerializer):
+    """Events that wait at a query's inputs."""
+
+    backlogs = serializers.JSONField(
+        help_text=(
+            "[{operator, from, events, behind_s, read_at}]: events that wait, the age of the oldest in seconds, or "
+            "both; operator only where one of several readers is meant. Answers add origin, age_s and is_stale."
         )
     )
 

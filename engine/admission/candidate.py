@@ -57,7 +57,8 @@ def parse_candidate(document: Any, running: Deployment, *, path: str = "candidat
     record = CANDIDATE.read(document, "", path, faults)
     if record is BAD:
         raise DocumentError(faults, "candidate")
-    sources = [build_source(item) for item in _items(record, "sources")]
+    listed = enumerate(_items(record, "sources"))
+    sources = [build_source(item, f"{path}.sources[{i}]", faults) for i, item in listed]
     items = _items(record, "operators")
     unit = record.get("cycle_unit")
     with_unit((), items, unit if isinstance(unit, str) else None)

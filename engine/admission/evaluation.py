@@ -17,6 +17,7 @@ from engine.admission.scenario import AdmissionScenario, CandidateQuestion, part
 from engine.arrays import FloatArray, IntArray, step_maxima
 from engine.document.deployment import Constraints, Deployment, Source
 from engine.document.policies import PolicyGap
+from engine.estimation.catch_up import CatchUp
 from engine.estimation.estimate import Alarm, Estimate, estimate
 from engine.estimation.mace import Mace, mace
 from engine.estimation.node_load import CoreLoad, combine_cores
@@ -82,6 +83,8 @@ class QueryOutcome:
     widening: Widening | None = None  #: by scored runs
     standing: LatencyStanding = KNOWN  #: whether the figures are known
     gap: PolicyGap | None = None  #: what it lacks where servers run other policies than stimulus time
+    catch_up: CatchUp | None = None  #: with what waits where the horizon begins; None where nothing holds it up
+    oldest_s: float = 0.0  #: age of the oldest of its events that wait there: no placement makes its latency less
 
     @property
     def state(self) -> str:
@@ -279,6 +282,8 @@ def _outcome(query: str, report: QueryReport, coarse: Collection[str]) -> QueryO
         waits=report.waits.terms,
         standing=report.standing,
         gap=report.gap,
+        catch_up=report.catch_up,
+        oldest_s=report.oldest_s,
     )
 
 
@@ -414,6 +419,8 @@ def list_effects_without(question: CandidateQuestion, before: Evaluation) -> lis
         "scheduling": None,
         "widening": None,
         "standing": None,
+        "catch_up_before": None,
+        "catch_up_after": None,
     }
     running = [before.outcomes[query] for query in question.running.queries]
     return [*(_effect(outcome, outcome, [], question.mace_width_s) for outcome in running), nothing]
@@ -441,6 +448,8 @@ def _effect(was: QueryOutcome | None, now: QueryOutcome, shares: list[str], widt
         "scheduling": now.gap and {"nodes": dict(now.gap.nodes), **now.gap.to_dict(now.policy_high_s)},
         "widening": asdict(now.widening) if now.widening else None,
         "standing": now.standing.to_dict(),
+        "catch_up_before": was.catch_up.to_dict() if was and was.catch_up else None,
+        "catch_up_after": now.catch_up.to_dict() if now.catch_up else None,
     }
 
 

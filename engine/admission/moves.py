@@ -21,7 +21,8 @@ from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.memory import memory_by_node, state_need_bytes
 from engine.errors import InfeasibleError
-from engine.estimation.loads import loads_of
+from engine.estimation.backlog import burdened_series
+from engine.estimation.mace import mace
 from engine.placement.goal import Goal, goal_of
 from engine.placement.items import SearchSettings
 from engine.placement.limits import PlacementLimits
@@ -144,11 +145,12 @@ class _ScreenBoard:
 
 def _board(search: AdmissionSearch, base: AdmissionScenario) -> _ScreenBoard:
     coarse = base.deployment.coarsened(search.question.mace_every)
-    loads = loads_of(coarse)
-    server_load = np.ascontiguousarray(loads.by_time.T)
+    series, now = burdened_series(coarse), mace(coarse)
+    server_load = np.ascontiguousarray(now.load).copy()
+    server_load[:, 0] += now.start
     budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)
     excess, _ = loaded_peaks(server_load, np.zeros(coarse.subintervals), budget)
-    return _ScreenBoard(coarse, loads.operators().load, server_load, budget, excess)
+    return _ScreenBoard(coarse, series.load, server_load, budget, excess)
 
 
 def _rank_moves(search: AdmissionSearch, base: AdmissionScenario, neighbours: bool) -> list[list[Change]]:

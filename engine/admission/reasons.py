@@ -8,14 +8,17 @@ from typing import Any
 
 from engine.admission.evaluation import Evaluation, QueryOutcome, coarse_sources, related_queries, servers_of_query
 from engine.admission.scenario import AdmissionScenario, CandidateQuestion
+from engine.document.backlog import USED
 from engine.document.elements import Operator
 from engine.document.memory import MEMORY_SLACK, memory_by_node, unknown_memory_words
+from engine.estimation.catch_up import WITHIN, CatchUp
 from engine.estimation.reports import Bottleneck
 from engine.measurement.calibration import LEVEL
 from engine.measurement.trust import LOST, UNJUDGED, EstimateTrust
 from engine.waits.windows import sources_above
 from engine.words import (
     counted,
+    duration_words,
     listed,
     load_words,
     percent_words,
@@ -44,6 +47,7 @@ MEMORY_EXCEEDED = "memory_exceeded"
 
 _SERIOUS = {"bad": 0, "watch": 1, "info": 2, "ok": 3}
 _WORSE_SHARE = 0.01  # by which what is over already may get worse: of a bound, or of a mean load
+_LONGER_SHARE = 0.1  # by which a query that misses its objective may catch up later without a person's consent
 _NOTED_WAIT = 0.05  # of an estimate: less of it need not be named
 _NAMED_WAITS = 2
 _MORE_LOAD = 1e-9  # a server's load has changed when it differs by more than rounding
@@ -109,6 +113,7 @@ def reasons_of(
         *_unread_plans(question, scenario),
         *_lost_trust(question, scenario),
         *_nominal_neighbours(question, scenario),
+        *_backlogs(question, scenario, before, after),
         *_alarm(after),
     ]
     if not any(reason.severity == "bad" for reason in reasons):
@@ -206,6 +211,13 @@ def _neighbour(
     if now.state == "breached" and worse_s > tolerance_s(now):
         message = f"{was.query} misses its objective already and would get worse: {_increase_words(was, now)}"
         return _breach("neighbour_breached", now, message, question)
+    if now.state == "breached" and now.oldest_s > (now.bound_s or 0.0):
+        oldest = duration_words(now.oldest_s)
+        message = (
+            f"{was.query} misses its objective already: events have waited for {oldest}, with or without "
+            f"{question.candidate.query}"
+        )
+        return _query_reason("neighbour_already_over", "info", now, message, question)
     if now.state == "breached":
         estimate = estimate_words(was)
         message = f"{was.query} misses its objective already ({estimate}) and stays as it is"
@@ -536,6 +548,42 @@ def _unread_plans(question: CandidateQuestion, scenario: AdmissionScenario) -> I
             message = f"The plan of {query} is not understood in full, so its estimate may leave out a wait: {named}"
             count = float(len(unread))
             yield Reason("plan_unread", "watch", "query", query, message, 0.0, count, "operators", review=True)
+
+
+def _backlogs(
+    question: CandidateQuestion, scenario: AdmissionScenario, before: Evaluation, after: Evaluation
+) -> Iterator[Reason]:
+    """Queries that catch up later because of the candidate, when it does itself, and backlogs that are not used."""
+    for query, now in after.outcomes.items():
+        was = before.outcomes.get(query)
+        if was is None:
+            if now.catch_up is not None:
+                severity = "info" if now.catch_up.state == WITHIN else "watch"
+                message = f"{query} {now.catch_up.words}"
+                yield _catch_up_reason("catch_up", severity, query, message, now.catch_up, None)
+        elif now.catch_up is not None and was.catch_up is not None and _is_delayed(was.catch_up, now.catch_up):
+            longer = now.catch_up.latest_s > was.catch_up.latest_s * (1.0 + _LONGER_SHARE)
+            review = now.catch_up.state != was.catch_up.state or (longer and now.state == "breached")
+            message = f"{query} {now.catch_up.words}; without {question.candidate.query} it {was.catch_up.words}"
+            yield _catch_up_reason("catch_up_delayed", "watch", query, message, now.catch_up, was.catch_up, review)
+    related = related_queries(scenario.deployment, question.running, {*scenario.touched, question.candidate.query})
+    for found in scenario.deployment.backlogs:
+        if found.query in related and found.standing != USED:
+            review = not found.is_used
+            severity = "watch" if review else "info"
+            yield Reason("backlog_unknown", severity, "operator", found.operator, found.words, review=review)
+
+
+def _is_delayed(was: CatchUp, now: CatchUp) -> bool:
+    """Whether a query catches up later than without the candidate, by more than rounding."""
+    return now.latest_s > was.latest_s * (1.0 + _WORSE_SHARE)
+
+
+def _catch_up_reason(
+    code: str, severity: str, query: str, message: str, now: CatchUp, was: CatchUp | None, review: bool = False
+) -> Reason:
+    bound = None if was is None else was.at_s
+    return Reason(code, severity, "query", query, message, bound, now.at_s, review=review)
 
 
 def _lost_trust(question: CandidateQuestion, scenario: AdmissionScenario) -> Iterator[Reason]:

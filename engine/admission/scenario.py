@@ -13,6 +13,7 @@ from engine.admission.policy import AdmissionPolicy
 from engine.arrays import FloatArray, frozen_array
 from engine.costream.first_placement import FirstPlacement, PlacementPredictor
 from engine.costream.record import PredictionRecord
+from engine.document.backlog import with_new_readers
 from engine.document.deployment import (
     Deployment,
     Node,
@@ -113,7 +114,8 @@ def scenario_of(question: CandidateQuestion, changes: Sequence[Change] = ()) -> 
         If an operator of the candidate fits no node.
     """
     deployment, candidate = question.running, question.candidate
-    operators, altered = _release_closed_places(candidate.operators, question.policy.closed_nodes)
+    joining = with_new_readers(candidate.operators, deployment.sources)
+    operators, altered = _release_closed_places(joining, question.policy.closed_nodes)
     start_p = 1
     for change in changes:
         if change["kind"] == "add_node":

@@ -252,7 +252,7 @@ class Screen:
             if query in related:
                 weights = np.array(run.weights[query])
                 weights[:begin] = 0.0
-                path_s = statistic_or_worst(run.flow.by_query[query], weights, _statistic(coarse, query))
+                path_s = run.flow.statistic_of(query, weights, _statistic(coarse, query))
                 servers = servers_of_query(result.deployment, query)
                 values[query] = _Screened(path_s, float(queues[servers].sum()))
         return values

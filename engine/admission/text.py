@@ -80,8 +80,12 @@ def _queries(effects: Sequence[Mapping[str, Any]]) -> list[str]:
     return column_lines(rows) + ([f"  {others}"] if len(effects) > len(shown) else [])
 
 
+_BEFORE_AND_AFTER = (("", "_state"), ("catch_up_", ""))
+
+
 def _is_changed(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("change_s")) or row.get("before_state") != row.get("after_state")
+    differs = any(row.get(f"{name}before{end}") != row.get(f"{name}after{end}") for name, end in _BEFORE_AND_AFTER)
+    return bool(row.get("change_s")) or differs
 
 
 def _estimate(row: Mapping[str, Any], name: str) -> str:

@@ -360,6 +360,8 @@ class JobSample:
         Seconds that polls cover.
     newest_s : float, optional
         Time of the newest poll; None without any.
+    waiting : mapping of str to float
+        Events that waited before sources at `newest_s`, by vertex, where they tell.
     """
 
     job: str
@@ -370,3 +372,4 @@ class JobSample:
     span_s: float = 0.0
     newest_s: float | None = None
     findings: tuple[Finding, ...] = ()
+    waiting: Mapping[str, float] = field(default_factory=dict)

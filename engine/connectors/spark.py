@@ -293,7 +293,18 @@ def sample_spark(job: EngineJob, answers: Mapping[str, Any], *, step_s: float | 
             arrivals[vertex.id] = counts
     newest_s = query.newest.begins_at.timestamp() + query.newest.duration_s
     span_s = newest_s - query.batches[0].begins_at.timestamp()
-    return JobSample(job.id, operators, arrivals, span_s=span_s, newest_s=newest_s, findings=tuple(findings))
+    waiting = dict(_waiting(job, query.newest))
+    return JobSample(
+        job.id, operators, arrivals, span_s=span_s, newest_s=newest_s, findings=tuple(findings), waiting=waiting
+    )
+
+
+def _waiting(job: EngineJob, newest: BatchProgress) -> Iterator[tuple[str, float]]:
+    """Events beyond the end of the newest batch, by the vertex of the source."""
+    vertices = [vertex.id for vertex in job.vertices if vertex.is_source]
+    for vertex, source in zip(vertices, newest.sources, strict=False):
+        if source.waiting is not None:
+            yield vertex, source.waiting
 
 
 def _sample(job: EngineJob, vertex: Vertex, query: _Query, model: BatchModel, servers: int) -> VertexSample:

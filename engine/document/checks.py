@@ -13,6 +13,7 @@ from engine.errors import Fault, suggestion
 __all__ = [
     "DeploymentParts",
     "UnreadReference",
+    "check_backlog",
     "check_cost_noise",
     "check_parts",
     "check_replicas",
@@ -173,6 +174,12 @@ def check_cost_noise(entry: Mapping[str, Any], path: str, faults: list[Fault]) -
     if len(given) == 1:
         missing = "cost_dispersion" if given == ["cost_dispersion_events"] else "cost_dispersion_events"
         faults.append(Fault(f"{path}.{missing}", f"{missing} is missing; {given[0]} needs it"))
+
+
+def check_backlog(backlog: Any, path: str, faults: list[Fault]) -> None:
+    """Fault of a backlog that says neither how many events wait nor for how long."""
+    if isinstance(backlog, Mapping) and all(backlog.get(name) is None for name in ("events", "behind_s")):
+        faults.append(Fault(path, "backlog has neither events nor behind_s; allowed: one of them, or both"))
 
 
 def check_window(window: Mapping[str, Any], path: str, faults: list[Fault]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray, frozen_array
+from engine.document.backlog import InputBacklog, list_backlogs, settle_backlogs, strip_backlogs
 from engine.document.checks import DeploymentParts, check_parts, check_replicas
 from engine.document.cycles import forbid_other_units
 from engine.document.elements import (
@@ -168,6 +169,15 @@ class Deployment(DeploymentContent):
         return next((objective for objective in self.objectives if objective.query == query), None)
 
     @cached_property
+    def backlogs(self) -> tuple[InputBacklog, ...]:
+        """Backlogs of inputs where the horizon begins, of whatever standing; empty where nothing waits."""
+        return list_backlogs(self)
+
+    def without_backlogs(self) -> Deployment:
+        """The same deployment with nothing waiting, of a horizon that does not begin now."""
+        return strip_backlogs(self)
+
+    @cached_property
     def arrivals(self) -> FloatArray:
         """Arrivals of all sources, shape (sources, d), events per subinterval."""
         rows = [source.arrivals for source in self.sources]
@@ -209,13 +219,14 @@ class Deployment(DeploymentContent):
             raise ValueError(f"factor is {factor}; allowed: a whole number of at least 1")
         if factor == 1:
             return self
+        settled = self.settled()
         derived = replace(
-            self,
+            settled,
             subinterval_s=self.subinterval_s * factor,
             subintervals=-(-self.subintervals // factor),
-            sources=tuple(replace(s, arrivals=sum_groups(s.arrivals, factor)) for s in self.sources),
+            sources=tuple(replace(s, arrivals=sum_groups(s.arrivals, factor)) for s in settled.sources),
             nodes=tuple(coarsen_node(node, factor) for node in self.nodes),
-            operators=tuple(coarsen_operator(operator, factor) for operator in self.operators),
+            operators=tuple(coarsen_operator(operator, factor) for operator in settled.operators),
         )
         return self._inherit(derived, "layout", *([] if self.graph.models else ["graph"]))
 
@@ -237,10 +248,14 @@ class Deployment(DeploymentContent):
         )
 
     def with_arrivals(self, arrivals: Mapping[str, Any]) -> Deployment:
-        """The same deployment with other arrivals at the named sources, each of shape (d,)."""
+        """The same deployment with other arrivals at the named sources, each of shape (d,).
+
+        What waits where the horizon begins came at the rates of before.
+        """
         parts = DeploymentParts(self.subintervals, self.sources)
         known = {source.id: i for i, source in enumerate(self.sources)}
-        sources = list(self.sources)
+        settled = self.settled()
+        sources, operators = list(settled.sources), settled.operators
         for name, values in arrivals.items():
             read = NumberSeries().read(values, "arrivals", name, parts.faults)
             if name not in known:
@@ -250,8 +265,8 @@ class Deployment(DeploymentContent):
                 if len(read) != self.subintervals:
                     message = f"{name} has {len(read)} numbers; allowed: {self.subintervals}"
                     parts.faults.append(Fault(f"arrivals.{name}", message))
-        _refuse(parts.faults or find_excessive_rates(sources, self.nodes, self.operators, self.subinterval_s))
-        derived = replace(self, sources=tuple(sources))
+        _refuse(parts.faults or find_excessive_rates(sources, self.nodes, operators, self.subinterval_s))
+        derived = replace(self, sources=tuple(sources), operators=operators)
         return self._inherit(derived, "graph", "layout", "order", "servers", "capacities")
 
     def with_nodes(self, extra: Iterable[Node] = (), replaced: Mapping[str, Node] | None = None) -> Deployment:
@@ -293,6 +308,13 @@ class Deployment(DeploymentContent):
             plans={name: value for name, value in self.plans.items() if name != query},
             constraints=constraints,
         )._checked()
+
+    def settled(self) -> Deployment:
+        """The same with the events and the age of all that waits, as far as present rates tell them."""
+        if not self.backlogs:
+            return self
+        sources, operators = settle_backlogs(self.sources, self.operators, self.subinterval_s)
+        return replace(self, sources=sources, operators=operators)
 
     def _checked(self) -> Deployment:
         parts = DeploymentParts(

@@ -17,13 +17,17 @@ from engine.words import listed
 
 __all__ = [
     "EVENT",
+    "MAX_BACKLOG_AGE_S",
+    "MEASURED",
     "ON_CLOSE",
     "ON_UPDATE",
     "SAMPLE",
+    "STATED",
     "STIMULUS_TIME",
     "THESE",
     "WINDOW_END",
     "AggregateFeatures",
+    "Backlog",
     "Batch",
     "Combine",
     "Constraints",
@@ -57,6 +61,12 @@ STIMULUS_TIME = "stimulus-time"
 #: Statistics of a sample err by its size; those of ``these`` were counted on the very arrivals that are estimated.
 SAMPLE, THESE = "sample", "these"
 
+#: Where a backlog is from.
+STATED, MEASURED = "stated", "measured"
+
+#: A backlog read longer ago is not used: a consumer makes up for minutes, or falls further behind, in less.
+MAX_BACKLOG_AGE_S = 900.0
+
 #: A window emits its result once, when it closes, or after every event that changes it.
 ON_CLOSE, ON_UPDATE = "on_close", "on_update"
 
@@ -78,12 +88,37 @@ class EventFields:
         return self.ints + self.strings + self.doubles
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Events that wait where the horizon begins: their number, how far behind their readers are, or both.
+
+    `behind_s` is the age of the oldest of them. A reading that is `age_s` old tells of that moment; one that is older
+    than `MAX_BACKLOG_AGE_S` tells nothing of now and is not used. `origin` is ``stated`` or ``measured``.
+    """
+
+    events: float | None = None
+    behind_s: float | None = None
+    age_s: float | None = None
+    origin: str = STATED
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it was read too long ago to begin a horizon with."""
+        return self.age_s is not None and self.age_s > MAX_BACKLOG_AGE_S
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it says that nothing waits."""
+        return self.events == 0.0 or (self.events is None and not self.behind_s)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """A source and its arrivals: events in every subinterval, shape (d,). What is not stated is None.
 
     Counts are known at a width of `arrivals_step_s`, that of a subinterval unless stated, however finely they are
-    spread. `dispersion` is their index of dispersion (variance over mean) at a width of `dispersion_step_s`.
+    spread. `dispersion` is their index of dispersion (variance over mean) at a width of `dispersion_step_s`. `backlog`
+    waits for every reader whose input states none of its own.
     """
 
     id: str
@@ -92,6 +127,7 @@ class Source:
     arrivals_step_s: float | None = None
     dispersion: float | None = None
     dispersion_step_s: float | None = None
+    backlog: Backlog | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,6 +182,7 @@ class Input:
     cost_cv2: float | None = None
     cost_dispersion: float | None = None
     cost_dispersion_events: float | None = None
+    backlog: Backlog | None = None
 
     @property
     def is_sampled(self) -> bool:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from engine.arrays import FloatArray
 from engine.document.cycles import NOMINAL
-from engine.document.elements import SAMPLE, Constraints, DeploymentContent, Input, Link, Node, Operator, Source
+from engine.document.elements import (
+    SAMPLE,
+    STATED,
+    Backlog,
+    Constraints,
+    DeploymentContent,
+    Input,
+    Link,
+    Node,
+    Operator,
+    Source,
+)
 from engine.document.tables import FORMAT, VERSION
 
-__all__ = ["canonical", "operator_document", "to_document"]
+__all__ = ["backlog_document", "canonical", "operator_document", "to_document"]
 
 _WINDOW = ("policy", "type", "size", "slide", "watermark_delay_s", "allowed_lateness_s", "emit", "measured_from")
 SeriesWriter = Callable[[FloatArray], Any]
@@ -24,8 +35,28 @@ def to_document(deployment: DeploymentContent) -> dict[str, Any]:
 
 
 def canonical(deployment: DeploymentContent) -> dict[str, Any]:
-    """The document with every series replaced by the SHA-256 of its little-endian float64 bytes."""
-    return _document(deployment, lambda series: hashlib.sha256(series.astype("<f8").tobytes()).hexdigest())
+    """The document with every series replaced by the SHA-256 of its little-endian float64 bytes.
+
+    Of a backlog the age is left out, and a stale one altogether: a content does not change with the clock alone.
+    """
+    return _document(_ageless(deployment), lambda series: hashlib.sha256(series.astype("<f8").tobytes()).hexdigest())
+
+
+def _ageless(deployment: DeploymentContent) -> DeploymentContent:
+    """The deployment with backlogs that have no age; those that are too old are no longer there."""
+
+    def known(backlog: Backlog | None) -> Backlog | None:
+        return None if backlog is None or backlog.is_stale else replace(backlog, age_s=None)
+
+    entries = [entry for operator in deployment.operators for entry in operator.inputs]
+    if all(element.backlog is None for element in (*deployment.sources, *entries)):
+        return deployment
+    operators = tuple(
+        replace(operator, inputs=tuple(replace(entry, backlog=known(entry.backlog)) for entry in operator.inputs))
+        for operator in deployment.operators
+    )
+    sources = tuple(replace(source, backlog=known(source.backlog)) for source in deployment.sources)
+    return replace(deployment, sources=sources, operators=operators)
 
 
 def _document(deployment: DeploymentContent, series: SeriesWriter) -> dict[str, Any]:
@@ -78,6 +109,7 @@ def _node(node: Node, series: SeriesWriter) -> dict[str, Any]:
 def _source(source: Source, series: SeriesWriter) -> dict[str, Any]:
     document = {"id": source.id, "arrivals": series(source.arrivals)}
     document |= _fields(source, ("arrivals_step_s", "dispersion", "dispersion_step_s"))
+    document |= _backlog(source.backlog)
     return document | ({"event_fields": asdict(source.event_fields)} if source.event_fields else {})
 
 
@@ -130,7 +162,18 @@ def _input(entry: Input) -> dict[str, Any]:
         document["model"] = {"output": list(entry.model.output), "cycles": list(entry.model.cycles)}
     if entry.batches:
         document["batches"] = [_fields(batch, ("events", "outputs", "cycles")) for batch in entry.batches]
-    return document | _fields(entry, ("cost_cv2", "cost_dispersion", "cost_dispersion_events"))
+    document |= _fields(entry, ("cost_cv2", "cost_dispersion", "cost_dispersion_events"))
+    return document | _backlog(entry.backlog)
+
+
+def backlog_document(backlog: Backlog) -> dict[str, Any]:
+    """A backlog as it stands in a document."""
+    origin = {} if backlog.origin == STATED else {"origin": backlog.origin}
+    return _fields(backlog, ("events", "behind_s", "age_s")) | origin
+
+
+def _backlog(backlog: Backlog | None) -> dict[str, Any]:
+    return {} if backlog is None else {"backlog": backlog_document(backlog)}
 
 
 def _constraints(limits: Constraints) -> dict[str, Any]:

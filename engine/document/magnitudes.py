@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.document.elements import Input, Node, Operator, Source
+from engine.document.elements import Backlog, Input, Node, Operator, Source
 from engine.document.topology import order_of
 from engine.errors import Fault
 
@@ -40,11 +40,15 @@ def find_excessive_rates(
     or the input's polynomials with the absolute values of their coefficients; busy = cycles_j * fraction / (C w).
     """
     faults: list[Fault] = []
-    peaks = {source.id: float(source.arrivals.max(initial=0.0)) for source in sources}
+    peaks = {
+        source.id: _with_waiting(float(source.arrivals.max(initial=0.0)), source.backlog, subinterval_s)
+        for source in sources
+    }
     capacities = {node.id: _least_capacity(node) * subinterval_s for node in nodes}
     for i in order_of(operators)[0]:
         operator = operators[i]
-        flows = [_flow(entry, peaks.get(entry.source, 0.0)) for entry in operator.inputs]
+        arriving = [_with_waiting(peaks.get(e.source, 0.0), e.backlog, subinterval_s) for e in operator.inputs]
+        flows = [_flow(entry, peak) for entry, peak in zip(operator.inputs, arriving, strict=True)]
         events, cycles = sum(flow[0] for flow in flows), sum(flow[1] for flow in flows)
         fault = (
             _fault("puts out", events, MAX_EVENTS, "events in a subinterval")
@@ -55,6 +59,15 @@ def find_excessive_rates(
             faults.append(Fault(f"{path}[{i}]", f"operator {operator.id!r} {fault}"))
         peaks[operator.id] = 0.0 if fault else events
     return faults
+
+
+def _with_waiting(peak: float, backlog: Backlog | None, subinterval_s: float) -> float:
+    """Events of a stream in its largest subinterval, and those that wait, as if they came at once."""
+    if backlog is None:
+        return peak
+    if backlog.events is not None:
+        return peak + backlog.events
+    return peak * (1.0 + (backlog.behind_s or 0.0) / subinterval_s)
 
 
 def _least_capacity(node: Node) -> float:

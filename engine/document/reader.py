@@ -6,11 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.costream.translation import source_rates, with_nominal_costs
-from engine.document.checks import DeploymentParts, UnreadReference, check_cost_noise, check_parts, check_window
+from engine.document.checks import (
+    DeploymentParts,
+    UnreadReference,
+    check_backlog,
+    check_cost_noise,
+    check_parts,
+    check_window,
+)
 from engine.document.cycles import NOMINAL, convert_operators
 from engine.document.elements import (
     SAMPLE,
     AggregateFeatures,
+    Backlog,
     Batch,
     Combine,
     Constraints,
@@ -64,7 +72,7 @@ def read_deployment(document: Any, *, placed: bool) -> dict[str, Any]:
     parts = DeploymentParts(_good(record, "subintervals"), subinterval_s=_good(record, "subinterval_s"), faults=faults)
     parts.broken = {item["id"] for items in sections.values() for item in items if _has_id(item)}
     with_unit(sections["nodes"], sections["operators"], _good(record, "cycle_unit"))
-    parts.sources = [build_source(item) for item in sections["sources"]]
+    parts.sources = [build_source(item, f"sources[{i}]", faults) for i, item in enumerate(sections["sources"])]
     parts.nodes = [_node(item, f"nodes[{i}]", faults) for i, item in enumerate(sections["nodes"])]
     parts.operators = build_operators(sections["operators"], "operators", faults, placed=placed)
     parts.operators = convert_operators(parts.operators, parts.nodes, "operators", faults)
@@ -183,11 +191,16 @@ def _has_id(item: Any) -> bool:
     return isinstance(item, dict) and isinstance(item.get("id"), str)
 
 
-def build_source(item: Any) -> Source | None:
+def build_source(item: Any, path: str, faults: list[Fault]) -> Source | None:
     """A source from its record, or None if the record is faulty."""
+    if item is BAD:
+        return None
+    check_backlog(item.get("backlog"), f"{path}.backlog", faults)
     if not is_whole(item):
         return None
     fields = {name: value for name, value in item.items() if name not in ("id", "arrivals", "event_fields")}
+    if item.get("backlog"):
+        fields["backlog"] = Backlog(**item["backlog"])
     if item.get("event_fields"):
         fields["event_fields"] = EventFields(**item["event_fields"])
     return Source(item["id"], item["arrivals"], **fields)
@@ -290,6 +303,9 @@ def _input(entry: dict[str, Any], path: str, faults: list[Fault]) -> Input:
         faults.append(Fault(f"{path}.selectivity", "selectivity is missing; an input without a model needs it"))
     kept = {name: value for name, value in entry.items() if name != "from"}
     check_cost_noise(entry, path, faults)
+    check_backlog(entry.get("backlog"), f"{path}.backlog", faults)
+    if entry.get("backlog") and is_whole(entry["backlog"]):
+        kept["backlog"] = Backlog(**entry["backlog"])
     kept["never_ran"] = model is None and "cycles_per_event" not in entry
     if model is not None and is_whole(model):
         kept["model"] = InputModel(tuple(model["output"]), tuple(model["cycles"]))

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from engine.document.cycles import CYCLE_UNITS
-from engine.document.elements import EVENT, ON_CLOSE, ON_UPDATE, SAMPLE, THESE, WINDOW_END
+from engine.document.elements import (
+    EVENT,
+    MAX_BACKLOG_AGE_S,
+    MEASURED,
+    ON_CLOSE,
+    ON_UPDATE,
+    SAMPLE,
+    STATED,
+    THESE,
+    WINDOW_END,
+)
 from engine.fields import (
     MIN_NUMBER,
     Anything,
@@ -23,6 +33,7 @@ from engine.klink.settings import POLICIES
 
 __all__ = [
     "AGGREGATE_FUNCTIONS",
+    "BACKLOG",
     "CANDIDATE",
     "COST_NOISE",
     "DEPLOYMENT",
@@ -80,6 +91,18 @@ KINDS = ("source", "filter", "map", "join", "aggregate", "window", "sink", "othe
 EVENT_FIELDS = FieldTable(
     "the fields of an event", *(Field(name, FIELD_COUNT) for name in ("ints", "strings", "doubles"))
 )
+BACKLOG = FieldTable(
+    "a backlog",
+    Field("events", Number(least=0, most=1e15), nullable=True, help="events that wait; at the known rate unless given"),
+    Field("behind_s", WAIT, nullable=True, help="age of the oldest of them; at the known rate unless given"),
+    Field(
+        "age_s",
+        NOT_NEGATIVE,
+        nullable=True,
+        help=f"seconds since it was read; not used beyond {MAX_BACKLOG_AGE_S:g}",
+    ),
+    Field("origin", Enumeration((STATED, MEASURED)), help=f"{STATED} unless given"),
+)
 SOURCE = FieldTable(
     "a source",
     Field("id", ID, required=True),
@@ -93,6 +116,12 @@ SOURCE = FieldTable(
     ),
     Field("dispersion", DISPERSION, nullable=True, help="index of dispersion of the counts"),
     Field("dispersion_step_s", WIDTH, nullable=True, help="width of the counts that it was measured on"),
+    Field(
+        "backlog",
+        BACKLOG,
+        nullable=True,
+        help="events that wait for its readers where the horizon begins; left out: none",
+    ),
 )
 NODE = FieldTable(
     "a node",
@@ -147,6 +176,7 @@ INPUT = FieldTable(
     Field("model", MODEL, nullable=True, help="polynomials in the events of a subinterval"),
     Field("batches", ListOf(BATCH), help="the sample behind the statistics, batch by batch"),
     *COST_NOISE,
+    Field("backlog", BACKLOG, nullable=True, help="events that wait here, in place of the source's; left out: its own"),
 )
 PART = FieldTable(
     "a part of a split",

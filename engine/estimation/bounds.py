@@ -47,9 +47,11 @@ def bounds_document(mace: Mace, proven_s: float | None) -> dict[str, Any]:
 def visit_bounds(mace: Mace) -> FloatArray:
     """Largest seconds from an event's arrival at its source until it is through each replica, shape (replicas,).
 
-    Infinite where nothing is proven. Propagation delays are counted.
+    Infinite where nothing is proven. Propagation delays are counted, and the age of what waits where the horizon
+    begins.
     """
-    return _VisitBounds(mace).through_s
+    oldest_s = 0.0 if mace.lead is None else mace.lead.oldest_s
+    return _VisitBounds(mace).through_s + oldest_s
 
 
 class _VisitBounds:
@@ -133,6 +135,7 @@ def _unfinished_s(mace: Mace) -> FloatArray:
     found[:-1] = mace.load.T
     found[1:-1] += mace.load.T[:-1]
     found[2:-1] += mace.ce.T[:-2]
+    found[:2] += mace.start
     rows = deployment.capacities
     if len(rows) > 1:
         rows = np.vstack([rows[:1], rows])  # work is drained from its own subinterval on

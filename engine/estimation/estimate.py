@@ -95,6 +95,8 @@ class Estimate:
                 "queries": {query: report.to_dict(detail=detail) for query, report in self.queries.items()},
             }
         )
+        if self.deployment.backlogs:
+            document["backlogs"] = [found.to_dict() for found in self.deployment.backlogs]
         if detail:
             document["operators"] = self._operators()
         return document
@@ -121,11 +123,14 @@ class Estimate:
             "flow": self._reported(self.plain_flow.latency_s),
             "flow_by_input": self._reported(self.flow.latency_s),
         }
+        largest = {name: None if values is None else float(values.max()) for name, values in series.items()}
+        if self.flow.lead is not None:  # what waits where the horizon begins came before any subinterval
+            largest |= {"mace": m.worst, "flow": self.plain_flow.wc, "flow_by_input": self.flow.wc}
         return {
             "subintervals": self.coarse.subintervals,
             "subinterval_s": self.coarse.subinterval_s,
             **{name: None if values is None else values.tolist() for name, values in series.items()},
-            **{f"{name}_wc": None if values is None else float(values.max()) for name, values in series.items()},
+            **{f"{name}_wc": value for name, value in largest.items()},
             "epsilon": m.epsilon_s,
             "loose_epsilon": m.loose_epsilon_s.tolist(),
             "bottleneck": None if bottleneck is None else self.coarse.servers[bottleneck[0]].name,
@@ -251,8 +256,17 @@ def estimate(
     tell(0.4, "Reports")
     waits = query_waits(probed.deployment)
     judged = coarse_mace if probed.deployment is deployment else mace(probed.deployment.coarsened(mace_every))
+    unburdened = None
+    if flowed.lead is not None:
+        unburdened = flow(probed.deployment.without_backlogs(), slices=flow_slices, by_input=True)
     queries = QueryReporter(
-        probed, judged, flowed, resolution_s, waits=waits, counted_from=counted_from * flow_slices
+        probed,
+        judged,
+        flowed,
+        resolution_s,
+        waits=waits,
+        counted_from=counted_from * flow_slices,
+        unburdened=unburdened,
     ).reports()
     estimated = Estimate(
         deployment,
@@ -275,10 +289,11 @@ def estimate(
 def _alarm(deployment: Deployment, coarse_mace: Mace, flowed: Flow) -> Alarm:
     """Compare Flow with Mace on the same subintervals: a finer grid alone raises Flow over a coarser Mace."""
     same = coarse_mace if coarse_mace.deployment is deployment else mace(deployment)
-    over = flowed.wc / same.worst - 1.0 if same.worst > 0.0 else None
+    flow_s, mace_s = float(flowed.latency_s.max()), float(same.total_s.max())
+    over = flow_s / mace_s - 1.0 if mace_s > 0.0 else None
     busy = int(deployment.arrivals.any(axis=1).sum())
     nodes = {replica.node for operator in deployment.operators for replica in operator.replicas}
-    beyond = over > _TRUSTED if over is not None else flowed.wc > deployment.subinterval_s
+    beyond = over > _TRUSTED if over is not None else flow_s > deployment.subinterval_s
     untrusted = busy > 1 and len(nodes) > 1 and beyond
     if not untrusted:
         return Alarm(False, over, "")

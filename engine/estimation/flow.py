@@ -6,15 +6,16 @@ node held the events back is not counted as used. It holds where the paper's the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from engine.arrays import FloatArray, IntArray
+from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.document.topology import DataflowGraph, PlacementLayout
-from engine.estimation.flow_kernel import FlowMemory, FlowPlan, run_flow
+from engine.estimation.backlog import Lead, LeadWork, lead_of, lead_work
+from engine.estimation.flow_kernel import FlowLead, FlowMemory, FlowPlan, run_flow
 from engine.estimation.free_capacity import CapacityRates
 from engine.estimation.loads import loads_of
 
@@ -44,17 +45,41 @@ class Flow:
         K.
     hops : mapping
         For each query the steps of its worst slice along its critical path; they add up to the slice's latency.
+    lead : Lead or None
+        The slices before the horizon with the events that wait where it begins; None where nothing does.
+    lead_latency_s : array, shape (n,)
+        Largest latency of each of these slices, the age of its events included.
+    lead_by_query : mapping of arrays, shape (n,)
+        The same at the sinks of each query.
+    lead_events : mapping of arrays, shape (n,)
+        Events of these slices that come out there.
     """
 
     latency_s: FloatArray
     by_query: dict[str, FloatArray]
     slices: int
     hops: dict[str, tuple[Hop, ...]]
+    lead: Lead | None = None
+    lead_latency_s: FloatArray = field(default_factory=lambda: np.zeros(0))
+    lead_by_query: dict[str, FloatArray] = field(default_factory=dict)
+    lead_events: dict[str, FloatArray] = field(default_factory=dict)
 
     @property
     def wc(self) -> float:
-        """Flow_WC in seconds."""
-        return float(self.latency_s.max())
+        """Flow_WC in seconds, of the events that wait where the horizon begins as well."""
+        return float(max(self.latency_s.max(), self.lead_latency_s.max(initial=0.0)))
+
+    def statistic_of(self, query: str, weights: FloatArray, statistic: str) -> float:
+        """Statistic of a query's latencies, weighted by its sink events of the horizon's slices, (d * K,)."""
+        latency_s = self.by_query[query]
+        if self.lead is not None:
+            latency_s = np.concatenate([self.lead_by_query[query], latency_s])
+            weights = np.concatenate([self.lead_events[query], weights])
+        return statistic_or_worst(latency_s, weights, statistic)
+
+    def lead_of_query(self, query: str) -> FloatArray:
+        """Latencies of waiting events at the sinks of `query`, (n,); empty where nothing waits."""
+        return self.lead_by_query.get(query, np.zeros(0))
 
 
 def flow(
@@ -102,10 +127,31 @@ def flow(
     factors = _work_factors(deployment, graph)
     queries = len(deployment.queries)
     kept = deployment.closures if trace else (np.zeros(queries + 1, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    latency, by_query, memory = run_flow(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept)
-    rows = {query: by_query[i] for i, query in enumerate(deployment.queries)}
-    hops = {query: _path(deployment, i, memory, *kept) for i, query in enumerate(deployment.queries)} if trace else {}
-    return Flow(latency, rows, slices, hops)
+    lead = lead_of(deployment)
+    work = None if lead is None else lead_work(deployment, lead, graph=graph)
+    waiting = _lead(deployment, graph, lead, work)
+    run = run_flow(plan, _rates(deployment), deployment.arrivals, factors, slices, queries, *kept, waiting)
+    numbered = dict(enumerate(deployment.queries))
+    rows = {query: run.by_query[i] for i, query in numbered.items()}
+    hops = {query: _path(deployment, i, run.memory, *kept) for i, query in numbered.items()} if trace else {}
+    if lead is None or work is None:
+        return Flow(run.latency, rows, slices, hops)
+    lead_rows = {query: _with_age(run.lead_by_query[i], lead) for i, query in numbered.items()}
+    events = dict(zip(deployment.queries, work.sink_events(graph, queries), strict=True))
+    return Flow(run.latency, rows, slices, hops, lead, _with_age(run.lead_latency, lead), lead_rows, events)
+
+
+def _with_age(latency_s: FloatArray, lead: Lead) -> FloatArray:
+    """Largest latencies of waiting slices: none is less than the age of its oldest event."""
+    return np.where(latency_s > 0.0, np.maximum(latency_s, lead.ages_s + lead.width_s), 0.0)
+
+
+def _lead(deployment: Deployment, graph: DataflowGraph, lead: Lead | None, work: LeadWork | None) -> FlowLead:
+    """Waiting events as the compiled pass takes them."""
+    if lead is None or work is None:
+        nothing = np.zeros((len(graph.in_stream), 0))
+        return FlowLead(nothing, graph.output, graph.cycles, np.ones((0, len(deployment.servers))), 1.0)
+    return FlowLead(lead.events, *work.polynomials, np.ascontiguousarray(work.factors.T), lead.width_s)
 
 
 def _plan(deployment: Deployment, graph: DataflowGraph, by_input: bool) -> FlowPlan:

@@ -14,7 +14,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled, compiled_uncounted
 from engine.estimation.free_capacity import CapacityRates, FreeCapacity, ensure_room, new_capacity, take_capacity
 
-__all__ = ["FlowMemory", "FlowPlan", "run_flow"]
+__all__ = ["FlowLead", "FlowMemory", "FlowPlan", "FlowRun", "run_flow"]
 
 
 class FlowPlan(NamedTuple):
@@ -42,6 +42,26 @@ class FlowPlan(NamedTuple):
     hop_bytes: FloatArray
 
 
+class FlowLead(NamedTuple):
+    """Slices before the horizon with the events that wait, the oldest first; n of them, 0 where nothing waits."""
+
+    events: FloatArray  # (e, n) that wait at every input
+    output: FloatArray  # (e, 3) polynomials in the events of such a slice
+    cycles: FloatArray  # (e, 3)
+    factors: FloatArray  # (n, servers) scale of work
+    width_s: float
+
+
+class FlowRun(NamedTuple):
+    """Latencies of a pass, and what is kept of the worst slices."""
+
+    latency: FloatArray  # (d,)
+    by_query: FloatArray  # (queries, d * slices)
+    lead_latency: FloatArray  # (n,)
+    lead_by_query: FloatArray  # (queries, n)
+    memory: FlowMemory
+
+
 class FlowMemory(NamedTuple):
     """The worst slice of every query: its sink, and finish, last arrival and last hop of the replicas above it."""
 
@@ -56,6 +76,7 @@ class FlowSlice(NamedTuple):
     """Events and cycles of one slice."""
 
     events: FloatArray  # of every stream
+    waiting: FloatArray  # that wait at every input, beside those that come to it
     made: FloatArray  # events put out, by portion
     work: FloatArray  # cycles, by portion
 
@@ -102,8 +123,12 @@ def run_flow(
     queries: int,
     keep_start: IntArray,
     keep: IntArray,
-) -> tuple[FloatArray, FloatArray, FlowMemory]:
-    """Latency of every subinterval and of every slice at each query's sinks, with what is kept of the worst slices."""
+    lead: FlowLead,
+) -> FlowRun:
+    """Latency of every subinterval and of every slice at each query's sinks, with what is kept of the worst slices.
+
+    Time begins with the horizon: slices of waiting events lie before 0, where no server has capacity.
+    """
     d, sources, m = arrivals.shape[1], arrivals.shape[0], len(plan.order)
     pieces, hops, width = len(plan.piece_portion), len(plan.hop_server), rates.width_s / slices
     latency, by_query, worst = np.zeros(d), np.zeros((queries, d * slices)), np.zeros(queries)
@@ -114,9 +139,26 @@ def run_flow(
         np.zeros(len(keep)),
         np.zeros(len(keep), dtype=np.int64),
     )
-    amounts = FlowSlice(np.zeros(sources + m), np.zeros(plan.portions), np.zeros(plan.portions))
+    amounts = FlowSlice(
+        np.zeros(sources + m), np.zeros(len(plan.in_stream)), np.zeros(plan.portions), np.zeros(plan.portions)
+    )
     state = _progress(len(plan.rep_server), pieces, hops, queries)
     pool = new_capacity(len(rates.constant))
+    before = lead.events.shape[1]
+    lead_latency, lead_by_query = np.zeros(before), np.zeros((queries, before))
+    for p in range(before):
+        for k in range(len(amounts.waiting)):
+            amounts.waiting[k] = lead.events[k, p]
+        _pass_on(plan, lead.output, lead.cycles, sources, amounts)
+        pool = ensure_room(pool, pieces + hops)
+        t1 = (p + 1 - before) * lead.width_s
+        worst[:] = 0.0
+        lead_latency[p] = _slice(plan, rates, pool, state, amounts, lead.factors[p], t1 - lead.width_s, t1, worst)
+        for query in range(queries):
+            lead_by_query[query, p] = worst[query]
+        if len(keep):
+            _remember(memory, worst, state, keep_start, keep)
+    amounts.waiting[:] = 0.0
     for p in range(d):
         _fill(plan, arrivals, p, slices, amounts)
         for part in range(slices):
@@ -130,33 +172,37 @@ def run_flow(
                 by_query[query, p * slices + part] = worst[query]
             if len(keep):
                 _remember(memory, worst, state, keep_start, keep)
-    return latency, by_query, memory
+    return FlowRun(latency, by_query, lead_latency, lead_by_query, memory)
 
 
 @compiled_uncounted
 def _fill(plan: FlowPlan, arrivals: FloatArray, p: int, slices: int, amounts: FlowSlice) -> None:
     """Events of every stream, events and cycles of every portion in one slice of subinterval p."""
-    events, made, work = amounts
-    sources = arrivals.shape[0]
+    events, work, sources = amounts.events, amounts.work, arrivals.shape[0]
     for s in range(sources):
         events[s] = arrivals[s, p]
+    _pass_on(plan, plan.output, plan.cycles, sources, amounts)
+    if slices > 1:
+        events /= slices
+        work /= slices
+
+
+@compiled_uncounted
+def _pass_on(plan: FlowPlan, output: FloatArray, cycles: FloatArray, sources: int, amounts: FlowSlice) -> None:
+    """Events of every operator's stream, events and cycles of every portion, from those of the sources and waiting."""
+    events, waiting, made, work = amounts
     made[:] = 0.0
     work[:] = 0.0
     for j in plan.order:
         total = 0.0
         for k in range(plan.in_start[j], plan.in_start[j + 1]):
-            x = events[plan.in_stream[k]]
+            x = events[plan.in_stream[k]] + waiting[k]
             if x > 0.0:
-                out = max(0.0, plan.output[k, 0] + x * (plan.output[k, 1] + x * plan.output[k, 2]))
+                out = max(0.0, output[k, 0] + x * (output[k, 1] + x * output[k, 2]))
                 total += out
                 made[plan.in_portion[k]] += out
-                work[plan.in_portion[k]] += max(
-                    0.0, plan.cycles[k, 0] + x * (plan.cycles[k, 1] + x * plan.cycles[k, 2])
-                )
+                work[plan.in_portion[k]] += max(0.0, cycles[k, 0] + x * (cycles[k, 1] + x * cycles[k, 2]))
         events[sources + j] = total
-    if slices > 1:
-        events /= slices
-        work /= slices
 
 
 @compiled_uncounted
@@ -181,11 +227,12 @@ def _slice(
                 first, latest, by = np.inf, -np.inf, -1
                 for h in range(plan.hop_start[c], plan.hop_start[c + 1]):
                     x = amounts.events[plan.in_stream[plan.hop_input[h]]]
-                    if x <= 0.0:
+                    waits = amounts.waiting[plan.hop_input[h]] > 0.0
+                    if x <= 0.0 and not waits:
                         continue
                     came, end = t0, t1
                     a = plan.hop_origin[h]
-                    if a >= 0:
+                    if a >= 0 and x > 0.0:
                         came, end = state.start[a], state.finish[a]
                         link = plan.hop_server[h]
                         if link >= 0:
@@ -197,6 +244,8 @@ def _slice(
                             state.passed[h] = end
                         came += plan.hop_delay[h]
                         end += plan.hop_delay[h]
+                        if waits:  # these are here already
+                            came = min(came, t0)
                     first = min(first, came)
                     if end > latest:
                         latest, by = end, h

@@ -84,7 +84,9 @@ def ensure_room(pool: FreeCapacity, wanted: int) -> FreeCapacity:
 
 @compiled_uncounted
 def _clock(rates: CapacityRates, row: int, time: float) -> float:
-    """Work a server of varying capacity could have done by `time`."""
+    """Work a server of varying capacity could have done by `time`; none before the horizon."""
+    if time < 0.0:
+        return 0.0
     d = rates.series.shape[1]
     p = min(int(time / rates.width_s), d - 1)
     return float(rates.done[row, p] + (time - p * rates.width_s) * rates.series[row, p])

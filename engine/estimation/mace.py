@@ -10,6 +10,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment
+from engine.estimation.backlog import Lead, lead_of, lead_work
 from engine.estimation.loads import Loads, OperatorSeries, loads_of
 from engine.waits.windows import sources_above
 
@@ -95,11 +96,16 @@ class Mace:
     ce : array, shape (n, d)
         Cumulative excess at the end of each subinterval, in cycles or bytes.
     worst_s : array, shape (n,)
-        Largest of each server over time.
+        Largest of each server over time, its excess where the horizon begins included.
     total_s : array, shape (d,)
         Mace_p, the largest over the servers.
     series : OperatorSeries or None
         Per-operator series if they were asked for.
+    start : array, shape (n,)
+        Excess where the horizon begins: the work of what waits, on its whole way. Mace counts it as work alone;
+        the age of waiting events is part of the latencies of Flow.
+    lead : Lead or None
+        The waiting events; None where nothing waits.
     """
 
     deployment: Deployment
@@ -109,6 +115,13 @@ class Mace:
     worst_s: FloatArray
     total_s: FloatArray
     series: OperatorSeries | None
+    start: FloatArray
+    lead: Lead | None = None
+
+    @cached_property
+    def start_s(self) -> FloatArray:
+        """Seconds to drain what waits where the horizon begins, shape (n,)."""
+        return _start_seconds(self.deployment, self.start)
 
     @cached_property
     def mace_s(self) -> FloatArray:
@@ -117,8 +130,8 @@ class Mace:
 
     @property
     def worst(self) -> float:
-        """Mace_WC in seconds."""
-        return float(self.total_s.max())
+        """Mace_WC in seconds, from the horizon's beginning on."""
+        return float(max(self.total_s.max(), self.start_s.max(initial=0.0)))
 
     @cached_property
     def bottleneck(self) -> tuple[int, int] | None:
@@ -195,6 +208,8 @@ class Mace:
             limits.append("links have delays")
         if not self.has_plain_sums:
             limits.append("loads are not sums")
+        if self.lead is not None:
+            limits.append("events wait where the horizon begins")
         return limits
 
     @property
@@ -277,25 +292,45 @@ def mace(deployment: Deployment, *, materialise: bool = False, out: FloatArray |
 
     Notes
     -----
-    ce_p = max(0, ce_(p-1) + load_p - C_p w). The lower bound on latency is exact for one source or one node only; see
-    docs/models/mace.md for where theorem 2 fails.
+    ce_p = max(0, ce_(p-1) + load_p - C_p w), and ce_0 is the work of what waits where the horizon begins. The
+    lower bound on latency is exact for one source or one node only; see docs/models/mace.md for where theorem 2 fails.
     """
     loads = loads_of(deployment)
     rows = deployment.capacities
     ce = loads.excess_room
-    worst, total = _excess(loads.by_time, rows, deployment.subinterval_s, ce)
+    lead = lead_of(deployment)
+    start = np.zeros(len(deployment.servers)) if lead is None else lead_work(deployment, lead).excess
+    worst, total = _excess(loads.by_time, rows, deployment.subinterval_s, start, ce)
     if len(rows) > 1:
         seconds = drain_times(ce, rows, deployment.subinterval_s)
         worst, total = seconds.max(axis=0), seconds.max(axis=1)
+    if lead is not None:
+        worst = np.maximum(worst, _start_seconds(deployment, start))
     series = loads.operators(out) if materialise else None
-    return Mace(deployment, loads, loads.by_time.T, ce.T, worst, total, series)
+    return Mace(deployment, loads, loads.by_time.T, ce.T, worst, total, series, start, lead)
+
+
+def _start_seconds(deployment: Deployment, start: FloatArray) -> FloatArray:
+    """Seconds in which every server drains an excess from the horizon's beginning on, (n,)."""
+    rows = deployment.capacities
+    if len(rows) == 1:
+        return np.asarray(start / rows[0])
+    rows = np.vstack([rows[:1], rows])  # the excess of a row is drained with the rows that follow
+    excess = np.zeros_like(rows)
+    excess[0] = start
+    return np.asarray(drain_times(excess, rows, deployment.subinterval_s)[0])
 
 
 @compiled
-def _excess(load: FloatArray, capacity: FloatArray, w: float, ce: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Fill the excess, (d, n); returns its largest seconds per server and per subinterval, for constant capacities."""
+def _excess(
+    load: FloatArray, capacity: FloatArray, w: float, start: FloatArray, ce: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Fill the excess, (d, n), from that at the start; returns its largest seconds per server and per subinterval.
+
+    These are for constant capacities.
+    """
     d, n = load.shape
-    worst, before, times, total = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(d)
+    worst, before, times, total = np.zeros(n), start.copy(), np.zeros(n), np.zeros(d)
     inverse = 1.0 / capacity[0]
     for p in range(d):
         rate = capacity[p if capacity.shape[0] > 1 else 0]

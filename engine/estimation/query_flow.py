@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.arrays import FloatArray, statistic_or_worst
+from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.estimation.flow import Flow, flow
 from engine.estimation.loads import sink_events
@@ -39,7 +39,7 @@ class FlowedQueries:
 
     def value_s(self, query: str, statistic: str) -> float:
         """A statistic of a query's latencies; what it is worth, its standing says."""
-        return statistic_or_worst(self.flow.by_query[query], self.weights[query], statistic)
+        return self.flow.statistic_of(query, self.weights[query], statistic)
 
     @cached_property
     def reporter(self) -> QueryReporter:

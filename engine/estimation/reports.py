@@ -15,6 +15,7 @@ from engine.document.elements import THESE, Objective, scheduling_document
 from engine.document.policies import PolicyGap, policy_gap
 from engine.document.topology import servers_above
 from engine.estimation.bounds import visit_bounds
+from engine.estimation.catch_up import CatchUp, catch_up_of
 from engine.estimation.flow import Flow, Hop
 from engine.estimation.loads import loads_of, sink_outputs
 from engine.estimation.mace import Mace
@@ -78,6 +79,8 @@ class QueryReport:
         Flow's latencies slice by slice, which the waits were added to.
     standing : LatencyStanding
         Whether the figures are known: not where nothing comes out, nor where a server never catches up.
+    catch_up : CatchUp or None
+        When it has caught up with what waits where the horizon begins; None where nothing that waits holds it up.
     """
 
     statistic: str
@@ -104,6 +107,7 @@ class QueryReport:
     waits: QueryWaits = NO_WAITS
     path: MeanPath | None = None
     standing: LatencyStanding = KNOWN
+    catch_up: CatchUp | None = None
     gap: PolicyGap | None = None  #: what it lacks where servers run other policies than stimulus time
 
     @property
@@ -118,6 +122,13 @@ class QueryReport:
         """Part of the estimate that is no queue."""
         sample = None if self.noise is None else self.noise.latencies
         return 0.0 if self.path is None else self.path.wait_s(self.waits, self.statistic, sample)
+
+    @property
+    def oldest_s(self) -> float:
+        """Least latency that an event has that waits for this query where the horizon begins: its age."""
+        if self.path is None or not self.path.lead_weights.any():
+            return 0.0
+        return self.path.lead_age_s
 
     @property
     def state(self) -> str:
@@ -166,6 +177,7 @@ class QueryReport:
             quantiles={f"{level:g}": statistics[f"q{level:g}"].estimate_s or None for level in _QUANTILES},
             under_s=noise.under_s,
             noise=noise,
+            catch_up=self.catch_up.between(*noise.catch_up_s) if self.catch_up and noise.catch_up_s else self.catch_up,
         )
 
     def waiting(self, noise: RealisedQuery) -> RealisedQuery:
@@ -175,7 +187,7 @@ class QueryReport:
             noise = replace(noise, not_modelled=(*noise.not_modelled, self.standing.words))
         if path is None or not self.waits:
             return replace(noise, not_modelled=(*noise.not_modelled, *self.waits.not_modelled))
-        least_s = self.waits.least_worst_s(float(path.weights.sum()))
+        least_s = self.waits.least_worst_s(path.events)
         waiting = self.waits.widen(
             noise.delayed(lambda statistic: path.wait_s(self.waits, statistic, noise.latencies), 0.0)
         )
@@ -220,7 +232,7 @@ class QueryReport:
     def delayed_by(self, more: QueryWaits, margin_s: float = 0.0) -> QueryReport:
         """The same where results wait for more, whatever the queues are; `margin_s` as in `delayed`."""
         path, sample = self.path, None if self.noise is None else self.noise.latencies
-        if path is None or not path.weights.any():
+        if path is None or not path.has_events:
             return replace(self.delayed(more.own_s, margin_s), waits=self.waits.and_then(more))
         waits = self.waits.and_then(more)
 
@@ -241,6 +253,10 @@ class QueryReport:
             del plain["scheduling"]
         elif self.gap is not None:
             plain["scheduling"] = {**self.scheduling, **self.gap.to_dict(self.policy_high_s)}
+        if self.catch_up is None:
+            del plain["catch_up"]
+        else:
+            plain["catch_up"] = self.catch_up.to_dict()
         series, noise = plain.pop("series"), plain.pop("noise")
         del plain["path"], plain["gap"]
         plain["waits"] = [term.to_dict() for term in self.waits.terms]
@@ -253,21 +269,52 @@ class QueryReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanPath:
-    """Flow of one query: largest latency of each slice and the events at its sinks, shape (d * K,) each."""
+    """Flow of one query: largest latency of each slice and the events at its sinks, shape (d * K,) each.
+
+    `lead_s` and `lead_weights` are those of the slices before the horizon, (n,) each: of what waits where it begins;
+    `lead_age_s` is the age of the oldest that reaches a sink.
+    """
 
     latency_s: FloatArray
     weights: FloatArray
+    lead_s: FloatArray
+    lead_weights: FloatArray
+    lead_age_s: float = 0.0
+
+    @property
+    def has_events(self) -> bool:
+        """Whether any event comes to its end."""
+        return bool(self.weights.any() or self.lead_weights.any())
+
+    @property
+    def events(self) -> float:
+        """Events that come to their end."""
+        return float(self.weights.sum() + self.lead_weights.sum())
+
+    @property
+    def whole(self) -> tuple[FloatArray, FloatArray]:
+        """Latencies and events of all slices, those before the horizon first."""
+        if not len(self.lead_s):
+            return self.latency_s, self.weights
+        return np.concatenate([self.lead_s, self.latency_s]), np.concatenate([self.lead_weights, self.weights])
 
     def wait_s(self, waits: QueryWaits, statistic: str, sample: LatencySample | None = None) -> float:
         """Seconds that waits add to a statistic; to quantiles of a sample of realised latencies, where there is one."""
-        return waits.added_s(self.latency_s, self.weights, statistic, sample)
+        if statistic == "worst" and self.lead_weights.any() and waits:
+            # An event that waits already may wait as long as any beside servers.
+            latest_s = float(self.lead_s.max()) + waits.longest_s
+            if self.weights.any():
+                latest_s = max(latest_s, float(waits.series(self.latency_s)[self.weights > 0.0].max()))
+            return latest_s - statistic_or_worst(*self.whole, statistic)
+        return waits.added_s(*self.whole, statistic, sample)
 
 
 class QueryReporter:
     """Makes the report of every query of one estimate, on the mean path.
 
     `mace` and `flow` are those of `probed`. `basis` is ``mace`` where a series of Mace stands in for Flow. `waits` are
-    those of queries that have any. Events count from the slice `counted_from` (from 0) on.
+    those of queries that have any. Events count from the slice `counted_from` (from 0) on. `unburdened` is Flow with
+    nothing waiting where the horizon begins, needed where something does.
     """
 
     def __init__(
@@ -279,7 +326,9 @@ class QueryReporter:
         basis: str = MEAN_PATH,
         waits: Mapping[str, QueryWaits] | None = None,
         counted_from: int = 0,
+        unburdened: Flow | None = None,
     ) -> None:
+        self._unburdened = unburdened
         self._probed, deployment = probed, probed.deployment
         self._deployment = deployment
         self._waits = waits or {}
@@ -309,18 +358,21 @@ class QueryReporter:
         """The report of one query."""
         i = self._deployment.queries.index(query)
         latency, weights = self._flow.by_query[query], self._weights[i]
+        path = self._path(query, weights)
+        whole = path.whole
         objective = self._deployment.objective_of(query)
         statistic = objective.statistic if objective else "worst"
-        estimate = statistic_or_worst(latency, weights, statistic)
+        estimate = statistic_or_worst(*whole, statistic)
         replicas = self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
-        worst_p = int(latency.argmax()) // self._group
+        waited_longest = len(path.lead_s) and path.lead_s.max() > latency.max()
+        worst_p = 0 if waited_longest else int(latency.argmax()) // self._group
         servers = servers_above(self._deployment.layout, replicas)
         resolution_s = self._resolution_of(servers)
 
         def known(value: float | None) -> float | None:
             return None if value is None or value < resolution_s else value
 
-        waits, path = self._waits.get(query, NO_WAITS), MeanPath(latency, weights)
+        waits = self._waits.get(query, NO_WAITS)
         scheduling = self._scheduling(servers, replicas, waits)
         report = QueryReport(
             statistic=statistic,
@@ -330,9 +382,9 @@ class QueryReporter:
             low_s=None,
             high_s=None,
             level=LEVEL,
-            worst_s=float(latency.max()),
-            mean_s=known(event_mean(latency, weights)),
-            quantiles={f"{level:g}": known(event_quantile(latency, weights, level)) for level in _QUANTILES},
+            worst_s=float(whole[0].max()),
+            mean_s=known(event_mean(*whole)),
+            quantiles={f"{level:g}": known(event_quantile(*whole, level)) for level in _QUANTILES},
             flow_s=estimate if self._basis == MEAN_PATH else None,
             under_s=None,
             resolution_s=resolution_s,
@@ -347,6 +399,7 @@ class QueryReporter:
             waits=waits,
             path=path,
             standing=self.standing(query),
+            catch_up=self._catch_up(query, servers),
         )
         if not waits:
             return report
@@ -357,7 +410,7 @@ class QueryReporter:
         """Standing of a latency: unknown without events, and without an end on a server that never catches up."""
         i, objective = self._deployment.queries.index(query), self._deployment.objective_of(query)
         latency_s, weights = self._flow.by_query[query][self._begin :], self._weights[i, self._begin :]
-        if not weights.any():
+        if not weights.any() and not self._path(query, weights).lead_weights.any():
             return LatencyStanding(UNKNOWN, "No event comes to its end in the horizon: its latency is not known.")
         servers = servers_above(
             self._deployment.layout, self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
@@ -381,6 +434,20 @@ class QueryReporter:
     @cached_property
     def _overloads(self) -> dict[int, LastingOverload]:
         return lasting_overloads(self._mace, self._begin // self._group)
+
+    def _path(self, query: str, weights: FloatArray) -> MeanPath:
+        flowed = self._flow
+        if flowed.lead is None:
+            return MeanPath(flowed.by_query[query], weights, np.zeros(0), np.zeros(0))
+        events = flowed.lead_events[query]
+        ages_s = flowed.lead.ages_s[events > 0.0]
+        oldest_s = float(ages_s.max()) + flowed.lead.width_s if len(ages_s) else 0.0
+        return MeanPath(flowed.by_query[query], weights, flowed.lead_by_query[query], events, oldest_s)
+
+    def _catch_up(self, query: str, servers: IntArray) -> CatchUp | None:
+        if self._unburdened is None:
+            return None
+        return catch_up_of(query, self._flow, self._unburdened, self._mace, servers)
 
     @cached_property
     def _steps_s(self) -> FloatArray:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
 from engine.errors import EngineError
 from engine.estimation.estimate import estimate
@@ -135,6 +136,8 @@ def outlook(
         Days and weeks follow its wall clock, through changes of the clock too.
     """
     tell = progress or (lambda share, step: None)
+    waits = deployment is not None and bool(deployment.backlogs)
+    deployment = deployment.without_backlogs() if deployment else None
     starts_s = max((h.starts_s + len(h.counts) * bucket_s for h in histories.values()), default=0.0)
     forecasts, offsets, refused = _forecasts(histories, starts_s, bucket_s, horizon, paths, seed, tell, zone)
     empty: tuple[Any, ...] = (None, {}, None, (), ())
@@ -149,7 +152,7 @@ def outlook(
     late = tuple(f"Source {name}: {why}" for name, why in refused.items())
     tell(1.0, "Done")
     seen, bottlenecks, chance, pools, notes = answers
-    whole = (*notes, *late)
+    whole = (*notes, *([LEFT_OUT] if waits and seen else []), *late)
     nodes = len(deployment.nodes) if deployment else 0
     return Outlook(
         starts_s, bucket_s, horizon, nodes, forecasts, offsets, refused, seen, bottlenecks, chance, pools, whole

@@ -69,13 +69,15 @@ class SourceFigures:
     """One source in one micro-batch; None where Spark does not tell.
 
     `latest` is the sum of the newest offsets of all partitions of a Kafka source: those of others count anything (the
-    rate source's are seconds). `behind` is how far the partition that is furthest behind was, in offsets.
+    rate source's are seconds). `behind` is how far the partition that is furthest behind was, in offsets. `waiting` is
+    what all partitions of a Kafka source had beyond the end of the batch.
     """
 
     description: str
     rows: float | None = None
     latest: float | None = None
     behind: float | None = None
+    waiting: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,9 +364,27 @@ def _sources(sources: Any) -> tuple[SourceFigures, ...]:
                     _legible(source.get("numInputRows")),
                     _offset_sum(source.get("latestOffset")) if description.startswith("Kafka") else None,
                     _legible(behind),
+                    _waiting(source, metrics) if description.startswith("Kafka") else None,
                 )
             )
     return tuple(figures)
+
+
+def _waiting(source: Mapping[str, Any], metrics: Any) -> float | None:
+    """Events of all partitions beyond a batch's end: newest less end offsets; else mean lag times partitions."""
+    latest, end = _offset_sum(source.get("latestOffset")), _offset_sum(source.get("endOffset"))
+    if latest is not None and end is not None:
+        return max(0.0, latest - end)
+    told = metrics if isinstance(metrics, Mapping) else {}
+    mean, most = _legible(told.get("avgOffsetsBehindLatest")), _legible(told.get("maxOffsetsBehindLatest"))
+    count = _partition_count(source.get("endOffset"))
+    return mean * count if mean is not None and count else most  # one partition's lag is the least that waits
+
+
+def _partition_count(offset: Any) -> int:
+    """Partitions of ``{topic: {partition: offset}}``; 0 where that is not what it is."""
+    topics = offset.values() if isinstance(offset, Mapping) else ()
+    return sum(len(partitions) for partitions in topics if isinstance(partitions, Mapping))
 
 
 def _sink(sink: Any) -> dict[str, Any]:

@@ -65,13 +65,14 @@ def add_part(
     p1: int,
     routes: RouteBlock,
     figures: WalkFigures,
+    empty: bool,
 ) -> None:
     """Add a part of a query to every path's sum of latencies, largest latency and histogram, of the arrivals counted.
 
     Neighbouring slices are much alike: over long horizons the paths take turns in filling their histograms.
 
     Largest: of the bridge between the ends of slices, at most w above the later end; where the queue emptied inside
-    the slice, no more than the largest excursion of a stationary walk.
+    the slice, no more than the largest excursion of a stationary walk. `empty`: nothing waits where the horizon begins.
     """
     groups = max(1, min(_MAX_GROUPS, arrivals.shape[1] // _SLICES_PER_GROUP))
     query, stage, count = parts.query[at], parts.stage[at], p1 - p0
@@ -100,7 +101,7 @@ def add_part(
             events += arrivals[parts.source[e], p] * parts.events[e]
         if events <= 0.0:
             continue
-        if p == 0:
+        if p == 0 and empty:
             for i in range(k):
                 early[i] = HALF * later[i]
         place, point, cost = places(pools.seed, OF_PARTS * STREAMS + parts.key[at], p)

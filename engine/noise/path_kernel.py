@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.arrays import FloatArray
 from engine.compiler import compiled, linked, source_stamp, spliced
@@ -28,11 +29,14 @@ from engine.noise.tables import (
     ServerTable,
     StageTable,
     WalkFigures,
+    WalkStart,
     route_block,
     server_block,
 )
 
 __all__ = ["noiseless_stage", "run_walk", "stage_shape", "stage_shapes"]
+
+IntArray32 = npt.NDArray[np.int32]
 
 _MAX_HOLD = 8  # slices for which what rests on smoothed loads is left as it is
 
@@ -95,6 +99,7 @@ def _walk_stage(
     p1: int,
     loads: ServerBlock,
     routes: RouteBlock,
+    first_empty: IntArray32,
 ) -> None:
     """Latency of every path at the end of one stage."""
     hold = routes.hold
@@ -212,6 +217,10 @@ def _walk_stage(
         else:
             for i in range(k):
                 busy[i] = 0 if peak[i] > former[i] else depth
+        if len(first_empty) > 0:
+            for i in range(k):
+                if busy[i] == 0 and first_empty[at, i] > p0 + j:
+                    first_empty[at, i] = p0 + j
 
 
 @spliced
@@ -304,11 +313,12 @@ def _entry(stamp: int) -> Callable[..., WalkFigures]:
         w: float,
         window: int,
         block: int,
+        start: WalkStart,
     ) -> WalkFigures:
         """Figures of every query, from arrivals (sources, d) and Flow's latencies (queries, d) of slices of w seconds.
 
         Figures are of the `counted` arrivals (sources, d) alone.
-        Loads are smoothed over `window` slices and the one they end with.
+        Loads are smoothed over `window` slices and the one they end with. Paths begin at `start`.
         """
         assert stamp > 0  # naming it makes it part of the cache's key
         queries, k, d = len(parts.service), servers.unsure.shape[1], arrivals.shape[1]
@@ -317,16 +327,25 @@ def _entry(stamp: int) -> Callable[..., WalkFigures]:
             len(stages.server), len(parts.stage), queries, block, max(1, min(window // 5, _MAX_HOLD)), k
         )
         top, mean, bins = np.zeros((queries, k), dtype=np.float32), np.zeros((queries, k)), np.zeros((queries, k, BINS))
-        figures = WalkFigures(top, mean, bins)
+        first_empty = np.full((len(start.last), k), d, dtype=np.int32)
+        figures = WalkFigures(top, mean, bins, first_empty)
+        for at in range(len(start.last)):
+            copy_singles(start.last[at], routes.last_end[at])
+            copy_singles(start.held[at], routes.held_end[at])
+            routes.fluid_end[at, 0], routes.fluid_end[at, 1] = start.fluid[at, 0], start.fluid[at, 1]
+        if len(start.last) > 0:
+            for at in range(len(parts.stage)):
+                copy_singles(start.out[parts.stage[at]], routes.latency_end[at])
+                copy_singles(start.out[parts.stage[at]], routes.wait_end[at])
         for p0 in range(0, d, block):
             p1 = min(p0 + block, d)
             smooth_counts(arrivals, window, p0, p1, loads)
             draw_netputs(servers, coarse, pools, arrivals, w, window, p0, p1, loads)
             for at in range(len(stages.server)):
-                _walk_stage(at, servers, stages, pools, arrivals, w, p0, p1, loads, routes)
+                _walk_stage(at, servers, stages, pools, arrivals, w, p0, p1, loads, routes, first_empty)
             compare_with_flow(stages, parts, arrivals, latency, w, p0, p1, routes)
             for at in range(len(parts.stage)):
-                add_part(at, parts, stages, pools, counted, w, p0, p1, routes, figures)
+                add_part(at, parts, stages, pools, counted, w, p0, p1, routes, figures, len(start.last) == 0)
         return figures
 
     return run_walk

@@ -13,13 +13,14 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE
+from engine.estimation.backlog import lead_work
 from engine.estimation.flow import Flow
 from engine.estimation.loads import Loads, loads_of
 from engine.noise.dispersion import ArrivalNoise, CostNoise, arrival_noise, input_costs, thinning_variance
 from engine.noise.netputs import drawn_work
 from engine.noise.network import Work, input_draws, network_of
 from engine.noise.path_kernel import run_walk, stage_shapes
-from engine.noise.streams import name_key, named_rng
+from engine.noise.streams import name_key, named_rng, spread_normals
 from engine.noise.tables import (
     KNOTS,
     POOL,
@@ -30,6 +31,7 @@ from engine.noise.tables import (
     SingleArray,
     StageTable,
     WalkFigures,
+    WalkStart,
 )
 
 __all__ = ["WalkPlan"]
@@ -70,6 +72,8 @@ class WalkPlan:
     ) -> None:
         self.deployment, self.paths = deployment, paths
         self.seed = seed
+        self.lead = flowed.lead
+        self.started = np.zeros((0, paths + 1))  # latency of every stage where paths begin, the last without noise
         self.w, self.d = deployment.subinterval_s, deployment.subintervals
         self.window = max(_MIN_WINDOW, int(_SMOOTHED_S / self.w))
         self.arrivals = np.ascontiguousarray(deployment.arrivals)
@@ -116,8 +120,51 @@ class WalkPlan:
             self.w,
             self.window,
             block,
+            self._start(servers),
         )
         return parts, figures
+
+    def _start(self, servers: ServerTable) -> WalkStart:
+        """State of every stage at the horizon's beginning: what waits is work that each path draws for itself."""
+        stages, paths = self.network.stages, self.paths
+        if self.lead is None:
+            nothing = np.zeros((0, paths), dtype=np.float32)
+            return WalkStart(nothing, nothing, np.zeros((0, 2)), nothing)
+        load = lead_work(self.deployment, self.lead).load
+        count = paths + 1  # the last is without noise
+        last, held, out = (np.zeros((len(stages), count)) for _ in range(3))
+        for at, stage in enumerate(stages):
+            server, before = self.index[stage.server], stage.before
+            work_s = load[stage.server] / self.speeds[stage.server]
+            drawn = self._drawn_backlog(stage.server, float(work_s.sum()))
+            row = int(servers.series[server])
+            clock = _WorkClock(servers.done[row], float(servers.ahead[row]), self.w) if row >= 0 else _PLAIN_CLOCK
+            came = out[before] + stage.delay_s if before >= 0 else np.zeros(count)
+            held[at] = clock.work_s(came)
+            # Done when all of it is, and no sooner than the last of it after it has come.
+            last[at] = np.maximum(drawn, np.where(came > 0.0, held[at] + work_s[-1], 0.0)) if drawn.any() else held[at]
+            out[at] = np.maximum(clock.time_s(last[at]), came)
+        self.started = out
+        return WalkStart(
+            last[:, :paths].astype(np.float32),
+            held[:, :paths].astype(np.float32),
+            np.stack([last[:, paths], held[:, paths]], axis=1),
+            out[:, :paths].astype(np.float32),
+        )
+
+    def _drawn_backlog(self, server: int, work_s: float) -> FloatArray:
+        """Seconds of a server's waiting work in every path, and on the mean, (K + 1,)."""
+        entries = self.entries[server]
+        weights = {u: self.totals[u] for u in entries} if any(self.totals[u] > 0.0 for u in entries) else {}
+        mean = sum((weights.get(u, 1.0) * entry.mean for u, entry in entries.items()), 0.0)
+        if not (work_s > 0.0 and mean > 0.0):
+            return np.full(self.paths + 1, work_s)
+        gain = sum((weights.get(u, 1.0) * entry.gain for u, entry in entries.items()), np.zeros(self.paths))
+        varied = sum(weights.get(u, 1.0) * (entry.cost + entry.thinning) for u, entry in entries.items())
+        deviation_s = math.sqrt(work_s * varied / mean / self.speeds[server])
+        name = f"backlog {self.deployment.servers[server].name}"
+        drawn = work_s * gain / mean + deviation_s * spread_normals(self.paths, named_rng(self.seed, name))
+        return np.append(np.maximum(drawn, 0.0), work_s)
 
     def _entry(self, parts: Sequence[Work]) -> _Entry:
         events = np.array([work.events[-1] for work in parts])
@@ -374,6 +421,44 @@ class WalkPlan:
             for u, entry in self.entries[s].items():
                 known[i] += (self.arrivals[u] * self.scale[:, i]).sum() * entry.gain
         return np.divide(known, drawn, out=np.ones_like(drawn), where=drawn > 0.0).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class _WorkClock:
+    """From seconds after the horizon's beginning to seconds of work at the usual capacity, and back."""
+
+    done: FloatArray  # (d + 1,) work before every slice
+    ahead: float
+    w: float
+
+    def work_s(self, times_s: FloatArray) -> FloatArray:
+        end_s = (len(self.done) - 1) * self.w
+        within = np.interp(times_s, np.arange(len(self.done)) * self.w, self.done)
+        return np.asarray(within + np.maximum(times_s - end_s, 0.0) * self.ahead)
+
+    def time_s(self, work_s: FloatArray) -> FloatArray:
+        """The first instant at which so much is done."""
+        d = len(self.done) - 1
+        q = np.clip(np.searchsorted(self.done, work_s, side="left"), 1, d)
+        rate = (self.done[q] - self.done[q - 1]) / self.w
+        inside = (q - 1) * self.w + np.divide(
+            work_s - self.done[q - 1], rate, out=np.zeros_like(work_s), where=rate > 0.0
+        )
+        beyond = work_s > self.done[d]
+        return np.where(work_s <= 0.0, 0.0, np.where(beyond, d * self.w + (work_s - self.done[d]) / self.ahead, inside))
+
+
+class _PlainClock:
+    """The clock of a server of constant capacity: both are the same."""
+
+    def work_s(self, times_s: FloatArray) -> FloatArray:
+        return times_s
+
+    def time_s(self, work_s: FloatArray) -> FloatArray:
+        return work_s
+
+
+_PLAIN_CLOCK = _PlainClock()
 
 
 class _SampledSlices:

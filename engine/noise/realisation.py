@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from engine.noise.dispersion import largest_service
 from engine.noise.plan import WalkPlan
 from engine.noise.streams import named_rng, spread_chances
 from engine.noise.summary import (
+    LEVEL,
     LatencySample,
     Realisation,
     RealisedQuery,
@@ -23,7 +24,7 @@ from engine.noise.summary import (
     histogram_quantiles,
     summarise_paths,
 )
-from engine.noise.tables import BINS, BINS_PER_OCTAVE, PartTable, SingleArray
+from engine.noise.tables import BINS, BINS_PER_OCTAVE, PartTable, SingleArray, WalkFigures
 
 __all__ = ["PATHS", "realise"]
 
@@ -87,23 +88,88 @@ def realise(
     realised = {}
     for i in chosen:
         query = deployment.queries[i]
-        statistics = _statistics(plan, i, query, parts, figures.top[i], figures.mean[i], figures.bins[i])
+        edges = parts.least[i] * _bin_edges()
+        lead = _lead_paths(plan, i, flowed)
+        figures = _with_lead(figures, i, lead, edges)
+        statistics = _statistics(plan, i, query, parts, figures.top[i], figures.mean[i], figures.bins[i], lead)
         if statistics is None:
             continue
-        edges = parts.least[i] * _bin_edges()
         latencies = LatencySample(0.5 * (edges[1:] + edges[:-1]), figures.bins[i].sum(axis=0))
-        realised[query] = replace(_report(plan, i, statistics), latencies=latencies)
+        caught = None if lead is None else _catch_up_s(plan, i, figures)
+        realised[query] = replace(_report(plan, i, statistics), latencies=latencies, catch_up_s=caught)
     return Realisation(realised, paths)
 
 
+@dataclass(frozen=True, eq=False)
+class _LeadPaths:
+    """Latencies of what waits where the horizon begins, at one query's sinks: n slices, K paths."""
+
+    latency_s: FloatArray  # (n, K)
+    flow_s: FloatArray  # (n,) without noise
+    weights: FloatArray  # (n,) events
+    horizon_events: float  # that come behind them
+
+
+def _lead_paths(plan: WalkPlan, i: int, flowed: Flow) -> _LeadPaths | None:
+    """Waiting events keep their age; what they wait from the horizon's beginning on varies as the work before them."""
+    lead = plan.lead
+    if lead is None:
+        return None
+    query = plan.deployment.queries[i]
+    flow_s, weights = flowed.lead_by_query[query], flowed.lead_events[query]
+    behind = float(_horizon_weights(plan, i).sum())
+    stages = [route.stage for route in plan.network.routes[i]]
+    started = plan.started[stages].max(axis=0, initial=0.0)
+    share = started[:-1] / started[-1] if started[-1] > 0.0 else np.ones(plan.paths)
+    waited_s = np.maximum(flow_s - lead.ages_s, 0.0)
+    return _LeadPaths(lead.ages_s[:, None] + waited_s[:, None] * share[None, :], flow_s, weights, behind)
+
+
+def _with_lead(figures: WalkFigures, i: int, lead: _LeadPaths | None, edges: FloatArray) -> WalkFigures:
+    """The figures of query i with its waiting events; of the others as they are."""
+    if lead is None or not lead.weights.any():
+        return figures
+    there = lead.weights > 0.0
+    latency_s, weights = lead.latency_s[there], lead.weights[there]
+    top, mean, bins = figures.top.copy(), figures.mean.copy(), figures.bins.copy()
+    top[i] = np.maximum(top[i], latency_s.max(axis=0))
+    counted = bins[i].sum(axis=1)
+    mean[i] += weights @ latency_s
+    # Paths take turns in filling their histograms over long horizons: waiting events count as those of the horizon do.
+    share = counted / lead.horizon_events if lead.horizon_events > 0.0 else np.ones(len(counted))
+    at = np.clip(np.searchsorted(edges, latency_s, side="right") - 1, 0, bins.shape[2] - 1)
+    for k in range(latency_s.shape[1]):
+        np.add.at(bins[i, k], at[:, k], weights * share[k])
+    return figures._replace(top=top, mean=mean, bins=bins)
+
+
+def _catch_up_s(plan: WalkPlan, i: int, figures: WalkFigures) -> tuple[float | None, float | None]:
+    """Interval of the seconds until every stage of a query has run empty; an end beyond the horizon is None."""
+    stages = [route.stage for route in plan.network.routes[i]]
+    slices = figures.first_empty[stages].max(axis=0, initial=0)
+    beyond = int((slices >= plan.d).sum())
+    times_s = (slices[slices < plan.d] + 0.5) * plan.w
+    if beyond > (1.0 - LEVEL) / 2.0 * plan.paths:
+        low_s = None if beyond > (1.0 + LEVEL) / 2.0 * plan.paths else float(np.quantile(times_s, (1.0 - LEVEL) / 2.0))
+        return low_s, None
+    found = summarise_paths(times_s, 0.0, float(np.median(times_s)))
+    return found.low_s, found.high_s
+
+
 def _statistics(
-    plan: WalkPlan, i: int, query: str, parts: PartTable, top: SingleArray, mean: FloatArray, bins: FloatArray
+    plan: WalkPlan,
+    i: int,
+    query: str,
+    parts: PartTable,
+    top: SingleArray,
+    mean: FloatArray,
+    bins: FloatArray,
+    lead: _LeadPaths | None,
 ) -> dict[str, RealisedStatistic] | None:
     """Realised statistics of a query; None where no event comes to its end."""
-    weights = np.zeros(plan.d)
-    for route in plan.network.routes[i]:
-        for u, events in route.events.items():
-            weights += plan.counted[u] * events[-1]
+    weights, path = _horizon_weights(plan, i), plan.latency[i]
+    if lead is not None:
+        weights, path = np.concatenate([lead.weights, weights]), np.concatenate([lead.flow_s, path])
     levels = dict(_LEVELS)
     objective = plan.deployment.objective_of(query)
     if objective and objective.statistic.startswith("q"):
@@ -111,7 +177,7 @@ def _statistics(
     total = float(weights.sum())
     if not total > 0.0:
         return None
-    service, path = parts.service[i], plan.latency[i]
+    service = parts.service[i]
     averages = np.maximum(mean / total, service)
     largest = largest_service(service, plan.service_cv2(i), total, _chances(query, plan.paths, plan.seed))
     worst = np.maximum(top.astype(np.float64), largest + np.maximum(averages - service, 0.0))
@@ -125,6 +191,15 @@ def _statistics(
         floor = 0.5 * service if level >= 0.5 else 0.0
         statistics[name] = summarise_paths(np.minimum(values, worst), floor, flow_s)
     return statistics
+
+
+def _horizon_weights(plan: WalkPlan, i: int) -> FloatArray:
+    """Events of the horizon at the sinks of query i, slice by slice, (d,)."""
+    weights = np.zeros(plan.d)
+    for route in plan.network.routes[i]:
+        for u, events in route.events.items():
+            weights += plan.counted[u] * events[-1]
+    return weights
 
 
 @lru_cache(maxsize=8192)

@@ -92,6 +92,9 @@ class RealisedQuery:
         Inputs, ``operator<-source``, whose variation of costs was not given.
     latencies : LatencySample or None
         All latencies, of queues alone.
+    catch_up_s : tuple or None
+        Interval (90 %) of the seconds from the horizon's beginning until it has caught up with what waits there; an end
+        beyond the horizon is None. None where nothing waits.
     """
 
     statistics: Mapping[str, RealisedStatistic]
@@ -101,6 +104,7 @@ class RealisedQuery:
     assumed_sources: tuple[str, ...] = ()
     assumed_costs: tuple[str, ...] = ()
     latencies: LatencySample | None = field(default=None, compare=False)
+    catch_up_s: tuple[float | None, float | None] | None = None
 
     def delayed(self, wait_s: Callable[[str], float], margin_s: float) -> RealisedQuery:
         """The same after waits beyond queueing and processing, `wait_s` of each statistic."""

@@ -24,6 +24,7 @@ __all__ = [
     "SingleArray",
     "StageTable",
     "WalkFigures",
+    "WalkStart",
     "route_block",
     "server_block",
 ]
@@ -120,12 +121,24 @@ class CoarseArrivals(NamedTuple):
     keep: SingleArray  # (coarse, K) of the rate from knot to knot
 
 
+class WalkStart(NamedTuple):
+    """Where paths begin: with what waits where the horizon begins; no rows where nothing does."""
+
+    last: SingleArray  # (S, K) a stage's own latency
+    held: SingleArray  # (S, K) what the stage before holds up
+    fluid: FloatArray  # (S, 2) both without noise
+    out: SingleArray  # (S, K) latency
+
+
 class WalkFigures(NamedTuple):
     """Sums, maxima and histograms of which a query's realised statistics are made."""
 
     top: SingleArray  # (queries, K) largest latency
     mean: FloatArray  # (queries, K) latency times events
     bins: FloatArray  # (queries, K, BINS) events by latency
+    first_empty: npt.NDArray[
+        np.int32
+    ]  # (S, K) first slice in which a stage ran empty, d for none; no rows without a start
 
 
 class ServerBlock(NamedTuple):

@@ -19,7 +19,7 @@ from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
 from engine.errors import Fault, InfeasibleError
-from engine.estimation.loads import loads_of
+from engine.estimation.backlog import burdened_series
 from engine.placement.local_search.bounds import feasible_cores
 from engine.placement.problem import PlacementProblem, loaded_peaks
 from engine.words import size_words
@@ -261,7 +261,7 @@ class _CoreLoads:
         stand_in = (Replica(whole.nodes[0].id),)
         filled = whole.with_placement({op.id: stand_in for op in whole.operators if not op.replicas})
         coarse = filled.coarsened(self.coarse)
-        series = loads_of(coarse).operators()
+        series = burdened_series(coarse)
         self.load, self.output = series.load, series.output
         self.budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)
         self.width_s = coarse.subinterval_s

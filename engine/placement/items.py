@@ -12,7 +12,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment, Replica
 from engine.document.memory import needs_of, rooms_of
-from engine.estimation.loads import loads_of
+from engine.estimation.backlog import burdened_series
 from engine.placement.goal import Goal, GoalValue
 from engine.placement.limits import PlacementLimits
 from engine.placement.problem import BoolArray, PlacementProblem
@@ -155,7 +155,7 @@ def items_of(deployment: Deployment, every: int, parts: Mapping[str, int]) -> It
         if cut != operator.replicas:
             replicas[operator.id] = cut
     coarse = deployment.with_placement(replicas).coarsened(every) if replicas else deployment.coarsened(every)
-    series, layout = loads_of(coarse).operators(), coarse.layout
+    series, layout = burdened_series(coarse), coarse.layout
     load = np.ascontiguousarray(series.load[layout.rep_operator] * layout.rep_fraction[:, None])
     start = np.where(np.array(has_place, dtype=bool), layout.rep_server, -1)
     return Items(deployment, coarse, load, series.output, start)

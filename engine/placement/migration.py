@@ -12,6 +12,7 @@ import numpy as np
 from engine.arrays import FloatArray, frozen_array
 from engine.document.deployment import Constraints, Deployment, Input, Node, Operator, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, state_need_bytes
+from engine.estimation.backlog import burdened_series
 from engine.estimation.flow import flow
 from engine.estimation.loads import loads_of
 from engine.placement.comparison import running_part
@@ -118,7 +119,7 @@ class _Cores:
         self.index = {(coarse.nodes[s.node or 0].id, s.core): i for i, s in enumerate(servers)}
         stand_in = (Replica(coarse.nodes[0].id),)
         filled = coarse.with_placement({op.id: stand_in for op in coarse.operators if not op.replicas})
-        self.series = loads_of(filled).operators().load
+        self.series = burdened_series(filled).load
         self.budget = np.ascontiguousarray(coarse.capacities.T * coarse.subinterval_s)[: len(servers)]
         self.width_s = coarse.subinterval_s
         self.load = np.zeros((len(servers), coarse.subintervals))
@@ -353,7 +354,7 @@ def _pause_latency(near: Deployment, name: str, lasts_s: float) -> tuple[float, 
     """Latency of a pause, interpolated between pauses of whole slices."""
     slices = lasts_s / near.subinterval_s
     below, above = math.floor(slices), math.ceil(slices)
-    begins, window = _window(near, name, above)
+    begins, window = _window(near.without_backlogs(), name, above)
     base = _gated(window, name, begins, 0)
     high = _extra(base, _gated(window, name, begins, above))
     if below == above:

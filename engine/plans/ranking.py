@@ -312,7 +312,7 @@ def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: st
     probed = estimated.probed.deployment
     weights = sink_events(probed)[query]
     report, runs = estimated.queries[query], jackknife(probed)
-    replicates = np.array([statistic_or_worst(run.by_query[query], weights, statistic) for run in runs])
+    replicates = np.array([run.statistic_of(query, weights, statistic) for run in runs])
     own = [op for op in whole.operators if op.query == query]
     sampled = max((_events(op) for op in own), default=0.0)
     at, worst = _mace(estimated.mace, query, statistic, weights, mace_every)
@@ -323,7 +323,7 @@ def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: st
         estimate_s=report.estimate_s,
         low_s=report.low_s,
         high_s=report.high_s,
-        flow_s=statistic_or_worst(estimated.flow.by_query[query], weights, statistic),
+        flow_s=estimated.flow.statistic_of(query, weights, statistic),
         mace_s=at,
         mace_worst_s=worst,
         cost_cps=Dataflow(own).cost(rates),

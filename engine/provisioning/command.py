@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from engine.document.backlog import LEFT_OUT
 from engine.document.deployment import Deployment
 from engine.document.tables import ID, INDEX, NOT_NEGATIVE, POSITIVE
 from engine.errors import DocumentError, Fault, OptionError, suggestion, value_words
@@ -48,7 +49,8 @@ _BESIDE = ("changes", "scenarios")
 class QuestionKind:
     """Kind of a question: its parameters and the function that answers it.
 
-    `of_pool` marks functions that take a `PoolQuestion`, `place_unplaced` those that take a seed and closed nodes.
+    `of_pool` marks functions that take a `PoolQuestion`, `place_unplaced` those that take a seed and closed nodes. None
+    of them begins with what waits now, and the answer says so.
     """
 
     table: FieldTable
@@ -132,7 +134,7 @@ def answer_question(
         names = [entry.name for entry in fields(PoolQuestion) if entry.name in options]
         options["question"] = PoolQuestion(**{name: options.pop(name) for name in names})
     answer: dict[str, Any] = kind.answer(deployment, progress=progress, **options).to_dict()
-    return answer
+    return answer | ({"backlog": LEFT_OUT} if deployment.backlogs else {})
 
 
 def read_parameters(

@@ -315,8 +315,10 @@ def headroom_by_query(
     -----
     Mace never falls with the load, so there is one factor at which an objective breaks by Mace; no larger one can be
     confirmed. Realised latencies are not quite monotone: a smaller factor may break what a larger one keeps, which the
-    confirmation does not look for. An objective that is at risk as it is has to keep its median alone.
+    confirmation does not look for. An objective that is at risk as it is has to keep its median alone. Loads grow by
+    and by: what waits now is left out.
     """
+    deployment = deployment.without_backlogs()
     need_objectives(deployment)
     tell = progress or (lambda share, step: None)
     names = list(deployment.queries if queries is None else queries)

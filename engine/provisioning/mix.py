@@ -68,9 +68,10 @@ def cheapest_mix(
 
     Cheaper combinations are looked at by ascending cost, so the first that holds is the cheapest that the placement
     search can fill; where all cheaper ones are refuted by a lower bound, it is the cheapest there is (by Mace). Of a
-    large deployment those in question are bisected by cost, which may pass over a cheaper mix.
+    large deployment those in question are bisected by cost, which may pass over a cheaper mix. What waits now is left
+    out, as in `smallest_pool`.
     """
-    question = question or PoolQuestion()
+    question, deployment = question or PoolQuestion(), deployment.without_backlogs()
     need_objectives(deployment)
     read = read_types(types, unit=common_unit(deployment.nodes))
     clock = question.clock(progress)

@@ -126,9 +126,10 @@ def pareto_front(
     -----
     Mixes are looked at by ascending cost; one whose lower bound is no better than the best latency so far is skipped.
     Latencies are of placements found, so the true front lies on or below this one. Points that keep every objective by
-    Mace are walked, the cheapest first, until one holds; after six of them the others stay open.
+    Mace are walked, the cheapest first, until one holds; after six of them the others stay open. What waits now is left
+    out, as in `smallest_pool`.
     """
-    question = question or PoolQuestion()
+    question, deployment = question or PoolQuestion(), deployment.without_backlogs()
     question = replace(question, rounds=question.rounds or 0, headroom_s=0.0, headroom_share=0.0, leave_out=False)
     mixes = MixCombinations(
         question.base(deployment),

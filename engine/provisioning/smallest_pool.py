@@ -56,8 +56,9 @@ def smallest_pool(
     -----
     A placement on a pool is one on a larger pool too, so keeping the objectives is monotone in the number of nodes by
     Mace, and the answer is found by bisection. That a smaller pool fails is proven only where a lower bound says so.
+    What waits now is left out: no purchase makes it younger, and it is gone before one helps.
     """
-    question = question or PoolQuestion()
+    question, deployment = question or PoolQuestion(), deployment.without_backlogs()
     need_objectives(deployment)
     clock = question.clock(progress)
     clock.tell(0.0, "Laying out the pools")

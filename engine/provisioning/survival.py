@@ -131,6 +131,8 @@ def lose_each(
 ) -> Survival:
     """Lose every node in turn (or those named) and estimate every query, with random costs and arrivals.
 
+    A node is lost some day: what waits now is left out.
+
     Parameters
     ----------
     nodes : sequence of str, optional
@@ -149,6 +151,7 @@ def lose_each(
     DocumentError
         If a node does not exist.
     """
+    deployment = deployment.without_backlogs()
     names = [node.id for node in deployment.nodes] if nodes is None else list(nodes)
     unknown = [
         Fault(f"nodes[{i}]", f"item {i} is {name!r}, which is no node")

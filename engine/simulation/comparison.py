@@ -150,6 +150,7 @@ def _cut(deployment: Deployment, max_events: float, every: int) -> Deployment:
     expected = float((work.events + work.outputs).sum() + deployment.arrivals.sum())
     if expected <= max_events:
         return deployment
+    deployment = deployment.settled()  # what waits came at the rates of the whole
     kept = max(every, int(deployment.subintervals * max_events / expected) // every * every)
     return replace(
         deployment,

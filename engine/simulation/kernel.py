@@ -78,16 +78,16 @@ def _arrive(world: SimulationWorld, arrival: int) -> None:
     row = world.arrivals[arrival]
     world.events[event]["id"] = row["id"]
     world.events[event]["seq"] = arrival
-    world.events[event]["stimulus"] = row["time"]
-    world.events[event]["since"] = row["time"]
-    world.events[event]["stamp"] = row["time"]
+    world.events[event]["stimulus"] = row["stimulus"]
+    world.events[event]["since"] = row["stimulus"]
+    world.events[event]["stamp"] = row["stimulus"]
     world.events[event]["p"] = row["p"]
     world.events[event]["group"] = row["group"]
     world.events[event]["slot"] = 0
     world.events[event]["marker"] = 0
-    source = row["source"]
-    world.events[event]["source"] = source
-    first, last = world.source_edges[source, 0], world.source_edges[source, 1]
+    entry = row["entry"]
+    world.events[event]["source"] = row["source"]
+    first, last = world.source_edges[entry, 0], world.source_edges[entry, 1]
     if len(world.holds) > 0:
         emit_held(world, event, first, last, 0, -1)
     else:

@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from engine.arrays import FloatArray
+from engine.document.backlog import InputBacklog
 from engine.document.deployment import Deployment
 from engine.document.elements import Input
 from engine.estimation.loads import loads_of
@@ -92,6 +93,7 @@ class SimulationLayout:
     targets: Rows
     pipes: Rows
     source_edges: Rows
+    """Edges of every source, and of every input at which events wait where the horizon begins."""
     inputs: int
     queue_counts: Rows
     """FIFO queues of each station, shape (stations,)."""
@@ -164,6 +166,17 @@ class _Builder:
                 self.replicas[i, r] = len(self.stations)
                 self.stations.append(_Station(server, i, self.queue_counts[i], holds=self.holds.of[i]))
 
+    def add_entry(self, waiting: InputBacklog) -> tuple[int, int]:
+        """The edge into one input, of events that wait there already; returns its range."""
+        reader = self.deployment.operator_index[waiting.operator]
+        port = next(port for entries in self.readers.values() for i, port, k in entries if k == waiting.number)
+        start = len(self.targets)
+        for r, replica in enumerate(self.deployment.operators[reader].replicas):
+            self.targets.append((replica.fraction, 0, self.replicas[reader, r], -1, -1))
+        slot = self.first_slots[reader][port]
+        self.edges.append((waiting.number, slot, int(self.keeps[reader]), start, len(self.targets)))
+        return len(self.edges) - 1, len(self.edges)
+
     def add_edges(self, emitter: str, operator: int | None, node: str | None) -> tuple[int, int]:
         """Edges of a source (no operator, no node) or of one replica of an operator; returns their range."""
         first = len(self.edges)
@@ -209,6 +222,7 @@ def lay_out(deployment: Deployment, *, by_path: bool, phase_s: float = 0.0, seed
     builder = _Builder(deployment, by_path, lay_out_holds(deployment, phase_s=phase_s, seed=seed))
     builder.add_replicas()
     source_edges = [builder.add_edges(source.id, None, None) for source in deployment.sources]
+    source_edges += [builder.add_entry(found) for found in deployment.backlogs if found.is_used]
     for i, operator in enumerate(deployment.operators):
         for r, replica in enumerate(operator.replicas):
             builder.stations[builder.replicas[i, r]].edges = builder.add_edges(operator.id, i, replica.node)

@@ -33,8 +33,9 @@ class Simulation:
     """Records of a simulation.
 
     `records` is a structured array with one row per sink event: `stimulus` and `egress` (seconds), `operator` (index of
-    the sink), `p` (subinterval of the stimulus), in order of egress. `busy_s` has shape (servers, d). `sampled` has
-    shape (inputs, groups, 3): events, outputs and cycles per sample group, inputs numbered operator by operator.
+    the sink), `p` (subinterval of the stimulus; -1 before the horizon), in order of egress. `busy_s` has shape
+    (servers, d). `sampled` has shape (inputs, groups, 3): events, outputs and cycles per sample group, inputs numbered
+    operator by operator.
     """
 
     deployment: Deployment
@@ -127,6 +128,8 @@ def _summary(latency_s: FloatArray, p: Rows, subintervals: int, worst_s: list[fl
 
 
 def _by_subinterval(latency_s: FloatArray, p: Rows, subintervals: int) -> QuerySeries:
+    within = p >= 0  # what waited where the horizon begins came in no subinterval
+    latency_s, p = latency_s[within], p[within]
     order = np.lexsort((latency_s, p))
     ordered, events = latency_s[order], np.bincount(p, minlength=subintervals)
     last = np.cumsum(events)

@@ -132,7 +132,20 @@ TARGET = np.dtype([("share", "f8"), ("sent", "i8"), ("station", "i4"), ("via", "
 PIPE = np.dtype([("delay_s", "f8"), ("head", "i4"), ("tail", "i4")], align=True)
 #: How a hold lets go: by the clock, by the watermark, by count, by the clock or when full, with a batch.
 CLOCK, WATERMARK, COUNT, BUFFER, BATCHED = 0, 1, 2, 3, 4
-ARRIVAL = np.dtype([("time", "f8"), ("id", "u8"), ("source", "i4"), ("p", "i4"), ("group", "i4")], align=True)
+# `entry` is the row of `source_edges` by which an event comes in, `source` the one whose time it tells. What waits
+# where the horizon begins comes at 0, with a `stimulus` before that and a `p` of -1.
+ARRIVAL = np.dtype(
+    [
+        ("time", "f8"),
+        ("stimulus", "f8"),
+        ("id", "u8"),
+        ("entry", "i4"),
+        ("source", "i4"),
+        ("p", "i4"),
+        ("group", "i4"),
+    ],
+    align=True,
+)
 RECORD = np.dtype([("stimulus", "f8"), ("egress", "f8"), ("operator", "i4"), ("p", "i4")], align=True)
 
 

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.errors import EngineError, Fault, OptionError
+from engine.estimation.backlog import lead_of, lead_work
 from engine.simulation.kernel import DONE, FULL, advance
 from engine.simulation.layout import InputWork, SimulationLayout, capacities, lay_out, work_of
 from engine.simulation.queues import POLICIES, STIMULUS, SimulationPolicy, heap_put
 from engine.simulation.results import Simulation, summarise
 from engine.simulation.rows import ARRIVAL, EVENT, RECORD, Counter, Heap, Rows, SimulationWorld
 from engine.simulation.service import child_id
+from engine.waits.windows import sources_above
 from engine.workload import event_times, whole_counts
 
 __all__ = ["MAX_EVENTS", "OPTIONS", "SimulationSettings", "TooLargeError", "command", "settings_of", "simulate"]
@@ -130,6 +132,9 @@ def simulate(
 
 def _refuse_too_many(deployment: Deployment, work: InputWork) -> None:
     expected = float((work.events + work.outputs).sum() + deployment.arrivals.sum())
+    lead = lead_of(deployment)
+    if lead is not None:
+        expected += float(lead.events.sum() + lead_work(deployment, lead).output.sum())
     if expected > MAX_EVENTS:
         raise TooLargeError(
             f"About {expected:.3g} events would arrive and pass through the operators one by one; at most "
@@ -156,8 +161,8 @@ def _arrivals(
     times_s: Mapping[str, FloatArray],
     groups: Mapping[str, NDArray[np.int32]],
 ) -> Rows:
-    """All source events in order of time; at one instant, in order of the sources."""
-    parts = []
+    """All source events in order of time; at one instant, those that wait first, then in order of the sources."""
+    parts = _waiting(deployment, settings)
     width_s, last = deployment.subinterval_s, deployment.subintervals - 1
     for number, source in enumerate(deployment.sources):
         if source.id in times_s:
@@ -168,13 +173,38 @@ def _arrivals(
             times = event_times(source.arrivals, width_s, rng)
             p = np.repeat(np.arange(last + 1), whole_counts(source.arrivals))
         rows = np.empty(len(times), ARRIVAL)
-        rows["time"], rows["p"], rows["source"] = times, p, number
+        rows["time"], rows["p"], rows["source"], rows["entry"] = times, p, number, number
+        rows["stimulus"] = times
         rows["group"] = groups.get(source.id, -1)
-        root = child_id(np.uint64(settings.seed), number)
-        rows["id"] = root ^ (np.arange(1, len(times) + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03))
+        rows["id"] = _event_ids(settings.seed, number, len(times))
         parts.append(rows)
     rows = np.concatenate(parts) if parts else np.empty(0, ARRIVAL)
-    return rows[np.argsort(rows["time"], kind="stable")]
+    return rows[np.lexsort((rows["stimulus"], rows["time"]))]
+
+
+def _event_ids(seed: int, number: int, count: int) -> Rows:
+    """Numbers of the events of one source or of one backlog."""
+    root = child_id(np.uint64(seed), number)
+    return np.asarray(root ^ (np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)))
+
+
+def _waiting(deployment: Deployment, settings: SimulationSettings) -> list[Rows]:
+    """Events that wait where the horizon begins, input by input: all are there at 0, and came before."""
+    above = sources_above(deployment)
+    parts = []
+    for number, found in enumerate((f for f in deployment.backlogs if f.is_used), len(deployment.sources)):
+        count, behind_s = math.floor((found.events or 0.0) + 1e-6), found.behind_s or 0.0
+        rows = np.zeros(count, ARRIVAL)
+        if settings.drawn_arrivals:
+            rng = np.random.default_rng([settings.seed, number])
+            rows["stimulus"] = np.sort(rng.uniform(-behind_s, 0.0, count))
+        else:
+            rows["stimulus"] = (np.arange(count) / max(1, count) - 1.0) * behind_s
+        rows["p"], rows["group"], rows["entry"] = -1, -1, number
+        rows["source"] = min(above[deployment.operator_index[found.operator]], default=0)
+        rows["id"] = _event_ids(settings.seed, number, count)
+        parts.append(rows)
+    return parts
 
 
 def _world(

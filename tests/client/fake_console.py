@@ -58,6 +58,9 @@ def fake_console(server_type: type[ThreadingHTTPServer] = ThreadingHTTPServer) -
         def do_POST(self) -> None:
             self.do_GET()
 
+        def do_PUT(self) -> None:
+            self.do_GET()
+
         def do_PATCH(self) -> None:
             self.do_GET()
 

@@ -112,6 +112,16 @@ class QueryDetail:
     def result(self) -> dict[str, Any]:
         return (self.estimate.result or {}) if self.estimate else {}
 
+    @property
+    def catch_up(self) -> dict[str, Any] | None:
+        """When it has caught up with what waited where the estimate begins; None where nothing held it up."""
+        return self.result.get("catch_up")
+
+    @property
+    def backlogs(self) -> list[dict[str, Any]]:
+        """Backlogs of its inputs where the horizon of the estimate begins."""
+        return list(self.result.get("backlogs", []))
+
     # -- of a query that never ran
 
     @cached_property

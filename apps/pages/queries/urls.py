@@ -19,6 +19,7 @@ urlpatterns = [
     path(f"{_QUERIES}-/change/", views.QueriesChange.as_view(), name="queries-change"),
     path(_QUERY, views.PlanTab.as_view(), name="query"),
     path(f"{_QUERY}statistics/", views.StatisticsTab.as_view(), name="query-statistics"),
+    path(f"{_QUERY}backlog/", views.QueryBacklog.as_view(), name="query-backlog"),
     path(f"{_QUERY}placement/", views.PlacementTab.as_view(), name="query-placement"),
     path(f"{_QUERY}versions/", views.VersionsTab.as_view(), name="query-versions"),
     path(f"{_QUERY}versions/new/", views.QueryVersionNew.as_view(), name="query-version-new"),

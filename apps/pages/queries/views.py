@@ -22,6 +22,7 @@ from apps.pages.accuracy.latency import LatencyParts
 from apps.pages.base import ClusterPage, done
 from apps.pages.bulk import BulkAction, BulkPage
 from apps.pages.crud import Crud, kept_query
+from apps.pages.queries.backlog import BacklogForm
 from apps.pages.queries.charts import PlanPicture, history_chart, latency_chart
 from apps.pages.queries.engine_job import imported_facts
 from apps.pages.queries.facts import QueryDetail, version_difference
@@ -61,6 +62,7 @@ __all__ = [
     "PlanTab",
     "QueriesChange",
     "QueriesPage",
+    "QueryBacklog",
     "QueryCrud",
     "QueryExample",
     "QueryNew",
@@ -224,6 +226,7 @@ class StatisticsTab(QueryTab):
         sources = source_lines(detail.version) if form is None else []
         shown = {"form": form, "measured": measured, "latency": latency, "features": features, "sources": sources}
         shown["imported"] = imported_facts(detail.query)
+        shown["backlog"] = BacklogForm(detail.query, detail.version) if form is None else None
         return self.show(detail, **shown, **_statistics(detail))
 
     def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
@@ -232,6 +235,21 @@ class StatisticsTab(QueryTab):
         if form.save():
             return form.done(request, slug, name)
         return self.show(detail, 422, form=form, **_statistics(detail))
+
+
+class QueryBacklog(QueryTab):
+    """POST: state what waits at its inputs; with a fault the tab of statistics is shown again."""
+
+    http_method_names = ["post"]
+    template_name = "pages/queries/statistics.html"
+    tab = "statistics"
+
+    def post(self, request: HttpRequest, slug: str, name: str) -> HttpResponse:
+        detail = self.detail(name)
+        backlog = BacklogForm(detail.query, detail.version, request.POST)
+        if backlog.save():
+            return done(request, f"The backlog of {name} is stated.", "pages:query-statistics", slug, name)
+        return self.show(detail, 422, backlog=backlog, **_statistics(detail))
 
 
 def _statistics(detail: QueryDetail) -> dict[str, Any]:

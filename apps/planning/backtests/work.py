@@ -51,7 +51,7 @@ _WAITS = ("epoch_s", "trigger_s", "overhead_s", "work_s")
 def load_period(run: BacktestRun, grid: SegmentGrid) -> RecordedPeriod:
     """The recorded period: what ran when it began, what arrived, who asked, and what was decided."""
     cluster = run.cluster
-    snapshot = cluster_snapshot(cluster)
+    snapshot = cluster_snapshot(cluster, with_waiting=False)
     rows = _requests_of_period(run, grid)
     requests = [_request(run, row, snapshot.deployment, grid) for row in rows]
     base, notes = _initial_deployment(run, snapshot.deployment, requests, grid)

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from apps.fleet.choices import ABSENT, NodeState
 from apps.fleet.models import Cluster, Link, Node
 from apps.queries.arrivals.series import arrival_rows, load_arrays
+from apps.queries.backlogs import candidate_backlogs, with_backlogs
 from apps.queries.bodies import with_operators
 from apps.queries.choices import QueryState
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
@@ -94,18 +96,24 @@ class _ClusterRows:
         return {node.pk: node.name for node in self.nodes}
 
 
-def cluster_snapshot(cluster: Cluster) -> Snapshot:
+def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot:
     """Running queries on the nodes that are there, at slice width, with the sources they read.
 
     A query admitted with a share of its rate, or from a later moment on, reads private copies of its sources, named
-    `source@query`.
+    `source@query`. Its horizon begins now, with what is known to wait at inputs; without `with_waiting` it begins
+    empty.
     """
     rows = _read_rows(cluster)
     names = rows.node_names
     queries = [running.query for running in rows.running]
     reads = {running.query.running_version_id: running.reads for running in rows.running}
     sources = engine_sources(queries, reads, rows.arrivals)
-    operators = tuple(operator for running in rows.running for operator in running.operators)
+    now = timezone.now()
+    operators = tuple(
+        operator
+        for running in rows.running
+        for operator in (with_backlogs(running.query, running.operators, now) if with_waiting else running.operators)
+    )
     nodes = tuple(engine_node(node) for node in rows.nodes)
     deployment = Deployment(
         subinterval_s=cluster.slice_s,
@@ -215,6 +223,7 @@ def candidate_document(
         candidate_operator(query.name, row, asked.get(operator_id(query.name, row.name)), private)
         for row in version.operators.all()
     ]
+    candidate_backlogs(query, operators, timezone.now())
     document: dict[str, Any] = {"query": query.name, "operators": operators, "priority": query.priority}
     own = {entry.source_id for entry in version_inputs(version) if entry.source_id}
     if not private:

@@ -9,6 +9,7 @@ from typing import Any
 
 from apps.fleet.choices import CycleUnit
 from apps.fleet.models import Link, Node
+from apps.queries.backlogs import backlog_content
 from apps.queries.bodies import cost_noise_of
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import Quantity, byte_rate, cps, percent, seconds
@@ -31,6 +32,7 @@ _WORDS = {
     "rate_share": "admitted share of its rate",
     "start_s": "start",
     "data": "arrivals",
+    "backlog": "what waits",
     "subinterval_s": "subinterval",
     "horizon_s": "horizon",
     "review_at_risk": "review of what is at risk",
@@ -116,6 +118,7 @@ def query_content(query: Query, shorts: Mapping[str, str]) -> str:
         rate_share=query.rate_share,
         start_s=query.start_s,
         **shorts,
+        **({"backlog": waiting} if (waiting := backlog_content(query)) else {}),
     )
 
 

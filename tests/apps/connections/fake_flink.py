@@ -70,6 +70,7 @@ class FakeFlink:
     latency_s: float | None = None
     marker_ms: float | None = None  #: of its latency markers; None: it emits none
     backend: str | None = None  #: its state backend; None: it takes no checkpoints
+    pending: float | None = None  #: records that wait before its sources; None: they do not tell
 
     def serve(self, server: EngineServer) -> None:
         """Answer every path of a server."""
@@ -103,7 +104,10 @@ class FakeFlink:
             return self._vertex(job, parts[3])
         if parts[2] == "vertices" and parts[4:] == ["subtasks", "metrics"]:
             values = self._latencies()
-            return [{"id": name, "max": values[name]} for name in values if "get=" not in path or name in path]
+            if self.pending is not None:
+                values["Source__clicks.pendingRecords"] = self.pending
+            rows = [{"id": name, "max": value, "sum": value} for name, value in values.items()]
+            return [row for row in rows if "get=" not in path or row["id"] in path]
         if parts[2] == "checkpoints" and self.backend is not None:
             return self._checkpoints(job, parts[3:])
         return {} if parts[2] in {"config", "checkpoints"} else None

@@ -18,6 +18,7 @@ from apps.jobs.models import Job
 from apps.queries.models import OperatorInput
 from tests.apps import small_cluster
 from tests.apps.connections.engine_server import EngineServer, Reply
+from tests.apps.domain import make_query, start
 from tests.apps.microbatch.spark_progress import progress_of_run
 
 pytestmark = pytest.mark.django_db
@@ -122,3 +123,21 @@ def test_lag_of_kafka_is_a_finding(cluster: Cluster) -> None:
     connection.refresh_from_db()
     assert "The group shop is 15 events behind." in {finding["message"] for finding in connection.findings}
     assert {"jobs_missing"} <= codes_of(connection)
+
+
+def test_lag_of_kafka_is_the_backlog_of_the_query_that_reads_the_topic(cluster: Cluster) -> None:
+    places = {"parse": "a", "count": "a"}
+    query = start(make_query(cluster), places)
+    connection = connection_create(cluster=cluster, name="lag", engine="kafka")
+    table = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID\n"
+    table += "shop clicks 0 10 25 15 c-1 /10.0.0.1 c\nshop clicks 1 10 35 25 c-1 /10.0.0.1 c\n"
+    upload_store(connection=connection, file=ContentFile(table.encode(), name="lag.txt"))
+    done(connection_import(connection=connection))
+    query.refresh_from_db()
+    assert [(row["from"], row["events"], row["origin"]) for row in query.backlogs] == [("clicks", 40.0, "measured")]
+    other = start(make_query(cluster, "other"), places)
+    done(connection_import(connection=connection))
+    connection.refresh_from_db()
+    other.refresh_from_db()
+    assert other.backlogs == []
+    assert "backlog_unassigned" in codes_of(connection)

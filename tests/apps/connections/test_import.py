@@ -427,6 +427,20 @@ def test_latency_markers_are_kept_as_a_bound_and_never_scored(
     assert ImportedJob.objects.get().latencies == []
 
 
+def test_pending_records_of_sources_are_the_backlog_of_the_query(
+    connection: Connection, flink: FakeFlink, cluster: Cluster
+) -> None:
+    flink.pending = 90_000.0
+    imported(connection)
+    query = ImportedJob.objects.get().query
+    (row,) = query.backlogs
+    assert (row["from"], row["events"], row["origin"]) == ("shop.clicks", 90_000.0, "measured")
+    flink.pending = 0.0
+    connection_poll(connection)
+    query.refresh_from_db()
+    assert [row["events"] for row in query.backlogs] == [0.0]
+
+
 def test_upload_that_holds_no_answers_is_refused(cluster: Cluster) -> None:
     uploaded = connection_create(cluster=cluster, name="shop", engine="flink")
     job = done(connection_check(connection=uploaded))

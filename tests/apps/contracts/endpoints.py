@@ -79,6 +79,7 @@ ENDPOINTS: dict[str, Endpoint] = {
     "query-list": _list(OPERATE),
     "query-bulk": Endpoint({"POST": OPERATE}),
     "query-detail": _row("query_pk", "PATCH", "DELETE"),
+    "query-backlogs": Endpoint({"GET": READ, "PUT": INGEST}, {"pk": "query_pk"}),
     "query-statistics": Endpoint({"GET": READ, "PUT": INGEST}, {"pk": "query_pk"}),
     "query-stop": _action("query_pk"),
     "query-version": Endpoint({"GET": READ}, {"pk": "query_pk", "number": "1"}),

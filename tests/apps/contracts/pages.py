@@ -97,6 +97,7 @@ PAGES: dict[str, Page] = {
     "pages:query-estimates": _view(**_QUERY),
     "pages:query-edit": _form(**_QUERY),
     "pages:query-predict": _action(**_QUERY),
+    "pages:query-backlog": _action(**_QUERY),
     "pages:query-stop": _action(**_QUERY),
     "pages:query-delete": _action(**_QUERY),
     "pages:query-plans": _view(**_QUERY),

@@ -1,0 +1,102 @@
+"""Backlog of a query on its page: what waits at each input, and the form that states it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from apps.core.errors import Fault, Malformed
+from apps.queries.backlogs import backlogs_of, backlogs_update
+from apps.queries.models import Query, QueryVersion
+from engine.document.elements import MAX_BACKLOG_AGE_S
+from engine.words import duration_words
+
+__all__ = ["BacklogForm"]
+
+
+@dataclass(frozen=True)
+class BacklogLine:
+    """One input, what was typed or is known of it, and since when."""
+
+    key: str
+    operator: str
+    stream: str
+    label: str
+    events: str
+    behind_s: str
+    read: str
+
+
+class BacklogForm:
+    """Form of what waits at the inputs of a query. A source is one line, whoever reads it; so is an operator's every reader."""
+
+    limit = duration_words(MAX_BACKLOG_AGE_S)
+
+    def __init__(self, query: Query, version: QueryVersion, data: Mapping[str, str] | None = None) -> None:
+        self.query, self._version, self._data = query, version, data
+        self.faults: list[Fault] = []
+
+    @property
+    def has_readings(self) -> bool:
+        """Whether anything was stated or measured."""
+        return bool(self.query.backlogs)
+
+    @cached_property
+    def lines(self) -> list[BacklogLine]:
+        """Inputs: sources first, then operators that read operators, and what else is known."""
+        known = {(row["operator"], row["from"]): row for row in backlogs_of(self.query)}
+        sources: dict[tuple[str, str], None] = {}
+        inner: dict[tuple[str, str], None] = {}
+        for row in self._version.operators.all():
+            for entry in row.inputs.all():
+                if entry.upstream:
+                    inner["" if (row.name, entry.upstream.name) not in known else row.name, entry.upstream.name] = None
+                elif (row.name, entry.source_id) in known:
+                    sources[row.name, entry.source_id] = None
+                else:
+                    sources["", entry.source_id] = None
+        return [self._line(i, *key, known.get(key)) for i, key in enumerate([*sources, *inner])]
+
+    def _line(self, i: int, operator: str, stream: str, row: Mapping[str, Any] | None) -> BacklogLine:
+        key = f"b{i}"
+        texts = {name: _text(row, name) for name in ("events", "behind_s")}
+        if self._data is not None:
+            texts = {name: self._data.get(f"{key}_{name}", "").strip() for name in texts}
+        label = f"{stream} at {operator}" if operator else stream
+        return BacklogLine(key, operator, stream, label, texts["events"], texts["behind_s"], _read_words(row))
+
+    def save(self) -> bool:
+        """State what was typed; with a fault, everything stays as it was."""
+        body = []
+        for line in self.lines:
+            texts = {"events": line.events, "behind_s": line.behind_s}
+            amounts = {name: _number(text) for name, text in texts.items() if text}
+            if amounts:
+                operator = {"operator": line.operator} if line.operator else {}
+                body.append({**operator, "from": line.stream, **amounts})
+        try:
+            backlogs_update(query=self.query, backlogs=body)
+        except Malformed as error:
+            self.faults = list(error.faults)
+        return not self.faults
+
+
+def _text(row: Mapping[str, Any] | None, name: str) -> str:
+    value = None if row is None else row.get(name)
+    return "" if value is None else f"{value:g}" if value < 1e6 else f"{value:.0f}"
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _read_words(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "nothing known"
+    words = f"{row['origin']} {duration_words(row['age_s'])} ago"
+    return f"{words}: too old, not used" if row["is_stale"] else words

@@ -1,0 +1,243 @@
+"""Backlogs of queries: events that wait at their inputs, stated or measured, with the time of reading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from apps.core.errors import Fault, Malformed, fault_count
+from apps.queries.models import Query
+from engine.document.checks import check_backlog
+from engine.document.elements import MEASURED, STATED, Backlog
+from engine.document.elements import Operator as EngineOperator
+from engine.document.tables import BACKLOG, ID
+from engine.errors import Fault as EngineFault
+from engine.fields import BAD, Field, FieldTable, String
+
+__all__ = [
+    "backlog_content",
+    "backlogs_measure",
+    "backlogs_of",
+    "backlogs_state",
+    "backlogs_update",
+    "candidate_backlogs",
+    "with_backlogs",
+]
+
+_AMOUNTS = ("events", "behind_s")
+_ENTRY = FieldTable(
+    "a backlog",
+    Field("operator", ID, nullable=True, help="operator at whose input events wait; any that reads it unless given"),
+    Field("from", ID, required=True, help="source or operator that the input reads"),
+    *(field for field in BACKLOG.fields if field.name in _AMOUNTS),
+    Field("read_at", String(), nullable=True, help="ISO 8601; now unless given"),
+)
+_STEP = 1.5  # backlogs that differ by less give a preview the same basis
+_NEGLIGIBLE_S = 5.0  # a backlog that comes in less is on its way, and no part of a preview's basis
+_FUTURE = timedelta(seconds=60)  # by which clocks may be apart
+
+
+def backlogs_of(query: Query, now: datetime | None = None) -> list[dict[str, Any]]:
+    """Backlogs of a query with their age, and whether they are too old to be used."""
+    now = now or timezone.now()
+    found = []
+    for row in query.backlogs:
+        backlog = _backlog(row, now)
+        found.append({**row, "age_s": backlog.age_s, "is_stale": backlog.is_stale})
+    return found
+
+
+@transaction.atomic
+def backlogs_update(*, query: Query, backlogs: Any, now: datetime | None = None) -> Query:
+    """State what waits at a query's inputs, in place of everything stated or measured before; none: nothing waits.
+
+    Parameters
+    ----------
+    backlogs : list of mappings
+        `from`, and `operator` where one input of several is meant; `events`, `behind_s` or both; `read_at` (ISO 8601).
+
+    Raises
+    ------
+    Malformed
+        With every fault; nothing is changed then.
+    """
+    from apps.queries.definitions import query_announce  # definitions store backlogs of bodies
+
+    if not isinstance(backlogs, Sequence) or isinstance(backlogs, (str, bytes)):
+        raise Malformed("backlogs: allowed is a list of objects.", [("backlogs", "allowed: a list of objects")])
+    query.refresh_from_db(from_queryset=Query.objects.select_for_update())
+    now = now or timezone.now()
+    faults: list[EngineFault] = []
+    inputs = _inputs(query)
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for i, body in enumerate(backlogs):
+        row = _read(body, i, inputs, now, faults)
+        if row is not None:
+            key = (row["operator"], row["from"])
+            if key in rows:
+                faults.append(EngineFault(f"backlogs[{i}]", f"the backlog of {row['from']!r} stands twice"))
+            rows[key] = row
+    if faults:
+        listed = [Fault(fault.path, fault.message) for fault in faults]
+        raise Malformed(f"The backlogs have {fault_count(faults)}; first: {faults[0]}", listed)
+    query.backlogs = list(rows.values())
+    query.save(update_fields=["backlogs", "updated_at"])
+    query_announce(query)
+    return query
+
+
+def backlogs_measure(
+    *, query: Query, events: Mapping[str, float], read_at: datetime, behind_s: Mapping[str, float] | None = None
+) -> bool:
+    """Store what was read to wait at a query's sources; of others, and of what was read later, all stays as it is.
+
+    Returns
+    -------
+    bool
+        Whether what a preview rests on has changed.
+    """
+    since = behind_s or {}
+    before = backlog_content(query)
+    rows = {(row["operator"], row["from"]): row for row in query.backlogs}
+    for source, count in events.items():
+        known = rows.get(("", source))
+        if known is None or datetime.fromisoformat(known["read_at"]) <= read_at:
+            rows["", source] = _row("", source, float(count), since.get(source), MEASURED, read_at)
+    query.backlogs = list(rows.values())
+    query.save(update_fields=["backlogs"])
+    return backlog_content(query) != before
+
+
+def backlogs_state(query: Query, operators: Iterable[EngineOperator], now: datetime) -> None:
+    """Keep what the inputs of a body say, in place of what was known of them."""
+    rows = {(row["operator"], row["from"]): row for row in query.backlogs}
+    changed = False
+    for operator in operators:
+        for entry in operator.inputs:
+            if entry.backlog is not None:
+                backlog, read_at = entry.backlog, now - timedelta(seconds=entry.backlog.age_s or 0.0)
+                row = _row(operator.id, entry.source, backlog.events, backlog.behind_s, backlog.origin, read_at)
+                rows[operator.id, entry.source], changed = row, True
+    if changed:
+        query.backlogs = list(rows.values())
+        query.save(update_fields=["backlogs"])
+
+
+def with_backlogs(query: Query, operators: Sequence[EngineOperator], now: datetime) -> tuple[EngineOperator, ...]:
+    """Operators of a running query with what waits at their inputs; those without are the same objects."""
+    if not query.backlogs:
+        return tuple(operators)
+    changed = []
+    for operator in operators:
+        inputs = tuple(
+            replace(entry, backlog=_found(query, operator.id, entry.source, now) or entry.backlog)
+            for entry in operator.inputs
+        )
+        same = all(entry.backlog is None for entry in inputs)
+        changed.append(operator if same else replace(operator, inputs=inputs))
+    return tuple(changed)
+
+
+def candidate_backlogs(query: Query, operators: Sequence[dict[str, Any]], now: datetime) -> None:
+    """Fill in what waits at the inputs of a candidate's operators, as they stand in its document."""
+    for operator in operators if query.backlogs else ():
+        for entry in operator["inputs"]:
+            backlog = _found(query, operator["id"], entry["from"], now)
+            if backlog is not None:
+                amounts = {"events": backlog.events, "behind_s": backlog.behind_s, "age_s": backlog.age_s}
+                known = {name: value for name, value in amounts.items() if value is not None}
+                entry["backlog"] = known | {"origin": backlog.origin}
+
+
+def backlog_content(query: Query) -> str:
+    """Short words for what waits, for a preview's basis: sizes in steps, without age; empty where nothing does."""
+    parts = []
+    for row in query.backlogs:
+        amounts = [_step(row.get(name)) for name in _AMOUNTS]
+        if (row.get("behind_s") is None or row["behind_s"] >= _NEGLIGIBLE_S) and any(amounts):
+            parts.append(f"{row['operator']}<{row['from']}:{'/'.join(amounts)}")
+    return ",".join(sorted(parts)).replace(" ", "_")
+
+
+def _step(value: float | None) -> str:
+    return str(round(math.log(value, _STEP))) if value else ""
+
+
+def _found(query: Query, operator: str, stream: str, now: datetime) -> Backlog | None:
+    """Backlog of an input by its names in documents; one of the operator comes before one of all readers."""
+    found = None
+    for row in query.backlogs:
+        if stream in _names(query, row["from"]) and (not row["operator"] or operator in _names(query, row["operator"])):
+            found = row if found is None or row["operator"] else found
+    return None if found is None else _backlog(found, now)
+
+
+def _names(query: Query, name: str) -> tuple[str, ...]:
+    """Names that an operator or a source of the query has in documents."""
+    return name, f"{query.name}/{name}", f"{name}@{query.name}"
+
+
+def _backlog(row: Mapping[str, Any], now: datetime) -> Backlog:
+    age_s = max(0.0, (now - datetime.fromisoformat(row["read_at"])).total_seconds())
+    return Backlog(row.get("events"), row.get("behind_s"), age_s, row["origin"])
+
+
+def _row(
+    operator: str, source: str, events: float | None, behind_s: float | None, origin: str, read_at: datetime
+) -> dict[str, Any]:
+    amounts = {"events": events, "behind_s": behind_s}
+    return {"operator": operator, "from": source, **amounts, "origin": origin, "read_at": read_at.isoformat()}
+
+
+def _inputs(query: Query) -> set[tuple[str, str]]:
+    """Inputs of the version that runs, or else of the newest, by operator and by what they read."""
+    version = query.running_version or query.versions.first()
+    rows = () if version is None else version.operators.prefetch_related("inputs__upstream")
+    return {
+        (row.name, entry.upstream.name if entry.upstream else entry.source_id)
+        for row in rows
+        for entry in row.inputs.all()
+    }
+
+
+def _read(
+    body: Any, i: int, inputs: set[tuple[str, str]], now: datetime, faults: list[EngineFault]
+) -> dict[str, Any] | None:
+    """One entry as it is kept; None where it has faults."""
+    path, before = f"backlogs[{i}]", len(faults)
+    record = _ENTRY.read(body, "backlogs", i, faults)
+    if record is BAD:
+        return None
+    check_backlog(record, path, faults)
+    read_at = _moment(record.get("read_at"), path, now, faults)
+    operator, stream = record.get("operator") or "", record.get("from")
+    known = {name for name, _ in inputs}
+    if operator is not BAD and operator and operator not in known:
+        faults.append(EngineFault(f"{path}.operator", f"operator is {operator!r}; allowed: {', '.join(sorted(known))}"))
+    streams = sorted({read for name, read in inputs if operator in ("", name)})
+    if len(faults) == before and stream not in streams:
+        faults.append(EngineFault(f"{path}.from", f"from is {stream!r}; allowed: {', '.join(streams)}"))
+    if len(faults) > before:
+        return None
+    return _row(operator, stream, record.get("events"), record.get("behind_s"), STATED, read_at)
+
+
+def _moment(text: Any, path: str, now: datetime, faults: list[EngineFault]) -> datetime:
+    if text is None or text is BAD:
+        return now
+    try:
+        moment = parse_datetime(text)
+    except ValueError:
+        moment = None
+    if moment is None or timezone.is_naive(moment) or moment > now + _FUTURE:
+        allowed = "ISO 8601 with its zone, such as 2026-03-01T12:00:00Z, and no time to come"
+        faults.append(EngineFault(f"{path}.read_at", f"read_at is {text!r}; allowed: {allowed}"))
+        return now
+    return min(moment, now)
