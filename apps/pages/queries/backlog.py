@@ -30,7 +30,7 @@ class BacklogLine:
 
 
 class BacklogForm:
-    """Form of what waits at the inputs of a query. A source is one line, whoever reads it; so is an operator's every reader."""
+    """Form of what waits at the inputs of a query. A source is one line, whoever reads it."""
 
     limit = duration_words(MAX_BACKLOG_AGE_S)
 
