@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('queries', '0007_window_ends'),
+        ('queries', '0008_cycle_units'),
     ]
 
     operations = [
