@@ -86,6 +86,13 @@ def test_page_is_for_the_roles_that_it_names(name: str, world: dict[str, Any]) -
             assert client.post(path).status_code == 403, role
 
 
+@every_page
+def test_no_browser_and_no_proxy_keeps_a_page_of_somebody(name: str, world: dict[str, Any]) -> None:
+    if PAGES[name].get is not None:
+        answer = client_of("admin").get(page_address(name, world))
+        assert "no-store" in answer.headers.get("Cache-Control", ""), answer.status_code
+
+
 @writable
 def test_empty_form_gets_an_answer(name: str, world: dict[str, Any]) -> None:
     """Faults in the form, a refusal with its reason, or what was asked for: never a broken page."""
