@@ -21,7 +21,10 @@ from apps.connections.choices import ConnectionOrigin
 from apps.connections.models import Connection, KeptAnswers
 from apps.connections.services import connection_announce
 from apps.core.errors import Conflict, Malformed, TooLarge
-from apps.queries.arrivals.uploads import TEXT_FACTOR, check_size
+from apps.queries.arrivals.text import read_text
+from apps.queries.arrivals.uploads import TEXT_FACTOR, check_size, text_limit_bytes
+from engine.errors import DocumentError
+from engine.microbatch.progress_text import read_progress_text
 
 __all__ = ["LINES", "MAX_ROUNDS", "UploadOutcome", "read_rounds", "upload_store"]
 
@@ -96,7 +99,7 @@ def _file_rounds(data: bytes, name: str) -> list[Round]:
     try:
         document = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError) as error:
-        if text.lstrip()[:1] in {"{", "["} and not _is_lines(text):
+        if text.lstrip()[:1] in {"{", "["} and not _is_lines(text) and not _is_progress(text):
             reason = str(error) if isinstance(error, ValueError) else "it nests too deeply"
             raise _malformed(f"{name}: the JSON is broken or ends too early: {reason}") from None
         if text.lstrip()[:9].lower().startswith(("<!doctype", "<html")):
@@ -113,6 +116,14 @@ def _is_lines(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _is_progress(text: str) -> bool:
+    """Whether the text holds progress of Spark in another arrangement than JSON, such as printed objects."""
+    try:
+        return bool(read_progress_text(text).documents)
+    except (DocumentError, RecursionError):
+        return False
 
 
 def _document_rounds(document: Any, text: str, name: str) -> Iterator[Round]:
@@ -204,11 +215,13 @@ def _indexed_round(folder: str, contents: Mapping[str, bytes]) -> Round:
 
 
 def _text(data: bytes, name: str) -> str:
+    """The text of a file, packed by gzip, xz or zstd or not."""
     try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"{name} is no text: byte {error.start} is 0x{data[error.start]:02x}; allowed: UTF-8, or a zip"
-        raise _malformed(message) from None
+        return read_text(data, limit_bytes=text_limit_bytes())
+    except Malformed as error:
+        raise _malformed(
+            f"{name}: {error.message[0].lower()}{error.message[1:].rstrip('.')}; a zip is taken, too"
+        ) from None
 
 
 def _malformed(message: str) -> Malformed:

@@ -36,6 +36,7 @@ from apps.microbatch.serializers import (
     ProgressAnswerSerializer,
     SparkQuerySerializer,
 )
+from engine.microbatch.progress_text import ProgressText
 
 __all__ = ["MicroBatchViewSet", "OwnProgressView", "ProgressParser", "SparkQueryViewSet"]
 
@@ -88,8 +89,8 @@ class SparkQueryViewSet(ServiceViewSet):
     def progress(self, request: Request, pk: str | None = None) -> Response:
         """Take in StreamingQueryProgress: one object, a list, or lines. Repeated micro-batches change nothing."""
         query = self.get_object()
-        documents = request.data if isinstance(request.data, list) else documents_of(b"")  # there was no body
-        answer = progress_ingest(query=query, documents=documents)
+        text = request.data if isinstance(request.data, ProgressText) else documents_of(b"")  # there was no body
+        answer = progress_ingest(query=query, documents=text.documents, unread=text.left_out)
         return Response(ProgressAnswerSerializer(asdict(answer)).data)
 
     @extend_schema(request=None, responses=BatchFitSerializer, filters=False)

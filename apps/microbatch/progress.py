@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +21,13 @@ from apps.fleet.choices import InputOrigin
 from apps.microbatch.choices import FitReason, SparkQueryOrigin
 from apps.microbatch.fits import FitCourse, drift_update, fit_refit, spark_query_announce
 from apps.microbatch.models import MicroBatch, SparkQuery
+from apps.queries.arrivals.text import read_text
+from apps.queries.arrivals.uploads import text_limit_bytes
 from engine.errors import DocumentError
+from engine.errors import Fault as EngineFault
 from engine.microbatch.model import DRIFT_BATCHES, WARM_UP_BATCHES
-from engine.microbatch.progress import (
-    BatchProgress,
-    ProgressReading,
-    progress_documents,
-    read_progress,
-    usual_trigger_s,
-)
+from engine.microbatch.progress import BatchProgress, ProgressReading, offset_of, read_progress, usual_trigger_s
+from engine.microbatch.progress_text import ProgressText, read_progress_text
 from engine.words import listed
 
 __all__ = ["MAX_DOCUMENTS", "ProgressAnswer", "documents_of", "own_progress_ingest", "progress_ingest"]
@@ -53,30 +50,29 @@ class ProgressAnswer:
     idle: int
     left_out: int
     settings: dict[str, float] | None
+    unread: tuple[str, ...] = ()  #: what of the text could not be read, and odd figures that nothing rests on
 
 
-def documents_of(data: bytes) -> list[Any]:
-    """The progress objects of a body or file: one object, an array, lines of objects, or lines of an event log.
+def documents_of(data: bytes) -> ProgressText:
+    """The progress objects of a body or file: JSON in any arrangement, an event log or a driver's log, also packed.
 
     Raises
     ------
     Malformed
-        It is no UTF-8, a line is no JSON, or nothing in it is progress.
+        It is no text, or nothing in it is progress.
     TooLarge
-        More than `MAX_DOCUMENTS`.
+        More than `MAX_DOCUMENTS`, or it unpacks to more than is taken.
     """
     try:
-        documents = progress_documents(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise Malformed(f"The progress is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.") from None
+        progress = read_progress_text(read_text(data, limit_bytes=text_limit_bytes()))
     except RecursionError:
         raise Malformed("The progress nests deeper than any that Spark writes.") from None
     except DocumentError as error:
         raise from_engine(error) from None
-    if len(documents) > MAX_DOCUMENTS:
-        count = f"{len(documents):,}"
+    if len(progress.documents) > MAX_DOCUMENTS:
+        count = f"{len(progress.documents):,}"
         raise TooLarge(f"It holds {count} micro-batches; allowed: {MAX_DOCUMENTS:,} at once. Send it in parts.")
-    return documents
+    return progress
 
 
 def own_progress_ingest(*, documents: Sequence[Any], settings: Mapping[str, Any]) -> ProgressAnswer:
@@ -94,9 +90,13 @@ def own_progress_ingest(*, documents: Sequence[Any], settings: Mapping[str, Any]
 
 @transaction.atomic
 def progress_ingest(
-    *, query: SparkQuery, documents: Sequence[Any], settings: Mapping[str, Any] | None = None
+    *,
+    query: SparkQuery,
+    documents: Sequence[Any],
+    settings: Mapping[str, Any] | None = None,
+    unread: Sequence[EngineFault] = (),
 ) -> ProgressAnswer:
-    """Take in micro-batches of a query, each once; all of them or, where one is faulty, none.
+    """Take in micro-batches of a query, each once; all of them or, where more than a few are faulty, none.
 
     Batches without rows or work are not stored. A batch is predicted by the fit then in force, and the fit and the
     drift follow (`apps.microbatch.fits`). A setting that Spark reports is measured from then on; one that differs from
@@ -146,6 +146,7 @@ def progress_ingest(
         idle=reading.idle,
         left_out=left_out,
         settings=None if wanted is None else {"trigger_s": wanted},
+        unread=tuple(map(str, (*unread, *reading.left_out))),
     )
 
 
@@ -283,17 +284,8 @@ def _input_partitions(document: Any) -> int:
     sources = document.get("sources") if isinstance(document, Mapping) else None
     given = sources if isinstance(sources, list) else []
     ends = [source.get("endOffset") for source in given if isinstance(source, Mapping)]
-    return sum(len(topic) for end in map(_offset, ends) for topic in end.values() if isinstance(topic, Mapping))
-
-
-def _offset(end: Any) -> Mapping[str, Any]:
-    """An offset as an object; event logs hold it as a text."""
-    if isinstance(end, str):
-        try:
-            end = json.loads(end)
-        except (ValueError, RecursionError):
-            return {}
-    return end if isinstance(end, Mapping) else {}
+    offsets = [end for end in map(offset_of, ends) if isinstance(end, Mapping)]
+    return sum(len(topic) for end in offsets for topic in end.values() if isinstance(topic, Mapping))
 
 
 def _learn(query: SparkQuery, measured: Mapping[str, Any], fresh: Sequence[BatchProgress], now: datetime) -> None:

@@ -155,6 +155,9 @@ class ProgressAnswerSerializer(serializers.Serializer):
     repeated = serializers.IntegerField(help_text="Known already.")
     idle = serializers.IntegerField(help_text="Without a batch.")
     left_out = serializers.IntegerField(help_text="Of other queries than `spark_name`.")
+    unread = serializers.ListField(
+        child=serializers.CharField(), help_text="What could not be read and was left out, such as a last line cut off."
+    )
     settings = serializers.DictField(
         child=serializers.FloatField(), allow_null=True, help_text="Settings to change to, such as {trigger_s: 2.0}."
     )

@@ -156,7 +156,8 @@ def spark_query_poll(*, query: SparkQuery) -> bool:
     """Ask a query's URL once. What is wrong with the answer is kept as the query's fault."""
     fault = ""
     try:
-        progress_ingest(query=query, documents=documents_of(fetch(query.url, _MAX_ANSWER_BYTES)))
+        text = documents_of(fetch(query.url, _MAX_ANSWER_BYTES))
+        progress_ingest(query=query, documents=text.documents, unread=text.left_out)
     except (Undelivered, Gone) as error:
         fault = str(error)
     except SluiceError as error:

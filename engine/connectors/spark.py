@@ -33,7 +33,8 @@ from engine.connectors.statistics import MAX_BATCHES
 from engine.document.elements import Batch
 from engine.errors import DocumentError, Fault
 from engine.microbatch.model import WARM_UP_BATCHES, BatchModel, fit_durations
-from engine.microbatch.progress import BatchProgress, progress_documents, read_progress, usual_trigger_s
+from engine.microbatch.progress import BatchProgress, read_progress, usual_trigger_s
+from engine.microbatch.progress_text import ProgressText, read_progress_text
 from engine.words import counted, listed, seconds_words
 
 __all__ = ["PROGRESS", "next_spark_paths", "read_spark", "sample_spark"]
@@ -47,6 +48,7 @@ _VERSION, _APPLICATIONS = f"{_API}/version", f"{_API}/applications?status=runnin
 _DRIVER = "driver"
 _AT_ONCE_S = 1e-3  # the least trigger of a document: each batch follows the one before
 _BEHIND_BATCHES = 5
+_MAX_CORES = 1024  # of an executor, as of a node: each is a server with series of its own
 _STATE_KINDS = (
     ("join", "join"),
     ("session", "window"),
@@ -109,7 +111,7 @@ def read_spark(answers: Mapping[str, Any], at_s: float) -> EnginePicture:
         known.add_fault(
             "", "", "there is neither progress of a query nor a list of applications; allowed: one of the two"
         )
-    if not queries:
+    if not queries and not any(finding.code == "progress_idle" for finding in known.findings):
         message = (
             "No progress of a streaming query is there. Spark's own address has none: a listener serves it or writes a "
             "file (docs/connections.md)."
@@ -132,14 +134,20 @@ def _queries(known: Answers) -> list[_Query]:
     if given is None or given == []:
         return []
     try:
-        documents = progress_documents(given) if isinstance(given, str) else _listed(given)
-        batches = read_progress(documents).batches
+        text = read_progress_text(given) if isinstance(given, str) else ProgressText(tuple(_listed(given)))
+        reading = read_progress(text.documents)
     except DocumentError as error:
         for fault in error.faults:
             known.add_fault(PROGRESS, fault.path, fault.message)
         return []
+    for fault in (*text.left_out, *reading.left_out):
+        known.find("warning", "progress_left_out", "", f"Left out of the progress: {fault}.")
+    if not any(batch.rows > 0 for batch in reading.batches):
+        names = sorted({str(document.get("name") or document.get("id") or "a query") for document in text.documents})
+        message = f"{counted(len(text.documents), 'progress', 'progress')} of {listed(names, 5)}, none with rows: "
+        known.find("missing", "progress_idle", "", f"{message}upload some while rows come.")
     by_id: dict[str, list[BatchProgress]] = {}
-    for batch in batches:
+    for batch in reading.batches:
         by_id.setdefault(batch.query_id or batch.run_id, []).append(batch)
     return [_Query(id_, own[-1].name or f"query-{id_[:8]}", tuple(own)) for id_, own in by_id.items()]
 
@@ -163,8 +171,9 @@ def _places(known: Answers) -> Iterator[Place]:
         for row in workers or alive:  # in local mode the driver does the work itself
             slots = number_of(row.get("maxTasks")) or number_of(row.get("totalCores")) or 0.0
             cores = number_of(row.get("totalCores")) or slots
-            if not slots:
-                message = f"Executor {row.get('id')} tells no cores; it is left out."
+            if not 1.0 <= slots <= _MAX_CORES:
+                told = f"{slots:g} cores; up to {_MAX_CORES:,} are taken" if slots else "no cores"
+                message = f"Executor {row.get('id')} tells {told}; it is left out."
                 known.find("warning", "cores_unknown", str(row.get("id")), message)
                 continue
             host = str(row.get("hostPort") or "").rsplit(":", 1)[0]
@@ -361,11 +370,18 @@ def _arrivals(query: _Query, number: int, vertex: str, step_s: float | None) -> 
         own = batch.sources[number] if number < len(batch.sources) else None
         earlier = before.sources[number] if number < len(before.sources) else None
         rows.append((start_s, end_s, float(batch.rows) if own is None or own.rows is None else own.rows))
-        if own is not None and earlier is not None and own.latest is not None and earlier.latest is not None:
-            offsets.append((start_s, end_s, max(0.0, own.latest - earlier.latest)))
+        if own is not None and earlier is not None and own.latest and earlier.latest:
+            offsets.append((start_s, end_s, _came(earlier.latest, own.latest)))
     if rows and len(offsets) == len(rows) and any(events for _, _, events in offsets):
         return spread_counts(vertex, offsets, "offsets", step_s=step_s)
     return spread_counts(vertex, rows, "read", step_s=step_s)
+
+
+def _came(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Events that came between two looks at the offsets. A partition that joined brings its history, which is no
+    arrival; one that was made anew begins again at 0.
+    """
+    return math.fsum(max(0.0, offset - before[name]) for name, offset in after.items() if name in before)
 
 
 def _sample_findings(job: EngineJob, query: _Query, assumed: str) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Reading of StreamingQueryProgress, as listeners, `recentProgress`, files of lines and Spark's event logs give it."""
+"""Reading of StreamingQueryProgress objects, whatever Spark's version; `progress_text` finds them in a text."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from typing import Any
 
 from engine.errors import DocumentError, Fault, join_path, value_words
 from engine.fields import BAD, Number, String
-from engine.words import counted
+from engine.microbatch.progress_text import shorten_faults
 
 __all__ = [
     "BatchProgress",
     "ProgressReading",
     "SourceFigures",
     "StateFigures",
-    "progress_documents",
+    "offset_of",
     "read_progress",
     "usual_trigger_s",
 ]
 
-MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
 _WHAT = "progress of a Spark query"
-_EVENT = "QueryProgressEvent"
 _COUNT = Number(least=0, most=10**15, whole=True)
 _MS = Number(least=0, most=1e18)  # also bytes: sums of what is larger would overflow
 _DURATION_MS = Number(least=0, most=1e10)
 _TRIGGER_MS = Number(least=0, most=86_400_000)
 _PARTITIONS = Number(least=1, most=100_000, whole=True)
 _TEXT = String()
+_MAX_DAMAGED_SHARE = 0.1  # of the objects; more are of another kind
 _BUSY = 0.9  # of the distance to the next: a batch that fills more of it may have been followed at once
 _MIN_INTERVALS = 5
 _ALIKE = 0.1
@@ -68,14 +67,14 @@ class StateFigures:
 class SourceFigures:
     """One source in one micro-batch; None where Spark does not tell.
 
-    `latest` is the sum of the newest offsets of all partitions of a Kafka source: those of others count anything (the
-    rate source's are seconds). `behind` is how far the partition that is furthest behind was, in offsets. `waiting` is
-    what all partitions of a Kafka source had beyond the end of the batch.
+    `latest` is the newest offset of each partition of a Kafka source: those of others count anything (the rate source's
+    are seconds). `behind` is how far the partition that is furthest behind was, in offsets. `waiting` is what all
+    partitions of a Kafka source had beyond the end of the batch.
     """
 
     description: str
     rows: float | None = None
-    latest: float | None = None
+    latest: Mapping[str, float] | None = None
     behind: float | None = None
     waiting: float | None = None
 
@@ -108,89 +107,41 @@ class BatchProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReading:
-    """Micro-batches in the order of their beginning; `repeated` were given twice, `idle` had no new batch."""
+    """Micro-batches in the order of their beginning; `repeated` were given twice, `idle` had no new batch.
+
+    `left_out` names objects that were left out among others, and figures that nothing rests on.
+    """
 
     batches: tuple[BatchProgress, ...]
     repeated: int
     idle: int
-
-
-def progress_documents(text: str) -> list[Any]:
-    """The progress objects of a text: a JSON array, one object, or lines of objects. Other events of a Spark log are
-    left out.
-
-    Raises
-    ------
-    DocumentError
-        Lines that are no JSON, each by its number; a text without any progress.
-
-    Examples
-    --------
-    >>> progress_documents('{"batchId": 1}\\n{"batchId": 2}\\n')
-    [{'batchId': 1}, {'batchId': 2}]
-    """
-    text = text.lstrip("\ufeff")
-    try:
-        whole = json.loads(text)
-    except ValueError:
-        whole = _lines(text)
-    given = whole if isinstance(whole, list) else [whole]
-    documents = [document for item in given if (document := _unwrapped(item)) is not None]
-    if not documents:
-        raise DocumentError([Fault("", "there is no progress in it; allowed: StreamingQueryProgress as JSON")], _WHAT)
-    return documents
-
-
-def _lines(text: str) -> list[Any]:
-    documents, faults = [], []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            documents.append(json.loads(line))
-        except ValueError as error:
-            where = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            faults.append(Fault(f"line {number}", f"line {number} is not JSON ({where}); allowed: one object a line"))
-    if faults:
-        raise DocumentError(_shortened(faults), _WHAT)
-    return documents
-
-
-def _unwrapped(document: Any) -> Any:
-    """A progress itself, also out of an event of Spark's log; None for other events of the log."""
-    if isinstance(document, Mapping) and "Event" in document:
-        if not str(document["Event"]).endswith(_EVENT):
-            return None
-        progress = document.get("progress")
-        if isinstance(progress, str):
-            try:
-                return json.loads(progress)
-            except ValueError:
-                return progress
-        return progress
-    return document
+    left_out: tuple[Fault, ...] = ()
 
 
 def read_progress(documents: Sequence[Any]) -> ProgressReading:
     """Read progress objects; fields that are not used may be there or not, whatever Spark's version.
 
-    A batch that comes again (a query that idles repeats its last number) counts once, the one with rows.
+    A batch that comes again (a query that idles repeats its last number) counts once, the one with rows. Of many
+    objects a few that are damaged are left out, and so are figures that are odd, but that nothing rests on.
 
     Raises
     ------
     DocumentError
-        Every object that lacks a field or has a value of the wrong kind, by its place; an empty list.
+        More than a tenth of the objects lack a field or have a value of the wrong kind, each by its place; an empty
+        list.
     """
     faults: list[Fault] = []
+    odd: list[Fault] = []
     if not documents:
         raise DocumentError([Fault("", "it has no micro-batch; the query must have run at least once")], _WHAT)
-    read = [_batch(document, f"[{number}]", faults) for number, document in enumerate(documents)]
-    if faults:
-        raise DocumentError(_shortened(faults), _WHAT)
-    return _once(batch for batch in read if batch is not None)
+    read = [_batch(document, f"[{number}]", faults, odd) for number, document in enumerate(documents)]
+    damaged = sum(batch is None for batch in read)
+    if damaged == len(read) or damaged > max(1.0, _MAX_DAMAGED_SHARE * len(read)):
+        raise DocumentError(shorten_faults([*faults, *odd]), _WHAT)
+    return _once((batch for batch in read if batch is not None), [*faults, *odd])
 
 
-def _once(batches: Iterable[BatchProgress]) -> ProgressReading:
+def _once(batches: Iterable[BatchProgress], left_out: Sequence[Fault]) -> ProgressReading:
     kept: dict[tuple[str, int], BatchProgress] = {}
     repeated = idle = 0
     for batch in batches:
@@ -203,10 +154,11 @@ def _once(batches: Iterable[BatchProgress]) -> ProgressReading:
         else:
             repeated += 1
     ordered = sorted(kept.values(), key=lambda batch: (batch.begins_at, batch.batch))
-    return ProgressReading(tuple(ordered), repeated, idle)
+    return ProgressReading(tuple(ordered), repeated, idle, tuple(shorten_faults(left_out)))
 
 
-def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | None:
+def _batch(document: Any, path: str, faults: list[Fault], odd: list[Fault]) -> BatchProgress | None:
+    """A batch whose fields are whole; figures that may be missing are missing where they are `odd`."""
     if not isinstance(document, Mapping):
         faults.append(Fault(path, f"{path} is {value_words(document)}; allowed: a progress object"))
         return None
@@ -218,11 +170,11 @@ def _batch(document: Any, path: str, faults: list[Fault]) -> BatchProgress | Non
         "begins_at": _instant(document, path, faults),
         "duration_s": _duration_s(document, path, faults),
     }
-    parts_s = _parts_s(document, path, faults)
-    state = _state(document.get("stateOperators"), join_path(path, "stateOperators"), faults)
-    rows_per_s = _rate(document, path, faults)
-    lag_s = _event_lag_s(document.get("eventTime"), fields["begins_at"], join_path(path, "eventTime"), faults)
-    trigger_s = _trigger_s(document.get("trigger"), join_path(path, "trigger"), faults)
+    parts_s = _parts_s(document, path, odd)
+    state = _state(document.get("stateOperators"), join_path(path, "stateOperators"), odd)
+    rows_per_s = _rate(document, path, odd)
+    lag_s = _event_lag_s(document.get("eventTime"), fields["begins_at"], join_path(path, "eventTime"), odd)
+    trigger_s = _trigger_s(document.get("trigger"), join_path(path, "trigger"), odd)
     if len(faults) > before:
         return None
     return BatchProgress(
@@ -347,6 +299,7 @@ def _state(operators: Any, path: str, faults: list[Fault]) -> tuple[StateFigures
             for key, name in _STATE_FIGURES.items()
             if operator.get(key) is not None
         }
+        values = {name: value for name, value in values.items() if value is not BAD}
         figures.append(StateFigures(str(operator.get("operatorName") or f"operator {number + 1}"), **values))
     return tuple(figures)
 
@@ -362,7 +315,7 @@ def _sources(sources: Any) -> tuple[SourceFigures, ...]:
                 SourceFigures(
                     description,
                     _legible(source.get("numInputRows")),
-                    _offset_sum(source.get("latestOffset")) if description.startswith("Kafka") else None,
+                    _latest_offsets(source, metrics) if description.startswith("Kafka") else None,
                     _legible(behind),
                     _waiting(source, metrics) if description.startswith("Kafka") else None,
                 )
@@ -372,19 +325,12 @@ def _sources(sources: Any) -> tuple[SourceFigures, ...]:
 
 def _waiting(source: Mapping[str, Any], metrics: Any) -> float | None:
     """Events of all partitions beyond a batch's end: newest less end offsets; else mean lag times partitions."""
-    latest, end = _offset_sum(source.get("latestOffset")), _offset_sum(source.get("endOffset"))
-    if latest is not None and end is not None:
-        return max(0.0, latest - end)
+    latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+    if latest and end:
+        return math.fsum(max(0.0, offset - end.get(name, offset)) for name, offset in latest.items())
     told = metrics if isinstance(metrics, Mapping) else {}
     mean, most = _legible(told.get("avgOffsetsBehindLatest")), _legible(told.get("maxOffsetsBehindLatest"))
-    count = _partition_count(source.get("endOffset"))
-    return mean * count if mean is not None and count else most  # one partition's lag is the least that waits
-
-
-def _partition_count(offset: Any) -> int:
-    """Partitions of ``{topic: {partition: offset}}``; 0 where that is not what it is."""
-    topics = offset.values() if isinstance(offset, Mapping) else ()
-    return sum(len(partitions) for partitions in topics if isinstance(partitions, Mapping))
+    return mean * len(end) if mean is not None and end else most  # one partition's lag is the least that waits
 
 
 def _sink(sink: Any) -> dict[str, Any]:
@@ -405,12 +351,40 @@ def _legible(value: Any) -> float | None:
     return number if 0.0 <= number <= 1e18 else None
 
 
-def _offset_sum(offset: Any) -> float | None:
-    """Sum of the offsets of ``{topic: {partition: offset}}``, or a single one."""
-    if not isinstance(offset, Mapping):
-        return _legible(offset)
-    parts = [_offset_sum(part) for part in offset.values()]
-    return math.fsum(part for part in parts if part is not None) if parts and None not in parts else None
+def offset_of(offset: Any) -> Any:
+    """An offset as Spark means it: event logs, PySpark's progress and older versions hold it as JSON in a text."""
+    if isinstance(offset, str) and offset.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(offset)
+        except (ValueError, RecursionError):
+            return None
+    return offset
+
+
+def _latest_offsets(source: Mapping[str, Any], metrics: Any) -> Mapping[str, float] | None:
+    """Newest offset of each partition, ``topic/partition``; where a platform leaves them out, by how far it is behind.
+
+    `avgOffsetsBehindLatest` is of partitions that are each so far behind on average: their sum is right.
+    """
+    latest = _offsets(source.get("latestOffset"))
+    if latest:
+        return latest
+    ends = _offsets(source.get("endOffset"))
+    behind = _legible(metrics.get("avgOffsetsBehindLatest")) if isinstance(metrics, Mapping) else None
+    return {name: end + behind for name, end in ends.items()} if ends and behind is not None else None
+
+
+def _offsets(offset: Any) -> dict[str, float]:
+    """Offsets of ``{topic: {partition: offset}}``; none where one is not legible."""
+    topics = offset_of(offset)
+    found: dict[str, float] = {}
+    for topic, partitions in topics.items() if isinstance(topics, Mapping) else ():
+        for partition, value in partitions.items() if isinstance(partitions, Mapping) else ():
+            number = _legible(value)
+            if number is None:
+                return {}
+            found[f"{topic}/{partition}"] = number
+    return found
 
 
 def usual_trigger_s(batches: Sequence[BatchProgress]) -> float | None:
@@ -426,10 +400,3 @@ def usual_trigger_s(batches: Sequence[BatchProgress]) -> float | None:
     usual_s = statistics.median(intervals)
     alike = sum(abs(interval_s - usual_s) <= _ALIKE * usual_s for interval_s in intervals)
     return round(usual_s, 1 if usual_s >= 1 else 2) if alike >= 0.8 * len(intervals) else None
-
-
-def _shortened(faults: list[Fault]) -> list[Fault]:
-    if len(faults) <= MAX_LISTED:
-        return faults
-    rest = counted(len(faults) - MAX_LISTED, "more fault")
-    return [*faults[:MAX_LISTED], Fault("", f"and {rest} of the same file")]

@@ -31,7 +31,7 @@ from apps.pages.microbatch.forms import WAYS, ApplyForm, ProgressForm, SparkQuer
 from apps.pages.microbatch.tables import batches_table, spark_queries_table
 from apps.ui.forms import show_faults
 from engine.microbatch.settings import SparkSettings
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = [
     "SparkQueriesPage",
@@ -86,7 +86,8 @@ class SparkQueryNew(ClusterPage):
         query = spark_query_create(cluster=self.cluster, origin=self.origin, user=user, **form.values)
         if self.origin == SparkQueryOrigin.FILE:
             try:
-                progress_ingest(query=query, documents=documents_of(form.cleaned_data["file"]))
+                text = documents_of(form.cleaned_data["file"])
+                progress_ingest(query=query, documents=text.documents, unread=text.left_out)
             except TooLarge as error:
                 raise Malformed(error.message, [("file", error.message)]) from None
             except Malformed as error:
@@ -154,7 +155,8 @@ class SparkQueryUpload(_OfSparkQuery):
         query, form = self.query(pk), ProgressForm(request.POST, request.FILES)
         if form.is_valid():
             try:
-                answer = progress_ingest(query=query, documents=documents_of(form.cleaned_data["file"]))
+                text = documents_of(form.cleaned_data["file"])
+                answer = progress_ingest(query=query, documents=text.documents, unread=text.left_out)
             except (Malformed, TooLarge, Impossible) as error:
                 show_faults(form, error)
             else:
@@ -241,7 +243,8 @@ def _file_path(path: str) -> str:
 
 def _taken(answer: ProgressAnswer) -> str:
     told = f"{counted(answer.accepted, 'micro-batch', 'micro-batches')} taken in"
-    return f"{told}, {answer.repeated} known already." if answer.repeated else f"{told}."
+    told = f"{told}, {answer.repeated} known already." if answer.repeated else f"{told}."
+    return f"{told} Left out: {listed(answer.unread, 3)}." if answer.unread else told
 
 
 def _settings_shown(query: SparkQuery, form: ApplyForm) -> SparkSettings:

@@ -16,7 +16,7 @@ import zstandard
 
 from apps.core.errors import Malformed, TooLarge
 
-__all__ = ["TableLayout", "find_layout", "open_text", "rows_of"]
+__all__ = ["TableLayout", "find_layout", "open_text", "read_text", "rows_of"]
 
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_LINES = 50
@@ -64,6 +64,14 @@ def open_text(file: BinaryIO, *, limit_bytes: int) -> io.TextIOWrapper:
     mark = stream.peek(2)[:2]
     encoding = "utf-16" if mark in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
     return io.TextIOWrapper(stream, encoding=encoding, newline="")
+
+
+def read_text(data: bytes, *, limit_bytes: int) -> str:
+    """The whole text of a file's bytes, packed or not; raises as `open_text`, and where it is no text."""
+    try:
+        return open_text(io.BytesIO(data), limit_bytes=limit_bytes).read()
+    except UnicodeError as error:
+        raise _not_text(error) from None
 
 
 def _unpacked(file: BinaryIO, head: bytes) -> BinaryIO:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import zstandard
 
 from apps.connections import uploads
 from apps.connections.uploads import LINES, read_rounds
@@ -47,6 +50,12 @@ def test_lines_are_kept_as_text() -> None:
     assert read_rounds(b"GROUP TOPIC PARTITION\n", "lag.txt")[0] == [{LINES: "GROUP TOPIC PARTITION\n"}]
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+def test_printed_progress_is_kept_as_text_packed_or_not(pack: Callable[[bytes], bytes]) -> None:
+    printed = "\n".join(json.dumps({"runId": "r", "batchId": number}, indent=2) for number in range(2))
+    assert read_rounds(pack(printed.encode()), "recent-progress.txt")[0] == [{LINES: printed}]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -55,7 +64,7 @@ def test_lines_are_kept_as_text() -> None:
         (b"<!doctype html><p>Sign in", "HTML"),
         (b'{"/overview": {"jobs": [', "broken or ends too early"),
         (b"[" * 100_000, "nests too deeply"),
-        (b"\xff\xfe\x00", "no text"),
+        (b"\xff\xfe\x00", "not text"),
         (b"{}", "allowed"),
         (b"7", "allowed"),
         (b"PK\x03\x04broken", "damaged"),

@@ -81,7 +81,7 @@ def test_progress_is_taken_as_object_list_or_lines(api_of: Callable[..., APIClie
         machine.post(address, lines, content_type="text/plain"),
     ]
     assert [answer.json()["accepted"] for answer in answers] == [1, 3, 8, 0]
-    assert answers[3].json() == {"accepted": 0, "repeated": 8, "idle": 0, "left_out": 0, "settings": None}
+    assert answers[3].json() == {"accepted": 0, "repeated": 8, "idle": 0, "left_out": 0, "settings": None, "unread": []}
     assert machine.get(LIST).status_code == 403
 
 

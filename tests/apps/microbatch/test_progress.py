@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import zstandard
 from django.db import connection
 from django.utils import timezone
 
@@ -48,10 +52,6 @@ def test_progress_that_comes_again_is_counted_once(query: SparkQuery) -> None:
     ("wrong", "path"),
     [
         ({"timestamp": "0001-01-01T00:00:00+14:00"}, "[0].timestamp"),
-        ({"eventTime": {"max": "0001-01-01T00:00:00+14:00"}}, "[0].eventTime.max"),
-        ({"trigger": {"type": "ProcessingTime", "intervalMs": 1e300}}, "[0].trigger.intervalMs"),
-        ({"stateOperators": [{"numShufflePartitions": 1e300}]}, "[0].stateOperators[0].numShufflePartitions"),
-        ({"stateOperators": [{"numShufflePartitions": 0.5}]}, "[0].stateOperators[0].numShufflePartitions"),
         ({"runId": "\ud800"}, "batch 0.runId"),
         ({"name": "\x00"}, "batch 0.name"),
         ({"durationMs": {"triggerExecution": 5, "add\x00Batch": 4}}, "batch 0.durationMs"),
@@ -60,8 +60,24 @@ def test_progress_that_comes_again_is_counted_once(query: SparkQuery) -> None:
 )
 def test_value_that_no_database_holds_is_refused(query: SparkQuery, wrong: dict[str, Any], path: str) -> None:
     with pytest.raises(Malformed) as refused:
-        ingested(query, documents_of(json.dumps([progress(0, 10, 100) | wrong]).encode()))
+        ingested(query, documents_of(json.dumps([progress(0, 10, 100) | wrong]).encode()).documents)
     assert [fault.path for fault in refused.value.faults] == [path]
+
+
+@pytest.mark.parametrize(
+    ("odd", "path"),
+    [
+        ({"eventTime": {"max": "0001-01-01T00:00:00+14:00"}}, "[0].eventTime.max"),
+        ({"trigger": {"type": "ProcessingTime", "intervalMs": 1e300}}, "[0].trigger.intervalMs"),
+        ({"stateOperators": [{"numShufflePartitions": 1e300}]}, "[0].stateOperators[0].numShufflePartitions"),
+        ({"stateOperators": [{"numShufflePartitions": 0.5}]}, "[0].stateOperators[0].numShufflePartitions"),
+    ],
+)
+def test_odd_figure_is_left_out_and_named(query: SparkQuery, odd: dict[str, Any], path: str) -> None:
+    text = documents_of(json.dumps([progress(0, 10, 100) | odd]).encode())
+    answer = ingested(query, text.documents)
+    assert answer.accepted == 1
+    assert [line.split(":")[0] for line in answer.unread] == [path]
 
 
 def test_odd_fields_that_are_not_used_do_no_harm(query: SparkQuery) -> None:
@@ -339,13 +355,25 @@ class TestDocuments:
         event = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
         log = [{"Event": "SparkListenerLogStart"}, *({"Event": event, "progress": item} for item in documents)]
         for text in (json.dumps(documents), "\n".join(map(json.dumps, documents)), "\n".join(map(json.dumps, log))):
-            assert documents_of(text.encode()) == documents
+            assert list(documents_of(text.encode()).documents) == documents
+
+    @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstandard.compress])
+    def test_packed_logs_are_read(self, pack: Callable[[bytes], bytes]) -> None:
+        documents = progress_of_run(range(2))
+        text = "\n".join(map(json.dumps, documents))
+        assert list(documents_of(pack(text.encode())).documents) == documents
+
+    def test_log_that_is_still_written_gives_what_it_has(self) -> None:
+        whole, last = map(json.dumps, progress_of_run(range(2)))
+        text = documents_of(f"{whole}\n{last[:100]}".encode())
+        assert list(text.documents) == progress_of_run(range(1))
+        assert "line 2: it ends in the middle" in str(text.left_out[0])
 
     def test_what_cannot_be_read_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Malformed, match="UTF-8"):
             documents_of(b"\xff")
-        with pytest.raises(Malformed, match="line 2"):
-            documents_of(b'{"batchId": 1}\n{"batchId": ')
+        with pytest.raises(Malformed, match="line 1"):
+            documents_of(b'{"batchId": ')
         with pytest.raises(Malformed, match="deeper"):
             documents_of(b"[" * 100_000)
         monkeypatch.setattr(ingest, "MAX_DOCUMENTS", 1)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from engine.errors import DocumentError
-from engine.microbatch.progress import progress_documents, read_progress
+from engine.microbatch.progress import read_progress
+from engine.microbatch.progress_text import read_progress_text
 
 
 def progress(batch: int = 0, rows: int = 100, **changed: Any) -> dict[str, Any]:
@@ -39,9 +40,9 @@ def test_lines_arrays_and_event_logs_give_the_same_batches():
     other = {"Event": "SparkListenerJobStart", "Job ID": 1}
     log = "\n".join(json.dumps(line) for line in (other, event, as_text))
     wanted = read_progress([one, two])
-    assert read_progress(progress_documents(lines)) == wanted
-    assert read_progress(progress_documents(json.dumps([one, two]))) == wanted
-    assert read_progress(progress_documents(log)) == wanted
+    assert read_progress(read_progress_text(lines).documents) == wanted
+    assert read_progress(read_progress_text(json.dumps([one, two])).documents) == wanted
+    assert read_progress(read_progress_text(log).documents) == wanted
     assert [batch.batch for batch in wanted.batches] == [0, 1]
 
 
@@ -82,6 +83,35 @@ def test_an_idle_query_repeats_its_batch_and_counts_once():
     assert (reading.repeated, reading.idle) == (1, 2)
 
 
+def test_few_damaged_objects_and_odd_figures_are_left_out_and_named():
+    odd = progress(3, stateOperators=[{"operatorName": "x", "numRowsTotal": -1, "commitTimeMs": 5}])
+    odd |= {"eventTime": {"max": "never"}}
+    reading = read_progress([progress(0), progress(1, runId=7), progress(2), odd])
+    assert [batch.batch for batch in reading.batches] == [0, 2, 3]
+    assert reading.batches[2].state[0].rows is None
+    assert reading.batches[2].state[0].commit_ms == 5.0
+    assert [fault.path for fault in reading.left_out] == [
+        "[1].runId",
+        "[3].stateOperators[0].numRowsTotal",
+        "[3].eventTime.max",
+    ]
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_offsets_are_the_same_as_objects_and_as_text(as_text: bool):
+    offsets = {"orders": {"0": 5, "1": 7}}
+    source = {"description": "KafkaV2[Subscribe[orders]]", "latestOffset": json.dumps(offsets) if as_text else offsets}
+    batch = read_progress([progress(0, sources=[source])]).batches[0]
+    assert batch.sources[0].latest == {"orders/0": 5.0, "orders/1": 7.0}
+
+
+def test_latest_offsets_that_a_platform_leaves_out_are_the_ends_and_what_is_behind():
+    source = {"description": "KafkaV2[Subscribe[orders]]", "latestOffset": None}
+    source |= {"endOffset": '{"orders": {"0": 5, "1": 7}}', "metrics": {"avgOffsetsBehindLatest": "10.5"}}
+    batch = read_progress([progress(0, sources=[source])]).batches[0]
+    assert sum((batch.sources[0].latest or {}).values()) == 33.0
+
+
 def test_every_fault_of_every_object_is_named():
     found = faults(
         [
@@ -111,12 +141,12 @@ def test_a_rate_that_spark_could_not_compute_is_left_out():
 def test_a_query_that_never_ran_has_no_micro_batch():
     assert "must have run" in faults([])[""]
     with pytest.raises(DocumentError, match="no progress in it"):
-        progress_documents('{"Event": "SparkListenerApplicationStart"}')
+        read_progress_text('{"Event": "SparkListenerApplicationStart"}')
 
 
 def test_a_file_of_another_kind_has_its_lines_named_but_not_all():
     with pytest.raises(DocumentError) as caught:
-        progress_documents("\n".join("not json" for _ in range(100)))
+        read_progress_text("\n".join("not json" for _ in range(100)))
     assert caught.value.faults[0].path == "line 1"
     assert len(caught.value.faults) == 21
     assert caught.value.faults[-1].message == "and 80 more faults of the same file"
