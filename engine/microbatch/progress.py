@@ -136,7 +136,7 @@ def read_progress(documents: Sequence[Any]) -> ProgressReading:
         raise DocumentError([Fault("", "it has no micro-batch; the query must have run at least once")], _WHAT)
     read = [_batch(document, f"[{number}]", faults, odd) for number, document in enumerate(documents)]
     damaged = sum(batch is None for batch in read)
-    if damaged == len(read) or damaged > max(1.0, _MAX_DAMAGED_SHARE * len(read)):
+    if damaged == len(read) or damaged > _MAX_DAMAGED_SHARE * len(read):
         raise DocumentError(shorten_faults([*faults, *odd]), _WHAT)
     return _once((batch for batch in read if batch is not None), [*faults, *odd])
 

@@ -29,6 +29,7 @@ _BETWEEN = re.compile(r"[\s,\x1e]*")
 _PREFIX = re.compile(r"(?:[\w.\-/\[\] ]{1,80}\| ?)?(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) )?")
 _PYTHON = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|\bNone\b|\bTrue\b|\bFalse\b")
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false"}
+_CUT = "it ends in the middle: the file was cut off, or was still being written"
 _FORMS = (
     "StreamingQueryProgress as JSON (one object a line, objects one after the other, or a list), Spark's event log, or "
     "a driver's log with lines of `Streaming query made progress`"
@@ -51,6 +52,7 @@ class _Part:
     value: Any = None
     reason: str = ""
     is_damaged: bool = True  # what begins like JSON; other words between objects are no damage
+    is_cut: bool = False  # the text ends in the middle of it
 
 
 def read_progress_text(text: str) -> ProgressText:
@@ -74,7 +76,8 @@ def read_progress_text(text: str) -> ProgressText:
     damaged = [part for part in parts if part.reason and part.is_damaged]
     words = [part for part in parts if part.reason and not part.is_damaged]
     documents = tuple(document for part in read for document in _unwrapped_all(part.value))
-    if len(damaged) > max(1.0, _MAX_DAMAGED_SHARE * len(parts)) or (not documents and (damaged or words)):
+    broken = sum(not part.is_cut for part in damaged)
+    if broken > _MAX_DAMAGED_SHARE * len(parts) or (not documents and (damaged or words)):
         faults = [_fault(part) for part in parts if part.reason]
         raise DocumentError(shorten_faults(faults), _WHAT)
     if not documents:
@@ -117,7 +120,7 @@ def _logged(text: str) -> Iterator[_Part]:
     """What stands behind each mark of a log; its other lines are the driver's."""
     for mark in _MARK.finditer(text):
         value, _, reason = _decode(text, mark.end())
-        yield _Part(_line(text, mark.start()), value, reason)
+        yield _Part(_line(text, mark.start()), value, reason, is_cut=reason == _CUT)
 
 
 def _concatenated(text: str) -> Iterator[_Part]:
@@ -135,7 +138,7 @@ def _concatenated(text: str) -> Iterator[_Part]:
                 yield _Part(line, value)
                 place = end
                 continue
-            yield _Part(line, reason=reason)
+            yield _Part(line, reason=reason, is_cut=reason == _CUT)
             following = _BEGINNING.search(text, place + 1)
             place = following.start() if following else len(text)
         else:
@@ -154,7 +157,7 @@ def _decode(text: str, place: int) -> tuple[Any, int, str]:
         if text.startswith(("{'", "[{'"), place):
             return _decode_python(text, place)
         if error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated"):
-            return None, place, "it ends in the middle: the file was cut off, or was still being written"
+            return None, place, _CUT
         return None, place, error.msg
 
 

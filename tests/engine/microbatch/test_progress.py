@@ -86,8 +86,9 @@ def test_an_idle_query_repeats_its_batch_and_counts_once():
 def test_few_damaged_objects_and_odd_figures_are_left_out_and_named():
     odd = progress(3, stateOperators=[{"operatorName": "x", "numRowsTotal": -1, "commitTimeMs": 5}])
     odd |= {"eventTime": {"max": "never"}}
-    reading = read_progress([progress(0), progress(1, runId=7), progress(2), odd])
-    assert [batch.batch for batch in reading.batches] == [0, 2, 3]
+    more = [progress(number) for number in range(4, 20)]
+    reading = read_progress([progress(0), progress(1, runId=7), progress(2), odd, *more])
+    assert [batch.batch for batch in reading.batches] == [0, 2, 3, *range(4, 20)]
     assert reading.batches[2].state[0].rows is None
     assert reading.batches[2].state[0].commit_ms == 5.0
     assert [fault.path for fault in reading.left_out] == [
