@@ -25,7 +25,7 @@ _MAX_DAMAGED_SHARE = 0.1  # of the objects of a text; more is a text of another 
 _MARK = re.compile(r"made progress:\s*")
 _BEGINNING = re.compile(r"^[\[{]", re.MULTILINE)
 _BETWEEN = re.compile(r"[\s,\x1e]*")
-#: What collectors of containers' logs put before each line: a name, a time.
+#: Beginnings that collectors of containers' logs put before each line: a name, a time.
 _PREFIX = re.compile(r"(?:[\w.\-/\[\] ]{1,80}\| ?)?(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) )?")
 _PYTHON = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|\bNone\b|\bTrue\b|\bFalse\b")
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false"}
@@ -117,7 +117,7 @@ def _parts(text: str) -> Iterator[_Part]:
 
 
 def _logged(text: str) -> Iterator[_Part]:
-    """What stands behind each mark of a log; its other lines are the driver's."""
+    """Values behind the marks of a log; its other lines are the driver's."""
     for mark in _MARK.finditer(text):
         value, _, reason = _decode(text, mark.end())
         yield _Part(_line(text, mark.start()), value, reason, is_cut=reason == _CUT)
