@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from apps.fleet.choices import CycleUnit
 from apps.fleet.models import KUBERNETES_RULES, REVIEW_RULES, Cluster, Link, Node, NodePool
 from apps.fleet.services import MAX_PLANNED_NODES
 from apps.pages.crud import RowForm
@@ -81,6 +82,12 @@ class ClusterForm(RowForm):
 
 class PoolForm(RowForm):
     labels = _labels()
+    cycle_unit = forms.ChoiceField(
+        label="Unit of cycles",
+        required=False,
+        choices=CycleUnit.choices,
+        help_text="Costs in cycles of a clock and in nanoseconds of CPU are kept apart.",
+    )
     memory_bytes = MemoryField(
         label="Memory", required=False, help_text="Of a node, for the state of its operators, such as 32 GiB."
     )
@@ -99,21 +106,28 @@ class PoolForm(RowForm):
         ]
         labels = {
             "capacity_cps": "Capacity of one core",
-            "cycle_unit": "Unit of cycles",
             "cycles_per_ns": "Cycles per nanosecond",
             "price_per_hour": "Price per hour",
         }
         help_texts = {
             "name": "Lower-case letters, digits and hyphens.",
             "capacity_cps": "Cycles per second, such as 3e9. Existing nodes keep their own.",
-            "cycle_unit": "Costs in cycles of a clock and in nanoseconds of CPU are kept apart.",
             "cycles_per_ns": "Cycles of a clock that a core does in a nanosecond of CPU. Empty: not known.",
             "cores": "Existing nodes keep their own.",
         }
 
+    def clean_cycle_unit(self) -> str:
+        return str(self.cleaned_data["cycle_unit"] or self.instance.cycle_unit)
+
 
 class NodeForm(RowForm):
     labels = _labels()
+    cycle_unit = forms.ChoiceField(
+        label="Unit of cycles",
+        required=False,
+        choices=[("", "As in its pool"), *CycleUnit.choices],
+        help_text="What its capacity counts.",
+    )
     capacity_cps = forms.FloatField(
         label="Capacity of one core", required=False, help_text="Cycles per second. Empty: as in its pool."
     )
@@ -127,7 +141,7 @@ class NodeForm(RowForm):
     class Meta:
         model = Node
         fields = ["pool", "name", "capacity_cps", "cycle_unit", "cycles_per_ns", "cores", "memory_bytes", "labels"]
-        labels = {"cycle_unit": "Unit of cycles", "cycles_per_ns": "Cycles per nanosecond"}
+        labels = {"cycles_per_ns": "Cycles per nanosecond"}
         help_texts = {
             "name": "Lower-case letters, digits and hyphens.",
             "cycles_per_ns": "Cycles of a clock that a core does in a nanosecond of CPU. Empty: not known.",

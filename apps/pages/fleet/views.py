@@ -257,7 +257,7 @@ class PoolCrud(Crud):
     noun = "pool"
     form_class = PoolForm
     template_name = "pages/fleet/row_form.html"
-    kept_fields = ("capacity_cps", "cores", "memory_bytes", "price_per_hour", "labels")
+    kept_fields = ("capacity_cps", "cycle_unit", "cores", "memory_bytes", "price_per_hour", "labels")
     back, delete_name = "pages:pools", "pages:pool-delete"
     text_deleted = "Pool {row} is deleted."
     service_create = staticmethod(services.pool_create)
@@ -327,9 +327,11 @@ class NodeCrud(Crud):
     def values(self, form: NodeForm) -> dict[str, Any]:
         """Empty capacity and cores mean the pool's; without memory of its own a node follows that of its pool."""
         pool = form.cleaned_data["pool"]
-        may_be_none = {"memory_bytes"}
-        entered = {name: v for name, v in form.cleaned_data.items() if v is not None or name in may_be_none}
-        return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **entered}
+        is_new = form.instance.pk is None
+        may_be_none = {"memory_bytes"} if is_new else {"memory_bytes", "cycles_per_ns"}
+        entered = {name: v for name, v in form.cleaned_data.items() if v not in (None, "") or name in may_be_none}
+        unit = {"cycle_unit": pool.cycle_unit} | ({"cycles_per_ns": pool.cycles_per_ns} if is_new else {})
+        return {"capacity_cps": pool.capacity_cps, "cores": pool.cores, **unit, **entered}
 
 
 class LinkCrud(Crud):
