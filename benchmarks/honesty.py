@@ -191,6 +191,7 @@ def old_claims(deployment: Deployment) -> dict[str, Claim]:
     claims = {}
     for name in LATENCIES:
         estimate_s = statistic_of(flowed.by_query[QUERY], weights, name)
+        assert estimate_s is not None, "every benchmark's query puts out events"
         replicates = [statistic_of(run.by_query[QUERY], weights, name) for run in runs]
         half_s = Z * float(standard_error(replicates)) + deployment.subinterval_s
         under_s = resolution_s if estimate_s < resolution_s else None

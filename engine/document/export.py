@@ -48,8 +48,9 @@ def _ageless(deployment: DeploymentContent) -> DeploymentContent:
     def known(backlog: Backlog | None) -> Backlog | None:
         return None if backlog is None or backlog.is_stale else replace(backlog, age_s=None)
 
-    entries = [entry for operator in deployment.operators for entry in operator.inputs]
-    if all(element.backlog is None for element in (*deployment.sources, *entries)):
+    backlogs = [source.backlog for source in deployment.sources]
+    backlogs += [entry.backlog for operator in deployment.operators for entry in operator.inputs]
+    if all(backlog is None for backlog in backlogs):
         return deployment
     operators = tuple(
         replace(operator, inputs=tuple(replace(entry, backlog=known(entry.backlog)) for entry in operator.inputs))

@@ -42,7 +42,7 @@ class Lead:
     @cached_property
     def ages_s(self) -> FloatArray:
         """Age of the newest event of each slice where the horizon begins, (n,): t = -age is the slice's end."""
-        return np.arange(self.slices - 1, -1, -1) * self.width_s
+        return np.arange(self.slices - 1, -1, -1, dtype=np.float64) * self.width_s
 
 
 def lead_of(deployment: Deployment) -> Lead | None:
