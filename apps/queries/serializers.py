@@ -11,6 +11,9 @@ from apps.core.rest.api import StrictSerializer
 from apps.core.rest.bulk import BulkSerializer
 from apps.fleet.choices import Evidence
 from apps.fleet.serializers import ClusterField, InClusterSerializer, NumberField
+from apps.queries.arrivals.count_kinds import COUNT_KINDS
+from apps.queries.arrivals.numerals import DECIMAL_MARKS
+from apps.queries.arrivals.times import TIME_FORMATS
 from apps.queries.bodies import version_body
 from apps.queries.choices import ArrivalOrigin, ObjectiveState, QueryState
 from apps.queries.models import Query, QueryVersion
@@ -194,7 +197,28 @@ class CountsField(serializers.JSONField):
         return values
 
 
-class ArrivalCreateSerializer(StrictSerializer):
+class TableReadingSerializer(StrictSerializer):
+    """Choices of how an uploaded table is read, the same for arrivals and load histories."""
+
+    time_column = serializers.CharField(required=False)
+    count_column = serializers.CharField(required=False, allow_blank=True, help_text="None: every line is one event.")
+    time_zone = serializers.CharField(required=False, help_text="Of times that name none; UTC unless given.")
+    time_format = serializers.CharField(
+        required=False, allow_blank=True, help_text=f"Found out unless given: {', '.join(TIME_FORMATS)}."
+    )
+    count_kind = serializers.CharField(
+        required=False, allow_blank=True, help_text=f"Found out unless given: {', '.join(COUNT_KINDS)}."
+    )
+    decimal_mark = serializers.CharField(
+        required=False, allow_blank=True, help_text=f"Found out unless given: {', '.join(DECIMAL_MARKS)}."
+    )
+    leave_out_problems = serializers.BooleanField(required=False)
+
+
+READING_FIELDS = frozenset(TableReadingSerializer._declared_fields)
+
+
+class ArrivalCreateSerializer(TableReadingSerializer):
     """Arrivals from exactly one of `file` (in a form), `key` (of an inspected upload), `generator` and `counts`."""
 
     cluster = ClusterField()
@@ -207,19 +231,14 @@ class ArrivalCreateSerializer(StrictSerializer):
     generator = serializers.DictField(required=False, help_text='{"kind": "on_off" | "poisson" | "diurnal", …}')
     counts = CountsField(required=False, help_text="Events per step.")
     step_s = NumberField(required=False, help_text="Of counts; a slice of the cluster unless given.")
-    time_column = serializers.CharField(required=False)
-    count_column = serializers.CharField(required=False, allow_blank=True, help_text="None: every line is one event.")
-    time_zone = serializers.CharField(required=False, help_text="Of times that name none; UTC unless given.")
-    time_format = serializers.CharField(required=False, allow_blank=True)
     stretch = serializers.CharField(required=False, help_text="busiest, first, or when it begins.")
     fill = serializers.CharField(required=False, allow_blank=True, help_text="zero or repeat.")
     dispersion = NumberField(required=False, allow_null=True, help_text="Index of dispersion of the counts.")
     dispersion_step_s = NumberField(required=False, allow_null=True, help_text="Width of the counts that it is of.")
-    leave_out_problems = serializers.BooleanField(required=False)
 
     _OF_KIND = {
-        "file": {"time_column", "count_column", "time_zone", "time_format", "stretch", "fill", "leave_out_problems"},
-        "key": {"time_column", "count_column", "time_zone", "time_format", "stretch", "fill", "leave_out_problems"},
+        "file": READING_FIELDS | {"stretch", "fill"},
+        "key": READING_FIELDS | {"stretch", "fill"},
         "generator": set(),
         "counts": {"step_s", "fill", "dispersion", "dispersion_step_s"},
     }
@@ -267,6 +286,7 @@ class InspectionSerializer(serializers.Serializer):
     time_column = serializers.CharField(allow_null=True)
     time_format = serializers.CharField(allow_null=True)
     count_column = serializers.CharField(allow_null=True)
+    count_kind = serializers.CharField(allow_null=True)
     rows = serializers.IntegerField()
     starts_at = serializers.CharField(allow_null=True)
     ends_at = serializers.CharField(allow_null=True)

@@ -19,6 +19,7 @@ from apps.pages.overview.findings import Stat
 from apps.pages.queries.features import FIELD_TYPES, fields_text
 from apps.pages.saved_views.bar import open_views
 from apps.queries.arrivals import series
+from apps.queries.arrivals.count_kinds import COUNT_KINDS
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.filters import ArrivalFilter
 from apps.queries.models import ArrivalSeries
@@ -255,6 +256,7 @@ class SourceDetail:
             ("File", spec.get("file", "–")),
             ("Times in", f"{spec.get('time_column')}, {spec.get('time_zone')}"),
             ("Counts in", spec.get("count_column") or "each line is one event"),
+            *([("Numbers are", COUNT_KINDS[kind])] if (kind := spec.get("count_kind")) in COUNT_KINDS else []),
             ("Stretch", _RANGES.get(spec.get("stretch", ""), f"from {spec.get('stretch')}")),
             ("Lines", f"{count(spec.get('lines'))}, {count(spec.get('lines_left_out'))} left out"),
             ("Short trace", _FILLS.get(spec.get("fill", ""), "–")),

@@ -11,6 +11,8 @@ from apps.core.limits import MAX_ELEMENT_NAME, MAX_NOTE
 from apps.fleet.models import Cluster
 from apps.planning.choices import BUCKETS
 from apps.planning.forecasts.histories import GENERATOR_DEFAULTS
+from apps.queries.arrivals.count_kinds import COUNT_KINDS
+from apps.queries.arrivals.numerals import DECIMAL_MARKS
 from apps.queries.arrivals.tables import Inspection
 from apps.queries.arrivals.times import TIME_FORMATS
 from apps.ui.forms import choice_field
@@ -38,7 +40,9 @@ GENERATOR_KINDS = {
 class UploadForm(forms.Form):
     """The first step: a file."""
 
-    file = forms.FileField(help_text="CSV or another delimited text, also gzip, xz or zstd; time stamps or counts.")
+    file = forms.FileField(
+        help_text="CSV or another delimited text, also gzip, xz, zstd or zip; time stamps or counts."
+    )
     time_zone = forms.CharField(help_text="Of times that name none, such as Europe/Berlin.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -69,6 +73,13 @@ class ColumnsForm(_SourceForm):
     time_column = forms.ChoiceField()
     time_format = forms.ChoiceField(required=False, choices=[("", "As found"), *TIME_FORMATS.items()])
     count_column = forms.ChoiceField(required=False)
+    count_kind = forms.ChoiceField(
+        label="The numbers are",
+        required=False,
+        choices=[("", "As found"), *COUNT_KINDS.items()],
+        help_text="Rates are multiplied by their step; of a running total the differences count.",
+    )
+    decimal_mark = forms.ChoiceField(required=False, choices=[("", "As found"), *DECIMAL_MARKS.items()])
     time_zone = forms.CharField()
     stretch = forms.ChoiceField(
         choices=[("busiest", "The busiest"), ("first", "The first"), ("at", "From a chosen time")],
@@ -95,6 +106,8 @@ class ColumnsForm(_SourceForm):
         "time_column",
         "time_format",
         "count_column",
+        "count_kind",
+        "decimal_mark",
         "time_zone",
         "stretch",
         "start",
@@ -144,6 +157,8 @@ class ColumnsForm(_SourceForm):
             **{name: data[name] for name in names},
             "count_column": data["count_column"] or None,
             "time_format": data["time_format"] or None,
+            "count_kind": data["count_kind"] or None,
+            "decimal_mark": data["decimal_mark"] or None,
             "stretch": data["start"] if data["stretch"] == "at" else data["stretch"],
         }
 
@@ -262,11 +277,28 @@ class HistoryColumnsForm(_HistoryForm):
     time_column = forms.ChoiceField()
     time_format = forms.ChoiceField(required=False, choices=[("", "As found"), *TIME_FORMATS.items()])
     count_column = forms.ChoiceField(required=False)
+    count_kind = forms.ChoiceField(
+        label="The numbers are",
+        required=False,
+        choices=[("", "As found"), *COUNT_KINDS.items()],
+        help_text="Rates are multiplied by their step; of a running total the differences count.",
+    )
+    decimal_mark = forms.ChoiceField(required=False, choices=[("", "As found"), *DECIMAL_MARKS.items()])
     time_zone = forms.CharField(help_text="Of times that name none, such as Europe/Berlin.")
     leave_out_problems = forms.BooleanField(
         label="Skip unreadable lines", required=False, help_text="Otherwise nothing is stored."
     )
-    field_order = ["key", "source_id", "description", "time_column", "time_format", "count_column", "time_zone"]
+    field_order = [
+        "key",
+        "source_id",
+        "description",
+        "time_column",
+        "time_format",
+        "count_column",
+        "count_kind",
+        "decimal_mark",
+        "time_zone",
+    ]
 
     def __init__(self, *args: Any, inspection: Inspection, extends: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -285,6 +317,8 @@ class HistoryColumnsForm(_HistoryForm):
             **{name: data[name] for name in ("key", "time_column", "time_zone", "leave_out_problems")},
             "count_column": data["count_column"] or None,
             "time_format": data["time_format"] or None,
+            "count_kind": data["count_kind"] or None,
+            "decimal_mark": data["decimal_mark"] or None,
         }
 
 

@@ -194,6 +194,8 @@ def history_create_from_upload(
     count_column: str | None = None,
     time_zone: str = "UTC",
     time_format: str | None = None,
+    count_kind: str | None = None,
+    decimal_mark: str | None = None,
     bucket_s: int = 3600,
     description: str = "",
     leave_out_problems: bool = False,
@@ -222,12 +224,23 @@ def history_create_from_upload(
     """
     raise_faults(source_faults(source_id) + _bucket_faults(bucket_s))
     _require_free(cluster, source_id, replace)
-    name, reading, trace = read_upload_trace(key, time_column, count_column, time_zone, time_format, leave_out_problems)
+    name, reading, trace = read_upload_trace(
+        key,
+        time_column=time_column,
+        count_column=count_column,
+        time_zone=time_zone,
+        time_format=time_format,
+        count_kind=count_kind,
+        decimal_mark=decimal_mark,
+        leave_out_problems=leave_out_problems,
+    )
     start_s, values = bucket_trace(trace, bucket_s)
     spec = {
         "file": name,
         "time_column": time_column,
+        "time_format": reading.time_format,
         "count_column": count_column,
+        "count_kind": reading.count_kind,
         "time_zone": time_zone,
         "lines": reading.rows,
         "lines_left_out": reading.problems_total,
@@ -277,10 +290,21 @@ def history_extend(
     count_column: str | None = None,
     time_zone: str = "UTC",
     time_format: str | None = None,
+    count_kind: str | None = None,
+    decimal_mark: str | None = None,
     leave_out_problems: bool = False,
 ) -> LoadHistory:
     """Add an uploaded trace to a history; where both cover a bucket the upload counts, between them is a gap."""
-    name, reading, trace = read_upload_trace(key, time_column, count_column, time_zone, time_format, leave_out_problems)
+    name, reading, trace = read_upload_trace(
+        key,
+        time_column=time_column,
+        count_column=count_column,
+        time_zone=time_zone,
+        time_format=time_format,
+        count_kind=count_kind,
+        decimal_mark=decimal_mark,
+        leave_out_problems=leave_out_problems,
+    )
     later_s, later = bucket_trace(trace, history.bucket_s)
     if not len(later):
         raise malformed([Fault("file", f"the file covers no whole bucket of {history.bucket_s} s")])
@@ -289,7 +313,8 @@ def history_extend(
     if span > MAX_BUCKETS:
         raise malformed([Fault("file", f"both together span {span:,.0f} buckets; allowed: at most {MAX_BUCKETS:,}")])
     start_s, values = merge_buckets(first_s, history_values(history), later_s, later, history.bucket_s)
-    files = [*history.spec.get("extended", []), {"file": name, "lines": reading.rows}]
+    file = {"file": name, "lines": reading.rows, "count_kind": reading.count_kind, "notes": list(reading.notes)}
+    files = [*history.spec.get("extended", []), file]
     spec = {**history.spec, "extended": files[-20:]}
     evidence = history.evidence if history.evidence == Evidence.ASSUMED else Evidence.MEASURED
     return _history_store(

@@ -15,6 +15,7 @@ from apps.planning.choices import HistoryOrigin
 from apps.planning.forecasts.selectors import pools_basis
 from apps.planning.forecasts.services import DEFAULT_DAYS, HORIZON_DAYS
 from apps.planning.models import Forecast
+from apps.queries.serializers import READING_FIELDS, TableReadingSerializer
 from engine.words import listed
 
 __all__ = [
@@ -25,8 +26,6 @@ __all__ = [
     "HistorySerializer",
     "RegretSerializer",
 ]
-
-_READING = {"time_column", "count_column", "time_zone", "time_format", "leave_out_problems"}
 
 
 class HistorySerializer(InClusterSerializer):
@@ -49,14 +48,9 @@ class HistorySerializer(InClusterSerializer):
     updated_at = serializers.DateTimeField(read_only=True)
 
 
-class _FromFileSerializer(StrictSerializer):
+class _FromFileSerializer(TableReadingSerializer):
     file = serializers.FileField(required=False)
     key = serializers.CharField(required=False, help_text="Of an upload that was inspected (arrivals/inspect).")
-    time_column = serializers.CharField(required=False)
-    count_column = serializers.CharField(required=False, allow_blank=True, help_text="None: every line is one event.")
-    time_zone = serializers.CharField(required=False, help_text="Of times that name none; UTC unless given.")
-    time_format = serializers.CharField(required=False, allow_blank=True)
-    leave_out_problems = serializers.BooleanField(required=False)
 
 
 class HistoryExtendSerializer(_FromFileSerializer):
@@ -87,7 +81,7 @@ class HistoryCreateSerializer(_FromFileSerializer):
         if len(kinds) != 1:
             names = listed(kinds) or "none of them"
             raise serializers.ValidationError(f"give exactly one of file, key, generator; {names} is given")
-        others = sorted(_READING & set(values)) if kinds[0] == "generator" else []
+        others = sorted(READING_FIELDS & set(values)) if kinds[0] == "generator" else []
         if others:
             raise serializers.ValidationError(dict.fromkeys(others, "has no meaning with generator"))
         return values

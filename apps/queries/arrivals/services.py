@@ -121,6 +121,8 @@ def arrivals_create_from_upload(
     count_column: str | None = None,
     time_zone: str = "UTC",
     time_format: str | None = None,
+    count_kind: str | None = None,
+    decimal_mark: str | None = None,
     stretch: str = "busiest",
     fill: str = "",
     description: str = "",
@@ -137,6 +139,8 @@ def arrivals_create_from_upload(
         Names of columns. Without a count column every line is one event.
     time_zone : str
         Of times that name none.
+    time_format, count_kind, decimal_mark : str
+        Found out unless given: `TIME_FORMATS`, `COUNT_KINDS` and `DECIMAL_MARKS` have those that there are.
     stretch : str
         `busiest` (the horizon with the most events), `first`, or the time it begins at.
     fill : str
@@ -162,6 +166,8 @@ def arrivals_create_from_upload(
         count_column=count_column,
         time_zone=time_zone,
         time_format=time_format,
+        count_kind=count_kind,
+        decimal_mark=decimal_mark,
         stretch=stretch,
         fill=fill,
         leave_out_problems=leave_out_problems,

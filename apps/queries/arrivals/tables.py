@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -12,12 +14,30 @@ import numpy as np
 import numpy.typing as npt
 
 from apps.core.errors import Malformed, TooLarge
-from apps.core.limits import MAX_EVENTS_PER_COUNT, MAX_TRACE_ROWS
+from apps.core.limits import MAX_TRACE_ROWS
+from apps.queries.arrivals.clocks import resolve_local_times
+from apps.queries.arrivals.count_kinds import (
+    COUNT_KINDS,
+    differences,
+    find_count_kind,
+    kind_of_name,
+    rate_seconds,
+)
 from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace
+from apps.queries.arrivals.numerals import DECIMAL_MARKS, NumberStyle, find_number_style
 from apps.queries.arrivals.text import TableLayout, find_layout, open_text, rows_of
-from apps.queries.arrivals.times import NUMBER_FORMATS, format_of, iso_utc, parser_of, zone_of
+from apps.queries.arrivals.times import (
+    AMBIGUOUS_DATES,
+    NUMBER_FORMATS,
+    TIME_FORMATS,
+    format_of,
+    iso_utc,
+    parser_of,
+    time_format_fault,
+    zone_of,
+)
 from engine.arrays import FloatArray
-from engine.words import counted
+from engine.words import counted, listed
 
 __all__ = [
     "SAMPLE_ROWS",
@@ -25,7 +45,6 @@ __all__ = [
     "LineProblem",
     "TraceReading",
     "UploadColumn",
-    "count_of",
     "inspect_table",
     "numbers_of",
     "read_trace",
@@ -34,6 +53,17 @@ __all__ = [
 
 SHOWN_PROBLEMS = 20
 SAMPLE_ROWS = 1000
+_STYLE_ROWS = 50_000
+_PLAUSIBLE_FROM_S = 631_152_000.0  # 1990
+_PLAUSIBLE_AHEAD_S = 5 * 366 * 86_400.0
+_ODD_PEAK = 1000.0
+_MIN_PEAK_COUNTS = 10
+_CLOCK = re.compile(r"\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([ap]\.?m\.?)?\s*\Z", re.IGNORECASE)
+_SUM_NAMES = ("total", "totals", "sum", "aggregated", "grand total", "subtotal", "summe", "gesamt", "all")
+# As they are written, so that a line is compared at once.
+_SUM_WORDS = frozenset(
+    f"{word}{end}" for name in _SUM_NAMES for word in (name, name.title(), name.upper()) for end in ("", ":")
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +89,8 @@ class TraceReading:
     problems: tuple[LineProblem, ...]
     problems_total: int
     notes: tuple[str, ...]
+    time_format: str | None = None
+    count_kind: str | None = None
 
 
 def read_trace(
@@ -69,33 +101,141 @@ def read_trace(
     count_column: str | None = None,
     time_zone: str = "UTC",
     time_format: str | None = None,
+    count_kind: str | None = None,
+    decimal_mark: str | None = None,
+    now_s: float | None = None,
 ) -> TraceReading:
     """Read a table with the given columns, each line one event or one count.
+
+    `count_kind`, `decimal_mark` and `time_format` are found out unless given; `now_s` is the time that others are
+    compared with to tell implausible ones.
 
     Raises
     ------
     Malformed
-        The file is no table, has no such column, or its times have no known format.
+        The file is no table, has no such column, or its times or counts have no known format, or more than one.
     TooLarge
         It has more than `MAX_TRACE_ROWS` lines, or its text is longer than `limit_bytes`.
     """
+    _check_choices(time_format, count_kind, decimal_mark, count_column)
+    zone = zone_of(time_zone)
     layout = find_layout(open_text(file, limit_bytes=limit_bytes))
     places = _places(layout, time_column, count_column)
     problems = _Problems()
-    lines, cells = _cells(rows_of(open_text(file, limit_bytes=limit_bytes), layout), layout, places, problems)
-    time_format = time_format or format_of(cells[0][:SAMPLE_ROWS])
-    if time_format is None:
-        message = f"the values of column {time_column!r} are not times of one known format"
-        raise Malformed(f"time_column: {message}.", [("time_column", message)])
-    times, bad = numbers_of(cells[0], parser_of(time_format, zone_of(time_zone)))
+    lines, cells, is_sum = _cells(rows_of(open_text(file, limit_bytes=limit_bytes), layout), layout, places, problems)
+    time_format = time_format or _format_of_column(time_column, cells[0])
+    times, bad = numbers_of(cells[0], parser_of(time_format, zone))
+    notes = list(layout.notes)
+    kept = ~(is_sum & bad)  # a line of sums under the table has no time
+    if not kept.all():
+        notes.append(f"{counted(int((~kept).sum()), 'line')} of sums without a time left out.")
+        places_kept = np.flatnonzero(kept).tolist()
+        lines, cells = [lines[i] for i in places_kept], [[column[i] for i in places_kept] for column in cells]
+        times, bad, is_sum = times[kept], bad[kept], is_sum[kept]
     problems.add(lines, bad, time_column, cells[0], f"is not a time ({time_format}) of the years 1900 to 5137")
-    counts = None
+    notes += _format_notes(time_format)
+    if time_format not in NUMBER_FORMATS and time_zone != "UTC":
+        good = np.flatnonzero(~bad).tolist()
+        good_cells = [cells[0][i] for i in good]
+        times[good], told = resolve_local_times(times[good], good_cells, zone, parser_of(time_format, UTC))
+        notes += told
+    counts, style = None, NumberStyle()
     if count_column is not None:
-        counts, bad_counts = numbers_of(cells[1], count_of)
+        style = _number_style(count_column, cells[1], layout.delimiter, decimal_mark)
+        notes += style.notes
+        counts, bad_counts = numbers_of(cells[1], style.count_of)
         problems.add(lines, bad_counts, count_column, cells[1], "is not a count; allowed is a number from 0 to 1e12")
         bad |= bad_counts
         counts = counts[~bad]
-    return _reading(times[~bad], counts, len(lines), lines, problems)
+        kept = ~_sums_of_others(times[~bad], counts, is_sum[~bad], notes)
+        times, counts = times[~bad][kept], counts[kept]
+    else:
+        times = times[~bad]
+    notes += _plausibility_notes(times, time.time() if now_s is None else now_s)
+    asked = _CountColumn(count_column or "", count_kind, style.per_s)
+    return _reading(times, counts, asked, time_format, len(lines), problems, notes)
+
+
+def _check_choices(
+    time_format: str | None, count_kind: str | None, decimal_mark: str | None, count_column: str | None
+) -> None:
+    faults = []
+    if time_format and (fault := time_format_fault(time_format)):
+        faults.append(("time_format", fault))
+    for name, value, allowed in (
+        ("count_kind", count_kind, COUNT_KINDS),
+        ("decimal_mark", decimal_mark, DECIMAL_MARKS),
+    ):
+        if value and value not in allowed:
+            faults.append((name, f"{name} is {value!r}; allowed are {', '.join(allowed)}"))
+        elif value and count_column is None:
+            faults.append((name, f"{name} is {value!r}, which has no meaning without a count_column"))
+    if faults:
+        raise Malformed(f"{faults[0][1]}.", faults)
+
+
+def _format_of_column(time_column: str, cells: list[str]) -> str:
+    time_format = format_of([cell for cell in cells[:SAMPLE_ROWS] if cell.strip()])
+    if time_format == AMBIGUOUS_DATES:
+        time_format = format_of(cells)
+    if time_format == AMBIGUOUS_DATES:
+        message = (
+            f"dates of column {time_column!r} such as {cells[0].strip()} may have the day or the month first, and no "
+            "value above 12 tells; choose dmy or mdy"
+        )
+        raise Malformed(f"time_format: {message}.", [("time_format", message)])
+    if time_format is None:
+        message = f"the values of column {time_column!r} are not times of one known format"
+        raise Malformed(f"time_column: {message}.", [("time_column", message)])
+    return time_format
+
+
+def _format_notes(time_format: str) -> list[str]:
+    if time_format in {"digits", "dmy", "mdy"}:
+        return [f"Times are read as {TIME_FORMATS[time_format]}."]
+    return []
+
+
+def _plausibility_notes(times: FloatArray, now_s: float) -> list[str]:
+    """Times before 1990 or years from now are rather misread."""
+    if not len(times):
+        return []
+    first, last = float(times.min()), float(times.max())
+    if first >= _PLAUSIBLE_FROM_S and last <= now_s + _PLAUSIBLE_AHEAD_S:
+        return []
+    return [f"The times lie between {iso_utc(first)} and {iso_utc(last)}: is their format right?"]
+
+
+def _number_style(count_column: str, cells: list[str], delimiter: str, decimal_mark: str | None) -> NumberStyle:
+    style = find_number_style(cells[:_STYLE_ROWS], delimiter, decimal_mark or "")
+    if style is None:
+        return NumberStyle()  # what is no number is told line by line
+    if style.is_ambiguous and delimiter == ";":
+        message = (
+            f"numbers of column {count_column!r} such as {cells[0].strip()} may have a separator of thousands or of "
+            "fractions; choose decimal_mark: point or comma"
+        )
+        raise Malformed(f"decimal_mark: {message}.", [("decimal_mark", message)])
+    return style
+
+
+def _sums_of_others(
+    times: FloatArray, counts: FloatArray, is_sum: npt.NDArray[np.bool_], notes: list[str]
+) -> npt.NDArray[np.bool_]:
+    """Lines that are called a total and hold the sum of the other lines of their time."""
+    if not is_sum.any() or is_sum.all():
+        return np.zeros(len(times), dtype=bool)
+    shared = is_sum & np.isin(times, times[~is_sum])
+    whole, parts = counts[shared].sum(), counts[~is_sum & np.isin(times, times[shared])].sum()
+    if shared.any() and abs(whole - parts) <= 0.02 * max(whole, parts):
+        notes.append(
+            f"{counted(int(shared.sum()), 'line')} of sums left out: they add up the other lines of their time."
+        )
+        return shared
+    notes.append(
+        f"{counted(int(is_sum.sum()), 'line')} called a total count like any other: they are no sums of others."
+    )
+    return np.zeros(len(times), dtype=bool)
 
 
 @dataclass
@@ -122,9 +262,14 @@ def _places(layout: TableLayout, time_column: str, count_column: str | None) -> 
     return [layout.columns.index(name) for name in columns.values()]
 
 
-def _cells(rows: Any, layout: TableLayout, places: list[int], problems: _Problems) -> tuple[list[int], list[list[str]]]:
-    """Line numbers and the cells of the wanted columns; lines of another width are noted and left out."""
+def _cells(
+    rows: Any, layout: TableLayout, places: list[int], problems: _Problems
+) -> tuple[list[int], list[list[str]], npt.NDArray[np.bool_]]:
+    """Line numbers, the cells of the wanted columns, and which lines are called a total; lines of another width are
+    noted and left out.
+    """
     width, lines, cells = len(layout.columns), [], [[] for _ in places]  # type: ignore[var-annotated]
+    sums: list[int] = []
     appends = [(kept.append, place) for kept, place in zip(cells, places, strict=True)]
     for line, row in rows:
         if len(row) != width:
@@ -133,13 +278,17 @@ def _cells(rows: Any, layout: TableLayout, places: list[int], problems: _Problem
                 shown = layout.delimiter.join(row)[:60]
                 problems.listed.append(LineProblem(line, "(line)", shown, f"has {len(row)} columns; allowed: {width}"))
             continue
+        if not _SUM_WORDS.isdisjoint(row):
+            sums.append(len(lines))
         lines.append(line)
         for append, place in appends:
             append(row[place])
         if len(lines) > MAX_TRACE_ROWS:
             message = f"has more than {MAX_TRACE_ROWS:,} lines"
             raise TooLarge(f"The file {message}, which is the limit.", [("file", message)])
-    return lines, cells
+    is_sum = np.zeros(len(lines), dtype=bool)
+    is_sum[sums] = True
+    return lines, cells, is_sum
 
 
 def numbers_of(cells: list[str], parse: Callable[[str], float]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -157,45 +306,73 @@ def numbers_of(cells: list[str], parse: Callable[[str], float]) -> tuple[FloatAr
         return values, bad
 
 
-def count_of(cell: str) -> float:
-    """A cell as a number of events, 0 to `MAX_EVENTS_PER_COUNT`; ValueError for anything else."""
-    value = float(cell)
-    # The comparison is also false for NaN; float() takes underscores, people do not write them in tables.
-    if not 0 <= value <= MAX_EVENTS_PER_COUNT or "_" in cell:
-        raise ValueError(cell)
-    return value
+@dataclass(frozen=True)
+class _CountColumn:
+    """A column of counts: its name, the kind that was asked for, and the seconds that its unit divides by."""
+
+    name: str
+    kind: str | None
+    per_s: float | None
 
 
 def _reading(
-    times: FloatArray, counts: FloatArray | None, rows: int, lines: Sequence[int], problems: _Problems
+    times: FloatArray,
+    counts: FloatArray | None,
+    column: _CountColumn,
+    time_format: str,
+    rows: int,
+    problems: _Problems,
+    notes: list[str],
 ) -> TraceReading:
-    notes: list[str] = []
     if len(times) > 1 and (np.diff(times) < 0).any():
         notes.append("The lines were not in order of time; they were sorted.")
         order = np.argsort(times, kind="stable")
         times, counts = times[order], None if counts is None else counts[order]
     trace: Trace | None = None
-    step_s = None
+    step_s = kind = None
     if counts is not None and len(times):
-        trace, step_s = _counts_trace(times, counts, notes)
+        trace, step_s, kind = _counts_trace(times, counts, column, notes)
     elif len(times):
         trace = EventStamps(times)
-    return TraceReading(trace, rows, step_s, problems.first(), problems.total, tuple(notes))
+    return TraceReading(trace, rows, step_s, problems.first(), problems.total, tuple(notes), time_format, kind)
 
 
-def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tuple[EventCounts, float]:
-    unique, where = np.unique(times, return_inverse=True)
-    if len(unique) < len(times):
-        notes.append(f"{len(times) - len(unique)} lines repeat the time of another; their counts were added.")
+def _counts_trace(
+    times: FloatArray, numbers: FloatArray, column: _CountColumn, notes: list[str]
+) -> tuple[EventCounts, float, str]:
+    unique, where, repeats = np.unique(times, return_inverse=True, return_counts=True)
     if len(unique) < 2:
         message = "counts need at least two different times, to tell how long one count lasts"
         raise Malformed(f"file: {message}.", [("file", message)])
+    values = np.bincount(where, weights=numbers).astype(np.float64)
+    kind = column.kind
+    if not kind:
+        found = find_count_kind(column.name, column.per_s, values)
+        kind = found.name
+        notes += found.notes
+    if len(unique) < len(times):
+        words = {"count": "counts", "total": "running totals"}.get(kind, "rates")
+        notes.append(f"{len(times) - len(unique)} lines repeat the time of another; their {words} were added.")
     gaps = np.diff(unique)
     step_s = float(np.median(gaps))
+    if kind == "total":
+        starts, widths, counts, told = differences(unique, values, repeats)
+        notes += told
+    else:
+        notes += _gap_notes(unique, gaps, step_s)
+        starts, widths = unique, np.append(np.minimum(gaps, step_s), step_s)
+        per_s = rate_seconds(kind)
+        counts = values if per_s is None else values * widths / per_s
+    notes += _peak_notes(starts, counts / widths)
+    return EventCounts(starts, widths, counts), step_s, kind
+
+
+def _gap_notes(times: FloatArray, gaps: FloatArray, step_s: float) -> list[str]:
+    notes = []
     long = gaps > 1.5 * step_s
     if long.any():
         missing = int(np.round(gaps[long] / step_s - 1).sum())
-        first = iso_utc(float(unique[:-1][long][0] + step_s)).replace("T", " ").replace("Z", " UTC")
+        first = iso_utc(float(times[:-1][long][0] + step_s)).replace("T", " ").replace("Z", " UTC")
         gaps_text, steps_text = counted(int(long.sum()), "gap"), counted(missing, "step")
         notes.append(
             f"{gaps_text}: {steps_text} of {step_s:g} s without a count, taken as 0 events; "
@@ -203,14 +380,36 @@ def _counts_trace(times: FloatArray, counts: FloatArray, notes: list[str]) -> tu
         )
     if (np.abs(gaps / step_s - np.round(gaps / step_s)) > 0.01).mean() > 0.1:
         notes.append(f"The times keep no regular step; each count is spread over at most {step_s:g} s, their median.")
-    widths = np.append(np.minimum(gaps, step_s), step_s)
-    return EventCounts(unique, widths, np.bincount(where, weights=counts).astype(np.float64)), step_s
+    return notes
+
+
+def _peak_notes(starts: FloatArray, rates: FloatArray) -> list[str]:
+    """A peak that is a thousand times what is usual is rather a slip of the table."""
+    usual = float(np.median(rates[rates > 0])) if (rates > 0).any() else 0.0
+    peak = int(np.argmax(rates))
+    if len(rates) < _MIN_PEAK_COUNTS or rates[peak] < _ODD_PEAK * usual:
+        return []
+    at = iso_utc(float(starts[peak])).replace("T", " ").replace("Z", " UTC")
+    return [f"The count at {at} is {rates[peak] / usual:,.0f} times the median: is it right?"]
 
 
 PREVIEW_ROWS = 10
-_TIME_NAMES = re.compile(r"time|date|stamp|period|when|^ts$|^t$", re.IGNORECASE)
+_TIME_NAMES = re.compile(
+    r"time|date|stamp|period|when|minute|hour|^ts$|^t$|zeit|datum|fecha|^hora|^heure|^jour", re.IGNORECASE
+)
+_EVENT_NAMES = re.compile(
+    r"events?|requests?|reqs?\b|hits|records|messages|msgs|views|visits|clicks|queries|calls|orders|transactions"
+    r"|trips|rides|tweets|lines_in|aufrufe|zugriffe|anfragen|ereignisse|visitas|visites",
+    re.IGNORECASE,
+)
 _COUNT_NAMES = re.compile(
-    r"count|value|events|requests|hits|total|volume|records|messages|number|^n$|^qty$", re.IGNORECASE
+    r"count|value|total|volume|number|anzahl|menge|nombre|cantidad|^n$|^qty$|^cnt$|^num$", re.IGNORECASE
+)
+_OTHER_NAMES = re.compile(
+    r"user|client|connection|thread|session|\bvus?\b|fail|error|exception|latency|duration|response.?time|elapsed"
+    r"|percent|%|average|\bavg|\bmean\b(?!.*eps)|median|(?<!/)(?<!per )\bmin\b|\bmax\b|\bp\d\d|size|bytes|token"
+    r"|account|countr|county|discount|\bid\b|_id$",
+    re.IGNORECASE,
 )
 
 
@@ -234,6 +433,7 @@ class Inspection:
     time_column: str | None
     time_format: str | None
     count_column: str | None
+    count_kind: str | None = None
     rows: int = 0
     starts_at: str | None = None
     ends_at: str | None = None
@@ -249,70 +449,141 @@ class Inspection:
         return asdict(self)
 
 
-def inspect_table(file: BinaryIO, *, limit_bytes: int, time_zone: str = "UTC") -> Inspection:
+def inspect_table(
+    file: BinaryIO, *, limit_bytes: int, time_zone: str = "UTC", now_s: float | None = None
+) -> Inspection:
     """Look at a table: propose a time column and a count column, and read it whole with them.
 
     A count column is proposed where a column is named like one or the times keep a regular step; otherwise every line
-    is one event.
+    is one event, which is told where a column looks as if it were more.
     """
     text = open_text(file, limit_bytes=limit_bytes)
     layout = find_layout(text)
     sample = [row for _, row in islice(rows_of(open_text(file, limit_bytes=limit_bytes), layout), SAMPLE_ROWS)]
-    columns = tuple(_column(name, [row[i] for row in sample if i < len(row)]) for i, name in enumerate(layout.columns))
-    time = _propose_time(columns)
-    count = _propose_count(columns, time, sample) if time else None
+    columns = tuple(
+        _column(name, [row[i] for row in sample if i < len(row)], layout.delimiter)
+        for i, name in enumerate(layout.columns)
+    )
+    time_column = _propose_time(columns)
+    count = _propose_count(columns, time_column, sample) if time_column else None
     inspection = Inspection(
         columns=columns,
         preview=tuple(tuple(row) for row in sample[:PREVIEW_ROWS]),
         delimiter=layout.delimiter,
         has_header=layout.has_header,
-        time_column=time.name if time else None,
-        time_format=time.time_format if time else None,
+        time_column=time_column.name if time_column else None,
+        time_format=time_column.time_format if time_column else None,
         count_column=count.name if count else None,
         rows=len(sample),
     )
-    if time is None:
-        return replace(inspection, notes=("No column looks like a time. Choose one and its format.",))
-    count_column = count.name if count else None
+    if time_column is None:
+        return replace(inspection, notes=(*layout.notes, "No column looks like a time. Choose one and its format."))
+    doubts = _column_notes(columns, time_column, count, sample)
     try:
         reading = read_trace(
-            file, limit_bytes=limit_bytes, time_column=time.name, count_column=count_column, time_zone=time_zone
+            file,
+            limit_bytes=limit_bytes,
+            time_column=time_column.name,
+            count_column=count.name if count else None,
+            time_zone=time_zone,
+            now_s=now_s,
         )
     except Malformed as error:  # the proposal does not work; another choice of columns may
-        return replace(inspection, notes=(error.message,))
-    return _with_reading(inspection, reading)
+        return replace(inspection, notes=(error.message, *doubts))
+    return _with_reading(inspection, replace(reading, notes=(*doubts, *reading.notes)))
 
 
-def _column(name: str, cells: list[str]) -> UploadColumn:
+def _column(name: str, cells: list[str], delimiter: str) -> UploadColumn:
     cells = [cell for cell in cells if cell.strip()]
     time_format = format_of(cells)
     if time_format:
-        return UploadColumn(name, "time", time_format)
-    _, bad = numbers_of(cells, count_of)
-    return UploadColumn(name, "number" if len(cells) and bad.mean() <= 0.1 else "text")
+        return UploadColumn(name, "time", None if time_format == AMBIGUOUS_DATES else time_format)
+    style = find_number_style(cells, delimiter)
+    if style is None:
+        return UploadColumn(name, "text")
+    _, bad = numbers_of(cells, style.count_of)
+    return UploadColumn(name, "number" if bad.mean() <= 0.1 else "text")
 
 
 def _propose_time(columns: Sequence[UploadColumn]) -> UploadColumn | None:
-    """ISO before numbers (large counts look like unix times), a telling name before another, then the first."""
+    """Dates before numbers (large counts look like unix times), a telling name before another, then the first."""
     times = [column for column in columns if column.kind == "time"]
-    return max(
-        times, key=lambda column: (column.time_format == "iso", bool(_TIME_NAMES.search(column.name))), default=None
-    )
+
+    def rank(column: UploadColumn) -> tuple[int, bool]:
+        place = 0 if column.time_format in NUMBER_FORMATS else 1 if column.time_format == "digits" else 2
+        return place, bool(_TIME_NAMES.search(column.name))
+
+    return max(times, key=rank, default=None)
+
+
+def _count_rank(name: str) -> int:
+    """How much a name is like that of a count: events before numbers, counts of steps before rates and totals."""
+    if _OTHER_NAMES.search(name):
+        return 0
+    named = kind_of_name(name)
+    if _EVENT_NAMES.search(name):
+        return {"count": 6, "total": 3}.get(named, 5)
+    if _COUNT_NAMES.search(name):
+        return {"count": 4}.get(named, 2)
+    return 0 if named == "count" else 1
 
 
 def _propose_count(columns: Sequence[UploadColumn], time: UploadColumn, sample: list[list[str]]) -> UploadColumn | None:
     others = [column for column in columns if column is not time]
-    numbers = [column for column in others if column.kind == "number" or column.time_format in NUMBER_FORMATS]
-    named = [column for column in numbers if _COUNT_NAMES.search(column.name)]
-    if named or not numbers:
-        return named[0] if named else None
+    numbers = [column for column in others if _holds_numbers(column)]
+    best = max(numbers, key=lambda column: _count_rank(column.name), default=None)
+    if best is None or _count_rank(best.name):
+        return best
+    unnamed = [column for column in numbers if not _OTHER_NAMES.search(column.name)]
+    return unnamed[0] if unnamed and _is_regular(columns, time, sample) else None
+
+
+def _holds_numbers(column: UploadColumn) -> bool:
+    return column.kind == "number" or column.time_format in NUMBER_FORMATS or column.time_format == "digits"
+
+
+def _is_regular(columns: Sequence[UploadColumn], time: UploadColumn, sample: list[list[str]]) -> bool:
+    """Whether times keep a step, as those of counts do."""
     place = columns.index(time)
     times, bad = numbers_of(
-        [row[place] for row in sample if place < len(row)], parser_of(time.time_format or "iso", zone_of("UTC"))
+        [row[place] for row in sample if place < len(row)], parser_of(time.time_format or "dmy", UTC)
     )
-    gaps = np.diff(times[~bad])
-    regular = len(gaps) > 2 and (np.abs(gaps - np.median(gaps)) <= 0.01 * abs(np.median(gaps))).mean() > 0.8
-    return numbers[0] if regular and np.median(gaps) > 0 else None
+    gaps = np.abs(np.diff(times[~bad]))
+    usual = float(np.median(gaps)) if len(gaps) > 2 else 0.0
+    return usual > 0 and bool((np.abs(gaps - usual) <= 0.01 * usual).mean() > 0.8)
+
+
+def _column_notes(
+    columns: Sequence[UploadColumn], time: UploadColumn, count: UploadColumn | None, sample: list[list[str]]
+) -> tuple[str, ...]:
+    """What is told of columns that are not proposed and may be meant."""
+    others = [(i, column) for i, column in enumerate(columns) if column is not time and column is not count]
+    clocks = [column.name for i, column in others if _holds_clocks([row[i] for row in sample if i < len(row)])]
+    notes = []
+    if clocks:
+        notes.append(f"Column {clocks[0]!r} holds times of day, which {time.name!r} does not have: join both.")
+    if count is not None:
+        numbers = [column.name for _, column in others if _holds_numbers(column)]
+        if numbers and not _count_rank(count.name):
+            notes.append(f"No column is named like a count: {count.name!r} is taken, not {listed(numbers)}.")
+        return tuple(notes)
+    for place, column in others:
+        cells = [row[place] for row in sample if place < len(row) and row[place].strip()]
+        if column.kind == "text" and _count_rank(column.name) and cells:
+            notes.append(
+                f"Column {column.name!r} is named like a count, but values such as {cells[0].strip()[:60]!r} are no "
+                "counts that can be read: each line would be one event."
+            )
+    if not notes and others and _is_regular(columns, time, sample):
+        notes.append(
+            "The times keep a regular step, as those of counts do, and no column is taken for counts: each line would be "
+            "one event."
+        )
+    return tuple(notes)
+
+
+def _holds_clocks(cells: list[str]) -> bool:
+    return bool(cells) and sum(bool(_CLOCK.match(cell)) for cell in cells) >= 0.9 * len(cells)
 
 
 def _with_reading(inspection: Inspection, reading: TraceReading) -> Inspection:
@@ -328,6 +599,8 @@ def _with_reading(inspection: Inspection, reading: TraceReading) -> Inspection:
     return replace(
         inspection,
         rows=reading.rows,
+        time_format=reading.time_format,
+        count_kind=reading.count_kind,
         step_s=reading.step_s,
         problems=reading.problems,
         problems_total=reading.problems_total,

@@ -7,21 +7,32 @@ import gzip
 import io
 import lzma
 import re
+import struct
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 import zstandard
 
 from apps.core.errors import Malformed, TooLarge
+from apps.queries.arrivals.numerals import is_number
+from apps.queries.arrivals.times import format_of, is_time
+from engine.words import counted
 
-__all__ = ["TableLayout", "find_layout", "open_text", "read_text", "rows_of"]
+__all__ = ["TableLayout", "find_layout", "is_comment", "open_text", "read_text", "rows_of"]
 
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_LINES = 50
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z")
+_DAMAGED = (
+    *(EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError),
+    # What a zip raises besides for bytes that are not as they should be, or a packing that is not known.
+    *(zipfile.BadZipFile, struct.error, NotImplementedError, RuntimeError, ValueError, LookupError, OverflowError),
+    *(OSError, MemoryError),
+)
+_BESIDE = re.compile(r"(^|/)(__MACOSX/|\.)")
+_STATED_DELIMITER = re.compile(r"\ufeff?\"?sep=(.)\"?\s*\Z", re.IGNORECASE)
 
 
 class _Capped(io.RawIOBase):
@@ -47,7 +58,7 @@ class _Capped(io.RawIOBase):
 
 
 def open_text(file: BinaryIO, *, limit_bytes: int) -> io.TextIOWrapper:
-    """The text of a plain, gzip, xz or zstd file (told by its first bytes), UTF-8 or UTF-16 with a byte order mark.
+    """Text of a plain, gzip, xz, zstd or zip file (told by its first bytes), UTF-8 or UTF-16 with a byte order mark.
 
     Raises
     ------
@@ -59,7 +70,7 @@ def open_text(file: BinaryIO, *, limit_bytes: int) -> io.TextIOWrapper:
     file.seek(0)
     head = file.read(6)
     file.seek(0)
-    inner = _unpacked(file, head)
+    inner = _zip_member(file) if head.startswith(b"PK\x03\x04") else _unpacked(file, head)
     stream = io.BufferedReader(cast(io.RawIOBase, _Capped(inner, limit_bytes)), 1 << 16)
     mark = stream.peek(2)[:2]
     encoding = "utf-16" if mark in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
@@ -82,6 +93,20 @@ def _unpacked(file: BinaryIO, head: bytes) -> BinaryIO:
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return _Zstd(file)  # type: ignore[return-value]
     return file
+
+
+def _zip_member(file: BinaryIO) -> BinaryIO:
+    """The one file in a zip; folders and what macOS puts beside files do not count."""
+    try:
+        archive = zipfile.ZipFile(file)
+        members = [entry for entry in archive.infolist() if not entry.is_dir() and not _BESIDE.search(entry.filename)]
+        if len(members) == 1 and not members[0].flag_bits & 1:
+            return cast(BinaryIO, archive.open(members[0]))
+    except _DAMAGED as error:
+        raise Malformed(f"The compressed file is damaged or cut off: {error}.", [("file", str(error))]) from None
+    found = "a locked file" if len(members) == 1 else counted(len(members), "file")
+    message = f"the zip holds {found}; allowed: one table that is not locked"
+    raise Malformed(f"file: {message}.", [("file", message)])
 
 
 class _Zstd:
@@ -111,17 +136,24 @@ class _Zstd:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Layout of a table: column separator, header line, column names."""
+    """Layout of a table: column separator, header, column names, and what is told of lines that are no data.
+
+    `lead_rows` are rows with content before the data: titles, comments and the header.
+    """
 
     delimiter: str
     has_header: bool
     columns: tuple[str, ...]
+    lead_rows: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def find_layout(text: io.TextIOWrapper) -> TableLayout:
     """Find out from the first lines.
 
-    The delimiter is the one that cuts most lines into the same number of columns, more than one if possible.
+    The delimiter is the one that a line `sep=;` names, or that leaves a column of times and cuts most lines into the
+    same number of columns, more than one if possible. Data begins with the first row that has a time where the others
+    have one; the rows before it with as many cells are the header.
 
     Raises
     ------
@@ -138,28 +170,54 @@ def find_layout(text: io.TextIOWrapper) -> TableLayout:
         raise _not_text(error) from None
     if "\0" in "".join(lines):
         raise Malformed("The file is not text: it holds zero bytes.", [("file", "not text")])
-    tables = {delimiter: _cut(lines, delimiter) for delimiter in _DELIMITERS}
-    delimiter = max(_DELIMITERS, key=lambda candidate: _agreement(tables[candidate]))
-    rows = tables[delimiter]
-    if not rows:
+    stated = next((found for line in lines[:1] if (found := _STATED_DELIMITER.match(line))), None)
+    candidates = (stated[1],) if stated else _DELIMITERS
+    tables = {delimiter: _rows(lines, delimiter) for delimiter in candidates}
+    delimiter = max(candidates, key=lambda candidate: _agreement(tables[candidate]))
+    if not tables[delimiter]:
         raise Malformed("The file is empty.", [("file", "holds no line with content")])
-    has_header = not any(_is_value(cell) for cell in rows[0])
-    names = [cell.strip() for cell in rows[0]] if has_header else [""] * len(rows[0])
-    return TableLayout(delimiter, has_header, _distinct(names))
+    return _layout(tables[delimiter], delimiter)
+
+
+def _layout(rows: list[list[str]], delimiter: str) -> TableLayout:
+    content = [row for row in rows if not is_comment(row)]
+    if not content:
+        raise Malformed("The file holds comments alone.", [("file", "holds no line with content")])
+    width = _common_width(content)
+    first = _first_data(content, width)
+    header = [row for row in content[:first] if len(_trimmed(row, width)) == width]
+    lead_rows = next((i for i, row in enumerate(rows) if content[first:] and row is content[first]), len(rows))
+    comments = [row for row in rows[:lead_rows] if is_comment(row)]
+    notes = []
+    if not header and comments:  # names behind the sign of a comment
+        header = [named for row in comments[-1:] if len(named := [row[0].lstrip("#/ "), *row[1:]]) == width]
+    if len(header) > 1:
+        notes.append(f"The header has {len(header)} lines; each column is called by the words of all of them.")
+    titles = first - sum(row in header for row in content[:first])
+    if titles:
+        notes.append(f"{counted(titles, 'line')} before the table {'is' if titles == 1 else 'are'} left out.")
+    names = [_joined(row[place] for row in header) for place in range(width)]
+    return TableLayout(delimiter, bool(header), _distinct(names), lead_rows, tuple(notes))
+
+
+def is_comment(row: list[str]) -> bool:
+    """Whether a row is a comment, or the line in which Excel names the delimiter."""
+    text = row[0].lstrip()
+    return text.startswith(("#", "//")) or bool(_STATED_DELIMITER.match(text)) or (text == "sep=" and len(row) <= 2)
 
 
 def rows_of(text: io.TextIOWrapper, layout: TableLayout) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of every line with content, without the header."""
+    """Line number and cells of every line with content, without the lines before the data and comments."""
     reader = csv.reader(text, delimiter=layout.delimiter, strict=False)
-    skip = layout.has_header
+    lead, width = layout.lead_rows, len(layout.columns)
     try:
         for row in reader:
-            if not row or (len(row) == 1 and not row[0].strip()):
+            if not any(cell.strip() for cell in row):
                 continue
-            if skip:
-                skip = False
-                continue
-            yield reader.line_num, row
+            if lead:
+                lead -= 1
+            elif not is_comment(row):
+                yield reader.line_num, _trimmed(row, width)
     except csv.Error as error:
         where = f"line {reader.line_num}"
         raise Malformed(f"The table cannot be read at {where}: {error}.", [("file", f"{where}: {error}")]) from None
@@ -167,22 +225,60 @@ def rows_of(text: io.TextIOWrapper, layout: TableLayout) -> Iterator[tuple[int, 
         raise _not_text(error) from None
 
 
-def _cut(lines: list[str], delimiter: str) -> list[list[str]]:
+def _rows(lines: list[str], delimiter: str) -> list[list[str]]:
     try:
         return [row for row in csv.reader(lines, delimiter=delimiter) if any(cell.strip() for cell in row)]
     except csv.Error:
         return []
 
 
-def _agreement(rows: list[list[str]]) -> tuple[bool, int, int]:
+def _trimmed(row: list[str], width: int) -> list[str]:
+    """Without cells that a delimiter at the end of a line leaves empty."""
+    while len(row) > width and not row[-1].strip():
+        row = row[:-1]
+    return row
+
+
+def _agreement(rows: list[list[str]]) -> tuple[bool, bool, int, int]:
+    rows = [row for row in rows if not is_comment(row)]
     widths = [len(row) for row in rows]
-    common = max(set(widths), key=widths.count, default=0)
-    return common > 1, widths.count(common), common
+    common = _common_width(rows)
+    has_times = any(_time_columns([row for row in rows if len(row) == common], common))
+    return has_times and common > 1, common > 1, widths.count(common), common
 
 
-def _is_value(cell: str) -> bool:
-    """Names do not look like numbers and do not begin with a digit, as times do."""
-    return bool(_NUMBER.match(cell)) or cell.strip()[:1].isdigit()
+def _common_width(rows: list[list[str]]) -> int:
+    widths = [len(row) for row in rows]
+    return max(set(widths), key=lambda width: (widths.count(width), width), default=0)
+
+
+def _time_columns(rows: list[list[str]], width: int) -> list[str | None]:
+    """The format of times in each column, told by the later half of the rows, which no header reaches."""
+    later = rows[len(rows) // 2 :]
+    return [format_of([row[place] for row in later if row[place].strip()]) for place in range(width)]
+
+
+def _first_data(rows: list[list[str]], width: int) -> int:
+    """Index of the first row of data: the first with a time in a column of times.
+
+    Where no column has times, or one row stands before them that has a number and begins like a time, it is the first
+    row with a number or a time in it.
+    """
+    full = [row for row in rows if len(_trimmed(row, width)) == width]
+    formats = _time_columns(full, width)
+    for i, row in enumerate(rows):
+        if len(row) >= width and any(kind and is_time(row[place], kind) for place, kind in enumerate(formats)):
+            damaged = i == 1 and any(is_number(cell) and not formats[n] for n, cell in enumerate(rows[0][:width]))
+            return 0 if damaged and rows[0][0].strip()[:1].isdigit() else i
+    return 0 if any(is_number(cell) or format_of([cell]) for cell in rows[0]) else 1
+
+
+def _joined(parts: Iterable[str]) -> str:
+    words: list[str] = []
+    for part in parts:
+        if part.strip() and part.strip() not in words:
+            words.append(part.strip())
+    return " ".join(words)
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:

@@ -4,27 +4,82 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apps.core.errors import Malformed
 
-__all__ = ["NUMBER_FORMATS", "TIME_FORMATS", "format_of", "iso_utc", "parser_of", "zone_of"]
+__all__ = [
+    "AMBIGUOUS_DATES",
+    "NUMBER_FORMATS",
+    "TIME_FORMATS",
+    "format_of",
+    "has_zone",
+    "is_time",
+    "iso_utc",
+    "parser_of",
+    "time_format_fault",
+    "zone_of",
+]
 
 _PER_SECOND = {"unix_s": 1.0, "unix_ms": 1e3, "unix_us": 1e6, "unix_ns": 1e9}
 TIME_FORMATS: dict[str, str] = {
     "iso": "ISO 8601, such as 2026-03-01 09:30:00 or 2026-03-01T09:30:00Z",
+    "digits": "calendar digits, such as 20260301, 2026030109 or 20260301093000",
+    "dmy": "day first, such as 01.03.2026 09:30 or 1/3/2026 9:30 am",
+    "mdy": "month first, such as 03/01/2026 09:30 or 3/1/2026 9:30 am",
+    "named": "month by name, such as 01/Mar/2026:09:30:00 +0100 or Sun, 1 Mar 2026 09:30:00 GMT",
     "unix_s": "seconds since 1970",
     "unix_ms": "milliseconds since 1970",
     "unix_us": "microseconds since 1970",
     "unix_ns": "nanoseconds since 1970",
 }
 NUMBER_FORMATS = frozenset(_PER_SECOND)
+AMBIGUOUS_DATES = "dmy or mdy"  # what `format_of` says where nothing tells days from months
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - for the difference of two times without a zone, which is fast
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # Beyond these years sums of two times leave the calendar; what is later is rather a number of milliseconds.
 _FIRST_S, _END_S = -2_208_988_800.0, 1e11  # 1900 and 5138
 _DIGITS = re.compile(r"\s*\d+(\.\d*)?\s*\Z")
+_CALENDAR_WIDTHS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S", 17: "%Y%m%d%H%M%S%f"}
+_CALENDAR_YEARS = range(1990, 2100)  # digits that give other years are rather numbers
+
+_CLOCK = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+    r"\s*(?P<half>[ap]\.?m\.?)?"
+)
+_OFFSET = r"(?P<zone>Z|(?:UTC|GMT)?\s?[+-]\d{2}:?\d{2}|UTC|GMT)(?:\s*\([^)]*\))?"
+_TIME_OF_DAY = rf"(?:(?:,\s*|\s+|T|:|\s+at\s+){_CLOCK}(?:\s*{_OFFSET})?)?"
+_WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+)?"
+_NAME = r"(?P<name>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_IN_NUMBERS = r"(?P<{0}>\d{{1,2}})(?P<mark>[./-])(?P<{1}>\d{{1,2}})(?P=mark)(?P<year>\d{{4}}|\d{{2}})"
+
+
+def _written(*dates: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(rf"\s*{date}{_TIME_OF_DAY}\s*\Z", re.IGNORECASE | re.ASCII) for date in dates)
+
+
+# What stands in a table as a person or a program of no standard writes it; ISO 8601 proper is read by Python.
+_WRITTEN = {
+    "iso": _written(r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})"),
+    "dmy": _written(_WEEKDAY + _IN_NUMBERS.format("day", "month")),
+    "mdy": _written(_WEEKDAY + _IN_NUMBERS.format("month", "day")),
+    "named": (
+        *_written(
+            rf"\[?{_WEEKDAY}(?P<day>\d{{1,2}})(?:\.\s*|[ /-]){_NAME},?[ /-](?P<year>\d{{4}})",
+            rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d{{1,2}}),?\s+(?P<year>\d{{4}})",
+        ),
+        re.compile(
+            rf"\s*{_WEEKDAY}{_NAME}\s+(?P<day>\d{{1,2}})\s+{_CLOCK}(?:\s+{_OFFSET})?\s+(?P<year>\d{{4}})\s*\Z",
+            re.IGNORECASE | re.ASCII,
+        ),
+    ),
+}
+_HAS_ZONE = re.compile(
+    rf":\d{{2}}(?:[.,]\d+)?\s*(?:[ap]\.?m\.?)?\s*(?:{_OFFSET}|[+-]\d{{2}})(?:\s+\d{{4}})?\]?\s*\Z", re.I
+)
+_COMPACT_ZONE = re.compile(r"T\d{4,6}(?:[.,]\d+)?(?:Z|[+-]\d{2}(?::?\d{2})?)\s*\Z")
 
 
 def zone_of(name: str) -> tzinfo:
@@ -43,39 +98,75 @@ def zone_of(name: str) -> tzinfo:
 
 
 def format_of(cells: list[str]) -> str | None:
-    """The format most of `cells` have, or None if they are not times.
+    """The format most of `cells` have, `AMBIGUOUS_DATES` where days and months cannot be told apart, or None if they
+    are not times.
 
-    Numbers count as times from 1973 on (in seconds): smaller ones are rather counts.
+    Digits that all are calendar times of one width are that. Other numbers count as times from 1973 on (in seconds):
+    smaller ones are rather counts.
     """
     if not cells:
         return None
     numbers = sorted(float(cell) for cell in cells if _DIGITS.match(cell))
     if len(numbers) >= 0.9 * len(cells):
+        if _is_calendar(cells):
+            return "digits"
         middle = numbers[len(numbers) // 2]
         for name, upper in (("unix_s", 1e11), ("unix_ms", 1e14), ("unix_us", 1e17), ("unix_ns", 1e20)):
             if upper / 1e3 <= middle < upper:
                 return name
         return None
-    iso = parser_of("iso", UTC)
-    return "iso" if sum(_reads(iso, cell) for cell in cells) >= 0.9 * len(cells) else None
+    shares = {name: _readable_share(name, cells) for name in ("iso", "named", "dmy", "mdy")}
+    for name in ("iso", "named"):
+        if shares[name] >= 0.9:
+            return name
+    if max(shares["dmy"], shares["mdy"]) < 0.9:
+        return None
+    if shares["dmy"] != shares["mdy"]:
+        return "dmy" if shares["dmy"] > shares["mdy"] else "mdy"
+    # Every day is a month too. Dots stand between days and months alone.
+    return "dmy" if all("/" not in cell and "-" not in cell.strip()[:6] for cell in cells) else AMBIGUOUS_DATES
+
+
+def _is_calendar(cells: list[str]) -> bool:
+    """Whether nine of ten cells, or more, are calendar times of one width and no other number has that width."""
+    texts = [cell.strip() for cell in cells]
+    width = len(texts[len(texts) // 2])
+    if width not in _CALENDAR_WIDTHS:
+        return False
+    parse = parser_of("digits", UTC)
+    of_width = [text for text in texts if text.isdigit() and len(text) == width]
+    return len(of_width) >= 0.9 * len(texts) and all(_reads(parse, text) for text in of_width)
+
+
+def _readable_share(time_format: str, cells: list[str]) -> float:
+    parse = parser_of(time_format, UTC)
+    if not any(_reads(parse, cell) for cell in cells[:20]):  # most columns are no times of most formats
+        return 0.0
+    return sum(_reads(parse, cell) for cell in cells) / len(cells)
+
+
+def time_format_fault(time_format: str) -> str | None:
+    """What is wrong with a format's name."""
+    if time_format in TIME_FORMATS:
+        return None
+    return f"time_format is {time_format!r}; allowed are {', '.join(TIME_FORMATS)}"
 
 
 def parser_of(time_format: str, zone: tzinfo) -> Callable[[str], float]:
     """A function from a cell to unix seconds; it raises ValueError for what is no time of the format.
 
-    `zone` is taken for ISO times that name none. A local time that occurs twice (clocks set back) is the first of both.
+    `zone` is taken for times that name none. A local time that occurs twice (clocks set back) is the first of both:
+    `apps.queries.arrivals.clocks` tells them apart by their order.
     """
     if time_format in _PER_SECOND:
         return _number_parser(_PER_SECOND[time_format])
-    if time_format != "iso":
-        allowed = ", ".join(TIME_FORMATS)
-        raise Malformed(
-            f"time_format is {time_format!r}; allowed are {allowed}.", [("time_format", f"allowed are {allowed}")]
-        )
+    if fault := time_format_fault(time_format):
+        raise Malformed(f"{fault}.", [("time_format", fault)])
     utc = zone is UTC or getattr(zone, "key", "") == "UTC"
+    moment_of = {"iso": _iso_moment, "digits": _digits_moment}.get(time_format) or _written_parser(time_format)
 
     def parse(cell: str) -> float:
-        moment = datetime.fromisoformat(cell.strip())
+        moment = moment_of(cell)
         if moment.tzinfo is None and utc:
             seconds = (moment - _EPOCH).total_seconds()
         else:
@@ -86,6 +177,86 @@ def parser_of(time_format: str, zone: tzinfo) -> Callable[[str], float]:
         return seconds
 
     return parse
+
+
+def _iso_moment(cell: str) -> datetime:
+    try:
+        return datetime.fromisoformat(cell.strip())
+    except ValueError:
+        return _written_iso(cell)
+
+
+def _digits_moment(cell: str) -> datetime:
+    text = cell.strip()
+    pattern = _CALENDAR_WIDTHS.get(len(text))
+    if pattern is None or not (text.isascii() and text.isdigit()):
+        raise ValueError(cell)
+    day = (int(text[:4]), int(text[4:6]), int(text[6:8]))
+    clock = [int(text[i : i + 2] or 0) for i in (8, 10, 12)]
+    if day[0] not in _CALENDAR_YEARS:
+        raise ValueError(cell)
+    return datetime(*day, *clock, int(text[14:] or 0) * 1000)  # type: ignore[arg-type,misc] # noqa: DTZ001
+
+
+def _written_parser(time_format: str) -> Callable[[str], datetime]:
+    patterns = _WRITTEN[time_format]
+
+    def parse(cell: str) -> datetime:
+        parts = next((found for pattern in patterns if (found := pattern.match(cell.replace("]", "")))), None)
+        if parts is None:
+            raise ValueError(cell)
+        return _moment_of_parts(parts.groupdict())
+
+    return parse
+
+
+def _moment_of_parts(parts: dict[str, str | None]) -> datetime:
+    year = int(parts["year"] or 0)
+    if year < 100:  # as POSIX has it: 69 to 99 are of the last century
+        year += 1900 if year >= 69 else 2000
+    name = parts.get("name")
+    month = _MONTHS.index(name.lower()) + 1 if name else int(parts.get("month") or 0)
+    hour, half = int(parts["hour"] or 0), (parts["half"] or "")[:1].lower()
+    if half:
+        if not 1 <= hour <= 12:
+            raise ValueError(f"{hour} {half}m")
+        hour = hour % 12 + (12 if half == "p" else 0)
+    part = int((parts["part"] or "")[:6].ljust(6, "0"))
+    zone = _zone_of_text(parts["zone"])
+    return datetime(
+        year,
+        month,
+        int(parts["day"] or 0),
+        hour,
+        int(parts["minute"] or 0),
+        int(parts["second"] or 0),
+        part,
+        tzinfo=zone,
+    )
+
+
+def _zone_of_text(text: str | None) -> tzinfo | None:
+    if text is None:
+        return None
+    offset = text.upper().removeprefix("UTC").removeprefix("GMT").strip().replace(":", "")
+    if offset in ("", "Z"):
+        return UTC
+    minutes = int(offset[1:3]) * 60 + int(offset[3:])
+    return timezone(timedelta(minutes=-minutes if offset[0] == "-" else minutes))
+
+
+_written_iso = _written_parser("iso")
+
+
+def is_time(cell: str, time_format: str) -> bool:
+    """Whether a cell is a time of a format, or of either where days and months cannot be told apart."""
+    names = ("dmy", "mdy") if time_format == AMBIGUOUS_DATES else (time_format,)
+    return any(_reads(parser_of(name, UTC), cell) for name in names)
+
+
+def has_zone(cell: str) -> bool:
+    """Whether a time names its own offset from UTC."""
+    return bool(_HAS_ZONE.search(cell) or _COMPACT_ZONE.search(cell))
 
 
 def iso_utc(time_s: float) -> str:

@@ -152,6 +152,8 @@ def read_trace_window(
     count_column: str | None = None,
     time_zone: str = "UTC",
     time_format: str | None = None,
+    count_kind: str | None = None,
+    decimal_mark: str | None = None,
     stretch: str = "busiest",
     fill: str = "",
     leave_out_problems: bool = False,
@@ -164,14 +166,25 @@ def read_trace_window(
         With every fault: lines that cannot be read, columns that do not exist, a trace too short without `fill`.
     """
     raise_faults(fill_faults(fill))
-    name, reading, trace = read_upload_trace(key, time_column, count_column, time_zone, time_format, leave_out_problems)
+    name, reading, trace = read_upload_trace(
+        key,
+        time_column=time_column,
+        count_column=count_column,
+        time_zone=time_zone,
+        time_format=time_format,
+        count_kind=count_kind,
+        decimal_mark=decimal_mark,
+        leave_out_problems=leave_out_problems,
+    )
     start_s = _start(trace, stretch, cluster.horizon_s, time_zone)
     check_length(trace, start_s, cluster, fill)
     values = resample(trace, start_s=start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
     spec = {
         "file": name,
         "time_column": time_column,
+        "time_format": reading.time_format,
         "count_column": count_column,
+        "count_kind": reading.count_kind,
         "time_zone": time_zone,
         "stretch": stretch,
         "fill": fill,
@@ -202,10 +215,13 @@ def _horizon_notes(step_s: float | None, horizon_s: float) -> list[str]:
 
 def read_upload_trace(
     key: str,
+    *,
     time_column: str,
     count_column: str | None = None,
     time_zone: str = "UTC",
     time_format: str | None = None,
+    count_kind: str | None = None,
+    decimal_mark: str | None = None,
     leave_out_problems: bool = False,
 ) -> tuple[str, TraceReading, Trace]:
     """The whole trace of a kept upload, with the file's name and how it was read.
@@ -216,21 +232,17 @@ def read_upload_trace(
         Lines that cannot be read (unless they are to be left out), columns that do not exist, no usable line.
     """
     with upload_open(key) as upload:
-        reading = _read(upload.file, time_column, count_column, time_zone, time_format)
+        reading = read_trace(
+            upload.file,
+            limit_bytes=text_limit_bytes(),
+            time_column=time_column,
+            count_column=count_column or None,
+            time_zone=time_zone,
+            time_format=time_format or None,
+            count_kind=count_kind or None,
+            decimal_mark=decimal_mark or None,
+        )
         return upload.name, reading, _whole_trace(reading, leave_out_problems)
-
-
-def _read(
-    file: BinaryIO, time_column: str, count_column: str | None, time_zone: str, time_format: str | None
-) -> TraceReading:
-    return read_trace(
-        file,
-        limit_bytes=text_limit_bytes(),
-        time_column=time_column,
-        count_column=count_column or None,
-        time_zone=time_zone,
-        time_format=time_format or None,
-    )
 
 
 def _whole_trace(reading: TraceReading, leave_out_problems: bool) -> Trace:

@@ -1,0 +1,194 @@
+"""Numbers as people and programs write them in tables: separators, magnitudes and units, told by a whole column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apps.core.limits import MAX_EVENTS_PER_COUNT
+
+__all__ = ["DECIMAL_MARKS", "NumberStyle", "find_number_style", "is_number"]
+
+DECIMAL_MARKS = {"point": "Decimal point: 1,234.5", "comma": "Decimal comma: 1.234,5"}
+
+_MAGNITUDES = {
+    "": 1.0,
+    "k": 1e3,
+    "m": 1e6,
+    "mil": 1e6,
+    "mio": 1e6,
+    "g": 1e9,
+    "b": 1e9,
+    "bil": 1e9,
+    "mrd": 1e9,
+    "t": 1e12,
+}
+_SPACES = " '’\u00a0\u2009\u202f"
+_CELL = re.compile(
+    rf"(?P<sign>[+-]?)(?P<digits>\d[\d.,{_SPACES}]*\d|\d|\.\d+)(?P<power>[eE][+-]?\d+)?"
+    rf"[\s\u00a0\u202f]*(?P<scale>(?:[kK]|M|G|B|T|Mil|Mio|Bil|Mrd)(?![a-zA-Z]))?\.?"
+    rf"(?P<unit>(?:[\s\u00a0\u202f]+|(?<=[kKMGBT\d])(?=[a-zA-Z/%°€$]))[a-zA-Z/%°€$][\w/ .%]*)?\Z"
+)
+_PLAIN = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*\Z", re.ASCII)
+_GROUPED = re.compile(r"\d{1,3}(?:([.,])\d{3})+\Z")
+_PER = {
+    "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "m": 60.0, "minute": 60.0,
+    "h": 3600.0, "hr": 3600.0, "hour": 3600.0,
+}  # fmt: skip
+_RATE = re.compile(r"(?:/\s*|\bper\s+)(s|sec|second|min|m|minute|h|hr|hour)s?\Z", re.IGNORECASE)
+_SHORT_RATES = {
+    "rps": 1.0,
+    "eps": 1.0,
+    "qps": 1.0,
+    "tps": 1.0,
+    "ops": 1.0,
+    "cps": 1.0,
+    "hz": 1.0,
+    "reqps": 1.0,
+    "rpm": 60.0,
+}
+_NO_COUNTS = re.compile(
+    r"%|°|[€$]|(?:[kmgt]i?)?(?:b|bytes?|bits?|bps)(?:/s)?|[kmgt]ib|(?:ns|us|µs|ms|s|secs?|seconds?|min|minutes?|h|hours?|days?)",
+    re.IGNORECASE,
+)
+_SCALED_UNITS = re.compile(r"[kKMGT](?:req|op|ev|msg|hit|quer|rec|row|call)", re.ASCII)  # 1.2 kreq/s
+
+
+@dataclass(frozen=True)
+class NumberStyle:
+    """How the numbers of a column are written.
+
+    `decimal` is the mark before fractions, "" where a column has no mark at all; `per_s` the seconds that a unit such
+    as `/min` divides by, None without one; `is_ambiguous` if 1,234 may be a thousand or one and a bit.
+    """
+
+    decimal: str = "."
+    groups: str = ""
+    has_scale: bool = False
+    unit: str = ""
+    per_s: float | None = None
+    is_ambiguous: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.groups or self.has_scale or self.unit) and self.decimal == "."
+
+    def count_of(self, cell: str) -> float:
+        """A cell as a number of events, 0 to `MAX_EVENTS_PER_COUNT`; ValueError for anything else."""
+        value = float(cell) if self.is_plain else self._number(cell)
+        # The comparison is also false for NaN; float() takes underscores, people do not write them in tables.
+        if not 0 <= value <= MAX_EVENTS_PER_COUNT or "_" in cell:
+            raise ValueError(cell)
+        return value
+
+    def _number(self, cell: str) -> float:
+        parts = _CELL.match(cell.strip())
+        if parts is None or (parts["unit"] or "").strip() not in ("", self.unit, *_numbers_of_unit(self.unit)):
+            raise ValueError(cell)
+        digits = parts["digits"]
+        whole, mark, fraction = digits.rpartition(self.decimal) if self.decimal in digits else (digits, "", "")
+        if any(mark in self.groups for mark in whole) and not _is_grouped(whole, self.groups):
+            raise ValueError(cell)
+        for group in self.groups:
+            whole = whole.replace(group, "")
+        scale = _MAGNITUDES[(parts["scale"] or "").lower()]
+        return float(f"{parts['sign']}{whole}{'.' if mark else ''}{fraction}{parts['power'] or ''}") * scale
+
+    @property
+    def notes(self) -> list[str]:
+        """What is told of the style before anything is stored."""
+        notes = []
+        if self.groups in {",", "."}:
+            notes.append(f"{self.groups!r} in counts is read as a separator of thousands.")
+        if self.decimal == ",":
+            notes.append("',' in counts is read as a decimal comma.")
+        if self.has_scale:
+            notes.append("Counts are written with K, M or the like, rounded to the digits that stand there.")
+        if self.unit:
+            notes.append(f"The unit {self.unit!r} of counts is left away.")
+        if self.is_ambiguous:
+            example = "1.234" if self.decimal == "." and not self.groups else "1,234"
+            notes.append(
+                f"Counts such as {example} may be thousands or fractions; they are read with a decimal "
+                f"{'point' if self.decimal == '.' else 'comma'}. If that is wrong, choose decimal_mark."
+            )
+        return notes
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is a number without a unit, however it is written."""
+    parts = _CELL.match(cell.strip())
+    return bool(_PLAIN.match(cell)) or (parts is not None and parts["unit"] is None and not cell[:1].isspace())
+
+
+def find_number_style(cells: Sequence[str], delimiter: str = ",", decimal_mark: str = "") -> NumberStyle | None:
+    """The style that nine of ten cells, or more, are written in; None if they are no counts.
+
+    Parameters
+    ----------
+    delimiter : str
+        Of the table: where it is a semicolon, a comma is rather a decimal one.
+    decimal_mark : {"", "point", "comma"}
+        The mark before fractions, if it is known.
+    """
+    cells = [cell.strip() for cell in cells if cell.strip()]
+    if not cells:
+        return None
+    parts = [found for cell in cells if (found := _CELL.match(cell))]
+    if len(parts) < 0.9 * len(cells):
+        return None
+    style = _style_of([part["digits"] for part in parts], delimiter, decimal_mark)
+    units = sorted({(part["unit"] or "").strip() for part in parts}, key=len)
+    scales = {part["scale"] for part in parts} - {None}
+    unit = units[-1]
+    if (
+        scales == {"B"}
+        or _SCALED_UNITS.match(unit)
+        or _NO_COUNTS.fullmatch(unit)
+        or any(other not in ("", *_numbers_of_unit(unit)) for other in units)
+    ):
+        return None  # B alone is rather bytes
+    return NumberStyle(style.decimal, style.groups, bool(scales), unit, _seconds_of_unit(unit), style.is_ambiguous)
+
+
+def _style_of(digits: Sequence[str], delimiter: str, decimal_mark: str) -> NumberStyle:
+    spaces = "".join(sorted({mark for text in digits for mark in text if mark in _SPACES}))
+    marked = [text for text in digits if "," in text or "." in text]
+    if decimal_mark:
+        decimal = "." if decimal_mark == "point" else ","
+        other = "," if decimal == "." else "."
+        return NumberStyle(decimal, spaces + (other if any(other in text for text in marked) else ""))
+    if not marked:
+        return NumberStyle(".", spaces)
+    both = [text for text in marked if "," in text and "." in text]
+    if both or spaces:
+        last = max(both or marked, key=len)
+        decimal = "," if last.rfind(",") > last.rfind(".") else "."
+        other = "," if decimal == "." else "."
+        return NumberStyle(decimal, spaces + (other if any(other in text for text in marked) else ""))
+    mark = "," if "," in marked[0] else "."
+    if any(text.count(mark) > 1 for text in marked):
+        return NumberStyle("," if mark == "." else ".", mark)
+    if not all(_GROUPED.match(text) and not text.startswith("0") for text in marked):
+        return NumberStyle(mark)
+    # Each has one mark and three digits after it: 1,234 in a file of commas is a thousand. Elsewhere a count without a
+    # mark that reaches a thousand tells that the mark is before fractions.
+    if mark == "," and delimiter != ";":
+        return NumberStyle(".", mark)
+    return NumberStyle(mark, is_ambiguous=not any(len(text) > 3 for text in digits if mark not in text))
+
+
+def _is_grouped(whole: str, groups: str) -> bool:
+    pieces = re.split("[" + re.escape(groups) + "]", whole)
+    return 1 <= len(pieces[0]) <= 3 and all(len(piece) == 3 for piece in pieces[1:])
+
+
+def _numbers_of_unit(unit: str) -> tuple[str, ...]:
+    """A unit in singular and plural."""
+    return (unit, unit.removesuffix("s"), f"{unit}s") if unit else ("",)
+
+
+def _seconds_of_unit(unit: str) -> float | None:
+    rate = _RATE.search(unit)
+    return _PER[rate[1].lower()] if rate else _SHORT_RATES.get(unit.lower())
