@@ -38,14 +38,14 @@ _MIN_BENDS = 20  # values from which on their scatter is known well enough
 
 @dataclass(frozen=True)
 class CountKind:
-    """How the numbers of a column are counts, and what is told of that."""
+    """Kind of the numbers of a column, and what is told of it."""
 
     name: str
     notes: tuple[str, ...] = ()
 
 
 def kind_of_name(name: str) -> str:
-    """What a column's name says its numbers are."""
+    """Kind of a column's numbers by its name alone."""
     metric = _METRIC.search(name)
     bare = metric[1] if metric else re.sub(r"\{.*\}", "", name)
     words = re.sub(r"[_\-.]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", bare))

@@ -57,7 +57,7 @@ _SCALED_UNITS = re.compile(r"[kKMGT](?:req|op|ev|msg|hit|quer|rec|row|call)", re
 
 @dataclass(frozen=True)
 class NumberStyle:
-    """How the numbers of a column are written.
+    """Spelling of the numbers of a column.
 
     `decimal` is the mark before fractions, "" where a column has no mark at all; `per_s` the seconds that a unit such
     as `/min` divides by, None without one; `is_ambiguous` if 1,234 may be a thousand or one and a bit.
@@ -97,7 +97,7 @@ class NumberStyle:
 
     @property
     def notes(self) -> list[str]:
-        """What is told of the style before anything is stored."""
+        """Sentences about the style, for before anything is stored."""
         notes = []
         if self.groups in {",", "."}:
             notes.append(f"{self.groups!r} in counts is read as a separator of thousands.")

@@ -517,7 +517,7 @@ def _propose_time(columns: Sequence[UploadColumn]) -> UploadColumn | None:
 
 
 def _count_rank(name: str) -> int:
-    """How much a name is like that of a count: events before numbers, counts of steps before rates and totals."""
+    """Likeness of a name to that of a count: events before numbers, counts of steps before rates and totals."""
     if _OTHER_NAMES.search(name):
         return 0
     named = kind_of_name(name)
@@ -556,7 +556,7 @@ def _is_regular(columns: Sequence[UploadColumn], time: UploadColumn, sample: lis
 def _column_notes(
     columns: Sequence[UploadColumn], time: UploadColumn, count: UploadColumn | None, sample: list[list[str]]
 ) -> tuple[str, ...]:
-    """What is told of columns that are not proposed and may be meant."""
+    """Sentences about columns that are not proposed and may be meant."""
     others = [(i, column) for i, column in enumerate(columns) if column is not time and column is not count]
     clocks = [column.name for i, column in others if _holds_clocks([row[i] for row in sample if i < len(row)])]
     notes = []
@@ -576,8 +576,8 @@ def _column_notes(
             )
     if not notes and others and _is_regular(columns, time, sample):
         notes.append(
-            "The times keep a regular step, as those of counts do, and no column is taken for counts: each line would be "
-            "one event."
+            "The times keep a regular step, as those of counts do, and no column is taken for counts: each line "
+            "would be one event."
         )
     return tuple(notes)
 

@@ -146,7 +146,7 @@ def _readable_share(time_format: str, cells: list[str]) -> float:
 
 
 def time_format_fault(time_format: str) -> str | None:
-    """What is wrong with a format's name."""
+    """Fault of a format's name, if there is one."""
     if time_format in TIME_FORMATS:
         return None
     return f"time_format is {time_format!r}; allowed are {', '.join(TIME_FORMATS)}"
