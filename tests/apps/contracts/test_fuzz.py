@@ -187,6 +187,7 @@ class _Fuzz:
         self.operations, self.world, self.token, self.errors = operations, world, token, errors
         self.faults: list[str] = []
         self.statuses: Counter[int] = Counter()
+        self.slowest = (0.0, "")
 
     def call(self, operation: Any, number: int) -> None:
         """Call one operation a few times, with what the number says, and what it makes by all operations of that."""
@@ -201,6 +202,7 @@ class _Fuzz:
         )
         @given(case=operation.as_strategy(), data=st.data())
         def examples(case: Any, data: st.DataObject) -> None:
+            began = time.monotonic()
             with transaction.atomic():
                 try:
                     response = _send(operation, case, data.draw, self.world, self.token)
@@ -209,6 +211,8 @@ class _Fuzz:
                         self._walk(response.headers["location"][0])
                 finally:
                     transaction.set_rollback(True)
+            took = f"{operation.label}, {case.as_curl_command()[:300]}"
+            self.slowest = max(self.slowest, (time.monotonic() - began, took))
 
         examples()
 
@@ -270,4 +274,5 @@ def test_fuzz_finds_no_answer_that_is_not_described(
                 break
     with capsys.disabled():
         print(f"fuzz: {len(fuzz.faults)} faults in answers by status {dict(sorted(fuzz.statuses.items()))}")
+        print(f"fuzz: the slowest took {fuzz.slowest[0]:.1f} s: {fuzz.slowest[1]}")
     assert not fuzz.faults, f"--fuzz-seed {first}:\n" + "\n".join(dict.fromkeys(fuzz.faults))
