@@ -9,6 +9,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from engine.compilation import show_compilation
+
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
@@ -62,4 +64,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with show_compilation(sys.stderr):
+        sys.exit(main(sys.argv[1:]))

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.admission.text import decision_text
+from engine.compilation import show_compilation
 from engine.errors import DocumentError, EngineError, Fault, OptionError, join_path, value_words
 from engine.fields import Anything, Enumeration, Field, FieldTable, Flag, Number, String
 from engine.listing import result_text
@@ -404,7 +405,8 @@ class DefectError(EngineError):
 def _run() -> int:
     """`main` for a pipe that may be closed early, as by ``| head``: no reader, no trace."""
     try:
-        return main()
+        with show_compilation(sys.stderr):
+            return main()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
         return 0

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core import event
+
+from engine.compilation import CompileNotice, current_notice
 
 __all__ = ["compiled", "compiled_uncounted", "inner", "linked", "source_stamp", "spliced"]
 
@@ -20,13 +23,44 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # holds the simulator's speed that depends on it.
 _UNCOUNTED: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
+# The engine's own functions: numba's events tell of its library's as well.
+_DISPATCHERS: set[Any] = set()
+
+
+def _noted(dispatcher: Any) -> Any:
+    _DISPATCHERS.add(dispatcher)
+    return dispatcher
+
+
+class _CompileListener(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Passes on what numba compiles to the notice of the process; what it loads from disk makes no event."""
+
+    def on_start(self, event: Any) -> None:
+        dispatcher = event.data["dispatcher"]
+        if (notice := self._notice(dispatcher)) is not None:
+            function = dispatcher.py_func
+            name = f"{function.__module__}.{function.__qualname__}".removeprefix("engine.")
+            notice.begin(name, total=notice.done + sum(not other.overloads for other in _DISPATCHERS))
+
+    def on_end(self, event: Any) -> None:
+        dispatcher = event.data["dispatcher"]
+        if (notice := self._notice(dispatcher)) is not None:
+            notice.end(compiled=bool(dispatcher.overloads))
+
+    @staticmethod
+    def _notice(dispatcher: Any) -> CompileNotice | None:
+        return current_notice() if dispatcher in _DISPATCHERS else None
+
+
+event.register("numba:compile", _CompileListener())
+
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` with numba at its first call; the machine code is kept on disk.
 
     Division follows numpy (no exception on zero): callers exclude zero capacities, and loops stay vectorisable.
     """
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast(Callable[P, R], _noted(numba.njit(cache=True, nogil=True, error_model="numpy")(function)))
 
 
 def inner(function: Callable[P, R]) -> Callable[P, R]:
@@ -35,17 +69,17 @@ def inner(function: Callable[P, R]) -> Callable[P, R]:
     Without an entry for Python it compiles in half the time or less, most of all where it takes many arrays.
     """
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+    return cast(Callable[P, R], _noted(numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)))
 
 
 def compiled_uncounted(function: Function) -> Function:
     """Compile `function` without reference counts; other compiled functions call it."""
-    return cast(Function, numba.njit(**_UNCOUNTED)(function))
+    return cast(Function, _noted(numba.njit(**_UNCOUNTED)(function)))
 
 
 def linked(function: Function) -> Function:
     """Compile `function` without reference counts into the machine code of callers in any file, who keep it."""
-    return cast(Function, numba.njit(**{**_UNCOUNTED, "cache": False})(function))
+    return cast(Function, _noted(numba.njit(**{**_UNCOUNTED, "cache": False})(function)))
 
 
 def spliced(function: Function) -> Function:

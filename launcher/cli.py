@@ -84,7 +84,11 @@ def _up(rest: list[str]) -> int:
     from launcher.up import up
 
     parser = argparse.ArgumentParser(
-        prog="sluice up", description="Start the console on this machine; Ctrl-C stops it."
+        prog="sluice up",
+        description="Start the console on this machine; Ctrl-C stops it.",
+        epilog="A part that is slow is waited for while it makes progress, and what serves goes on meanwhile. "
+        "SLUICE_START_PATIENCE_S (default 120): seconds without CPU time or output after which it counts as standing "
+        "still; that is told, and it is started again.",
     )
     parser.add_argument("--port", type=_port, default=8000, help="port of the console on 127.0.0.1 (default 8000)")
     parser.add_argument("--empty", action="store_true", help="no demo: an empty console with one administrator")

@@ -49,6 +49,8 @@ _QUIET_STREAM = (
     r" (INFO|WARN) \w+: |^WARNING: |^Using Spark|^Setting default log level|^To adjust logging"
     r"|^Starting Streaming |^Streaming TransformWithState|^$"
 )
+# as engine/compilation.py words it
+_STEP_WORKER = r"compiling the engine\b.*"
 _QUIET_BEAT = r"Scheduler: Sending due task|DatabaseScheduler: Schedule changed"
 
 
@@ -57,8 +59,9 @@ class Service:
     """A service: its command, health check and stop signals.
 
     A service is healthy when `healthy()` is true and, with a `ready_line`, a line of its output matched that pattern.
-    `quiet` is a pattern of lines that go to the log file only. `stop_steps` are signals with the seconds each is given;
-    what is left then is killed. A service that is not `vital` may crash for ever: it is always started again.
+    `quiet` is a pattern of lines that go to the log file only, `step` one of what the process is at while it starts.
+    `stop_steps` are signals with the seconds each is given; what is left then is killed. A service that is not `vital`
+    may crash for ever: it is always started again. A `one_off` command ends by itself.
     """
 
     name: str
@@ -69,9 +72,10 @@ class Service:
     healthy: Callable[[], bool] = field(default=lambda: True)
     ready_line: str | None = None
     quiet: str | None = None
-    ready_timeout_s: float = 30.0
+    step: str | None = None
     stop_steps: Sequence[tuple[signal.Signals, float]] = ((signal.SIGTERM, 4.0),)
     vital: bool = True
+    one_off: bool = False
 
 
 class ServiceRun:
@@ -81,6 +85,9 @@ class ServiceRun:
         self.service = service
         self.loud = loud
         self.recent: deque[str] = deque(maxlen=_RECENT_LINES)
+        self.lines = 0
+        self.step = ""
+        self.was_ready = False
         self.started_at = time.monotonic()
         self._console, self._log = console, log
         self._line_seen = service.ready_line is None
@@ -88,9 +95,10 @@ class ServiceRun:
         self._pump = threading.Thread(target=self._read, name=f"pump-{service.name}", daemon=True)
         self._pump.start()
 
-    @property
-    def ready(self) -> bool:
-        return self._line_seen and self.service.healthy()
+    def is_ready(self) -> bool:
+        """Whether it has become healthy; it is not asked again afterwards."""
+        self.was_ready = self.was_ready or (self._line_seen and self.service.healthy())
+        return self.was_ready
 
     @property
     def exit_code(self) -> int | None:
@@ -114,6 +122,9 @@ class ServiceRun:
     def _take(self, text: str) -> None:
         service = self.service
         self.recent.append(text)
+        self.lines += 1
+        if service.step is not None and (step := re.search(service.step, text)):
+            self.step = step[0]
         self._log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text}")
         if self.loud and (service.quiet is None or not re.search(service.quiet, text)):
             self._console.line(service.name, text)
@@ -132,7 +143,6 @@ def redis_server(binary: Path, port: int, folder: Path, env: Mapping[str, str]) 
         about=f"{LOOPBACK}:{port} ({binary.name})",
         healthy=lambda: redis_answers(LOOPBACK, port),
         quiet=_QUIET_REDIS,
-        ready_timeout_s=20,
     )
 
 
@@ -160,9 +170,8 @@ def web(port: int, env: Mapping[str, str]) -> Service:
         env=env,
         cwd=ROOT,
         about=f"http://{LOOPBACK}:{port}",
-        healthy=lambda: healthz(port),
+        healthy=lambda: healthz(port, timeout_s=5.0),  # refused at once while nobody listens; then a busy one is slow
         quiet=_QUIET_WEB,
-        ready_timeout_s=60,
     )
 
 
@@ -188,7 +197,7 @@ def _worker(name: str, queue: str, about: str, env: Mapping[str, str]) -> Servic
         about=about,
         ready_line=rf"{name}@\S+ ready",
         quiet=_QUIET_WORKER,
-        ready_timeout_s=180,  # the very first start compiles the engine
+        step=_STEP_WORKER,
         stop_steps=((signal.SIGTERM, 3.0), (signal.SIGQUIT, 3.0)),
     )
 
@@ -204,7 +213,6 @@ def beat(env: Mapping[str, str]) -> Service:
         about="keeps the schedules",
         ready_line=r"beat: Starting",
         quiet=_QUIET_BEAT,
-        ready_timeout_s=60,
     )
 
 
@@ -236,4 +244,4 @@ def agent(config: Path, env: Mapping[str, str]) -> Service:
 def manage(name: str, *arguments: str, env: Mapping[str, str]) -> Service:
     """A management command that runs once during the start."""
     command = [sys.executable, "-P", str(ROOT / "manage.py"), *arguments]
-    return Service(name=name, command=command, env=env, cwd=ROOT)
+    return Service(name=name, command=command, env=env, cwd=ROOT, one_off=True)

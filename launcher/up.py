@@ -26,7 +26,8 @@ from launcher.places import (
     read_up_state,
     var_dir,
 )
-from launcher.runner import ProcessRunner, StartFailed, Stopped
+from launcher.progress import PatienceError
+from launcher.runner import ProcessRunner, StartFailed, StoodStill, Stopped
 from launcher.services import Service, ServiceRun
 
 __all__ = ["MigrationStamp", "StaticStamp", "start_live", "up"]
@@ -145,7 +146,11 @@ def up(*, port: int, empty: bool, live: bool = True, console: Terminal | None = 
     with _only_one(console) as alone:
         if not alone or not _port_can_be_had(port, console):
             return 1
-        runner = ProcessRunner(console, var_dir() / "log")
+        try:
+            runner = ProcessRunner(console, var_dir() / "log")
+        except PatienceError as error:
+            console.failure(str(error))
+            return 1
         runner.catch_signals()
         try:
             _StartUp(runner, port=port, empty=empty, live=live).run()
@@ -212,22 +217,35 @@ class _StartUp:
         # runs beside the processes below: what it hands to the worker waits in Redis until then
         first_data = self._runner.launch(self._first_data())
         self._service(services.web(self._port, self._env))
-        for start in (services.worker, services.background, services.beat):
-            self._service(start(self._env))
-        self._ready(self._said_by(first_data))
+        self._console.strong(f"The console serves:  {self._url}")
+        is_told = self._tell_login(first_data)
+        late = [start(self._env) for start in (services.worker, services.background, services.beat)]
+        missing = [service.name for service in late if not self._service_beside(service)]
+        if not is_told:
+            self._tell_login(first_data, patiently=True)
+        self._ready(missing)
         if self._live:
             start_live(self._runner, self._console, url=self._url, env=self._env)
 
-    def _said_by(self, first_data: ServiceRun) -> list[str]:
-        """Output of the seeding command: the login above all. A console without its demo is still a console."""
+    def _tell_login(self, first_data: ServiceRun, *, patiently: bool = False) -> bool:
+        """Show how to sign in once the seeding command has ended; False when it stands still, and runs on."""
         try:
-            self._runner.finish(first_data)
+            if patiently:
+                self._runner.finish_patiently(first_data)
+            else:
+                self._runner.finish(first_data)
+        except StoodStill as failure:
+            self._console.failure(f"{failure}\n  Going on; it is waited for later.")
+            return False
         except StartFailed as failure:
             if self._empty:
                 raise
+            # a console without its demo is still a console
             self._console.failure(f"{failure}\n  Going on without the demo.")
-            return []
-        return [*list(first_data.recent)[-_LOGIN_LINES:], *_take_first_password()]
+            return True
+        for line in [*list(first_data.recent)[-_LOGIN_LINES:], *_take_first_password()]:
+            self._console.note(f"  {line}")
+        return True
 
     @property
     def _url(self) -> str:
@@ -236,6 +254,13 @@ class _StartUp:
     def _service(self, service: Service) -> None:
         took_s = self._runner.start(service)
         self._console.done(service.name, service.about, took_s)
+
+    def _service_beside(self, service: Service) -> bool:
+        """Start what the console can do without for a while; whether it is healthy."""
+        took_s = self._runner.start_beside(service)
+        if took_s is not None:
+            self._console.done(service.name, service.about, took_s)
+        return took_s is not None
 
     def _redis(self) -> None:
         url = os.environ.get("REDIS_URL")
@@ -279,12 +304,11 @@ class _StartUp:
             return services.manage("admin", "create_admin", "--if-missing", *to, env=self._env)
         return services.manage("demo", "seed_demo", "--in-background", env=self._env)
 
-    def _ready(self, said: list[str]) -> None:
+    def _ready(self, missing: list[str]) -> None:
         console = self._console
         console.note()
-        console.strong(f"Sluice is ready in {time.monotonic() - self._began:.1f} s:  {self._url}")
-        for line in said:
-            console.note(f"  {line}")
+        state = f"serves, still without {', '.join(missing)}, after" if missing else "is ready in"
+        console.strong(f"Sluice {state} {time.monotonic() - self._began:.1f} s:  {self._url}")
         if self._live:
             console.note("  the stream processor and its agents warm up for half a minute; the page Sources shows them")
         console.note(f"  logs: {_short(var_dir() / 'log')}/    stop: Ctrl-C")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import Any
 
 from celery.signals import worker_init
 
+from engine.compilation import show_compilation
 from engine.document.deployment import Deployment
 from engine.estimation.estimate import estimate
 from engine.klink.replay import replay
@@ -42,7 +44,9 @@ def warm_up() -> float:
 def _warm(**_: Any) -> None:
     """In the parent, before it forks: children inherit what is loaded, and nothing is compiled twice."""
     try:
-        _log.info("engine ready after %.1f s", warm_up())
+        with show_compilation(sys.stderr, rewrites=False):  # `up` shows the newest line while it waits
+            seconds = warm_up()
+        _log.info("engine ready after %.1f s", seconds)
     except Exception:
         _log.warning("the engine could not be warmed up", exc_info=True)
 

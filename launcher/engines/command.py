@@ -19,11 +19,11 @@ from launcher.engines.record import EngineRecord, stop_engine
 from launcher.engines.sql import SqlFailed, submit_sql
 from launcher.output import Terminal
 from launcher.places import LOOPBACK, ROOT, child_environment, free_port, is_port_free, port_owner, var_dir
+from launcher.progress import PatienceError
 from launcher.runner import ProcessRunner, StartFailed, Stopped
 
 __all__ = ["bench_flink", "engines"]
 
-_BACKGROUND_S = 240.0
 _BENCH_SLOTS = 24
 
 
@@ -48,7 +48,7 @@ def engines(arguments: Sequence[str]) -> int:
     console = Terminal()
     try:
         return int(options.run(options, console))
-    except (EngineMissing, FetchFailed, SqlFailed, OSError) as failure:
+    except (EngineMissing, FetchFailed, SqlFailed, PatienceError, OSError) as failure:
         console.failure(str(failure))
         return 1
     except KeyboardInterrupt:
@@ -59,7 +59,11 @@ def engines(arguments: Sequence[str]) -> int:
 def bench_flink(arguments: Sequence[str]) -> int:
     """Run the benchmark with a Flink of its own, on free ports."""
     console = Terminal(sys.stderr)
-    runner = ProcessRunner(console, var_dir() / "log")
+    try:
+        runner = ProcessRunner(console, var_dir() / "log")
+    except PatienceError as error:
+        console.failure(str(error))
+        return 1
     runner.catch_signals()
     try:
         fetch_flink(console)
@@ -216,13 +220,20 @@ def _start_in_background(engine: _Engine, console: Terminal) -> int:
         process = spawn(
             [sys.executable, "-P", "-m", "launcher", *own], env=child_environment(), cwd=ROOT, output=output
         )
-    until = time.monotonic() + _BACKGROUND_S
-    while (record := EngineRecord.read(engine.record)) is None:
-        if process.poll() is not None or time.monotonic() > until:
-            process.terminate()
-            console.failure(f"{engine.name} did not start:\n{log.read_text(errors='replace')}")
-            return 1
-        time.sleep(0.1)
+    shown = 0
+    try:
+        while (record := EngineRecord.read(engine.record)) is None:
+            if process.poll() is not None:  # it gives up by itself when nothing moves any more
+                console.failure(f"{engine.name} did not start:\n{log.read_text(errors='replace')}")
+                return 1
+            told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("  …")]
+            for line in told[shown:]:
+                console.note(line)
+            shown = len(told)
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
     _show(console, record, "ready")
     console.note(f"  logs: {var_dir() / 'log'}    stop: ./sluice engines {engine.name} stop")
     return 0

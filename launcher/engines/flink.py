@@ -25,7 +25,6 @@ from launcher.services import Service
 __all__ = ["DEFAULT_FLINK_PORT", "FlinkCluster", "FlinkOptions"]
 
 DEFAULT_FLINK_PORT = 8081
-_READY_S = 180.0  # three JVMs on a busy machine
 #: Java's modules that Flink opens for itself, as the configuration that it ships does.
 _EXPORTS = (
     "java.rmi/sun.rmi.registry",
@@ -168,7 +167,6 @@ class FlinkCluster:
                     cwd=self._folder,
                     healthy=lambda: port_answers(port),
                     quiet=_QUIET,
-                    ready_timeout_s=_READY_S,
                     vital=False,
                 )
             )
@@ -184,7 +182,6 @@ class FlinkCluster:
             cwd=self._folder,
             healthy=ready,
             quiet=_QUIET,
-            ready_timeout_s=_READY_S,
         )
 
     def _command(self, memory: Sequence[str], *more_jars: str) -> list[str]:

@@ -92,7 +92,6 @@ def prometheus_service(folder: Path, port: int, targets: Sequence[str]) -> Servi
         env=child_environment(),
         cwd=folder,
         healthy=lambda: _is_ready(port),
-        ready_timeout_s=60,
     )
 
 

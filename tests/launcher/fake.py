@@ -16,6 +16,8 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("journal")
     parser.add_argument("--ready-after", type=float, default=0.0)
+    parser.add_argument("--busy-until", type=Path, help="compute until this file is there, then be ready")
+    parser.add_argument("--still-until", type=Path, help="do nothing until this file is there, then be ready")
     parser.add_argument("--crash-when", type=Path, help="crash once this file is there")
     parser.add_argument("--with-child", action="store_true", help="have a child that ignores every polite signal")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM")
@@ -38,6 +40,10 @@ def main() -> None:
         with open(options.journal, "a") as journal:  # noqa: PTH123
             journal.write(f"{options.name} child {child.pid}\n")
     time.sleep(options.ready_after)
+    while options.busy_until is not None and not options.busy_until.exists():
+        sum(range(100_000))
+    while options.still_until is not None and not options.still_until.exists():
+        time.sleep(1)
     note("ready")
     print(f"{options.name} is ready", flush=True)
     while options.crash_when is None or not options.crash_when.exists():

@@ -27,7 +27,6 @@ def fake(name: str, journal: Path, *options: str, **changed: Any) -> Service:
         "env": dict(os.environ),
         "cwd": ROOT,
         "ready_line": f"{name} is ready",
-        "ready_timeout_s": PATIENCE_S,
         "stop_steps": ((signal.SIGTERM, PATIENCE_S),),
     }
     return Service(**facts | changed)

@@ -71,11 +71,6 @@ def test_service_that_ends_early_fails_with_its_last_output(runner: ProcessRunne
     assert "log/weak.log" in said
 
 
-def test_unhealthy_service_fails_after_its_timeout(runner: ProcessRunner, journal: Path) -> None:
-    with pytest.raises(StartFailed, match=r"mute was not healthy within 0.4 s"):
-        runner.start(fake("mute", journal, healthy=lambda: False, ready_timeout_s=0.4))
-
-
 def test_optional_service_is_restarted_without_limit(runner: ProcessRunner, journal: Path, screen: io.StringIO) -> None:
     runner.launch(fake("extra", journal, "--crash-when", "/", vital=False))
     watching = threading.Thread(target=runner.watch)
@@ -155,13 +150,14 @@ def test_a_request_to_stop_ends_the_waiting(runner: ProcessRunner, journal: Path
 def test_a_one_off_command_that_fails_says_so(runner: ProcessRunner, journal: Path) -> None:
     command = [sys.executable, "-c", "print('cannot migrate'); raise SystemExit(4)"]
     with pytest.raises(StartFailed, match=r"migrate failed with exit code 4") as failure:
-        runner.run_to_end(fake("migrate", journal, command=command))
+        runner.run_to_end(fake("migrate", journal, command=command, one_off=True))
     assert "cannot migrate" in str(failure.value)
 
 
 def test_lines_are_prefixed_and_kept(runner: ProcessRunner, journal: Path, screen: io.StringIO, tmp_path: Path) -> None:
     talk = "print('GET / 200', flush=True); print('warning: Grüße', flush=True)"
-    runner.finish(runner.launch(fake("web", journal, command=[sys.executable, "-c", talk], quiet="^GET")))
+    command = [sys.executable, "-c", talk]
+    runner.finish(runner.launch(fake("web", journal, command=command, quiet="^GET", one_off=True)))
     assert screen.getvalue() == "web        │ warning: Grüße\n"
     kept = (tmp_path / "log" / "web.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in kept] == ["GET / 200", "warning: Grüße"]
