@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from launcher.output import Terminal
 from launcher.services import ServiceRun
 
-__all__ = ["PATIENCE_VARIABLE", "FamilyWork", "PatienceError", "ProgressClock", "Wait", "read_patience_s"]
+__all__ = ["PATIENCE_VARIABLE", "FamilyWork", "IdleClock", "PatienceError", "Wait", "read_patience_s"]
 
 PATIENCE_VARIABLE = "SLUICE_START_PATIENCE_S"
 _DEFAULT_PATIENCE_S = 120.0
@@ -69,7 +69,7 @@ class FamilyWork:
         return FamilyWork(cpu_s, is_runnable)
 
 
-class ProgressClock:
+class IdleClock:
     """Time since a process last made progress: wrote a line, used the processor, or wanted to and was kept waiting."""
 
     def __init__(self, patience_s: float, now: float) -> None:
@@ -91,7 +91,7 @@ class Wait:
         self.patience_s = patience_s
         self._run, self._console, self._tell_every_s = run, console, tell_every_s
         now = time.monotonic()
-        self._clock = ProgressClock(patience_s, now)
+        self._clock = IdleClock(patience_s, now)
         self._began_at = self._told_at = now
         self._look_every_s = min(_LOOK_EVERY_S, patience_s / 10, tell_every_s)
         self._looked_at = -math.inf
@@ -119,9 +119,9 @@ class Wait:
         step = run.step or (run.recent[-1].strip() if run.recent else "") or "has said nothing yet"
         idle = f"; no sign of work for {idle_s:.0f} s" if idle_s >= self._tell_every_s else ""
         since_s = time.monotonic() - run.started_at
-        state = "done" if run.service.one_off else "ready"
+        waited = "not done after" if run.service.one_off else "not ready after"
         return (
-            f"not {state} after {since_s:.0f} s: {step[:_SHOWN_CHARACTERS]} "
+            f"{waited} {since_s:.0f} s: {step[:_SHOWN_CHARACTERS]} "
             f"({work.cpu_s:.0f} s of CPU time{idle}; {_machine_words()})"
         )
 

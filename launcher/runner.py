@@ -245,7 +245,7 @@ class ProcessRunner:
             raise StoodStill(self._last_words(run, what))
 
     def _on_standstill(self, run: ServiceRun, failure: StoodStill) -> None:
-        """What serves goes on; the one that stands still is started again and given more time."""
+        """Have it started again with more time; the others go on."""
         name = run.service.name
         self.console.failure(f"{failure}\n  Starting it again; what serves goes on.")
         self._standstills[name] = self._standstills.get(name, 0) + 1

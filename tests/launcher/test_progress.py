@@ -16,7 +16,7 @@ import pytest
 
 from engine.compilation import CompileNotice
 from launcher.output import Terminal
-from launcher.progress import PATIENCE_VARIABLE, FamilyWork, PatienceError, ProgressClock, read_patience_s
+from launcher.progress import PATIENCE_VARIABLE, FamilyWork, IdleClock, PatienceError, read_patience_s
 from launcher.runner import ProcessRunner, RestartPolicy, StartFailed, StoodStill
 from launcher.services import Service, worker
 from tests.launcher.fake_services import alive, events, fake, pids
@@ -65,35 +65,35 @@ def _in_background(work: Callable[[], object]) -> Iterator[list[object]]:
 
 
 def test_process_that_does_nothing_stands_still_since_it_was_last_seen_to_work() -> None:
-    clock = ProgressClock(100.0, now=0.0)
+    clock = IdleClock(100.0, now=0.0)
     assert clock.look(30.0, FamilyWork(5.0), lines=0) == 0
     assert clock.look(130.0, FamilyWork(5.0), lines=0) == 100.0
 
 
 def test_a_line_of_output_is_progress() -> None:
-    clock = ProgressClock(100.0, now=0.0)
+    clock = IdleClock(100.0, now=0.0)
     assert [clock.look(at, IDLE, lines=lines) for at, lines in [(40, 0), (80, 1), (120, 1), (160, 2)]] == [40, 0, 40, 0]
 
 
 def test_cpu_time_is_progress_however_slowly_it_grows() -> None:
-    clock = ProgressClock(100.0, now=0.0)
+    clock = IdleClock(100.0, now=0.0)
     idle_s = [clock.look(at, FamilyWork(cpu_s=0.05 * at), lines=0) for at in range(0, 1000, 10)]
     assert max(idle_s) <= 40
 
 
 def test_a_loop_that_only_looks_is_no_progress() -> None:
-    clock = ProgressClock(100.0, now=0.0)
+    clock = IdleClock(100.0, now=0.0)
     idle_s = [clock.look(at, FamilyWork(cpu_s=0.001 * at), lines=0) for at in range(0, 200, 10)]
     assert max(idle_s) == 190
 
 
 def test_process_that_waits_for_a_core_makes_progress() -> None:
-    clock = ProgressClock(100.0, now=0.0)
+    clock = IdleClock(100.0, now=0.0)
     assert clock.look(5000.0, FamilyWork(0.0, is_runnable=True), lines=0) == 0
 
 
 def test_cpu_time_of_a_child_that_was_lost_does_not_hide_later_progress() -> None:
-    clock = ProgressClock(100.0, now=0.0)
+    clock = IdleClock(100.0, now=0.0)
     clock.look(10.0, FamilyWork(50.0), lines=0)
     assert clock.look(20.0, FamilyWork(3.0), lines=0) == 10
     assert clock.look(30.0, FamilyWork(8.0), lines=0) == 0

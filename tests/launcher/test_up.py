@@ -54,7 +54,7 @@ class Up:
         return self._output.read_text()
 
     def wait_ready(self) -> None:
-        wait_until(lambda: "ready in" in self.screen or self.process.poll() is not None, timeout_s=300, what="ready")
+        wait_until(lambda: "ready in" in self.screen or self.process.poll() is not None, timeout_s=3600, what="ready")
         assert self.process.poll() is None, self.screen
 
     def family(self) -> list[psutil.Process]:
@@ -91,6 +91,9 @@ def test_up_serves_refuses_a_second_one_mends_a_crash_and_leaves_nothing(up: Cal
     running.wait_ready()
     assert f"http://127.0.0.1:{running.port}" in running.screen
     assert "Password (shown only now): " in running.screen
+    assert running.screen.index(f"The console serves:  http://127.0.0.1:{running.port}") < running.screen.index(
+        "✓ worker"
+    )
     wait_until(lambda: _health(running.port)["status"] == "ok", what="health")
 
     second = _launcher("up", "--port", str(free_port()), var_dir=tmp_path)
@@ -128,6 +131,16 @@ def test_a_redis_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert found.returncode == 1
     assert "no Redis answers at REDIS_URL=redis://127.0.0.1:1/0" in found.stdout
     assert "Traceback" not in found.stdout + found.stderr
+
+
+def test_an_impossible_patience_is_refused(tmp_path: Path) -> None:
+    found = _launcher("up", "--port", str(free_port()), var_dir=tmp_path, SLUICE_START_PATIENCE_S="soon")
+    assert found.returncode == 1
+    assert "SLUICE_START_PATIENCE_S=soon: allowed are seconds from 1 to 86400" in found.stdout
+
+
+def test_help_of_up_names_the_patience(tmp_path: Path) -> None:
+    assert "SLUICE_START_PATIENCE_S" in _launcher("up", "--help", var_dir=tmp_path).stdout
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "http"])
