@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -202,9 +201,6 @@ def _assign(
     if batches is not None:
         entry.batches = list(batches)
         events, outputs, cycles = (sum(batch[name] for batch in batches) for name in ("events", "outputs", "cycles"))
-        if not math.isfinite(events + outputs + cycles):
-            faults.append(EngineFault(f"{path}.batches", "the batches add up to more than a number can hold"))
-            return
         entry.events = round(events)
         if events > 0:
             entry.selectivity, entry.cycles_per_event = outputs / events, cycles / events

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.arrays import IntArray
 from engine.document.deployment import Deployment
-from engine.document.memory import MEMORY_SLACK, is_memory_known
+from engine.document.memory import MEMORY_SLACK, is_memory_known, needs_of, rooms_of
 from engine.errors import Fault, InfeasibleError
 from engine.placement.colocation import ApartOperator
 from engine.placement.goal import Goal, measure
@@ -21,6 +21,7 @@ from engine.placement.limits import PlacementLimits
 from engine.placement.local_search.search import Bound, LocalSearchResult, search
 from engine.placement.network import NetworkProblem, has_network
 from engine.placement.splits import BottleneckOperator, alone_in, parts_for
+from engine.words import size_words
 
 __all__ = ["PlacementSearch"]
 
@@ -205,7 +206,7 @@ class PlacementSearch:
         parts += [f"pin {name} to {node}" for name, node in limits.pin.items()]
         parts += [f"forbid {name} on {', '.join(nodes)}" for name, nodes in limits.forbid.items()]
         parts += [f"max_moves {limits.max_moves}"] if limits.max_moves is not None else []
-        parts += ["the memory of the nodes"] if is_memory_known(self.deployment) else []
+        parts += [_memory_words(self.deployment)] if is_memory_known(self.deployment) else []
         said = "; ".join(parts[:6]) + (f"; and {len(parts) - 6} more" if len(parts) > 6 else "")
         message = f"no placement was found that respects all constraints together: {said}"
         return InfeasibleError("No placement respects all constraints", [Fault("constraints", message)])
@@ -304,3 +305,10 @@ class PlacementSearch:
             self.alone = [bottleneck.to_dict(None, None) for bottleneck in blocking]
             return
         self.alone = [bottleneck.to_dict(parts.get(bottleneck.operator.id), result.value_s) for bottleneck in blocking]
+
+
+def _memory_words(deployment: Deployment) -> str:
+    """The memory of the nodes beside the state that is known; nodes whose memory is not known have any."""
+    needed, room = float(needs_of(deployment.operators).sum()), float(rooms_of(deployment.nodes).sum())
+    whole = f" and they have {size_words(room)} together" if np.isfinite(room) else ""
+    return f"the memory of the nodes (state takes {size_words(needed)} in all{whole})"

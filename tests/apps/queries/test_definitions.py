@@ -182,7 +182,6 @@ def test_every_fault_of_statistics_is_told_and_nothing_is_changed() -> None:
         "statistics[4].measured_at",
         "statistics[5]",
         "statistics[6].events",
-        "statistics[6]",
     }
     assert statistics_of(version) == before
 
@@ -216,13 +215,13 @@ def test_another_number_drops_the_sample_it_was_not_taken_from() -> None:
     assert (entry.selectivity, entry.batches) == (0.9, [])
 
 
-def test_batches_that_add_up_beyond_numbers_are_refused() -> None:
+def test_batches_beyond_numbers_are_refused() -> None:
     query = make_query(make_cluster())
     huge = {"events": 1e308, "outputs": 1.0, "cycles": 1.0}
     told = [{"operator": "parse", "batches": [huge, huge], "measured_at": "0001-01-01T00:00:00+14:00"}]
     with pytest.raises(Malformed) as error:
         statistics_update(version=query.versions.get(), statistics=told)
-    assert fault_paths(error) == {"statistics[0].batches"}
+    assert fault_paths(error) == {f"statistics[0].batches[{i}].events" for i in (0, 1)}
     told[0].pop("batches")
     with pytest.raises(Malformed, match="from 1970 on"):
         statistics_update(version=query.versions.get(), statistics=told)
@@ -295,7 +294,7 @@ def test_costs_of_single_events_tell_mean_variation_and_a_sample() -> None:
         ({"event_cycles": [1.0, -2.0, float("nan")]}, {"event_cycles[1]", "event_cycles[2]"}),
         ({"event_cycles": [5.0]}, {"event_cycles"}),
         ({"event_cycles": [0.0, 0.0]}, {"event_cycles"}),
-        ({"event_cycles": [1e308, 1e308]}, {"event_cycles"}),
+        ({"event_cycles": [1e308, 1e308]}, {"event_cycles[0]", "event_cycles[1]"}),
         ({"event_cycles": [0.0] * 30_000 + [1.0]}, {"event_cycles"}),
         ({"event_cycles": [1.0] * 200_001}, {"event_cycles"}),
         ({"event_cycles": [1.0, 2.0], "cost_cv2": 1.0, "batches": []}, {"cost_cv2", "batches"}),

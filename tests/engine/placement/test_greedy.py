@@ -141,7 +141,9 @@ def deployments(draw: st.DrawFn) -> Deployment:
     for i, name in enumerate(names):
         source = draw(st.sampled_from(["s", "t", *names[:i]]))
         fixed = {"node": "n0"} if draw(st.booleans()) else {}
-        operators.append(operator(name, draw(st.floats(0.0, 20.0)), source, query="q", bytes_per_event=5.0, **fixed))
+        operators.append(
+            operator(name, draw(st.just(0.0) | st.floats(1e-6, 20.0)), source, query="q", bytes_per_event=5.0, **fixed)
+        )
     links = [{"from": "n0", "to": "n1", "bandwidth_bytes_s": 40.0, "delay_s": 0.1}]
     forbid = {name: ["n2"] for name in names if draw(st.booleans())}
     return fleet(operators, nodes, links=links, constraints={"forbid": forbid})
