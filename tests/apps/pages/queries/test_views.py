@@ -130,7 +130,7 @@ def test_query_page_names_a_widened_interval_as_cause_of_a_risk(browser: Client,
 
 
 def test_stale_estimate_names_the_changes_since(browser: Client, cluster: Cluster) -> None:
-    assert "Since this estimate" not in body(browser.get("/c/little/queries/calm/"))
+    assert "Since this estimate" not in body(browser.get("/c/little/queries/late/"))
     cluster.nodes.filter(name="b").update(capacity_cps=2000)
     html = body(browser.get("/c/little/queries/late/"))
     assert "Since this estimate node b: capacity changed from 1 kcycles/s to 2 kcycles/s" in html
