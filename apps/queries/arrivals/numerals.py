@@ -12,6 +12,7 @@ __all__ = ["DECIMAL_MARKS", "NumberStyle", "find_number_style", "is_number"]
 
 DECIMAL_MARKS = {"point": "Decimal point: 1,234.5", "comma": "Decimal comma: 1.234,5"}
 
+_MAX_WRITTEN = 64  # characters of a number with its unit; more are none, and are not compared with patterns
 _MAGNITUDES = {
     "": 1.0,
     "k": 1e3,
@@ -83,7 +84,7 @@ class NumberStyle:
         return value
 
     def _number(self, cell: str) -> float:
-        parts = _CELL.match(cell.strip())
+        parts = _parts(cell)
         if parts is None or (parts["unit"] or "").strip() not in ("", self.unit, *_numbers_of_unit(self.unit)):
             raise ValueError(cell)
         digits = parts["digits"]
@@ -118,8 +119,8 @@ class NumberStyle:
 
 def is_number(cell: str) -> bool:
     """Whether a cell is a number without a unit, however it is written."""
-    parts = _CELL.match(cell.strip())
-    return bool(_PLAIN.match(cell)) or (parts is not None and parts["unit"] is None and not cell[:1].isspace())
+    parts = _parts(cell)
+    return bool(_PLAIN.match(cell)) or (parts is not None and parts["unit"] is None)
 
 
 def find_number_style(cells: Sequence[str], delimiter: str = ",", decimal_mark: str = "") -> NumberStyle | None:
@@ -132,10 +133,10 @@ def find_number_style(cells: Sequence[str], delimiter: str = ",", decimal_mark: 
     decimal_mark : {"", "point", "comma"}
         The mark before fractions, if it is known.
     """
-    cells = [cell.strip() for cell in cells if cell.strip()]
+    cells = [cell for cell in cells if cell.strip()]
     if not cells:
         return None
-    parts = [found for cell in cells if (found := _CELL.match(cell))]
+    parts = [found for cell in cells if (found := _parts(cell))]
     if len(parts) < 0.9 * len(cells):
         return None
     style = _style_of([part["digits"] for part in parts], delimiter, decimal_mark)
@@ -150,6 +151,11 @@ def find_number_style(cells: Sequence[str], delimiter: str = ",", decimal_mark: 
     ):
         return None  # B alone is rather bytes
     return NumberStyle(style.decimal, style.groups, bool(scales), unit, _seconds_of_unit(unit), style.is_ambiguous)
+
+
+def _parts(cell: str) -> re.Match[str] | None:
+    text = cell.strip()
+    return _CELL.match(text) if len(text) <= _MAX_WRITTEN else None
 
 
 def _style_of(digits: Sequence[str], delimiter: str, decimal_mark: str) -> NumberStyle:

@@ -24,7 +24,7 @@ from apps.queries.arrivals.count_kinds import (
     rate_seconds,
 )
 from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace
-from apps.queries.arrivals.numerals import DECIMAL_MARKS, NumberStyle, find_number_style
+from apps.queries.arrivals.numerals import DECIMAL_MARKS, NumberStyle, find_number_style, is_number
 from apps.queries.arrivals.text import TableLayout, find_layout, open_text, rows_of
 from apps.queries.arrivals.times import (
     AMBIGUOUS_DATES,
@@ -408,7 +408,7 @@ _COUNT_NAMES = re.compile(
 _OTHER_NAMES = re.compile(
     r"user|client|connection|thread|session|\bvus?\b|fail|error|exception|latency|duration|response.?time|elapsed"
     r"|percent|%|average|\bavg|\bmean\b(?!.*eps)|median|(?<!/)(?<!per )\bmin\b|\bmax\b|\bp\d\d|size|bytes|token"
-    r"|account|countr|county|discount|\bid\b|_id$",
+    r"|account|countr|county|discount|\bid\b|_id$|status|code|idle|^connect$",
     re.IGNORECASE,
 )
 
@@ -564,12 +564,21 @@ def _column_notes(
         notes.append(f"Column {clocks[0]!r} holds times of day, which {time.name!r} does not have: join both.")
     if count is not None:
         numbers = [column.name for _, column in others if _holds_numbers(column)]
-        if numbers and not _count_rank(count.name):
-            notes.append(f"No column is named like a count: {count.name!r} is taken, not {listed(numbers)}.")
+        if not _count_rank(count.name):
+            instead = f", not {listed(numbers)}" if numbers else ""
+            notes.append(
+                f"No column is named like a count; as the times keep a regular step, {count.name!r} is taken{instead}."
+            )
         return tuple(notes)
     for place, column in others:
         cells = [row[place] for row in sample if place < len(row) and row[place].strip()]
-        if column.kind == "text" and _count_rank(column.name) and cells:
+        readable = sum(map(is_number, cells))
+        if column.kind == "text" and 2 * readable > len(cells):
+            odd = next(cell for cell in cells if not is_number(cell))
+            notes.append(
+                f"Column {column.name!r} holds numbers and others, such as {odd.strip()[:60]!r}: it counts nothing."
+            )
+        elif column.kind == "text" and _count_rank(column.name) and cells:
             notes.append(
                 f"Column {column.name!r} is named like a count, but values such as {cells[0].strip()[:60]!r} are no "
                 "counts that can be read: each line would be one event."
@@ -583,7 +592,7 @@ def _column_notes(
 
 
 def _holds_clocks(cells: list[str]) -> bool:
-    return bool(cells) and sum(bool(_CLOCK.match(cell)) for cell in cells) >= 0.9 * len(cells)
+    return bool(cells) and sum(len(cell) <= 20 and bool(_CLOCK.match(cell)) for cell in cells) >= 0.9 * len(cells)
 
 
 def _with_reading(inspection: Inspection, reading: TraceReading) -> Inspection:

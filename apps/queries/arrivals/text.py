@@ -25,6 +25,8 @@ __all__ = ["TableLayout", "find_layout", "is_comment", "open_text", "read_text",
 
 _DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_LINES = 50
+_MAX_JOINED_LINES = 2
+_MAX_COLUMNS = 2000
 _DAMAGED = (
     *(EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError),
     # What a zip raises besides for bytes that are not as they should be, or a packing that is not known.
@@ -184,16 +186,24 @@ def _layout(rows: list[list[str]], delimiter: str) -> TableLayout:
     if not content:
         raise Malformed("The file holds comments alone.", [("file", "holds no line with content")])
     width = _common_width(content)
+    if width > _MAX_COLUMNS:
+        message = f"a line has {width:,} columns; allowed: {_MAX_COLUMNS:,}"
+        raise Malformed(f"file: {message}.", [("file", message)])
     first = _first_data(content, width)
     header = [row for row in content[:first] if len(_trimmed(row, width)) == width]
+    titles = first - len(header)
     lead_rows = next((i for i, row in enumerate(rows) if content[first:] and row is content[first]), len(rows))
     comments = [row for row in rows[:lead_rows] if is_comment(row)]
     notes = []
     if not header and comments:  # names behind the sign of a comment
         header = [named for row in comments[-1:] if len(named := [row[0].lstrip("#/ "), *row[1:]]) == width]
-    if len(header) > 1:
+    if len(header) > _MAX_JOINED_LINES:  # descriptions of each column rather than parts of its name
+        header = [next((row for row in header if len({*row}) == width and all(map(str.strip, row))), header[0])]
+        notes.append(
+            f"The header has more than {_MAX_JOINED_LINES} lines; columns are called by the first that names all."
+        )
+    elif len(header) > 1:
         notes.append(f"The header has {len(header)} lines; each column is called by the words of all of them.")
-    titles = first - sum(row in header for row in content[:first])
     if titles:
         notes.append(f"{counted(titles, 'line')} before the table {'is' if titles == 1 else 'are'} left out.")
     names = [_joined(row[place] for row in header) for place in range(width)]
@@ -243,7 +253,7 @@ def _agreement(rows: list[list[str]]) -> tuple[bool, bool, int, int]:
     rows = [row for row in rows if not is_comment(row)]
     widths = [len(row) for row in rows]
     common = _common_width(rows)
-    has_times = any(_time_columns([row for row in rows if len(row) == common], common))
+    has_times = common <= _MAX_COLUMNS and any(_time_columns([row for row in rows if len(row) == common], common))
     return has_times and common > 1, common > 1, widths.count(common), common
 
 
@@ -270,7 +280,8 @@ def _first_data(rows: list[list[str]], width: int) -> int:
         if len(row) >= width and any(kind and is_time(row[place], kind) for place, kind in enumerate(formats)):
             damaged = i == 1 and any(is_number(cell) and not formats[n] for n, cell in enumerate(rows[0][:width]))
             return 0 if damaged and rows[0][0].strip()[:1].isdigit() else i
-    return 0 if any(is_number(cell) or format_of([cell]) for cell in rows[0]) else 1
+    table = next((i for i, row in enumerate(rows) if len(row) >= width), 0)
+    return table if any(is_number(cell) or format_of([cell]) for cell in rows[table]) else table + 1
 
 
 def _joined(parts: Iterable[str]) -> str:

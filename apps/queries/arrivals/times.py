@@ -42,6 +42,7 @@ _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S, _END_S = -2_208_988_800.0, 1e11  # 1900 and 5138
 _DIGITS = re.compile(r"\s*\d+(\.\d*)?\s*\Z")
 _CALENDAR_WIDTHS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S", 17: "%Y%m%d%H%M%S%f"}
+_MAX_WRITTEN = 100  # characters of a time; more are none, and are not compared with patterns
 _CALENDAR_YEARS = range(1990, 2100)  # digits that give other years are rather numbers
 
 _CLOCK = (
@@ -62,7 +63,10 @@ def _written(*dates: str) -> tuple[re.Pattern[str], ...]:
 
 # What stands in a table as a person or a program of no standard writes it; ISO 8601 proper is read by Python.
 _WRITTEN = {
-    "iso": _written(r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})"),
+    "iso": _written(
+        r"(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})",
+        r"(?P<year>\d{4})[-/](?P<month>\d{1,2})(?P<day>)",
+    ),
     "dmy": _written(_WEEKDAY + _IN_NUMBERS.format("day", "month")),
     "mdy": _written(_WEEKDAY + _IN_NUMBERS.format("month", "day")),
     "named": (
@@ -202,6 +206,8 @@ def _written_parser(time_format: str) -> Callable[[str], datetime]:
     patterns = _WRITTEN[time_format]
 
     def parse(cell: str) -> datetime:
+        if len(cell) > _MAX_WRITTEN:
+            raise ValueError(cell[:_MAX_WRITTEN])
         parts = next((found for pattern in patterns if (found := pattern.match(cell.replace("]", "")))), None)
         if parts is None:
             raise ValueError(cell)
@@ -226,7 +232,7 @@ def _moment_of_parts(parts: dict[str, str | None]) -> datetime:
     return datetime(
         year,
         month,
-        int(parts["day"] or 0),
+        int(parts["day"] or 1),
         hour,
         int(parts["minute"] or 0),
         int(parts["second"] or 0),

@@ -205,6 +205,43 @@ def test_an_upload_in_one_go(api: APIClient) -> None:
     assert replaced.status_code == 201 and ArrivalSeries.objects.count() == 1
 
 
+def test_rates_and_totals_are_stored_as_they_are_found_or_chosen(api: APIClient) -> None:
+    make_cluster()
+    rows = "".join(f"2026-03-01 00:00:{i:02d},{1000 + 25 * i}\n" for i in range(20))
+    file = trace(f"t,hits_total\n{rows}".encode())
+    found = api.post("/api/v1/arrivals/inspect", {"file": file}, format="multipart").json()
+    assert (found["count_column"], found["count_kind"], found["events"]) == ("hits_total", "total", 19 * 25)
+    assert any("differences count" in note for note in found["notes"])
+    form = {
+        "cluster": "eu-1",
+        "key": found["key"],
+        "time_column": "t",
+        "count_column": "hits_total",
+        "stretch": "first",
+    }
+    total = api.post("/api/v1/arrivals", {**form, "source_id": "total"}, format="json").json()
+    assert total["mean_eps"] == 25 and total["spec"]["count_kind"] == "total"
+    assert any("differences count" in note for note in total["spec"]["notes"])
+    rate = api.post("/api/v1/arrivals", {**form, "source_id": "rate", "count_kind": "rate"}, format="json").json()
+    assert rate["peak_eps"] > 1000 and rate["spec"]["count_kind"] == "rate"
+    wrong = api.post(
+        "/api/v1/arrivals", {**form, "source_id": "x", "count_kind": "gauge", "time_format": "y"}, format="json"
+    )
+    assert wrong.status_code == 400 and paths(wrong) == {"count_kind", "time_format"}
+
+
+def test_dates_that_may_be_two_days_are_asked_for(api: APIClient) -> None:
+    make_cluster()
+    file = trace(("t,n\n" + "".join(f"03/04/2026 00:00:{i:02d},5\n" for i in range(20))).encode())
+    found = api.post("/api/v1/arrivals/inspect", {"file": file}, format="multipart").json()
+    assert found["events"] is None and "choose dmy or mdy" in found["notes"][0]
+    form = {"cluster": "eu-1", "source_id": "a", "key": found["key"], "time_column": "t", "count_column": "n"}
+    asked = api.post("/api/v1/arrivals", form, format="json")
+    assert asked.status_code == 400 and paths(asked) == {"time_format"}
+    stored = api.post("/api/v1/arrivals", {**form, "time_format": "dmy"}, format="json").json()
+    assert stored["starts_at"].startswith("2026-04-03")
+
+
 def test_malformed_lines_are_told_with_line_and_column(api: APIClient) -> None:
     make_cluster()
     file = trace(TRACE + b"2026-03-01 00:00:10,-1\nsoon,2\n")

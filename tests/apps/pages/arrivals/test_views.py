@@ -85,6 +85,31 @@ def test_short_trace_with_explicit_start_is_filled_as_chosen(browser: Client, cl
     assert "allowed: busiest, first, or a time from" in body(outside)
 
 
+def test_running_total_is_told_and_may_be_read_as_counts(browser: Client, cluster: Cluster) -> None:
+    totals = "period,hits_total\n" + "".join(f"2026-03-01 10:{i:02}:00,{9000 + 600 * i}\n" for i in range(15))
+    address = uploaded(browser, totals)
+    assert "differences count" in body(browser.get(address))
+    form = columns(browser, address, count_column="hits_total")
+    assert "differences count" in body(browser.post(f"{ROOT}new/columns/", {**form, "preview": "1"}))
+    assert browser.post(f"{ROOT}new/columns/", form).status_code == 302
+    row = ArrivalSeries.objects.get(source_id="requests")
+    assert (row.events, row.spec["count_kind"]) == (600.0, "total")
+    assert "running total since some time" in body(browser.get(f"{ROOT}{row.pk}/"))
+    counts = {**form, "source_id": "counts", "count_kind": "count"}
+    assert browser.post(f"{ROOT}new/columns/", counts).status_code == 302
+    assert ArrivalSeries.objects.get(source_id="counts").spec["count_kind"] == "count"
+
+
+def test_dates_that_may_be_two_days_are_asked_for(browser: Client, cluster: Cluster) -> None:
+    address = uploaded(browser, TRACE.replace("2026-03-01", "03/01/2026"))
+    assert "choose dmy or mdy" in body(browser.get(address))
+    form = columns(browser, address)
+    refused = browser.post(f"{ROOT}new/columns/", form)
+    assert refused.status_code == 422
+    assert "id_time_format_error" in body(refused)
+    assert browser.post(f"{ROOT}new/columns/", {**form, "time_format": "mdy"}).status_code == 302
+
+
 def test_unreadable_lines_are_listed(browser: Client, cluster: Cluster) -> None:
     address = uploaded(browser, TRACE.replace(",400\n", ",many\n"))
     html = body(browser.get(address))

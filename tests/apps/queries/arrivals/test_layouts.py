@@ -64,6 +64,20 @@ def test_titles_and_several_header_lines_are_told() -> None:
     assert any("header has 2 lines" in note for note in found.notes)
 
 
+def test_long_headers_name_columns_by_their_first_line() -> None:
+    header = ["Full label,RequestCount", "Account,123456789012", "Region,eu-west-1", "Statistic,Sum", "Period,60"]
+    found = look(table(header[0], [*header[1:], *(row.replace("-", "/") for row in ROWS)]))
+    assert [column.name for column in found.columns] == ["Full label", "RequestCount"]
+    assert (found.rows, found.events, found.problems_total) == (30, 150, 0)
+
+
+def test_months_are_read_below_a_title() -> None:
+    rows = [f"{2015 + i // 12}-{i % 12 + 1:02d},{'<1' if i % 5 == 0 else i}" for i in range(48)]
+    found = look(table("Category: All", ["", "Month,python: (Worldwide)", *rows]))
+    assert (found.has_header, found.rows, found.starts_at) == (True, 48, "2015-01-01T00:00:00Z")
+    assert found.count_column is None and any("such as '<1'" in note for note in found.notes)
+
+
 def test_delimiters_at_the_end_of_lines_make_no_column() -> None:
     found = look(table("time,count", [f"{row}," for row in ROWS] + [",,", ","]))
     assert (found.rows, found.events, found.problems_total) == (30, 150, 0)
@@ -72,6 +86,18 @@ def test_delimiters_at_the_end_of_lines_make_no_column() -> None:
 def test_times_of_day_in_a_column_of_their_own_are_told() -> None:
     found = look(table("Date,Time,count", [f"{row[:10]},{row[11:]}" for row in ROWS]))
     assert any("'Time' holds times of day" in note for note in found.notes)
+
+
+def test_tables_of_very_many_columns_are_refused() -> None:
+    with pytest.raises(Malformed, match="columns; allowed"):
+        look(table("a," * 5000, ["5," * 5000]))
+
+
+def test_very_long_cells_are_neither_times_nor_numbers() -> None:
+    for cell in ("1" + " " * 30_000 + "!", "9" * 30_000, "12:00" + " " * 30_000 + "x", "1," * 3 + "0" * 30_000):
+        quoted = f'"{cell}"'
+        found = look(table("time,count,other", [f"{row},{quoted}" for row in ROWS] + [f"{quoted},{quoted},5"]))
+        assert found.problems_total == 2
 
 
 def test_header_alone_has_no_rows() -> None:
