@@ -387,7 +387,7 @@ def _peak_notes(starts: FloatArray, rates: FloatArray) -> list[str]:
     """A peak that is a thousand times what is usual is rather a slip of the table."""
     usual = float(np.median(rates[rates > 0])) if (rates > 0).any() else 0.0
     peak = int(np.argmax(rates))
-    if len(rates) < _MIN_PEAK_COUNTS or rates[peak] < _ODD_PEAK * usual:
+    if len(rates) < _MIN_PEAK_COUNTS or not usual or rates[peak] < _ODD_PEAK * usual:
         return []
     at = iso_utc(float(starts[peak])).replace("T", " ").replace("Z", " UTC")
     return [f"The count at {at} is {rates[peak] / usual:,.0f} times the median: is it right?"]
@@ -574,7 +574,7 @@ def _column_notes(
         cells = [row[place] for row in sample if place < len(row) and row[place].strip()]
         readable = sum(map(is_number, cells))
         if column.kind == "text" and 2 * readable > len(cells):
-            odd = next(cell for cell in cells if not is_number(cell))
+            odd = next((cell for cell in cells if not is_number(cell) or "-" in cell), cells[0])
             notes.append(
                 f"Column {column.name!r} holds numbers and others, such as {odd.strip()[:60]!r}: it counts nothing."
             )

@@ -197,6 +197,15 @@ def test_a_peak_far_above_what_is_usual_is_told() -> None:
     assert any("10,000 times the median" in note and "10:30:00" in note for note in found.notes)
 
 
+def test_counts_of_nothing_have_no_peak() -> None:
+    assert not look(table("time,count", minutes(["0"] * 30))).notes
+
+
+def test_numbers_below_zero_are_no_counts_and_that_is_told() -> None:
+    found = look(table("time,change", minutes(["5", "-5"] * 15)))
+    assert found.count_column is None and any("'-5'" in note for note in found.notes)
+
+
 def test_lines_of_sums_are_left_out_where_they_add_up_the_others() -> None:
     rows = [
         f"{line},{name}"
