@@ -29,10 +29,11 @@ _PER_SECOND = re.compile(
 )
 _PER_MINUTE = re.compile(r"(?:/|\bper\b)\s*\(?m(?:in(?:utes?)?)?\b|\b(?:r|e|q|t|c)pm\b", re.IGNORECASE)
 _PER_HOUR = re.compile(r"(?:/|\bper\b)\s*\(?h(?:ours?|r)?\b|\b(?:r|e|q|t|c)ph\b", re.IGNORECASE)
-_TOTAL = re.compile(r"\btotal\b|\bcumulat|\brunning\b|\bso far\b|\bcounter\b|\boffset\b|\bkumul|\bsum\b", re.IGNORECASE)
+_TOTAL = re.compile(r"\btotal\b|\bcumulat|\brunning\b|\bso far\b|\bcounter\b|\boffset\b|\bkumul", re.IGNORECASE)
 _METRIC = re.compile(r'__name__="([^"]+)"')
 _DIFFERENCE = re.compile(r"\bi?(?:increase|delta|diff|difference)\b", re.IGNORECASE)
 _MIN_TOTALS = 4  # values from which on a rise tells something
+_MIN_BARE_TOTALS = 10  # as many where the name is "total" alone, which may be that of each step
 _MIN_BENDS = 20  # values from which on their scatter is known well enough
 
 
@@ -77,6 +78,8 @@ def find_count_kind(name: str, per_s: float | None, values: FloatArray) -> Count
         return CountKind(named, (note,))
     if not _only_rises(values):
         return CountKind("count")
+    if name.strip().lower() in {"total", "totals"} and len(values) < _MIN_BARE_TOTALS:
+        named = "count"
     said = "Its numbers never fall" if not len(_resets(values)) else "Its numbers fall only to begin anew"
     if named == "total" or _is_smoother_than_counts(values):
         why = "its name says so" if named == "total" else "they rise more smoothly than counts do"

@@ -176,6 +176,13 @@ def test_counts_that_grow_are_counts_and_that_is_told() -> None:
     assert (found.count_kind, found.events) == ("count", noisy.sum())
 
 
+def test_few_totals_of_steps_that_grow_are_counts_and_that_is_told() -> None:
+    few = look(table("time,total", minutes(["100", "120", "130", "160", "190"])))
+    assert (few.count_kind, few.events) == ("count", 700) and any("never fall" in note for note in few.notes)
+    assert look(table("time,total", minutes([str(600 * i) for i in range(30)]))).count_kind == "total"
+    assert look(table("time,sum(requests)", minutes([str(600 + i) for i in range(30)]))).count_kind == "count"
+
+
 def test_totals_of_series_that_come_and_go_are_refused() -> None:
     rows = [f"{line},a" for line in minutes([str(600 * i) for i in range(40)])]
     rows += [f"{line},b" for line in minutes([str(1_000_000 + 600 * i) for i in range(20)])]
