@@ -156,7 +156,8 @@ def read_review(body: Any) -> ReviewRequest:
 
 
 def read_manifest(text: str) -> list[StreamingObject]:
-    """Objects of a manifest, YAML or JSON, of one or several documents; a List counts as what it holds.
+    """Objects of a manifest, YAML or JSON, of one or several documents; a List counts as what it holds, and an
+    AdmissionReview as its object.
 
     Raises
     ------
@@ -384,6 +385,9 @@ def _digest(value: Any) -> str:
 def _items(document: Any) -> Sequence[Any]:
     if isinstance(document, Mapping) and document.get("kind") == "List" and isinstance(document.get("items"), list):
         return list(document["items"])
+    request = document.get("request") if isinstance(document, Mapping) else None
+    if isinstance(request, Mapping) and document.get("kind") == "AdmissionReview" and "object" in request:
+        return [request["object"]]  # as an API server asks it, saved to try it out
     return [document]
 
 

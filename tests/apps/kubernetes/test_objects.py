@@ -76,3 +76,10 @@ def test_aliases_are_written_out_and_a_bomb_of_them_is_refused() -> None:
     for text in (bomb, "a: &a [*a]"):
         with pytest.raises(Malformed, match="aliases"):
             read_manifest(text)
+
+
+def test_saved_review_counts_as_the_object_it_asks_for() -> None:
+    item = "{apiVersion: flink.apache.org/v1beta1, kind: FlinkDeployment, metadata: {name: session}, spec: {}}"
+    text = f"apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\nrequest: {{uid: u, object: {item}}}\n"
+    (read,) = read_manifest(text)
+    assert (read.kind, read.name, read.has_job) == ("FlinkDeployment", "session", False)
