@@ -96,6 +96,8 @@ def read_rounds(data: bytes, name: str) -> tuple[list[Round], int]:
 def _file_rounds(data: bytes, name: str) -> list[Round]:
     """Rounds of one file that is no zip."""
     text = _text(data, name)
+    if not text.strip():
+        raise _malformed(f"{name} holds no text; allowed: JSON or text of the engine's answers")
     try:
         document = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError) as error:

@@ -79,6 +79,8 @@ PROBLEM_TITLES = {
     "weights": "The weights of the model cannot be used",
     "no_model": "No model can predict",
     "unreadable": "It cannot be read",
+    "out-of-range": "Numbers leave the range that can be computed with",
+    "defect": "A defect of the engine",
     "too_few": "Too few observations",
     "too_few_batches": "Too few micro-batches",
     "too_little_recorded": "Too little was recorded",
