@@ -168,10 +168,19 @@ def _headroom_row(row: dict[str, Any], left: float, bar: float, base: float, wid
     shapes.append(path("M", end, base + 1.5, "V", base - 8.5, stroke="c-estimate", stroke_width=1.6))
     words = f"{seconds(row['estimate_s'], apart_from=row['bound_s'])} of {seconds(row['bound_s'])}"
     shapes.append(label(left + bar + 8, base - 1, words, size=8, colour="ink-2"))
-    gap = row["headroom_s"]
-    over = f"{seconds(-gap)} over" if gap < 0 else f"{seconds(gap)} left"
-    colour = "bad" if gap < 0 else "ink-3"
-    return [*shapes, label(width, base - 1, over, size=8, colour=colour, bold=gap < 0, anchor="end")]
+    is_over = row["headroom_s"] is None or row["headroom_s"] < 0
+    colour = "bad" if is_over else "ink-3"
+    return [
+        *shapes,
+        label(width, base - 1, _headroom_words(row["headroom_s"]), size=8, colour=colour, bold=is_over, anchor="end"),
+    ]
+
+
+def _headroom_words(gap_s: float | None) -> str:
+    """Words for what is left of an objective; there is no such number where a latency is unknown, or only grows."""
+    if gap_s is None:
+        return "no headroom"
+    return f"{seconds(-gap_s)} over" if gap_s < 0 else f"{seconds(gap_s)} left"
 
 
 def excess_strips(rows: Sequence[dict[str, Any]], width: float) -> Drawing:
