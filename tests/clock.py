@@ -1,7 +1,8 @@
 """Pytest plug-in: `--shift MOMENT` runs the tests at another time of the calendar.
 
 The clock is that of Python alone, and ticks: sockets, timers, Redis and every other process keep their own. Therefore a
-file with a test that starts processes stays on the real clock altogether, as do the fixtures that its tests share.
+file with a test that is not of the quick tier stays on the real clock altogether, as do the fixtures that its tests
+share; `--quick` leaves such tests out, and then the others of the file are shifted.
 Every group of tests (`tests/tiers.py`) begins at the moment anew, so that the hour meant is met by all of them.
 
 A file that needs the time when it is imported asks `run_moment`, and has the mark `moment`: its tests begin then with
@@ -20,7 +21,7 @@ import pytest
 import time_machine
 
 from launcher.moments import Moment, MomentError, parse_moment
-from tests.tiers import MARKS_WITH_PROCESSES, group_of
+from tests.tiers import group_of, is_quick
 
 _RUN_CLOCK = pytest.StashKey["RunClock"]()
 
@@ -40,8 +41,7 @@ class RunClock:
         """Find the groups that stay on the real clock."""
         marked = {group_of(item) for item in items if item.get_closest_marker("moment")}
         if self.is_shifted:
-            with_processes = (item for item in items if any(map(item.get_closest_marker, MARKS_WITH_PROCESSES)))
-            self._real = {group_of(item) for item in with_processes} - marked
+            self._real = {group_of(item) for item in items if not is_quick(item)} - marked
         else:
             self._real = {group_of(item) for item in items} - marked
 

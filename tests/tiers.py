@@ -13,6 +13,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +121,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _rank(group_of(item)))
     if config.getoption("--quick"):
-        slow = set() if _RECORDS else set(_SLOW_LIST.read_text().split())
         quick, left_out = [], []
         for item in items:
-            is_slow = _function(item.nodeid) in slow or any(map(item.get_closest_marker, _NOT_QUICK))
-            (left_out if is_slow else quick).append(item)
+            (quick if is_quick(item) else left_out).append(item)
         config.hook.pytest_deselected(items=left_out)
         items[:] = sorted(quick, key=lambda item: needs_kernels(item.path))
+
+
+@cache
+def _slow_tests() -> frozenset[str]:
+    return frozenset() if _RECORDS else frozenset(_SLOW_LIST.read_text().split())
+
+
+def is_quick(item: pytest.Item) -> bool:
+    """Whether a test belongs to the quick tier."""
+    return _function(item.nodeid) not in _slow_tests() and not any(map(item.get_closest_marker, _NOT_QUICK))
 
 
 def _function(nodeid: str) -> str:

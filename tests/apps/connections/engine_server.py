@@ -117,15 +117,14 @@ def own_certificate(folder: Path) -> Path:
     """A certificate of 127.0.0.1 and localhost that it has signed itself, with its key, as one PEM file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "engine")])
-    now = dt.datetime.now(dt.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
+        .not_valid_before(dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
         .add_extension(
             x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]), False
         )

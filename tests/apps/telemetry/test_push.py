@@ -110,7 +110,7 @@ async def test_disabled_agent_is_disconnected_and_refused() -> None:
 
 def _enrol_again(joined: Enrolled) -> None:
     _, token = enrolment_create(cluster=joined.agent.cluster, user=None)
-    agent_enrol(token=token, name=joined.agent.name)
+    agent_enrol(token=token, name=joined.agent.name, old_secret=joined.secret)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_placements_and_pins_are_checked_beside_a_faulty_query_and_faulty_hosts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problem = _problem(placements=[[0, 1, 0, 2, 3, 4], [0, 1]])
-    problem["query"]["ops"][2]["sel"] = 0
+    problem["query"]["ops"][2]["sel"] = -1
     problem["hosts"][0]["cpu"] = "fast"
     error = _run(tmp_path, capsys, ["predict", "--weights", str(tmp_path / "none.npz")], problem)["error"]
     faults = {"query.ops[2].sel", "hosts[0].cpu", "placements[0][5]", "placements[1]", "options.weights"}

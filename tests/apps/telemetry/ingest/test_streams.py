@@ -78,7 +78,7 @@ def test_housekeeping_purges_plans() -> None:
     app.loader.import_default_modules()
     live, _ = live_at(probing(), "a1")
     known(live, "a")
-    assert app.tasks["workers.purge"].apply(throw=True).result == 1
+    assert app.tasks["workers.purge"].apply(throw=True).result >= 1  # generations are aged by the clock of Redis
     assert KnownPlan.objects.get().digest == live.plan
 
 
