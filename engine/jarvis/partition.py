@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any, NoReturn
 
@@ -51,7 +51,14 @@ PROBLEM = FieldTable(
     Field("aggregate", AGGREGATE, help="groups of the last operator, in place of its relay and of the last of sizes"),
     Field("overhead", OVERHEAD, help="bytes beside records and rows, what is left out as of our agent"),
 )
-_FIELDS = (*PROBLEM.fields, Field("load_factors", ListOf(Number(least=0, most=1))))
+#: What is computed with inside may be less than what is asked: a source without an operator that may run at it.
+_FIELDS = (
+    *(
+        replace(field, kind=ListOf(_NON_NEGATIVE)) if field.name in ("relay", "sizes") else field
+        for field in PROBLEM.fields
+    ),
+    Field("load_factors", ListOf(Number(least=0, most=1))),
+)
 
 
 @dataclass(frozen=True, slots=True)
