@@ -85,7 +85,7 @@ def read_rounds(data: bytes, name: str) -> tuple[list[Round], int]:
     if data[:2] == b"PK":
         rounds, unpacked = _zip_rounds(data)
     else:
-        rounds, unpacked = _file_rounds(data, name), len(data)
+        rounds, unpacked = _file_rounds(data, name, _TextReader()), len(data)
     if not rounds:
         raise _malformed("there are no answers in the file; allowed: {path: answer} as JSON, or a zip of these")
     if len(rounds) > MAX_ROUNDS:
@@ -93,9 +93,9 @@ def read_rounds(data: bytes, name: str) -> tuple[list[Round], int]:
     return rounds, unpacked
 
 
-def _file_rounds(data: bytes, name: str) -> list[Round]:
+def _file_rounds(data: bytes, name: str, texts: _TextReader) -> list[Round]:
     """Rounds of one file that is no zip."""
-    text = _text(data, name)
+    text = texts.read(data, name)
     if not text.strip():
         raise _malformed(f"{name} holds no text; allowed: JSON or text of the engine's answers")
     try:
@@ -160,10 +160,11 @@ def _zip_rounds(data: bytes) -> tuple[list[Round], int]:
         reason = str(error) or type(error).__name__
         raise _malformed(f"the zip is damaged, or packed in a way that is not read: {reason}") from None
     folders = {str(PurePosixPath(name).parent) for name in contents if PurePosixPath(name).name == _INDEX}
-    rounds = [_indexed_round(folder, contents) for folder in sorted(folders)]
+    texts = _TextReader()
+    rounds = [_indexed_round(folder, contents, texts) for folder in sorted(folders)]
     for name, content in contents.items():
         if str(PurePosixPath(name).parent) not in folders and content.strip():
-            rounds += _file_rounds(content, name)
+            rounds += _file_rounds(content, name, texts)
     return rounds, sum(map(len, contents.values()))
 
 
@@ -191,11 +192,11 @@ def _read_limited(member: IO[bytes], limit: int) -> bytes:
     return content
 
 
-def _indexed_round(folder: str, contents: Mapping[str, bytes]) -> Round:
+def _indexed_round(folder: str, contents: Mapping[str, bytes], texts: _TextReader) -> Round:
     """Round of a recorded folder: `INDEX.tsv` names each file, the status and the path that was asked."""
     answers: Round = {}
     base = PurePosixPath(folder)
-    for line in _text(contents[str(base / _INDEX)], _INDEX).splitlines():
+    for line in texts.read(contents[str(base / _INDEX)], _INDEX).splitlines():
         name, _, rest = line.partition("\t")
         _, _, path = rest.partition("\t")
         content = next(
@@ -208,7 +209,7 @@ def _indexed_round(folder: str, contents: Mapping[str, bytes]) -> Round:
         )
         if content is None or not path.strip():
             continue
-        text = _text(content, name)
+        text = texts.read(content, name)
         try:
             answers[path.strip()] = json.loads(text, parse_constant=str)
         except (ValueError, RecursionError):
@@ -216,14 +217,21 @@ def _indexed_round(folder: str, contents: Mapping[str, bytes]) -> Round:
     return answers
 
 
-def _text(data: bytes, name: str) -> str:
-    """The text of a file, packed by gzip, xz or zstd or not."""
-    try:
-        return read_text(data, limit_bytes=text_limit_bytes())
-    except Malformed as error:
-        raise _malformed(
-            f"{name}: {error.message[0].lower()}{error.message[1:].rstrip('.')}; a zip is taken, too"
-        ) from None
+class _TextReader:
+    """Reader of an upload's files, packed by gzip, xz or zstd or not: together they unpack up to the limit."""
+
+    def __init__(self) -> None:
+        self._left = text_limit_bytes()
+
+    def read(self, data: bytes, name: str) -> str:
+        try:
+            text = read_text(data, limit_bytes=self._left)
+        except Malformed as error:
+            raise _malformed(
+                f"{name}: {error.message[0].lower()}{error.message[1:].rstrip('.')}; a zip is taken, too"
+            ) from None
+        self._left -= len(text)
+        return text
 
 
 def _malformed(message: str) -> Malformed:

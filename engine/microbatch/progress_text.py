@@ -16,9 +16,9 @@ from typing import Any
 from engine.errors import DocumentError, Fault
 from engine.words import counted
 
-__all__ = ["MAX_LISTED", "ProgressText", "read_progress_text", "shorten_faults"]
+__all__ = ["ProgressText", "read_progress_text", "shorten_faults"]
 
-MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
+_MAX_LISTED = 20  # faults: a file of the wrong kind has one fault a line
 _WHAT = "progress of a Spark query"
 _EVENT = "QueryProgressEvent"
 _MAX_DAMAGED_SHARE = 0.1  # of the objects of a text; more is a text of another kind
@@ -91,10 +91,10 @@ def read_progress_text(text: str) -> ProgressText:
 
 def shorten_faults(faults: Sequence[Fault]) -> list[Fault]:
     """The first faults, and how many more there are."""
-    if len(faults) <= MAX_LISTED:
+    if len(faults) <= _MAX_LISTED:
         return list(faults)
-    rest = counted(len(faults) - MAX_LISTED, "more fault")
-    return [*faults[:MAX_LISTED], Fault("", f"and {rest} of the same file")]
+    rest = counted(len(faults) - _MAX_LISTED, "more fault")
+    return [*faults[:_MAX_LISTED], Fault("", f"and {rest} of the same file")]
 
 
 def _fault(part: _Part) -> Fault:

@@ -113,3 +113,11 @@ def test_zip_of_too_many_files_or_rounds_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(uploads, "MAX_FILES", 3)
     with pytest.raises(TooLarge, match="5 files"):
         read_rounds(many, "many.zip")
+
+
+def test_packed_files_of_a_zip_unpack_together_within_the_limit(settings: Any) -> None:
+    settings.UPLOAD_MAX_BYTES = 1_000
+    packed_text = gzip.compress(b"word " * 1_200)  # 6,000 bytes of 10,000
+    assert len(read_rounds(packed({"a.txt.gz": packed_text}), "a.zip")[0]) == 1
+    with pytest.raises(TooLarge):
+        read_rounds(packed({"a.txt.gz": packed_text, "b.txt.gz": packed_text}), "a.zip")
