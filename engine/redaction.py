@@ -16,20 +16,21 @@ _NAMES = (
     r"[\w-]*(?:passw(?:or)?d|secret|token|credential|authorization|api[_-]?key|private[_-]?key|cookie|session_?id"
     r"|sluice_device)[\w-]*"
 )
+# of each match the group "secret" is taken out
 _RULES = (
     # tokens of people, of enrolment and of agents, and Sluice's own cookies; the first characters are no secret
-    (re.compile(r"\b(sl[uea]_[\w-]{2,6})[\w-]{10,}"), r"\1…"),
-    (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.IGNORECASE), r"\1 …"),
+    re.compile(r"\bsl[uea]_[\w-]{2,6}(?P<secret>[\w-]{10,})"),
+    re.compile(r"\b(?:bearer|basic)\s+(?P<secret>[\w.~+/=-]{6,})", re.IGNORECASE),
     # a name and password in an address
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s@\"'<>]*@", re.IGNORECASE), r"\1…@"),
+    re.compile(r"\b[a-z][a-z0-9+.-]*://(?P<secret>[^/\s@\"'<>]*)@", re.IGNORECASE),
     # of an address of the web the host: path and query are where webhooks have their secret
-    (re.compile(r"\b((?:https?|wss?)://[^/\s?#\"'<>)\]},]+)[/?#][^\s\"'<>]*", re.IGNORECASE), r"\1/…"),
-    (re.compile(r"(/webhooks/kubernetes/admission/[^/\s\"'?]+/)[^\s\"'?]+"), r"\1…"),
+    re.compile(r"\b(?:https?|wss?)://[^/\s?#\"'<>)\]},]+[/?#](?P<secret>[^\s\"'<>]*)", re.IGNORECASE),
+    re.compile(r"/webhooks/kubernetes/admission/[^/\s\"'?]+/(?P<secret>[^\s\"'?]+)"),
     # the query of a request
-    (re.compile(r"(/[^\s\"'?]*)\?[^\s\"'<>]+"), r"\1?…"),
+    re.compile(r"/[^\s\"'?]*\?(?P<secret>[^\s\"'<>]+)"),
     # "password": "…", ('authorization', b'…'), password=…
-    (re.compile(rf"([\"']{_NAMES}[\"']\s*[:,]\s*b?)(\"[^\"]*\"|'[^']*'|[^\s,)\]}}]+)", re.IGNORECASE), r"\1…"),
-    (re.compile(rf"\b({_NAMES}=)(\"[^\"]*\"|'[^']*'|[^\s,;&\"')\]}}]+)", re.IGNORECASE), r"\1…"),
+    re.compile(rf"[\"']{_NAMES}[\"']\s*[:,]\s*b?(?P<secret>\"[^\"]*\"|'[^']*'|[^\s,)\]}}]+)", re.IGNORECASE),
+    re.compile(rf"\b{_NAMES}=(?P<secret>\"[^\"]*\"|'[^']*'|[^\s,;&\"')\]}}]+)", re.IGNORECASE),
 )
 
 
@@ -53,12 +54,21 @@ def redact_text(text: str) -> str:
     >>> redact_text('https://user:pw@hooks.example/T0/B0/x: refused; {"password": "p"}')
     'https://…@hooks.example/… refused; {"password": …}'
     """
+    # all are looked for in the text as it came: a secret taken out must not hide the name before another one
+    spans = [match.span("secret") for rule in _RULES for match in rule.finditer(text)]
     for secret in list(_noted):
-        if secret in text:
-            text = text.replace(secret, "…")
-    for pattern, shown in _RULES:
-        text = pattern.sub(shown, text)
-    return text
+        at = text.find(secret)
+        while at >= 0:
+            spans.append((at, at + len(secret)))
+            at = text.find(secret, at + 1)
+    shown, end = [], 0
+    for start, stop in sorted(spans):
+        if start >= stop or stop <= end:
+            continue
+        if start > end or not shown:
+            shown += [text[end:start], "…"]
+        end = stop
+    return "".join([*shown, text[end:]])
 
 
 class RedactingFormatter(logging.Formatter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ class _Recording:
 
     sequences: dict[str, int]
     statements: list[tuple[str, Any, bool]] = field(default_factory=list)
+    ended_s: float = 0.0  # by the clock of the test that wrote it
     written: set[str] = field(default_factory=set)
     model: type[Model] = Model
     key: Any = None  # of the row that was built; whoever gets the row itself may delete it
@@ -30,9 +32,12 @@ class _Recording:
         return execute(sql, params, many, context)
 
     def fits(self) -> bool:
-        """Whether rows written now would get the primary keys that the statements name."""
+        """Whether rows written now would get the primary keys that the statements name, and are not of the future.
+
+        Under a shifted clock each file of tests begins at the same moment: what another one wrote may be still to come.
+        """
         now = _sequences()
-        return all(now.get(table) == self.sequences.get(table) for table in self.written)
+        return self.ended_s <= time.time() and all(now.get(table) == self.sequences.get(table) for table in self.written)
 
     def repeat(self) -> None:
         for sql, params, many in self.statements:
@@ -56,6 +61,7 @@ def recorded(build: Callable[..., Row], *arguments: str) -> Row:
         row = build(*arguments)
     recording.model, recording.key = type(row), row.pk
     recording.written = {name for name, last in _sequences().items() if recording.sequences.get(name) != last}
+    recording.ended_s = time.time()
     _recordings[build, arguments] = recording
     return row
 

@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from engine import redaction
 from engine.redaction import RedactingFormatter, note_secret, redact_text
 from tests.e2e.installation import DjangoShell
 from tests.servers import RedisServer, wait_until
@@ -233,6 +234,12 @@ def test_no_secret_is_written_by_any_process(console: Console, echo: str) -> Non
     assert not found
 
 
+@pytest.fixture(autouse=True)
+def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process sign in, too."""
+    monkeypatch.setattr(redaction, "_noted", type(redaction._noted)())
+
+
 @pytest.mark.parametrize(
     ("line", "kept"),
     [
@@ -283,6 +290,22 @@ def test_secret_of_a_traceback_is_not_shown() -> None:
     text = lines.format(record)
     assert "Traceback" in text
     assert "swordfish" not in text
+
+
+@pytest.mark.parametrize("noted", ["password", "passwords", "ada-secret", "username"])
+def test_secret_that_is_a_word_hides_no_name_before_another(noted: str) -> None:
+    note_secret(noted)
+    for line in ('{"username": "ada", "password": "hunter-two-22"}', "ada-secret=hunter-two-22", "/x?token=hunter-two-22"):
+        assert "hunter-two-22" not in redact_text(line)
+
+
+def test_secrets_within_each_other_go_whole() -> None:
+    note_secret("four-words")
+    note_secret("four-words-and-more")
+    note_secret('a"b,c=d&e')
+    assert redact_text("it was four-words-and-more, four-words") == "it was …, …"
+    assert redact_text('password="a"b,c=d&e"') == 'password=…"'
+    assert redact_text("four-words-and-morefour-words") == "…"
 
 
 def test_short_words_are_no_secrets() -> None:
