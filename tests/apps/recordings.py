@@ -34,10 +34,12 @@ class _Recording:
     def fits(self) -> bool:
         """Whether rows written now would get the primary keys that the statements name, and are not of the future.
 
-        Under a shifted clock each file of tests begins at the same moment: what another one wrote may be still to come.
+        Under a shifted clock each file of tests begins at the same moment: rows of another one may be still to come.
         """
         now = _sequences()
-        return self.ended_s <= time.time() and all(now.get(table) == self.sequences.get(table) for table in self.written)
+        return self.ended_s <= time.time() and all(
+            now.get(table) == self.sequences.get(table) for table in self.written
+        )
 
     def repeat(self) -> None:
         for sql, params, many in self.statements:

@@ -295,7 +295,11 @@ def test_secret_of_a_traceback_is_not_shown() -> None:
 @pytest.mark.parametrize("noted", ["password", "passwords", "ada-secret", "username"])
 def test_secret_that_is_a_word_hides_no_name_before_another(noted: str) -> None:
     note_secret(noted)
-    for line in ('{"username": "ada", "password": "hunter-two-22"}', "ada-secret=hunter-two-22", "/x?token=hunter-two-22"):
+    for line in (
+        '{"username": "ada", "password": "hunter-two-22"}',
+        "ada-secret=hunter-two-22",
+        "/x?token=hunter-two-22",
+    ):
         assert "hunter-two-22" not in redact_text(line)
 
 
