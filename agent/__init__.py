@@ -2,5 +2,5 @@
 
 __all__ = ["VERSION"]
 
-
-VERSION = "0.1.0"
+#: Of Sluice: the one place where it stands.
+VERSION = "0.2.0"

@@ -1,15 +1,16 @@
-"""Rows in every table: a small cluster with each kind of run answered, and a plain row where that leaves none.
+"""Databases of releases, as SQL text: a row in every table, a small cluster with each kind of run answered.
 
-`.venv/bin/python -m tests.apps.core.upgrade.sample` writes `present.sql.xz`, the data folder that tests of upgrades
-start from. Write it anew only when migrations are squashed again: it stands for data that people have.
+`.venv/bin/python -m tests.apps.core.upgrade.sample` dumps what the present code makes, on SQLite and on PostgreSQL,
+under the version's name. It is run once a release, with the tag; a dump of a release is never written again.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import lzma
+import os
 import sqlite3
+import subprocess
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -19,23 +20,42 @@ import numpy as np
 from django.db import models
 from django.utils import timezone
 
-__all__ = ["FOLDER", "build_rows", "read_dump", "write_dump"]
+__all__ = ["build_rows", "list_releases", "load_postgresql", "load_sqlite"]
 
-FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent / "releases"
 
 
-def write_dump(database: Path, dump: Path) -> None:
-    """The SQL text of a SQLite database, compressed."""
+def list_releases() -> list[str]:
+    """Versions of which there is a dump."""
+    return sorted(path.name.removesuffix(".sqlite.sql") for path in _FOLDER.glob("*.sqlite.sql"))
+
+
+def load_sqlite(release: str, database: Path) -> Path:
+    """Make the SQLite database of a release there."""
     with closing(sqlite3.connect(database)) as connection:
-        text = "\n".join(connection.iterdump())
-    dump.write_bytes(lzma.compress(text.encode(), preset=9))
-
-
-def read_dump(dump: Path, database: Path) -> Path:
-    """Make the SQLite database that a dump was made of."""
-    with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(lzma.decompress(dump.read_bytes()).decode())
+        connection.executescript((_FOLDER / f"{release}.sqlite.sql").read_text())
     return database
+
+
+def load_postgresql(release: str, url: str) -> None:
+    """Fill the empty PostgreSQL database at a URL with that of a release."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute((_FOLDER / f"{release}.postgresql.sql").read_bytes())
+
+
+def _dump_sqlite(database: Path) -> str:
+    with closing(sqlite3.connect(database)) as connection:
+        return "\n".join(connection.iterdump()) + "\n"
+
+
+def _dump_postgresql(tools: Path, url: str) -> str:
+    """As `pg_dump` writes it, without comments and without what only `psql` understands."""
+    options = ["--inserts", "--no-owner", "--no-privileges", "--no-comments"]
+    text = subprocess.run([tools / "pg_dump", *options, url], capture_output=True, text=True, check=True).stdout
+    lines = (line for line in text.splitlines() if line and not line.startswith(("--", "\\")))
+    return "\n".join(lines) + "\n"
 
 
 def build_rows() -> None:
@@ -157,29 +177,44 @@ _VALUES: list[tuple[type, Any]] = [
 
 
 def _main() -> None:
-    import os
-
+    from agent import VERSION
+    from launcher.servers import PostgresServer, find_postgres
     from tests import environment
+    from tests.databases import scratch_database
     from tests.servers import RedisServer
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "console.settings"
-    redis = RedisServer(
-        environment.VAR_DIR / "redis", port=int(os.environ["REDIS_URL"].rsplit(":", 1)[1].split("/")[0])
-    )
-    redis.start()
+    tools = find_postgres()
+    assert tools is not None, "no PostgreSQL: run ./sluice doctor"
+    postgres = PostgresServer(tools)
+    redis = RedisServer(environment.VAR_DIR / "redis", port=int(os.environ["REDIS_URL"].split(":")[2].split("/")[0]))
     try:
+        redis.start()
+        postgres.start()
+        postgres.wait()
         import django
 
         django.setup()
-        from django.core.management import call_command
-        from django.db import connection
+        database = environment.VAR_DIR / "release.sqlite3"
+        _make(f"sqlite:///{database}")
+        (_FOLDER / f"{VERSION}.sqlite.sql").write_text(_dump_sqlite(database))
+        with scratch_database(postgres.url) as url:
+            _make(url)
+            (_FOLDER / f"{VERSION}.postgresql.sql").write_text(_dump_postgresql(tools, url))
+    finally:
+        postgres.stop()
+        redis.stop()
 
+
+def _make(url: str) -> None:
+    """Migrate and fill the empty database at a URL."""
+    from django.core.management import call_command
+
+    from tests.databases import django_on
+
+    with django_on(url):
         call_command("migrate", verbosity=0)
         build_rows()
-        connection.close()
-        write_dump(Path(connection.settings_dict["NAME"]), FOLDER / "present.sql.xz")
-    finally:
-        redis.stop()
 
 
 if __name__ == "__main__":
