@@ -1,7 +1,7 @@
 """Autodetector of migrations that leaves out what only people and forms read.
 
-A help text, a label, a choice or a bound is no part of a table: the database does not hold it. Django's own autodetector
-writes them into migrations, so that a new wording makes a migration that does nothing.
+A help text, a label, a choice or a bound is no part of a table: the database does not hold it. Django's own
+autodetector writes them into migrations, so that a new wording makes a migration that does nothing.
 """
 
 from __future__ import annotations
