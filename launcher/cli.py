@@ -47,20 +47,8 @@ def _agent(rest: list[str]) -> int:
     return _become("-m", "agent", *rest)
 
 
-def _bench(rest: list[str]) -> int:
-    if rest[:1] == ["flink"] and not {"--rest", "--score", "-h", "--help"} & set(rest):
-        from launcher.engines.command import bench_flink
-
-        return bench_flink(rest)
-    if rest[:1] in (["telemetry"], ["spark-job"]):  # those that run Spark
-        from launcher.java import java_environment
-
-        os.environ |= java_environment()
-    return _become("-m", "benchmarks", *rest)
-
-
-def _train(rest: list[str]) -> int:
-    return _become("-m", "training", *rest)
+def _lab(rest: list[str]) -> int:
+    return _become("-m", "lab", *rest)
 
 
 def _history(rest: list[str]) -> int:
@@ -136,8 +124,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "history": _history,
     "manage": _manage,
     "engines": _engines,
-    "bench": _bench,
-    "train": _train,
+    "lab": _lab,
     "lint": _lint,
     "doctor": _doctor,
 }

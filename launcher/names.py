@@ -17,7 +17,7 @@ from pathlib import Path
 __all__ = ["NameFinding", "check_names", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ("agent", "apps", "benchmarks", "client", "console", "engine", "launcher", "spark_jobs", "training", "workers")
+SOURCE = ("agent", "apps", "client", "console", "engine", "lab", "launcher", "spark_jobs", "workers")
 TESTS = ("tests",)
 
 #: Words in -ing that are nouns of the field or of everyday language.

@@ -23,7 +23,7 @@ __all__ = ["CHROMIUM_NAMES", "run_tests"]
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _MAX_WORKERS = 4  # each holds its own Redis, SQLite file and perhaps a browser
-_QUICK, _SHIFT = "--quick", "--shift"  # options of tests/tiers.py and tests/clock.py
+_QUICK, _LAB, _SHIFT = "--quick", "--lab", "--shift"  # options of tests/tiers.py and tests/clock.py
 _CALENDAR, _DRAWN = "--calendar", "drawn"
 _INTERRUPTED = 2  # pytest's exit code
 _OWN_CHOICE = ("-n", "--numprocesses", "--dist", "--pdb", "--collect-only", "--co", "--version", "--help", "-h")
@@ -133,7 +133,8 @@ def _run_calendar(moments: dict[str, Moment], arguments: list[str], console: Ter
 def run_tests(arguments: list[str]) -> int:
     """Run pytest with these arguments beside a passing PostgreSQL server; its exit code.
 
-    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own. `--calendar` runs that tier
+    `--quick` leaves out what needs a browser, Spark, PostgreSQL or a process of its own; `--lab` runs the tests of the
+    laboratory and no others. `--calendar` runs that tier
     under each moment of `launcher.moments`, `--calendar=leap-day` under one; `--shift drawn` draws one for any run.
     """
     console = Terminal(sys.stderr)
@@ -149,7 +150,7 @@ def run_tests(arguments: list[str]) -> int:
     env = _environment()
     server = None
     is_quick = _QUICK in arguments
-    if not is_quick:
+    if not is_quick and _LAB not in arguments:
         if "SLUICE_TEST_POSTGRES_URL" not in env and (server := _start_postgres(console)) is not None:
             env["SLUICE_TEST_POSTGRES_URL"] = server.url
         _announce_lacking(console, "SLUICE_TEST_POSTGRES_URL" in env)

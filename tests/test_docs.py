@@ -20,7 +20,6 @@ from apps.accounts.choices import Scope
 from apps.admission.choices import Verdict
 from apps.admission.serializers import AdmissionCreateSerializer
 from apps.queries.serializers import ArrivalCreateSerializer
-from benchmarks.__main__ import BENCHMARKS
 from client.cli import client_parser
 from console.env import Env, variable_of
 from engine.__main__ import COMMANDS as ENGINE_COMMANDS
@@ -29,8 +28,8 @@ from engine.document import tables
 from engine.document.deployment import Deployment
 from engine.fields import FieldTable
 from engine.workload import GENERATORS
+from lab.__main__ import COMMANDS as LAB_COMMANDS
 from launcher.cli import COMMANDS
-from training.__main__ import COMMANDS as TRAINING_COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -100,10 +99,8 @@ def test_commands_exist_and_take_their_options(page: Path) -> None:
             _check_manage(*rest)
         elif name == "engine" and rest:
             _check_engine(*rest)
-        elif name == "bench" and rest:
-            assert rest[0] in BENCHMARKS, rest
-        elif name == "train" and rest:
-            assert rest[0] in TRAINING_COMMANDS, rest
+        elif name == "lab" and rest:
+            assert rest[0] in LAB_COMMANDS, rest
         elif name in {"admit", "estimate"}:
             _check_client(name, *rest)
         elif name == "up":

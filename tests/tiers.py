@@ -1,5 +1,6 @@
 """Pytest plug-in: tiers and groups of the tests.
 
+Tests of the laboratory (`tests/lab`) run with `--lab`, or where they are named; no other run has them.
 The quick tier has neither a browser nor Spark, PostgreSQL or a process of its own, nor a test of `slow.txt`: those
 computed for more than 60 ms when `RECORD_SLOW_TESTS=1 ./sluice test --quick -n 1` last wrote the list.
 The folder of a test says what it needs; a test elsewhere that starts a process says so with the mark `process`, and
@@ -29,6 +30,7 @@ _PROCESS_FIXTURES = {"redis_server", "console"}
 _NOT_QUICK = (*MARKS_WITH_PROCESSES, "slow")
 _SLOW_S, _LONG_S = 0.06, 0.5  # computed, and with all waiting
 _SLOW_LIST = _TESTS / "slow.txt"
+_LAB = _TESTS / "lab"
 _RECORDS = os.environ.get("RECORD_SLOW_TESTS") == "1"
 #: Folders whose tests all share one thing: a Spark session, a world in the database, the seeded demo.
 _SHARED_FOLDERS = ("spark", "apps/contracts", "apps/demo")
@@ -39,10 +41,10 @@ _GROUPS = {
     "spark/live/test_driver": "spark driver",
     "engine/estimation/test_scheduling_bound": "simulator",
     "engine/estimation/test_theorem2": "simulator",
-    "engine/simulation/test_benchmark": "simulator",
     "engine/simulation/test_command": "simulator",
     "engine/simulation/test_comparison": "simulator",
     "engine/simulation/test_simulation": "simulator",
+    "lab/benchmarks/test_mace_accuracy": "simulator",
 }
 #: The groups that take longest begin first, so that none of them is left over when the others have ended.
 _LONGEST = (
@@ -66,21 +68,32 @@ _LONGEST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs a browser, Spark or other processes")
+    parser.addoption("--lab", action="store_true", help="the tests of the laboratory, and no others")
     parser.addoption("--fuzz-seconds", type=float, default=60.0, help="how long the fuzz of the API takes")
     parser.addoption("--fuzz-seed", type=int, default=None, help="send what a run with this seed sent")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--lab") and not _names_lab(config):
+        config.args[:] = [str(_LAB)]
     # pytest loses fixtures of a folder that it comes back to after another one
     config.args.sort()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick tier spares itself the imports of folders it has no test of."""
+    """The laboratory has a tier of its own. The quick one spares itself the imports of folders it has no test of."""
+    if collection_path == _LAB and not _names_lab(config):
+        return True
     if config.getoption("--quick") and collection_path.is_relative_to(_TESTS):
         parts = collection_path.relative_to(_TESTS).parts
         return True if parts and parts[0] in _FOLDER_MARKS else None
     return None
+
+
+def _names_lab(config: pytest.Config) -> bool:
+    """Whether the laboratory's tests, or some of them, are asked for by their path."""
+    paths = (config.invocation_params.dir / argument.split("::")[0] for argument in config.args)
+    return any(path.is_relative_to(_LAB) for path in paths)
 
 
 def group_of(item: pytest.Item) -> str:

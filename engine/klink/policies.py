@@ -21,7 +21,7 @@ __all__ = [
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
 _MIN_WORK_MS = 1e-3
-_SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice bench klink`
+_SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice lab klink`
 _SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
 _MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
 _MAX_SIZES = 10_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,13 +17,11 @@ from launcher.engines.prometheus import DEFAULT_PROMETHEUS_PORT, fetch_prometheu
 from launcher.engines.record import EngineRecord, stop_engine
 from launcher.engines.sql import SqlFailed, submit_sql
 from launcher.output import Terminal
-from launcher.places import LOOPBACK, ROOT, child_environment, free_port, is_port_free, port_owner, var_dir
+from launcher.places import LOOPBACK, ROOT, child_environment, is_port_free, port_owner, var_dir
 from launcher.progress import PatienceError
 from launcher.runner import ProcessRunner, StartFailed, Stopped
 
-__all__ = ["bench_flink", "engines"]
-
-_BENCH_SLOTS = 24
+__all__ = ["engines"]
 
 
 @dataclass(frozen=True)
@@ -54,31 +51,6 @@ def engines(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.failure("interrupted; nothing was left behind")
         return 130
-
-
-def bench_flink(arguments: Sequence[str]) -> int:
-    """Run the benchmark with a Flink of its own, on free ports."""
-    console = Terminal(sys.stderr)
-    try:
-        runner = ProcessRunner(console, var_dir() / "log")
-    except PatienceError as error:
-        console.failure(str(error))
-        return 1
-    runner.catch_signals()
-    try:
-        fetch_flink(console)
-        cluster = FlinkCluster(var_dir() / "flink-bench", FlinkOptions(free_port(), slots=_BENCH_SLOTS))
-        console.done("flink", cluster.url, cluster.start(runner))
-        own = ["--rest", cluster.url, "--gateway", str(cluster.ports["gateway"])]
-        command = [sys.executable, "-P", "-m", "benchmarks", *arguments, *own]
-        return subprocess.run(command, env=child_environment(), check=False).returncode
-    except (EngineMissing, FetchFailed, StartFailed) as failure:
-        console.failure(str(failure))
-        return 1
-    except Stopped:
-        return 130
-    finally:
-        runner.stop()
 
 
 def _launch_flink(options: argparse.Namespace, runner: ProcessRunner) -> EngineRecord:

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.flink.client import FlinkClient, scheduled_job_jar
-from benchmarks.flink.patterns import JobStage
+from lab.benchmarks.flink.client import FlinkClient, scheduled_job_jar
+from lab.benchmarks.flink.patterns import JobStage
 from launcher.engines.flink import FlinkCluster, FlinkOptions
 from launcher.output import Terminal
 from launcher.places import free_port

@@ -111,7 +111,7 @@ def test_help_needs_no_environment(copy: Copy) -> None:
     for call in ([], ["help"], ["--help"]):
         code, out, err = copy.run(*call)
         assert (code, err) == (0, "")
-        for command in ("up", "test", "engine", "bench", "train", "manage", "lint", "doctor"):
+        for command in ("up", "test", "engine", "lab", "manage", "lint", "doctor"):
             assert f"./sluice {command}" in out
     assert not (copy.folder / ".venv").exists()
 

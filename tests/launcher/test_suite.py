@@ -197,6 +197,26 @@ def test_shift_sets_the_clock_and_zone_of_tests_without_processes(clone: Clone) 
     assert f"again: {again}" in done.stdout, done.stdout
 
 
+def test_laboratory_runs_where_it_is_asked_for_alone(clone: Clone) -> None:
+    clone.write("test_product.py", "def test_product():\n    pass\n")
+    (clone.folder / "tests" / "lab").mkdir()
+    clone.write("lab/test_benchmark.py", "def test_one():\n    pass\n\n\ndef test_two():\n    pass\n")
+    ran = {
+        arguments: counts(clone.run("-q", *arguments).stdout)["passed"]
+        for arguments in (
+            (),
+            ("tests",),
+            ("--quick",),
+            ("--lab",),
+            ("--lab", "-n", "1"),
+            ("tests/lab",),
+            ("--lab", "tests/lab/test_benchmark.py::test_one"),
+            ("tests/test_product.py", "tests/lab/test_benchmark.py"),
+        )
+    }
+    assert list(ran.values()) == [1, 1, 1, 2, 2, 2, 1, 3], ran
+
+
 def test_unknown_moment_is_refused_with_what_is_allowed(clone: Clone) -> None:
     done = clone.run("--shift", "easter", "tests")
     assert (done.returncode, "'easter': allowed are tomorrow, " in done.stderr) == (4, True), done.stderr
@@ -241,6 +261,14 @@ def test_calendar_runs_chosen_moments_alone(runs: list[list[str]], capsys: pytes
     assert suite.run_tests(["--calendar=easter"]) == 4
     assert "'easter': allowed are tomorrow, " in capsys.readouterr().err
     assert len(runs) == 2
+
+
+def test_laboratory_needs_no_postgres(
+    runs: list[list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "_start_postgres", lambda console: pytest.fail("started"))
+    assert suite.run_tests(["--lab"]) == 0
+    assert "--lab" in runs[0] and "NOT INSTALLED" not in capsys.readouterr().err
 
 
 def test_drawn_shift_is_printed_and_handed_on_as_a_moment(

@@ -1,4 +1,4 @@
-"""Schedulable subsets: against all subsets, by every method; what weights guarantee; the grouped array and the tree."""
+"""Schedulable subsets: against all subsets, by every method; what weights guarantee; the grouped array."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, combinations
 
 import numpy as np
-import pytest
 
-from benchmarks.deadlines_tree import DeadlineTree
 from engine.deadlines.grouped_array import GroupedSchedule
 from engine.deadlines.subset import Task, largest_subset, moore_hodgson, weightiest_subset
 
@@ -133,15 +131,3 @@ def test_what_is_kept_is_served_in_time() -> None:
     assert in_time + done + dropped == came
     assert len(schedule) == 0
     assert 0 < dropped < came * 0.1
-
-
-def test_tree_of_the_paper_keeps_the_same_number() -> None:
-    for seed in range(100):
-        tasks, now = drawn(seed, 20)
-        tree = DeadlineTree()
-        dropped = tree.release([(task.deadline, task.cost) for task in tasks], now)
-        best = largest_subset(tasks, now)
-        assert len(tree.kept()) == len(tasks) - dropped == best.size, seed
-        assert sum(cost for _, cost in tree.kept()) == pytest.approx(best.cost)
-        tree.serve(now, now + best.cost / 2)
-        assert len(tree.kept()) < best.size or not best.cost

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from agent.wire import COUNTERS, FrameKind, table_of
-from benchmarks import learning
 from engine.dataflow.pipeline import Pipeline
 from engine.jarvis.group_law import distinct
 from spark_jobs.statistics.operator_history import HALF_LIFE_S, OperatorHistory, add_epochs
@@ -290,11 +289,3 @@ def test_sweep_report_is_posted_with_its_step_for_live_plans(world: World, pairs
     assert [row["cost_s"] for row in told] == pytest.approx([1e-6] * len(names), rel=1e-3)
     assert told[-1]["relay"] == pytest.approx(40 / 2500, rel=0.2)
     assert [row["load_factor"] for row in told] == [1.0] * len(names), "the budget is ample"
-
-
-def test_the_benchmark_counts_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    assert learning.main(["--agents", "2", "--steps", "2"]) == 0
-    printed = capsys.readouterr().out
-    assert "load factors that stay: 24 rows" in printed
-    assert "2 agents, 4 queries of 3 operators, 2 steps of 10 s" in printed
-    assert "sweeping watermarks of 10 queries: 8,000 windows" in printed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from apps.planning.forecasts.services import forecast_renew_all, forecast_reques
 from apps.planning.forecasts.work import forecast_bucket_s
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.grid import EventCounts, EventStamps
-from benchmarks.forecast import counts_of_file
 from tests.apps import small_cluster
 
 pytestmark = pytest.mark.django_db
@@ -158,30 +156,23 @@ def steps_file(step_s: int, days: int = 2) -> io.BytesIO:
 
 
 @pytest.mark.parametrize(("step_s", "bucket_s"), [(15, 60), (15, 300), (300, 300), (300, 900), (300, 3600)])
-def test_uploaded_history_of_short_steps_is_kept_as_the_command_line_reads_it(
-    api: APIClient, cluster: Cluster, tmp_path: Path, step_s: int, bucket_s: int
+def test_uploaded_history_of_short_steps_is_kept_in_buckets(
+    api: APIClient, cluster: Cluster, step_s: int, bucket_s: int
 ) -> None:
     asked = {"cluster": "little", "source_id": "clicks", "file": steps_file(step_s), "bucket_s": str(bucket_s)}
     stored = api.post("/api/v1/load-histories", asked, format="multipart")
     assert stored.status_code == 201, stored.json()
     assert (stored.json()["bucket_s"], stored.json()["buckets"]) == (bucket_s, 2 * 86_400 // bucket_s)
     counts = api.get(f"/api/v1/load-histories/{stored.json()['id']}/series").json()["counts"]
-    (tmp_path / "steps.csv").write_bytes(steps_file(step_s).getvalue())
-    assert counts == counts_of_file(tmp_path / "steps.csv", bucket_s).tolist()
     assert counts == pytest.approx([20.0 * bucket_s] * len(counts))
 
 
-def test_uploaded_history_is_not_cut_finer_than_it_was_counted(
-    api: APIClient, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_uploaded_history_is_not_cut_finer_than_it_was_counted(api: APIClient, cluster: Cluster) -> None:
     asked = {"cluster": "little", "source_id": "clicks", "file": steps_file(300), "bucket_s": "60"}
     refused = api.post("/api/v1/load-histories", asked, format="multipart")
     assert refused.status_code == 400
     words = "its counts last 300 s each; allowed: up to the bucket (60 s)"
     assert refused.json()["faults"] == [{"path": "file", "message": words}]
-    (tmp_path / "steps.csv").write_bytes(steps_file(300).getvalue())
-    with pytest.raises(SystemExit, match="its counts last 300 s each"):
-        counts_of_file(tmp_path / "steps.csv", 60)
 
 
 @pytest.mark.parametrize("bucket_s", [0, 1, 15, 59, 700, 172_800, "x"])
