@@ -16,7 +16,6 @@ from apps.accounts.models import User
 from apps.admission.models import AdmissionRequest
 from apps.core.errors import Conflict, Fault, Malformed, Missing, fault_count, from_engine, join_path
 from apps.estimates.intervals import queries_untrusted, query_calibrations
-from apps.estimates.live_parts import as_scheduled
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
 from apps.predictions.selectors import model_words, prediction_record
@@ -200,7 +199,7 @@ def question_of(request: AdmissionRequest) -> RequestQuestion:
     A preview does so once, in its job, where the engine is asked; checks and comparisons do without.
     """
     snapshot = cluster_snapshot(request.cluster)
-    running = as_scheduled(_without_earlier_version(snapshot.deployment, request), request.cluster)
+    running = _without_earlier_version(snapshot.deployment, request)
     candidate = candidate_of(request)
     calibrations = query_calibrations(request.cluster)
     parts = {**snapshot.parts, **_candidate_part(request, candidate), **_trust_part(request.cluster)}

@@ -15,7 +15,6 @@ from apps.core.clock import shared_now
 from apps.core.errors import SluiceError
 from apps.estimates.calibration import CalibrationGroup, calibrations_in_force, in_force
 from apps.estimates.intervals import group_applied
-from apps.estimates.live_parts import node_policies
 from apps.estimates.models import EstimateRun, IntervalCalibration, QueryEstimate
 from apps.estimates.selectors import query_estimate_latest, run_latest
 from apps.estimates.services import estimate_request
@@ -156,27 +155,21 @@ _MOVED = 0.2  # of the waits, or of a factor: less is within what batches differ
 
 
 def live_estimates_refresh() -> int:
-    """Request estimates of clusters whose live waits, calibration or policies have changed; returns how many.
+    """Request estimates of clusters whose live waits or calibration have changed; returns how many.
 
-    None of them is part of a snapshot, whose change asks for an estimate by itself.
+    Neither is part of a snapshot, whose change asks for an estimate by itself.
     """
     timing = timing_now()
     moved: dict[int, Cluster] = {}
-    policies: dict[int, dict[str, str]] = {}
     calibrations: dict[int, Mapping[CalibrationGroup, IntervalCalibration]] = {}
     for live in live_served().select_related("query__cluster"):
         cluster = live.query.cluster
         newest = query_estimate_latest(live.query) if cluster.pk not in moved else None
         if newest is None:
             continue
-        if cluster.pk not in policies:
-            policies[cluster.pk] = node_policies(cluster)
+        if cluster.pk not in calibrations:
             calibrations[cluster.pk] = calibrations_in_force(cluster)
-        if (
-            newest.run.result.get("policies", {}) != policies[cluster.pk]
-            or _has_moved(newest, timing)
-            or _is_recalibrated(newest, calibrations[cluster.pk])
-        ):
+        if _has_moved(newest, timing) or _is_recalibrated(newest, calibrations[cluster.pk]):
             moved[cluster.pk] = cluster
     for cluster in moved.values():
         try:

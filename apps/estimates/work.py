@@ -8,7 +8,6 @@ from collections import Counter
 from django.utils import timezone
 
 from apps.estimates.choices import RunOrigin
-from apps.estimates.live_parts import as_scheduled
 from apps.estimates.models import DocumentEstimate, EstimateRun
 from apps.estimates.services import document_estimate_document, document_estimate_store, estimate_store
 from apps.estimates.simulations import SIMULATION_SEEDS, simulation_store
@@ -30,8 +29,7 @@ def estimate_cluster(report: JobReporter) -> JobOutcome:
     report(0.0, "Taking a snapshot")
     snapshot = cluster_snapshot(cluster)
     started = time.perf_counter()
-    deployment = as_scheduled(snapshot.deployment, cluster)
-    answer = estimate(deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
+    answer = estimate(snapshot.deployment, mace_every=SLICES_PER_SUBINTERVAL, progress=report)
     duration_s = time.perf_counter() - started
 
     def store(job: Job) -> JobOutcome:

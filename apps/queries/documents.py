@@ -18,7 +18,7 @@ from apps.queries.definitions import query_create, query_version_create
 from apps.queries.lifecycle import query_start
 from apps.queries.snapshots.cluster import cluster_snapshot
 from engine.document.deployment import Deployment
-from engine.document.elements import Input, InputModel, Node, Operator, Source
+from engine.document.elements import STIMULUS_TIME, Input, InputModel, Node, Operator, Source
 from engine.document.export import backlog_document, operator_document
 from engine.errors import DocumentError
 
@@ -52,8 +52,11 @@ class _RollBackDryRun(Exception):
 
 
 def document_export(cluster: Cluster) -> dict[str, Any]:
-    """Deployment document of the running queries of a cluster, at slice width; `document_import` reads it."""
-    return cluster_snapshot(cluster).deployment.to_document()
+    """Deployment document of the running queries of a cluster, at slice width; `document_import` reads it.
+
+    Its nodes name the policies that their agents run.
+    """
+    return replace(cluster_snapshot(cluster).deployment, scheduling=None).to_document()
 
 
 def document_import(
@@ -69,7 +72,8 @@ def document_import(
 ) -> DocumentImport:
     """Create what a deployment document describes, all of it or, with any fault, nothing.
 
-    Nodes and links that exist are updated; arrivals of a source that exists are replaced; a query that exists gets a
+    Policies of nodes are left to their agents, and noted where they are not stimulus time. Nodes and links that exist
+    are updated; arrivals of a source that exists are replaced; a query that exists gets a
     new version. Arrivals are resampled to the cluster's grid. Queries become drafts that ask for its placement.
 
     Parameters
@@ -120,8 +124,6 @@ def _unsupported_faults(deployment: Deployment) -> list[Fault]:
             faults.append(
                 Fault(f"nodes[{i}].capacity_series_cps", "a cluster's nodes have one capacity; allowed: capacity_cps")
             )
-        if node.scheduling is not None:
-            faults.append(Fault(f"nodes[{i}].scheduling", _SCHEDULED))
     for i, operator in enumerate(deployment.operators):
         if not operator.query:
             faults.append(Fault(f"operators[{i}].query", "query is missing; a cluster keeps operators by query"))
@@ -167,6 +169,11 @@ class _Import:
         for i, node in enumerate(self.deployment.nodes):
             self._attempt(f"nodes[{i}]", lambda node=node: self._node(node))
         self._refuse()
+        self.done.notes += [
+            f"node {node.id}: the document has {node.scheduling}; here its agents say which policy it runs"
+            for node in self.deployment.nodes
+            if node.scheduling not in (None, STIMULUS_TIME)
+        ]
         for i in range(len(self.deployment.links)):
             self._attempt(f"links[{i}]", lambda i=i: self._link(i))
         for i, source in enumerate(self.deployment.sources):

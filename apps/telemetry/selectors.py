@@ -12,6 +12,7 @@ from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 from apps.core.clock import shared_now
 from apps.core.errors import Missing
 from apps.fleet.models import Cluster
+from apps.queries.snapshots.schedules import AgentPolicy, policy_reader
 from apps.telemetry.choices import AgentKind, AgentState, LiveState
 from apps.telemetry.configs import live_served
 from apps.telemetry.ingest.streams import stream_state, stream_trigger_s
@@ -31,7 +32,7 @@ __all__ = [
     "live_by_key",
     "lives_listed",
     "parts_running",
-    "policy_in_force",
+    "policies_in_force",
     "source_readers",
     "sources_listed",
     "stream_state",
@@ -180,14 +181,15 @@ def agent_named(cluster: Cluster, name: str) -> Agent:
     return agent
 
 
-def policy_in_force(cluster: Cluster) -> dict[str, str]:
-    """Scheduling policies by id of agents that report one, as of their last heartbeat.
+@policy_reader
+def policies_in_force(cluster: Cluster) -> list[AgentPolicy]:
+    """Scheduling policies of agents that report one, as of their last heartbeat.
 
     Nothing else of what agents said is read.
     """
-    rows = Agent.objects.filter(cluster=cluster, heartbeat__has_key="schedule")
-    policies = rows.values_list("pk", "heartbeat__schedule__policy")
-    return {str(pk): policy for pk, policy in policies if policy}
+    rows = Agent.objects.filter(cluster=cluster, heartbeat__has_key="schedule").order_by("name")
+    said = rows.values_list("name", "node_id", "heartbeat__schedule__policy")
+    return [AgentPolicy(name, node_id, policy) for name, node_id, policy in said if policy]
 
 
 def enrolments_listed() -> QuerySet[EnrolmentToken]:

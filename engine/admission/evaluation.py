@@ -110,10 +110,7 @@ class QueryOutcome:
         """Whether the objective would hold by stimulus time, and nobody can say so of the policies in force."""
         if self.gap is None or self.bound_s is None or not self.standing.is_known:
             return False
-        if (self.high_s or self.estimate_s) > self.bound_s:
-            return False
-        high_s = self.policy_high_s
-        return high_s is None or high_s > self.bound_s
+        return self.gap.lacks(self.bound_s, self.high_s or self.estimate_s, self.wait_s)
 
     @property
     def is_certain(self) -> bool:

@@ -19,7 +19,6 @@ from engine.document.backlog import InputBacklog, list_backlogs, settle_backlogs
 from engine.document.checks import DeploymentParts, check_parts, check_replicas
 from engine.document.cycles import forbid_other_units
 from engine.document.elements import (
-    STIMULUS_TIME,
     Batch,
     Combine,
     Constraints,
@@ -42,6 +41,7 @@ from engine.document.elements import (
 )
 from engine.document.export import canonical, to_document
 from engine.document.magnitudes import find_excessive_rates
+from engine.document.policies import other_policies
 from engine.document.reader import read_deployment
 from engine.document.tables import json_schema
 from engine.document.topology import (
@@ -160,9 +160,7 @@ class Deployment(DeploymentContent):
     @cached_property
     def other_policies(self) -> dict[str, str]:
         """Policy of each node that operators are on and that is not scheduled by stimulus time, in listing order."""
-        used = {replica.node for operator in self.operators for replica in operator.replicas}
-        named = {node.id: node.scheduling or self.scheduling or STIMULUS_TIME for node in self.nodes if node.id in used}
-        return {node: policy for node, policy in named.items() if policy != STIMULUS_TIME}
+        return other_policies(self.nodes, self.operators, self.scheduling)
 
     def objective_of(self, query: str) -> Objective | None:
         """The latency objective of `query`, if it has one."""

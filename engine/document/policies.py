@@ -9,14 +9,28 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 from typing import Any
 
+from engine.document.cycles import CPU_NS
+from engine.document.elements import STIMULUS_TIME, Node, Operator
 from engine.words import listed, seconds_words
 
-__all__ = ["FACTOR_SOURCE", "POLICY_FACTORS", "PolicyGap", "high_under_policies", "policy_gap"]
+__all__ = [
+    "FACTOR_SOURCE",
+    "POLICY_FACTORS",
+    "PolicyGap",
+    "any_placement_gap",
+    "high_under_policies",
+    "loosest_policy",
+    "other_policies",
+    "policy_gap",
+    "schedule_nodes",
+]
 
 FACTOR_SOURCE = "simulations of 30 systems on one node and 24 on several, medians"
 
@@ -24,6 +38,7 @@ FACTOR_SOURCE = "simulations of 30 systems on one node and 24 on several, median
 POLICY_FACTORS: dict[str, tuple[float, float]] = {"fcfs": (1.63, 1.35), "round-robin": (1.31, 1.25)}
 #: Mean over that of stimulus time, at most.
 _MEAN_FACTORS: dict[str, float] = {"round-robin": 1.0}
+_FIRST_COME = "fcfs"
 _NAMES = {"fcfs": "first-in first-out", "round-robin": "round robin", "klink": "Klink"}
 
 
@@ -54,6 +69,17 @@ class PolicyGap:
         if self.upper_s is not None:
             ends.append(max(high_s, self.upper_s))
         return min(ends, default=None)
+
+    def lacks(self, bound_s: float, high_s: float, wait_s: float) -> bool:
+        """Whether an objective would hold by stimulus time, and nobody can say so of the policies in force."""
+        end_s = self.high_s(high_s, wait_s)
+        return high_s <= bound_s and (end_s is None or end_s > bound_s)
+
+    def as_stimulus_s(self, bound_s: float, wait_s: float) -> float | None:
+        """Latency by stimulus time that ends at `bound_s` under the policies in force; None where nobody knows one."""
+        if self.upper_s is not None and self.upper_s <= bound_s:
+            return inf
+        return None if self.factor is None else wait_s + (bound_s - wait_s) / self.factor
 
     def words(self, high_s: float | None) -> str:
         """Clause on the policies, the factor and what follows: ``n1 runs first-in first-out, which ...``."""
@@ -87,6 +113,77 @@ def high_under_policies(high_s: float | None, scheduling: Mapping[str, Any] | No
     if not scheduling or "lacking" not in scheduling:
         return high_s
     return inf if scheduling["high_s"] is None else max(scheduling["high_s"], high_s or 0.0)
+
+
+def any_placement_gap(nodes: Sequence[Node], default: str | None, statistics: Collection[str]) -> PolicyGap | None:
+    """Gap of figures that hold for any placement on some nodes, wherever operators share servers; None without one.
+
+    Parameters
+    ----------
+    default : str or None
+        Policy of nodes that name none.
+    statistics : collection of str
+        Of the figures. The largest factor counts, of one node and of several.
+    """
+    named = {node.id: node.scheduling or default or STIMULUS_TIME for node in nodes}
+    gaps = [
+        policy_gap({node: policy for node, policy in named.items() if policy != STIMULUS_TIME}, named, *kind, None)
+        for kind in product(statistics or ["worst"], (False, True))
+    ]
+    return max(filter(None, gaps), key=lambda gap: inf if gap.factor is None else gap.factor, default=None)
+
+
+def other_policies(nodes: Sequence[Node], operators: Sequence[Operator], default: str | None) -> dict[str, str]:
+    """Policy of each node that operators are on and that is not scheduled by stimulus time, in listing order.
+
+    On a connected engine's node every thread takes what has come first. A thread that runs one operator, or a chain in
+    its order, is a server with one queue, for which no policy makes a difference; where operators share a server, the
+    node counts as first-in first-out, unless the document says otherwise.
+    """
+    held = Counter((part.node, part.core) for operator in operators for part in operator.replicas)
+    used, shared = {node for node, _ in held}, {node for (node, _), count in held.items() if count > 1}
+
+    def policy(node: Node) -> str:
+        engine = _FIRST_COME if node.cycle_unit == CPU_NS and node.id in shared else None
+        return node.scheduling or default or engine or STIMULUS_TIME
+
+    named = {node.id: policy(node) for node in nodes if node.id in used}
+    return {node: policy for node, policy in named.items() if policy != STIMULUS_TIME}
+
+
+def schedule_nodes(nodes: Sequence[Node], policies: Mapping[str, str]) -> tuple[tuple[Node, ...], str | None]:
+    """Nodes with the policies in force at them, and that of nodes which are still to come: the loosest there is.
+
+    Where all are scheduled by stimulus time nothing is named.
+
+    Examples
+    --------
+    >>> nodes, default = schedule_nodes([Node("a", 1.0), Node("b", 1.0)], {"a": "fcfs"})
+    >>> [node.scheduling for node in nodes], default
+    (['fcfs', 'stimulus-time'], 'fcfs')
+    """
+    loosest = loosest_policy(policies.values())
+    if loosest == STIMULUS_TIME:
+        return tuple(nodes), None
+    named = tuple(
+        replace(node, scheduling=policies.get(node.id, _FIRST_COME if node.cycle_unit == CPU_NS else STIMULUS_TIME))
+        for node in nodes
+    )
+    return named, loosest
+
+
+def loosest_policy(policies: Iterable[str]) -> str:
+    """The policy of several that says least about the upper end; stimulus time of none.
+
+    Examples
+    --------
+    >>> loosest_policy(["round-robin", "fcfs", "stimulus-time"]), loosest_policy([])
+    ('fcfs', 'stimulus-time')
+    """
+    named = set(policies)
+    nobody_measured = sorted(named - {*POLICY_FACTORS, STIMULUS_TIME})
+    by_factor = [*nobody_measured, *sorted(POLICY_FACTORS, key=lambda policy: -POLICY_FACTORS[policy][0])]
+    return next((policy for policy in by_factor if policy in named), STIMULUS_TIME)
 
 
 def policy_gap(

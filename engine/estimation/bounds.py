@@ -65,13 +65,16 @@ class _VisitBounds:
         if not mace.has_plain_sums:
             return
         layout, order = self._layout, self._deployment.graph.order
-        replicas = [r for j in order for r in range(layout.rep_start[j], layout.rep_start[j + 1])]
+        held: dict[int, list[int]] = {}
+        for j in order:
+            for r in range(layout.rep_start[j], layout.rep_start[j + 1]):
+                held.setdefault(int(layout.rep_server[r]), []).append(r)
         for server in self._server_order():
             if self._deployment.servers[server].link is not None:
                 sent = layout.hop_origin[layout.hop_server == server]
                 self._late_s[server] = self.through_s[sent].max(initial=0.0)
             else:
-                self._bound_server(server, [r for r in replicas if layout.rep_server[r] == server])
+                self._bound_server(server, held.get(server, []))
 
     def _bound_server(self, server: int, replicas: list[int]) -> None:
         layout, rep_server = self._layout, self._layout.rep_server
@@ -117,8 +120,10 @@ class _VisitBounds:
                 if a != b:
                     before[b].add(a)
         order: list[int] = []
-        while ready := [server for server, above in before.items() if above <= set(order)]:
+        passed: set[int] = set()
+        while ready := [server for server, above in before.items() if above <= passed]:
             order += ready
+            passed.update(ready)
             for server in ready:
                 del before[server]
         return order

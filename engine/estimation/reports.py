@@ -118,6 +118,13 @@ class QueryReport:
         return self.gap.high_s(self.estimate_s if self.high_s is None else self.high_s, self.wait_s)
 
     @property
+    def gap_document(self) -> dict[str, Any] | None:
+        """Lack of the estimate under the policies in force, as JSON; None where it lacks nothing."""
+        if self.gap is None:
+            return None
+        return {"nodes": dict(self.gap.nodes), **self.gap.to_dict(self.policy_high_s)}
+
+    @property
     def wait_s(self) -> float:
         """Part of the estimate that is no queue."""
         sample = None if self.noise is None else self.noise.latencies
@@ -151,9 +158,7 @@ class QueryReport:
         """Whether the objective would hold by stimulus time, and nobody can say so of the policies in force."""
         if self.gap is None or self.bound_s is None or not self.standing.is_known:
             return False
-        if (self.high_s or self.estimate_s) > self.bound_s:
-            return False
-        return (self._state_high_s or 0.0) > self.bound_s
+        return self.gap.lacks(self.bound_s, self.high_s or self.estimate_s, self.wait_s)
 
     @property
     def _state_high_s(self) -> float | None:
@@ -373,7 +378,7 @@ class QueryReporter:
             return None if value is None or value < resolution_s else value
 
         waits = self._waits.get(query, NO_WAITS)
-        scheduling = self._scheduling(servers, replicas, waits)
+        scheduling = self._scheduling(servers, replicas, waits.bound_s)
         report = QueryReport(
             statistic=statistic,
             bound_s=objective.bound_s if objective else None,
@@ -473,14 +478,23 @@ class QueryReporter:
     def _visit_bounds(self) -> FloatArray:
         return visit_bounds(self._mace)
 
-    def _scheduling(self, servers: IntArray, replicas: IntArray, waits: QueryWaits) -> dict[str, Any] | None:
+    def policy_gap(self, query: str, statistic: str, waits_bound_s: float) -> PolicyGap | None:
+        """Gap of a statistic of a query, of whose waits beside servers this is the bound."""
+        if not self._deployment.other_policies:
+            return None
+        i = self._deployment.queries.index(query)
+        replicas = self._closures[1][self._closures[0][i] : self._closures[0][i + 1]]
+        servers = servers_above(self._deployment.layout, replicas)
+        return self._gap(self._scheduling(servers, replicas, waits_bound_s), servers, statistic)
+
+    def _scheduling(self, servers: IntArray, replicas: IntArray, waits_bound_s: float) -> dict[str, Any] | None:
         """Upper bound of a query, where a node of it runs another policy than stimulus time."""
         others = self._deployment.other_policies
         names = [
             self._deployment.nodes[node].id for i in servers if (node := self._deployment.servers[i].node) is not None
         ]
         own = {name: others[name] for name in names if name in others}
-        return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits.bound_s)) if own else None
+        return scheduling_document(own, finite_max(self._visit_bounds[replicas] + waits_bound_s)) if own else None
 
     def _gap(self, scheduling: dict[str, Any] | None, servers: IntArray, statistic: str) -> PolicyGap | None:
         """Gap of the estimate where another policy chooses between operators of a server."""

@@ -241,7 +241,8 @@ def _judge_deployment(
         step=lambda share, step: tell(0.8 + 0.2 * share, step),
     )
     coarse = [coarse_sentence(deployment, seen.coarse_sources)] if seen.coarse_sources else []
-    notes = [*coarse, *seen.assumptions, f"Probabilities from {count} futures."]
+    lacking = [f"Of {entry.query} {entry.lacking}." for entry in seen.outlooks if entry.lacking]
+    notes = [*coarse, *seen.assumptions, *lacking, f"Probabilities from {count} futures."]
     if factors.fixed:
         notes.append(f"Without a forecast and kept at their present arrivals: {', '.join(factors.fixed)}.")
     return seen, bottlenecks, chance, tuple(pools), tuple(notes)

@@ -116,7 +116,8 @@ def probability(
     -----
     A query that does not catch up in a bucket violates its objective there. In every future statistics are those of one
     resample, and errors of the model are drawn once; what costs and arrivals do by chance is drawn anew for every
-    bucket. Both are lognormal around the median.
+    bucket. Both are lognormal around the median. Under other policies than stimulus time latencies are as many times as
+    high as simulations had them; where no factor is known they are those of stimulus time.
     """
     coarse = probe_deployment(deployment.coarsened(mace_every)).deployment
     models = [ScaledMace(coarse, graph=graph) for graph in resample_statistics(coarse, RESAMPLES, seed)]
@@ -131,6 +132,7 @@ def probability(
             realised = table(model.loads(factors[path]), latency)
             lasting, chance = rng.standard_normal(latency.shape[1]), rng.standard_normal(latency.shape)
             latency = realised.estimate_s * np.exp(realised.lasting * lasting + realised.chance * chance)
+            latency = table.under_policies(latency)
         violated[path] = scanned.violated(model.bounds_s, latency)
         if step:
             step((path + 1) / k)

@@ -14,12 +14,14 @@ import numpy as np
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
 from engine.document.elements import THESE, Input
+from engine.document.policies import PolicyGap
 from engine.estimation.flow import Flow
 from engine.estimation.query_flow import flow_queries
 from engine.noise.dispersion import OU_MEAN_VARIANCE, cost_noise
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, model_error
-from engine.waits.estimate import with_waits
+from engine.waits.estimate import query_waits, with_waits
+from engine.waits.summary import NO_WAITS
 
 __all__ = ["LatencyTable", "RealisedLatency", "ScaledWalk", "walk_scaled"]
 
@@ -52,10 +54,16 @@ class RealisedLatency:
 
 @dataclass(frozen=True, eq=False)
 class ScaledWalk:
-    """A walk under scaled arrivals: figures of some queries' statistics, and what they rest on."""
+    """A walk under scaled arrivals: figures of some queries' statistics, and what they rest on.
+
+    Where servers run other policies than stimulus time, `gaps` says of each query what its figures lack. Upper ends are
+    widened by what is known of it, as far as a factor goes; the other figures are those of stimulus time.
+    """
 
     latency: RealisedLatency
     realised: tuple[RealisedQuery, ...]
+    gaps: tuple[PolicyGap | None, ...]
+    waits_s: FloatArray  # part of each estimate that is no queue, (q,)
 
 
 def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tuple[str, ...]) -> ScaledWalk:
@@ -64,7 +72,8 @@ def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tu
     deployment, run = flowed.deployment, flowed.flow
     asked = list(zip(queries, statistics, strict=True))
     queues = realise(deployment, run).queries
-    realised = with_waits(deployment, queues)
+    waits = query_waits(deployment)
+    realised = with_waits(waits, queues)
     figures = [realised[query].statistics[statistic] for query, statistic in asked]
     estimate, low, high = (
         np.array([getattr(entry, name) for entry in figures]) for name in ("estimate_s", "low_s", "high_s")
@@ -74,8 +83,16 @@ def walk_scaled(deployment: Deployment, queries: tuple[str, ...], statistics: tu
     lasting = np.array([model_error(value, path) for value, path in zip(medians_s, paths_s, strict=True)])
     whole = _spread(estimate, high) if (certain := _certain(deployment)) is None else _spread_of(certain, run, asked)
     chance = np.sqrt(np.maximum(whole**2 - lasting**2, 0.0))
-    latency = RealisedLatency(estimate, low, high, chance, lasting)
-    return ScaledWalk(latency, tuple(realised[query] for query in queries))
+    gaps = tuple(
+        flowed.reporter.policy_gap(query, statistic, waits.get(query, NO_WAITS).bound_s) for query, statistic in asked
+    )
+    waits_s = estimate - np.array(medians_s)
+    ends = [
+        value if gap is None else max(value, gap.high_s(value, wait_s) or 0.0)
+        for gap, value, wait_s in zip(gaps, high.tolist(), waits_s.tolist(), strict=True)
+    ]
+    latency = RealisedLatency(estimate, low, np.array(ends), chance, lasting)
+    return ScaledWalk(latency, tuple(realised[query] for query in queries), gaps, waits_s)
 
 
 def _spread(estimate_s: FloatArray, high_s: FloatArray) -> FloatArray:
@@ -127,13 +144,26 @@ class LatencyTable:
     mace_s: list[FloatArray] = field(default_factory=list)
     walks: list[ScaledWalk] = field(default_factory=list)
     times: FloatArray | None = None  # of the excess, (q,), where the placement is another one
+    elsewhere: ScaledWalk | None = None  # the walk of that placement
 
     def like(self, load: FloatArray, mace_s: FloatArray, walk: ScaledWalk) -> LatencyTable:
         """The table of another placement, in proportion to one walk of it: load and Mace of every query, (q,) each."""
         expected = self(load[None, :], mace_s[None, :]).estimate_s[0] - mace_s
         excess = walk.latency.estimate_s - mace_s
         times = np.clip(excess / np.maximum(expected, _MIN_S), *_TIMES)
-        return replace(self, times=times)
+        return replace(self, times=times, elsewhere=walk)
+
+    def under_policies(self, latency_s: FloatArray) -> FloatArray:
+        """Latencies by stimulus time, (n, q), under the policies in force; as they are where no factor is known.
+
+        Of a query it is the largest factor that a walk met: wait + (latency - wait) factor.
+        """
+        widened = latency_s
+        for walk in self.walks if self.elsewhere is None else [self.elsewhere]:
+            factors = np.array([1.0 if gap is None or gap.factor is None else gap.factor for gap in walk.gaps])
+            queued = np.maximum(latency_s - walk.waits_s, 0.0)
+            widened = np.maximum(widened, np.minimum(latency_s, walk.waits_s) + queued * factors)
+        return widened
 
     def add(self, load: FloatArray, mace_s: FloatArray, walk: ScaledWalk) -> None:
         """One more walk: load and Mace of every query, (q,) each."""

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray
 from engine.document.deployment import Deployment
+from engine.document.policies import PolicyGap
+from engine.estimation.query_flow import flow_queries
 from engine.forecasts.realised_latency import LatencyTable, RealisedLatency, ScaledWalk, walk_scaled
 from engine.forecasts.scaled_latency import ScaledMace
 from engine.noise.summary import RealisedQuery
@@ -71,6 +75,11 @@ class QueryOutlook:
         Buckets at the expected loads in which it never catches up.
     unknown : str
         Why its latency is not known, where nothing comes out: the figures are then what one event would meet.
+    lacking : str
+        What its figures lack where servers run other policies than stimulus time. Upper ends (`upper_s`, `first_risk`)
+        are widened by the factor of the policies where one is known.
+    is_for_person : bool
+        Whether nobody knows such a factor: an objective that holds then does so by stimulus time alone.
     """
 
     query: str
@@ -85,6 +94,8 @@ class QueryOutlook:
     first_high: ObjectiveViolation | None
     endless: BoolArray
     unknown: str = ""
+    lacking: str = ""
+    is_for_person: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without the curves."""
@@ -100,6 +111,8 @@ class QueryOutlook:
             "first_high": _found(self.first_high),
             "endless_buckets": int(self.endless.sum()),
             "unknown": self.unknown,
+            "lacking": self.lacking,
+            "is_for_person": self.is_for_person,
         }
 
 
@@ -241,7 +254,26 @@ class _ViolationSearch:
             *first,
             self.endless[:horizon, q],
             self.model.unknown.get(self.model.queries[q], ""),
+            *self._lacking(q),
         )
+
+    def _lacking(self, q: int) -> tuple[str, bool]:
+        """Lack of the figures of a query under the policies in force, and whether nobody knows how much."""
+        gaps = self._gaps[q]
+        unknown = next((gap for gap in gaps if gap.factor is None and gap.upper_s is None), None)
+        if unknown is not None:
+            return unknown.words(None), True
+        return (gaps[0].words(None), not self.known) if gaps else ("", False)
+
+    @cached_property
+    def _gaps(self) -> list[list[PolicyGap]]:
+        """Gaps of every query in the walks; without a walk those under present arrivals."""
+        walks = [walk.gaps for walk in self.known.values()]
+        if not walks:
+            reporter = flow_queries(self.deployment).reporter
+            asked = zip(self.model.queries, self.model.statistics, strict=True)
+            walks = [tuple(reporter.policy_gap(query, statistic, inf) for query, statistic in asked)]
+        return [[gap for gap in (walk[q] for walk in walks) if gap] for q in range(len(self.model.queries))]
 
     @property
     def latency(self) -> RealisedLatency:

@@ -237,7 +237,7 @@ def _proposal(
         "apart": [entry.to_dict() for entry in search.apart(best.candidate)],
         "alone": search.alone,
         "memory": memory_document(deployment.with_placement(placement)),
-        "messages": _messages(search, best, moves),
+        "messages": _messages(search, best, moves) + _lacking_words(after),
         "trace": search.trace,
         "constraints": search.limits.to_dict(),
     }
@@ -342,6 +342,13 @@ def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[s
     ]
     words += memory_findings(search.deployment.with_placement(best.candidate.placement))
     return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
+
+
+def _lacking_words(after: Estimate | None) -> list[str]:
+    """Messages on what the estimates after the moves lack where servers run other policies than stimulus time."""
+    reports = {} if after is None else after.queries
+    gaps = {query: (report.gap, report.policy_high_s) for query, report in reports.items()}
+    return [f"Of {query} {gap.words(high_s)}." for query, (gap, high_s) in gaps.items() if gap is not None]
 
 
 def _still_words(search: PlacementSearch) -> str:

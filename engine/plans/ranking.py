@@ -138,6 +138,8 @@ class RankedPlan:
     sample_events: float
     assumed: tuple[str, ...]
     placement: dict[str, list[dict[str, Any]]]
+    state: str  # against the objective, under the policies of the nodes
+    scheduling: dict[str, Any] | None  # what the estimate lacks where servers run other policies than stimulus time
     replicates: FloatArray
 
     def to_dict(self) -> dict[str, Any]:
@@ -330,6 +332,8 @@ def _estimate_plan(whole: Deployment, query: str, plan: QueryPlan, statistic: st
         sample_events=sampled,
         assumed=plan.assumed,
         placement={op.id: _replicas(op) for op in own},
+        state=report.state,
+        scheduling=report.gap_document,
         replicates=replicates if sampled else np.zeros(0),
     )
 

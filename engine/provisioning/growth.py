@@ -355,7 +355,11 @@ class _GrowthSearch:
     def _as_it_is(self) -> Confirmation:
         """Figures of the load as it is; what is at risk is to keep its median from now on."""
         found = self._confirm(self.deployment, in_full=True)
-        self.at_risk = frozenset(q for q, entry in found.objectives.items() if entry.state == "at_risk")
+        self.at_risk = frozenset(
+            query
+            for query, entry in found.objectives.items()
+            if entry.state == "at_risk" and not entry.is_beyond_knowledge
+        )
         return self._confirm(self.deployment, in_full=True) if self.at_risk else found
 
     def by_mace(self, query: str | None) -> Headroom:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from engine.document.deployment import Deployment
 from engine.document.elements import Objective
 from engine.document.memory import unknown_memory_words
+from engine.document.policies import PolicyGap
 from engine.estimation.query_flow import FlowedQueries
 from engine.estimation.reports import QueryReport
 from engine.latency_state import LatencyStanding, objective_state
 from engine.noise.realisation import realise
 from engine.noise.summary import RealisedQuery, RealisedStatistic
-from engine.waits.estimate import with_waits
+from engine.waits.estimate import query_waits, with_waits
+from engine.waits.summary import NO_WAITS
 from engine.words import listed, seconds_words, step_words
 
 __all__ = ["ObjectiveFigures", "RealisedObjective", "coarse_sentence", "realised_objectives"]
@@ -36,8 +39,10 @@ class RealisedObjective:
         The node that is lost.
     standing : LatencyStanding
         Whether the figures are known: not where nothing comes out, nor where a server never catches up.
-    is_lacking : bool
-        Whether it holds by stimulus time, and not by the policy that nodes run.
+    gap : PolicyGap or None
+        What the figures lack where servers run other policies than stimulus time.
+    wait_s : float
+        Part of the median that is no queue.
     """
 
     query: str
@@ -48,7 +53,8 @@ class RealisedObjective:
     assumed: tuple[str, ...] = ()
     coarse_sources: tuple[str, ...] = ()
     lost: str | None = None
-    is_lacking: bool = False
+    gap: PolicyGap | None = None
+    wait_s: float = 0.0
 
     @classmethod
     def of_report(cls, query: str, report: QueryReport, lost: str | None = None) -> RealisedObjective | None:
@@ -57,20 +63,41 @@ class RealisedObjective:
             return None
         entry = Objective(query, report.statistic, report.bound_s)
         realised = _realised(entry, report.noise, report.standing, lost)
-        return replace(realised, is_lacking=report.lacks_policy)
+        return replace(realised, gap=report.gap, wait_s=report.wait_s)
 
     @property
     def state(self) -> str:
         """holds (the upper end is within the bound), at_risk (only the median is), unknown, or breached."""
         objective = Objective(self.query, self.statistic, self.bound_s)
-        if self.is_lacking:
-            return "at_risk"
-        return str(objective_state(objective, self.figures.estimate_s, self.figures.high_s, self.standing)["state"])
+        high_s = self.figures.high_s
+        if self.gap is not None:
+            high_s = inf if self.policy_high_s is None else max(high_s, self.policy_high_s)
+        return str(objective_state(objective, self.figures.estimate_s, high_s, self.standing)["state"])
+
+    @property
+    def policy_high_s(self) -> float | None:
+        """Upper end under the policies in force; None where there is no gap, or nobody knows one."""
+        return None if self.gap is None else self.gap.high_s(self.figures.high_s, self.wait_s)
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether it holds by stimulus time, and nobody can say so of the policies in force."""
+        if self.gap is None or not self.standing.is_known:
+            return False
+        return self.gap.lacks(self.bound_s, self.figures.high_s, self.wait_s)
+
+    @property
+    def is_beyond_knowledge(self) -> bool:
+        """Whether it holds by stimulus time and nobody knows by which factor it ends higher: no nodes help."""
+        return self.is_lacking and self.policy_high_s is None
 
     @property
     def over(self) -> float:
-        """The upper end of the interval, times the bound; more than that where the query never catches up."""
-        return self.standing.times_over(self.figures.high_s / self.bound_s)
+        """The upper end of the interval, times the bound; more than that where the query never catches up.
+
+        Under other policies than stimulus time it is theirs, where one is known.
+        """
+        return self.standing.times_over(max(self.figures.high_s, self.policy_high_s or 0.0) / self.bound_s)
 
     @property
     def words(self) -> str:
@@ -80,7 +107,14 @@ class RealisedObjective:
         )
         text = f"{median} [{low[:-2]}, {high[:-2]}] of its {bound}"
         text = f"{text} with {self.lost} lost" if self.lost else text
+        if self.is_lacking and self.gap is not None:
+            return f"{text} ({self.gap.words(self.policy_high_s)})"
         return text if self.standing.is_known else f"{text} ({self.standing.words.removesuffix('.')})"
+
+    @property
+    def gap_sentence(self) -> str:
+        """Sentence on what the figures lack, of whatever state; empty where they lack nothing."""
+        return "" if self.gap is None else f"Of {self.query} {self.gap.words(self.policy_high_s)}."
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, without what all queries share."""
@@ -93,6 +127,7 @@ class RealisedObjective:
             "lost": self.lost,
             "words": self.words,
             "standing": self.standing.to_dict(),
+            "scheduling": self.gap and {"nodes": dict(self.gap.nodes), **self.gap.to_dict(self.policy_high_s)},
         }
 
 
@@ -105,12 +140,18 @@ def realised_objectives(
     """Realised figures of every query with an objective, or of those among `queries`."""
     deployment = flowed.deployment
     queues = realise(deployment, flowed.flow, queries=queries).queries
-    known = with_waits(deployment, queues)
-    return {
-        entry.query: _realised(entry, known[entry.query], flowed.standings[entry.query], lost)
-        for entry in deployment.objectives
-        if entry.query in known
-    }
+    waits = query_waits(deployment)
+    known = with_waits(waits, queues)
+
+    def realised(entry: Objective) -> RealisedObjective:
+        own_s = known[entry.query].statistics[entry.statistic].estimate_s
+        return replace(
+            _realised(entry, known[entry.query], flowed.standings[entry.query], lost),
+            gap=flowed.reporter.policy_gap(entry.query, entry.statistic, waits.get(entry.query, NO_WAITS).bound_s),
+            wait_s=own_s - queues[entry.query].statistics[entry.statistic].estimate_s,
+        )
+
+    return {entry.query: realised(entry) for entry in deployment.objectives if entry.query in known}
 
 
 def _realised(entry: Objective, known: RealisedQuery, standing: LatencyStanding, lost: str | None) -> RealisedObjective:
@@ -168,7 +209,7 @@ class ObjectiveFigures:
     @property
     def assumed(self) -> tuple[str, ...]:
         """Sentences on what the figures assume and leave out, each once."""
-        sentences = [(*entry.assumed, entry.standing.words) for entry in self.objectives]
+        sentences = [(*entry.assumed, entry.standing.words, entry.gap_sentence) for entry in self.objectives]
         return tuple(dict.fromkeys(sentence for each in sentences for sentence in each if sentence))
 
     @property
@@ -179,12 +220,16 @@ class ObjectiveFigures:
     @property
     def reservation(self) -> str:
         """Reservation of an answer that says "every objective" where some are at risk or unknown; empty elsewhere."""
-        unknown = f", {len(self.unknown)} of unknown latency" if self.unknown else ""
-        if not self.at_risk:
-            return unknown
-        others = len(self.objectives) - len(self.at_risk)
-        words = ", all of them in the median only" if not others else f", {len(self.at_risk)} in the median only"
-        return f"{words}{unknown}"
+        lacking = [entry for entry in self.at_risk if entry.is_lacking]
+        kinds = {
+            "in the median only": len(self.at_risk) - len(lacking),
+            "by stimulus time only": len(lacking),
+            "of unknown latency": len(self.unknown),
+        }
+        said = {kind: count for kind, count in kinds.items() if count}
+        if len(said) == 1 and not self.unknown and len(self.at_risk) == len(self.objectives):
+            return f", all of them {next(iter(said))}"
+        return "".join(f", {count} {kind}" for kind, count in said.items())
 
     @property
     def sentences(self) -> Iterator[str]:

@@ -45,9 +45,18 @@ class Survival:
         return tuple(q for q, state in _states(self.losses[node]).items() if q in kept and state == "breached")
 
     def risks(self, node: str) -> tuple[str, ...]:
-        """Queries whose objective holds now and is at risk with `node` lost: only its median is within the bound."""
-        held = {query for query, state in _states(self.now).items() if state == "holds"}
-        return tuple(q for q, state in _states(self.losses[node]).items() if q in held and state == "at_risk")
+        """Queries whose objective holds now and is at risk with `node` lost: only its median is within the bound.
+
+        One that holds by stimulus time alone, now and then, is not put at risk by the loss.
+        """
+        now, lost = self.now.queries or {}, self.losses[node].queries or {}
+        held = {query for query, report in now.items() if report.state == "holds"}
+        lacking = {query for query, report in now.items() if report.lacks_policy}
+        return tuple(
+            query
+            for query, report in lost.items()
+            if report.state == "at_risk" and (query in held or (query in lacking and not report.lacks_policy))
+        )
 
     @property
     def survives(self) -> bool:
@@ -107,6 +116,9 @@ class Survival:
             yield f"the loss of {listed(risky, _NAMED)} puts {listed(queries, _NAMED)} at risk{words}"
         if not bad and not risky:
             yield "the loss of any one node breaks no objective that is kept now"
+        lacking = next((entry for entry in self.figures.at_risk if entry.is_lacking and not entry.lost), None)
+        if lacking is not None and lacking.gap is not None:
+            yield f"of {lacking.query} {lacking.gap.words(lacking.policy_high_s)}"
         if self.by_mace:
             yield f"{len(self.by_mace)} of {counted(len(self.losses), 'loss', 'losses')} by Mace alone"
 

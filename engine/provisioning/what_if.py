@@ -212,13 +212,17 @@ def _by_flow(
 def _probability(report: QueryReport) -> dict[str, float] | None:
     """Share of realisations that keep the objective; None without one, by mean costs alone, or where none is known.
 
-    None of what never catches up keeps it in time.
+    None of what never catches up keeps it in time. Under other policies than stimulus time it is theirs; where nobody
+    knows how much higher latencies end, nobody knows the share.
     """
     if report.bound_s is None or report.noise is None or report.standing.kind == UNKNOWN:
         return None
     if report.standing.is_endless:
         return {"share": 0.0}
-    return {"share": report.noise.statistics[report.statistic].share_within(report.bound_s)}
+    bound_s: float | None = report.bound_s
+    if report.gap is not None:
+        bound_s = report.gap.as_stimulus_s(report.bound_s, report.wait_s)
+    return None if bound_s is None else {"share": report.noise.statistics[report.statistic].share_within(bound_s)}
 
 
 def by_mace(

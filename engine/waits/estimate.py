@@ -76,12 +76,11 @@ def query_waits(deployment: Deployment, *, seed: int = 0) -> dict[str, QueryWait
     return {query: waits for query, waits in found if waits or waits.not_modelled}
 
 
-def with_waits(deployment: Deployment, realised: Mapping[str, RealisedQuery]) -> dict[str, RealisedQuery]:
-    """Realised figures of queues with a deployment's waits added, statistic by statistic.
+def with_waits(waits: Mapping[str, QueryWaits], realised: Mapping[str, RealisedQuery]) -> dict[str, RealisedQuery]:
+    """Realised figures of queues with the waits of queries added, statistic by statistic.
 
     For many scenarios of one deployment: a quantile of the sum is taken as the sum of the quantiles.
     """
-    waits = query_waits(deployment)
     return {
         query: waits[query].widen(figures.delayed(waits[query].own_s, 0.0)) if query in waits else figures
         for query, figures in realised.items()

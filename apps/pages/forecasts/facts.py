@@ -215,6 +215,7 @@ class ForecastFacts:
         facts: dict[str, Any] = {"row": row}
         if row is not None:
             facts["judged"] = row.result["queries"]
+            facts["lacking"] = next((query for query in row.result["queries"] if query.get("is_for_person")), None)
             facts["days"], facts["until"] = f"{row.horizon * row.bucket_s / 86_400:g}", moment(row.ends_at)
         if row is not None and first is not None:
             facts |= {"first": first, "first_at": moment(first.first_at), "more": len(self.shortages) - 1}

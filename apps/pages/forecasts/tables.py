@@ -49,7 +49,8 @@ def _columns(facts: ForecastFacts, slug: str) -> list[Column]:
     def name(row: dict[str, Any]) -> SafeString:
         url = reverse("pages:query", args=[slug, row["query"]])
         state = "breached" if row["first_mean"] else "at_risk" if is_threatened(row) else "holds"
-        state = "unknown" if state == "holds" and row.get("unknown") else state
+        if state == "holds" and (row.get("unknown") or row.get("is_for_person")):
+            state = "unknown"
         return state_and_name(state, row["query"], url)
 
     def bound(row: dict[str, Any]) -> SafeString:
@@ -107,7 +108,7 @@ def _from(facts: ForecastFacts, key: str, label: str, field: str) -> Column:
 
 def _holds(row: dict[str, Any]) -> Any:
     chance = row["chance"]
-    if not chance or row.get("unknown"):
+    if not chance or row.get("unknown") or row.get("is_for_person"):
         return MISSING
     return format_html('{} <small class="muted">± {}</small>', percent(chance["holds"]), percent(chance["error"]))
 

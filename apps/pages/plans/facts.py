@@ -214,7 +214,7 @@ class ComparisonFacts:
             version=version,
             runs=key == self.running,
             recommended=key == self.result["recommended"],
-            notes=[*steps, *([format_html("{}", note)] if note else [])],
+            notes=[*steps, *(format_html("{}", text) for text in (note, _lacking(plan)) if text)],
             assumed=[code_words(capfirst(text)) for text in plan["assumed"]],
             dots=interval_dots(plan, self.most_s, self.result["bound_s"], title),
             estimate=seconds(plan["estimate_s"]),
@@ -324,6 +324,15 @@ class ComparisonFacts:
         query = self.comparison.query
         now = query.running_version.number if query.running_version and query.state == QueryState.RUNNING else None
         return now != self.comparison.running
+
+
+def _lacking(plan: Mapping[str, Any]) -> str:
+    """Lack of a plan's estimate where servers run other policies than stimulus time, and its state."""
+    words = (plan.get("scheduling") or {}).get("lacking")
+    if not words:
+        return ""
+    risk = "; its objective is at risk" if plan["state"] == "at_risk" else ""
+    return f"{capfirst(words)}{risk}."
 
 
 def _difference_words(difference: Mapping[str, Any], other: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from apps.fleet.models import Cluster, NodePool
 from apps.pages.overview.tables import objective_text
 from apps.pages.provisioning.charts import BenchChart, excess_words
 from apps.pages.provisioning.forms import inputs_query
-from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, BenchQuestion, BenchSize, BenchSweep
+from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, UNPROVEN, BenchQuestion, BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
 from apps.ui.sentences import sentence
 from engine.words import counted, listed
@@ -242,8 +242,11 @@ class BenchAnswer:
             state = BREAKS
         elif self.inputs.lose_one and name in self.chosen.lost_late:
             state, label = FRAGILE, "Late with one lost"
+        elif self.sweep.is_unproven:
+            state, label = UNPROVEN, "By stimulus time"
         refined = (self.refined or {}).get("queries", {}).get(name, {})
         by_chance = asked is not None and state != BREAKS and refined.get("state") in (BREAKS, FRAGILE)
+        by_chance = by_chance and not (refined.get("state") == FRAGILE and refined.get("scheduling"))
         if by_chance:
             state, label = refined["state"], ""
         return BenchQueryRow(

@@ -259,6 +259,13 @@ class ScenariosAnswer(WhatIfAnswer):
         return [{"name": name, "cells": [query_cell(part.get(name)) for part in parts]} for name in sorted(names)]
 
     @property
+    def lacking(self) -> list[str]:
+        """Lack of the figures where servers run other policies than stimulus time, each of it once."""
+        parts = [scenario.get("queries", {}) for scenario in self.answer["scenarios"]]
+        said = [(name, (part[name].get("scheduling") or {}).get("lacking")) for part in parts for name in part]
+        return list(dict.fromkeys(f"Of {name} {words}." for name, words in said if words))
+
+    @property
     def holding(self) -> list[str]:
         """Scenarios that keep every objective."""
         return [scenario["name"] for scenario in self._holding]
@@ -369,7 +376,10 @@ class SweepAnswer(WhatIfAnswer):
     @property
     def sentence(self) -> SafeString:
         sweep = BenchSweep(self.answer["now"], self.answer["sizes"], {}, self.row.options.get("lose_one", True))
-        return sentence("pages/provisioning/sentences/sweep.html", sweep=sweep, largest=sweep.sizes[-1])
+        lacking = self.answer.get("lacking", "")
+        return sentence(
+            "pages/provisioning/sentences/sweep.html", sweep=sweep, largest=sweep.sizes[-1], lacking=lacking
+        )
 
     @property
     def sizes(self) -> list[dict[str, Any]]:

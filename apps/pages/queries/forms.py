@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from apps.core.errors import Fault, Malformed
 from apps.core.limits import MAX_NAME, MAX_NOTE, MAX_SLUG
 from apps.core.rest.parsers import strict_json
-from apps.fleet.choices import Evidence
+from apps.fleet.choices import CycleUnit, Evidence
 from apps.pages.base import done
 from apps.pages.queries.features import FEATURES, FeatureField, feature_document
 from apps.pages.queries.variation import cost_variation_words
@@ -24,6 +24,7 @@ from apps.queries.choices import OperatorKind
 from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_of, statistics_update
 from apps.ui.forms import choice_field
+from engine.document.cycles import cycle_unit_words
 from engine.words import statistic_words
 
 __all__ = [
@@ -44,7 +45,7 @@ __all__ = [
 
 _STATISTICS = ("worst", "q0.999", "q0.99", "q0.95", "q0.9", "q0.5", "mean")
 _NONE = "none"
-_FIELDS = ("id", "kind", "from", "selectivity", "cycles_per_event", "bytes_per_event", "stateless")
+_FIELDS = ("id", "kind", "from", "selectivity", "cycles_per_event", "cycle_unit", "bytes_per_event", "stateless")
 _FIELDS += tuple(feature.key for feature in FEATURES)
 
 EXAMPLE: list[dict[str, Any]] = [
@@ -217,6 +218,7 @@ class OperatorLine:
     values: dict[str, str] = field(default_factory=dict)
     errors: dict[str, list[str]] = field(default_factory=dict)
     kinds: Sequence[tuple[str, str]] = tuple(OperatorKind.choices)
+    units: Sequence[tuple[str, str]] = tuple(CycleUnit.choices)
 
     @classmethod
     def read(cls, key: str, data: QueryDict) -> OperatorLine:
@@ -235,6 +237,8 @@ class OperatorLine:
         names = [name.strip() for name in values["from"].split(",") if name.strip()]
         operator: dict[str, Any] = {"id": values["id"], "kind": values["kind"] or OperatorKind.OTHER.value}
         operator["inputs"] = [{"from": name, **numbers} for name in names]
+        if values["cycle_unit"] not in ("", CycleUnit.NOMINAL):
+            operator["evidence"] = {"kind": Evidence.ASSUMED.value, "cycle_unit": values["cycle_unit"]}
         if values["bytes_per_event"]:
             operator["bytes_per_event"] = _number(values["bytes_per_event"])
         if values["stateless"]:
@@ -284,6 +288,7 @@ class InputLine:
     position: int
     selectivity: float
     cycles_per_event: float | None
+    cycle_unit: str
     evidence: str
     events: int
     batches: int
@@ -295,6 +300,11 @@ class InputLine:
     @property
     def never_ran(self) -> bool:
         return self.cycles_per_event is None
+
+    @property
+    def unit_words(self) -> str:
+        """Unit of its cost, where it is not nominal cycles."""
+        return "" if self.cycle_unit == CycleUnit.NOMINAL else cycle_unit_words(self.cycle_unit)
 
 
 def statistic_lines(version: QueryVersion, result: Mapping[str, Any]) -> list[InputLine]:
@@ -314,6 +324,7 @@ def _line(operator: str, entry: OperatorInput, left_out: set[tuple[str, str]]) -
         position=entry.position,
         selectivity=entry.selectivity,
         cycles_per_event=entry.cycles_per_event,
+        cycle_unit=entry.cycle_unit,
         evidence=entry.evidence,
         events=entry.events,
         batches=len(entry.batches),

@@ -192,9 +192,9 @@ def _shortage(row: Forecast, outlook: dict[str, Any]) -> Shortage | None:
         low_s=first.get("low_s"),
         upper_s=first.get("high_s"),
         confirmed=first["confirmed"],
-        holds=chances.get(outlook["query"], {}).get("holds"),
+        holds=None if outlook.get("is_for_person") else chances.get(outlook["query"], {}).get("holds"),
         bottleneck=outlook["bottleneck"],
-        fix=_fix(row, outlook["query"]),
+        fix=None if outlook.get("is_for_person") else _fix(row, outlook["query"]),
     )
 
 

@@ -86,6 +86,7 @@ class WhatIfViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, 
         answer = {
             "snapshot": question.snapshot.digest,
             "basis": question.basis,
+            "lacking": question.lacking,
             "now": sweep.now,
             "smallest": sweep.smallest.nodes if sweep.smallest else None,
             "sizes": sweep.sizes,

@@ -123,7 +123,10 @@ class SweepSerializer(StrictSerializer):
 class _SizeSerializer(serializers.Serializer):
     nodes = serializers.IntegerField()
     cost_per_hour = serializers.FloatField(source="cost", allow_null=True, help_text="Null where a price is missing.")
-    state = serializers.CharField(help_text="holds, at_risk (only with a node lost) or breached.")
+    state = serializers.CharField(
+        help_text="holds, at_risk (only with a node lost), breached, or unknown: it holds by stimulus time, and nobody "
+        "knows how much higher latencies end under the policies of the nodes."
+    )
     worst_s = serializers.FloatField(allow_null=True, help_text="Mace, all nodes up; null if not all can be placed.")
     share = serializers.FloatField(allow_null=True, help_text="Largest latency over what its objective leaves.")
     queries = serializers.DictField(child=serializers.FloatField(), help_text="Seconds by query, all nodes up.")
@@ -141,5 +144,10 @@ class SweepAnswerSerializer(serializers.Serializer):
     snapshot = serializers.CharField()
     basis = serializers.CharField(help_text="What the numbers rest on, and how a forecast's pool sizes differ.")
     now = serializers.IntegerField(help_text="Number of nodes now.")
-    smallest = serializers.IntegerField(allow_null=True, help_text="Fewest nodes that keep every objective.")
+    smallest = serializers.IntegerField(
+        allow_null=True, help_text="Fewest nodes that keep every objective, if only by stimulus time."
+    )
+    lacking = serializers.CharField(
+        allow_blank=True, help_text="What the figures lack where nodes run other policies than stimulus time."
+    )
     sizes = _SizeSerializer(many=True)

@@ -15,6 +15,7 @@ from apps.planning.what_ifs.inputs import Inputs, resized_pool, sweep_sizes
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
 from engine.document.deployment import Deployment, Node
 from engine.document.elements import Objective as EngineObjective
+from engine.document.policies import PolicyGap, any_placement_gap
 from engine.errors import suggestion
 from engine.words import duration_words
 
@@ -22,6 +23,7 @@ __all__ = [
     "BREAKS",
     "FRAGILE",
     "HOLDS",
+    "UNPROVEN",
     "BenchObjective",
     "BenchQuestion",
     "BenchSize",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 BREAKS, FRAGILE, HOLDS = "breached", "at_risk", "holds"
+UNPROVEN = "unknown"  # holds by stimulus time, and nobody knows by how much nodes' policies end higher
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class BenchSize:
 
     @property
     def holds(self) -> bool:
-        return self.state == HOLDS
+        """Whether it keeps every objective, under the policies of the nodes or, where unproven, by stimulus time."""
+        return self.state in (HOLDS, UNPROVEN)
 
 
 class BenchSweep:
@@ -92,12 +96,20 @@ class BenchSweep:
         By query, as asked.
     lose_one : bool
         Whether objectives are to hold with one node lost, too.
+    is_unproven : bool
+        Whether the figures are of stimulus time and nobody knows how much higher they end under the nodes' policies.
     """
 
     def __init__(
-        self, now: int, sizes: Sequence[Mapping[str, Any]], objectives: Mapping[str, BenchObjective], lose_one: bool
+        self,
+        now: int,
+        sizes: Sequence[Mapping[str, Any]],
+        objectives: Mapping[str, BenchObjective],
+        lose_one: bool,
+        is_unproven: bool = False,
     ) -> None:
         self.now, self.objectives, self.lose_one = now, dict(objectives), lose_one
+        self.is_unproven = is_unproven
         self.sizes = [self._size(size) for size in sizes]
 
     def _size(self, size: Mapping[str, Any]) -> BenchSize:
@@ -108,6 +120,8 @@ class BenchSweep:
             if lost["stuck"]:
                 stuck = f"{lost['stuck']['operator']} fits nowhere once {lost['stuck']['node']} is lost"
             state = FRAGILE if lost["stuck"] or lost["late"] else HOLDS
+        if state == HOLDS and self.is_unproven:
+            state = UNPROVEN
         return BenchSize(
             nodes=int(size["nodes"]),
             cost=size["cost_per_hour"],
@@ -153,7 +167,8 @@ class BenchQuestion:
     Attributes
     ----------
     deployment : Deployment
-        What runs, with the objectives that the inputs ask for, less the headroom.
+        What runs, with the objectives that the inputs ask for, less the headroom, and by stimulus time: a bound is
+        divided by the factor of the nodes' policies where one is known.
     objectives : mapping
         The same as people see them.
     like : str, Node or None
@@ -165,11 +180,26 @@ class BenchQuestion:
     deployment: Deployment
     objectives: Mapping[str, BenchObjective]
     like: str | Node | None
+    gap: PolicyGap | None = None
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether nobody knows how much higher the figures end under the policies of the nodes."""
+        return self.gap is not None and self.gap.factor is None
+
+    @property
+    def lacking(self) -> str:
+        """Sentence on what the figures lack under the policies of the nodes; empty where they lack nothing."""
+        if self.gap is None:
+            return ""
+        words = self.gap.words(None)
+        taken = "which objectives are divided by" if self.gap.factor is not None else "so a person decides"
+        return f"{words[0].upper()}{words[1:]}, {taken}."
 
     @property
     def key(self) -> str:
         """Key of the bench that answers it: what runs, what nodes cost, and the objectives."""
-        bounds = sorted((name, objective.statistic, objective.limit_s) for name, objective in self.objectives.items())
+        bounds = sorted((entry.query, entry.statistic, entry.bound_s) for entry in self.deployment.objectives)
         prices = [(node.id, node.price_per_hour) for node in self.deployment.nodes]
         return f"{self.snapshot.digest}:{hashlib.sha256(repr((bounds, prices)).encode()).hexdigest()}"
 
@@ -186,6 +216,7 @@ class BenchQuestion:
         return (
             f"For {load}, with mean costs, {lost}: the fewest nodes that keep every objective. A forecast's number is "
             "for the loads of the coming weeks, with random costs and all nodes up: what costs least to regret."
+            f"{self.lacking and ' '}{self.lacking}"
         )
 
     @property
@@ -209,7 +240,7 @@ class BenchQuestion:
 
     def read(self, sizes: Sequence[Mapping[str, Any]]) -> BenchSweep:
         """Sizes as the engine gave them, against the objectives asked for."""
-        return BenchSweep(self.now, sizes, self.objectives, self.inputs.lose_one)
+        return BenchSweep(self.now, sizes, self.objectives, self.inputs.lose_one, self.is_unproven)
 
     def changes(self, nodes: int) -> list[dict[str, Any]]:
         """The same with so many nodes, as changes of a scenario."""
@@ -237,8 +268,13 @@ def bench_question(cluster: Cluster, inputs: Inputs, snapshot: Snapshot | None =
         objective.query: BenchObjective(objective.statistic, objective.bound_s, objective.bound_s - inputs.headroom_s)
         for objective in inputs.objectives(deployment)
     }
-    limits = tuple(EngineObjective(query, objective.statistic, objective.limit_s) for query, objective in asked.items())
-    return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like)
+    statistics = {objective.statistic for objective in asked.values()}
+    gap = any_placement_gap(deployment.nodes, deployment.scheduling, statistics)
+    factor = 1.0 if gap is None or gap.factor is None else gap.factor
+    limits = tuple(
+        EngineObjective(query, objective.statistic, objective.limit_s / factor) for query, objective in asked.items()
+    )
+    return BenchQuestion(snapshot, inputs, replace(deployment, objectives=limits), asked, like, gap)
 
 
 def bench_sweep(

@@ -69,7 +69,12 @@ def _sweep(row: WhatIf, snapshot: Snapshot, progress: Progress) -> dict[str, Any
     counts = sorted(row.options.get("sizes") or [question.now])
     factors = question.inputs.factors(question.deployment)
     sizes = bench.sweep(factors, counts, like=question.like, lose_one=True, progress=progress)
-    return {"now": question.now, "sizes": [size.to_dict() for size in sizes]}
+    return {
+        "now": question.now,
+        "sizes": [size.to_dict() for size in sizes],
+        "lacking": question.lacking,
+        "is_unproven": question.is_unproven,
+    }
 
 
 def _base_deployment(row: WhatIf, snapshot: Snapshot) -> Deployment:
@@ -159,9 +164,11 @@ def _without_placement(answer: dict[str, Any]) -> dict[str, Any]:
 def _brief_outcome(outcome: Mapping[str, Any]) -> dict[str, Any]:
     """An outcome with what a matrix shows of its queries."""
     kept = {name: value for name, value in outcome.items() if name not in {"nodes", "moves", "changes"}}
-    names = ("statistic", "bound_s", "estimate_s", "low_s", "high_s", "worst_s", "state", "standing")
+    names = ("statistic", "bound_s", "estimate_s", "low_s", "high_s", "worst_s", "state", "standing", "scheduling")
     queries = outcome.get("queries", {})
-    return kept | {"queries": {query: {name: figures[name] for name in names} for query, figures in queries.items()}}
+    return kept | {
+        "queries": {query: {name: figures.get(name) for name in names} for query, figures in queries.items()}
+    }
 
 
 ANSWERS: dict[Find, Callable[[WhatIf, Snapshot, Progress], dict[str, Any]]] = {

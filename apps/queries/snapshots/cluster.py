@@ -39,10 +39,12 @@ from apps.queries.snapshots.elements import (
     source_name,
     version_inputs,
 )
+from apps.queries.snapshots.schedules import node_policies
 from engine.arrays import frozen_array
 from engine.costream.translation import source_rates, with_nominal_costs
 from engine.document import elements
 from engine.document.deployment import Deployment
+from engine.document.policies import schedule_nodes
 
 __all__ = [
     "ClusterOutline",
@@ -90,6 +92,7 @@ class _ClusterRows:
     links: list[Link]
     running: list[RunningQuery]
     arrivals: dict[str, ArrivalSeries]
+    policies: dict[str, str]
 
     @property
     def node_names(self) -> dict[int, str]:
@@ -101,7 +104,7 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
 
     A query admitted with a share of its rate, or from a later moment on, reads private copies of its sources, named
     `source@query`. Its horizon begins now, with what is known to wait at inputs; without `with_waiting` it begins
-    empty.
+    empty. Nodes are scheduled as their agents say.
     """
     rows = _read_rows(cluster)
     names = rows.node_names
@@ -114,7 +117,7 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
         for running in rows.running
         for operator in (with_backlogs(running.query, running.operators, now) if with_waiting else running.operators)
     )
-    nodes = tuple(engine_node(node) for node in rows.nodes)
+    nodes, scheduling = schedule_nodes([engine_node(node) for node in rows.nodes], rows.policies)
     deployment = Deployment(
         subinterval_s=cluster.slice_s,
         subintervals=cluster.slices,
@@ -127,6 +130,7 @@ def cluster_snapshot(cluster: Cluster, *, with_waiting: bool = True) -> Snapshot
         ),
         objectives=tuple(engine_objective(query) for query in queries if query.objective_bound_s is not None),
         priorities={query.name: query.priority for query in queries},
+        scheduling=scheduling,
     )
     parts = _parts(cluster, rows)
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
@@ -181,7 +185,8 @@ def _read_rows(cluster: Cluster) -> _ClusterRows:
     links = [link for link in Link.objects.filter(cluster=cluster) if {link.source_id, link.target_id} <= set(names)]
     running = running_queries(list(_queries_running(cluster)), names)
     arrivals = arrival_rows(cluster, {name for query in running for name in query.reads})
-    return _ClusterRows(nodes, links, running, {row.source_id: row for row in arrivals})
+    policies = node_policies(cluster, nodes)
+    return _ClusterRows(nodes, links, running, {row.source_id: row for row in arrivals}, policies)
 
 
 def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
@@ -190,7 +195,7 @@ def _parts(cluster: Cluster, rows: _ClusterRows) -> dict[str, str]:
     return {
         "grid": part_content(subinterval_s=cluster.subinterval_s, horizon_s=cluster.horizon_s),
         "policy": part_content(**cluster.review_rules),
-        **{f"node:{node.name}": node_content(node) for node in rows.nodes},
+        **{f"node:{node.name}": node_content(node, rows.policies.get(node.name)) for node in rows.nodes},
         **{f"link:{names[link.source_id]}->{names[link.target_id]}": link_content(link) for link in rows.links},
         **{f"query:{running.query.name}": query_content(running.query, running.shorts) for running in rows.running},
         **{f"source:{name}": source_content(row) for name, row in rows.arrivals.items()},

@@ -13,7 +13,7 @@ from apps.queries.backlogs import backlog_content
 from apps.queries.bodies import cost_noise_of
 from apps.queries.models import ArrivalSeries, Operator, OperatorInput, Query, QueryVersion
 from apps.ui.numbers import Quantity, byte_rate, cps, percent, seconds
-from engine.document.elements import Replica
+from engine.document.elements import STIMULUS_TIME, Replica
 
 __all__ = [
     "link_content",
@@ -33,6 +33,7 @@ _WORDS = {
     "start_s": "start",
     "data": "arrivals",
     "backlog": "what waits",
+    "scheduling": "scheduling policy",
     "subinterval_s": "subinterval",
     "horizon_s": "horizon",
     "review_at_risk": "review of what is at risk",
@@ -80,12 +81,14 @@ def _short(value: Any) -> str:
     return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def node_content(node: Node) -> str:
+def node_content(node: Node, policy: str | None) -> str:
+    """Size and state of a node, and the policy of its agents where it is not stimulus time."""
     memory = {} if node.memory_for_state is None else {"memory_bytes": node.memory_for_state}
     unit = {} if node.cycle_unit == CycleUnit.NOMINAL else {"cycle_unit": node.cycle_unit}
     factor = {} if node.cycles_per_ns is None else {"cycles_per_ns": node.cycles_per_ns}
     size = {"capacity_cps": node.capacity_cps, "cores": node.cores, "state": node.state}
-    return part_content(**size, **memory, **unit, **factor)
+    scheduling = {} if policy in (None, STIMULUS_TIME) else {"scheduling": policy}
+    return part_content(**size, **memory, **unit, **factor, **scheduling)
 
 
 def link_content(link: Link) -> str:

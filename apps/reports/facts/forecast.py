@@ -39,11 +39,17 @@ def forecast_facts(cluster: Cluster, horizon_days: int, now: datetime) -> dict[s
         "changes": list(forecast_changes(row))[:5],
         "shortages": [_shortage(shortage) for shortage in due],
         "later": len(every) - len(due),
+        "lacking": [f"Of {entry['query']} {entry['lacking']}." for entry in _for_person(row)],
         "curve": _curve(row, due[0].query if due else "", until),
         "load": _load(row, until),
         "backtests": _backtests(row),
         "assumptions": row.result.get("assumptions", []),
     }
+
+
+def _for_person(row: Forecast) -> list[dict[str, Any]]:
+    """Queries of which nobody knows how much higher they end under the policies of their nodes."""
+    return [entry for entry in row.result["queries"] if entry.get("is_for_person")]
 
 
 def _shortage(shortage: Shortage) -> dict[str, Any]:

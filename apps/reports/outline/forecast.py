@@ -67,6 +67,8 @@ def _sentence(forecast: dict[str, Any], zone: ZoneInfo) -> str:
     days, later = counted(forecast["horizon_days"], "day"), forecast["later"]
     if not forecast["shortages"]:
         sentences = [f"No objective is violated or at risk within {days}, at the upper end of the band either."]
+        if lacking := forecast.get("lacking"):
+            sentences = [f"No objective is violated within {days} by stimulus time.", *lacking]
         if later:
             sentences.append("1 is, later than that." if later == 1 else f"{later} are, later than that.")
         return " ".join(sentences)

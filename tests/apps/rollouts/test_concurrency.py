@@ -14,7 +14,7 @@ from apps.rollouts.rollout.proposals import watermarks_receive
 from apps.rollouts.rollout.services import rollout_advance, rollout_roll_back, rollout_start, rollouts_advance
 from apps.rollouts.schedule.selectors import schedules_of
 from apps.rollouts.schedule.services import schedule_switch
-from apps.telemetry.selectors import policy_in_force
+from apps.telemetry.selectors import policies_in_force
 from tests.apps.concurrency import run_concurrently
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of
 from tests.apps.rollouts.learned_frames import sweeping, watermarks_of
@@ -78,7 +78,7 @@ def _switched(fleet: Fleet) -> None:
     assert run_concurrently([switch] * 4) == {"done": 4}
     config = RefinedConfig.objects.get()
     fleet.until(lambda: fleet.state(config)[0] == "done", most=200)
-    assert set(policy_in_force(fleet.cluster).values()) == {"fcfs"}
+    assert {entry.policy for entry in policies_in_force(fleet.cluster)} == {"fcfs"}
     assert {schedule.settings.policy for schedule in schedules_of(fleet.cluster).values()} == {"fcfs"}
     tell = partial(watermarks_receive, [watermarks_of(fleet, sweeping("*"))], fleet.now)
     assert run_concurrently([tell] * 3) == {"done": 3}

@@ -217,6 +217,30 @@ def test_faults_are_shown_at_their_operator(browser: Client, cluster: Cluster) -
     assert "&#x27;dear&#x27;" in html.split('name="o0-cycles_per_event"')[1].split("</div>")[0]
 
 
+def test_unit_of_cycles_is_stored_shown_and_kept_by_the_next_version(browser: Client, cluster: Cluster) -> None:
+    cluster.nodes.update(cycle_unit="cpu_ns")
+    typed = {"id": "a", "from": "clicks", "selectivity": "1", "cycles_per_event": "900", "cycle_unit": "cpu_ns"}
+    new = {**FACTS, "row": ["o0"], **line("o0", **typed)}
+    again = body(browser.post(f"{NEW}?by=form", {**new, "add": "1"}))
+    assert '<option value="cpu_ns" selected' in again.split('name="o0-cycle_unit"')[1].split("</select>")[0]
+    assert browser.post(f"{NEW}?by=form", new).status_code == 302
+    entry = Query.objects.get(name="orders").versions.get().operators.get().inputs.get()
+    assert (entry.cycles_per_event, entry.cycle_unit) == (900.0, "cpu_ns")
+    for page in ("statistics/", "statistics/?edit=table"):
+        assert "nanoseconds of CPU" in body(browser.get(f"/c/little/queries/orders/{page}"))
+    assert "cpu_ns" in body(browser.get("/c/little/queries/orders/versions/new/"))
+
+
+@pytest.mark.parametrize(("unit", "word"), [("cpu_ns", "nobody knows how to convert"), ("hours", "&#x27;hours&#x27;")])
+def test_unit_of_cycles_is_refused_at_its_field_as_in_a_document(
+    browser: Client, cluster: Cluster, unit: str, word: str
+) -> None:
+    typed = {"id": "a", "from": "clicks", "selectivity": "1", "cycles_per_event": "900", "cycle_unit": unit}
+    response = browser.post(f"{NEW}?by=form", {**FACTS, "row": ["o0"], **line("o0", **typed)})
+    assert response.status_code == 422
+    assert word in body(response).split('name="o0-cycle_unit"')[1].split("</div>")[0]
+
+
 def test_version_is_stored_and_compared(browser: Client, cluster: Cluster) -> None:
     path = "/c/little/queries/late/versions/new/"
     assert "cycles_per_event" in body(browser.get(path))

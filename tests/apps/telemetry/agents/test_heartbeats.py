@@ -14,7 +14,7 @@ from apps.telemetry.agents.directory import forget_facts
 from apps.telemetry.configs import config_acknowledged
 from apps.telemetry.ingest.epochs import epochs_of
 from apps.telemetry.models import Agent
-from apps.telemetry.selectors import agent_state, policy_in_force
+from apps.telemetry.selectors import agent_state, policies_in_force
 from tests.apps.domain import make_cluster
 from tests.apps.telemetry.world import CHANGE, client_of, enrolled, epoch, heartbeat, live_at, probing
 from tests.servers import RedisServer
@@ -229,12 +229,12 @@ class TestHeartbeat:
         assert (without.queued, without.slack_s, without.sweeps, without.schedule_version) == (0, None, (), None)
         assert (with_it.timed, with_it.in_time, with_it.shed_late) == (4, 3, 1)
         assert (without.timed, without.in_time, without.shed_late) == (0, 0, 0)
-        assert policy_in_force(joined.agent.cluster) == {str(joined.agent.pk): "klink"}
+        assert [entry.policy for entry in policies_in_force(joined.agent.cluster)] == ["klink"]
 
     def test_heartbeat_of_an_older_agent_has_no_schedule(self) -> None:
         joined = enrolled(make_cluster())
         assert heartbeat(client_of(joined), joined).status_code == 200
-        assert policy_in_force(joined.agent.cluster) == {}
+        assert policies_in_force(joined.agent.cluster) == []
 
     def test_heartbeat_is_answered_without_redis(self, redis_server: RedisServer, settings: Any) -> None:
         live, (joined,) = live_at(probing(), "a1")
