@@ -155,7 +155,7 @@ def _why_not_at(agent: Agent) -> str:
         used, share = agent.budget_cores - _spare_cores(agent), round(100 * SPARE_SHARE)
         return (
             f"{agent.name} uses {used:.2f} of its {agent.budget_cores:g} cores; "
-            f"a trial needs {share}\u00a0% of them left over."
+            f"a trial needs {share}% of them left over."
         )
     return ""
 

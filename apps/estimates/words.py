@@ -55,7 +55,7 @@ def _estimate_words(status: ObjectiveStatus) -> str:
     if row.certainty == Certainty.UNKNOWN:
         return f"nothing comes out in the horizon, where one event would take {seconds(row.estimate_s)}"
     if row.certainty == Certainty.ENDLESS:
-        return f"estimate {seconds(row.estimate_s)} within the horizon, and it never catches up"
+        return f"it never catches up: {seconds(row.estimate_s)} within the horizon"
     text = f"estimate {seconds(row.estimate_s, apart_from=status.bound_s)}"
     if row.low_s is None or row.high_s is None:
         return text

@@ -46,9 +46,19 @@ def _objective(height: float) -> Shape:
 
 
 def headroom_bar(
-    estimate_s: Any, bound_s: Any, low_s: Any = None, high_s: Any = None, measured_s: Any = None, name: str = ""
+    estimate_s: Any,
+    bound_s: Any,
+    low_s: Any = None,
+    high_s: Any = None,
+    measured_s: Any = None,
+    name: str = "",
+    *,
+    is_endless: bool = False,
 ) -> SafeString:
-    """Estimate, interval and measurement against the objective, which stands at 75 % of the width."""
+    """Estimate, interval and measurement against the objective, which stands at 75 % of the width.
+
+    A latency that only grows (`is_endless`) goes beyond any objective and fills the width.
+    """
     estimate, bound = as_float(estimate_s), as_float(bound_s)
     low, high, measured = as_float(low_s), as_float(high_s), as_float(measured_s)
     if estimate is None or not bound:
@@ -56,11 +66,12 @@ def headroom_bar(
     shapes = [rect(0, 5, _WIDTH, 8, css="trk", rx=2)]
     if low is not None and high is not None:
         shapes.append(rect(_x(low, bound), 3, _x(high, bound) - _x(low, bound), 12, rx=2, fill="c-band"))
-    end = _x(estimate, bound)
+    end = float(_WIDTH) if is_endless else _x(estimate, bound)
     shapes.append(rect(0, 6, end, 6, rx=1.5, fill="c-fill"))
-    if estimate > bound:
+    if is_endless or estimate > bound:
         shapes.append(rect(_OBJECTIVE_X, 6, end - _OBJECTIVE_X, 6, fill="bad"))
-    shapes.append(path("M", end, 3, "v", 12, stroke="c-estimate", stroke_width=2, fixed=True))
+    if not is_endless:
+        shapes.append(path("M", end, 3, "v", 12, stroke="c-estimate", stroke_width=2, fixed=True))
     shapes.append(_objective(18))
     if measured is not None:
         # a line without length is a dot that stays round when the picture is stretched
@@ -68,14 +79,22 @@ def headroom_bar(
         at = path_data("M", min(_x(measured, bound), _WIDTH - _DOT), 9, "h", 0.01)
         shapes.append(path(at, stroke="c-measured", stroke_width=7.5, **dot))
         shapes.append(path(at, stroke="surface", stroke_width=4.8, **dot))
-    label = _headroom_label(name, estimate, bound, low, high, measured)
+    label = _headroom_label(name, estimate, bound, low, high, measured, is_endless)
     return picture(_WIDTH, 18, label, shapes, css="hb", stretched=True)
 
 
 def _headroom_label(
-    name: str, estimate: float, bound: float, low: float | None, high: float | None, measured: float | None
+    name: str,
+    estimate: float,
+    bound: float,
+    low: float | None,
+    high: float | None,
+    measured: float | None,
+    is_endless: bool,
 ) -> str:
     text = f"estimate {seconds(estimate, apart_from=bound)} of {seconds(bound)} objective"
+    if is_endless:
+        text = f"never catches up, {seconds(bound)} objective"
     if low is not None and high is not None:
         text += f", interval {seconds(low)} to {seconds(high)}"
     if measured is not None:

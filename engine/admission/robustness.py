@@ -126,7 +126,7 @@ class Robustness:
 
 def _up_to(share: float, what: str) -> str:
     least = "at least " if share >= _RISES[-1] else "up to "
-    return f"{what} {least}{100 * share:.3g}\u00a0% higher" if share else f"no higher {what}"
+    return f"{what} {least}{100 * share:.3g}% higher" if share else f"no higher {what}"
 
 
 def robustness_of(search: AdmissionSearch) -> Robustness:

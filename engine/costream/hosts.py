@@ -166,7 +166,7 @@ def _assumed_bounds(nodes: Sequence[str]) -> list[str]:
     if not nodes:
         return []
     have = "has" if len(nodes) == 1 else "have"
-    most = f"{_MAX_CPU_PERCENT:.0f}\u00a0% of a core and {_MAX_RAM_MB:,.0f}\u00a0MB"
+    most = f"{_MAX_CPU_PERCENT:.0f}% of a core and {_MAX_RAM_MB:,.0f}\u00a0MB"
     return [
         f"{listed(nodes)} {have} more left than any host of the training corpus; its most, {most}, stands in for it."
     ]

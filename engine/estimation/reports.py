@@ -311,6 +311,8 @@ class MeanPath:
             if self.weights.any():
                 latest_s = max(latest_s, float(waits.series(self.latency_s)[self.weights > 0.0].max()))
             return latest_s - statistic_or_worst(*self.whole, statistic)
+        if statistic == "worst":  # slices of the horizon alone: none of its own events waits before
+            return waits.added_s(self.latency_s, self.weights, statistic, sample)
         return waits.added_s(*self.whole, statistic, sample)
 
 

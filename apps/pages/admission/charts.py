@@ -13,17 +13,19 @@ from zoneinfo import ZoneInfo
 from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
-from apps.ui.numbers import ratio, seconds
+from apps.ui.numbers import ratio, seconds, significant
 from apps.ui.svg.axes import PictureFrame, grid_line, line_data, shorten
 from apps.ui.svg.scales import Scale, nice_step, round_up
 from apps.ui.svg.shapes import Shape, path, path_data, picture, rect, text
+from engine.latency_state import NEVER_CATCHES_UP
 from engine.words import duration_words, listed, server_words
 
 __all__ = ["LoadStrip", "OutcomePicture", "QueryPanel", "time_at"]
 
 _WIDE = PictureFrame("fig wide", 760, 46, 30)
-_NARROW = PictureFrame("fig narrow", 366, 40, 20)
+_NARROW = PictureFrame("fig narrow", 366, 46, 20)
 _MAX_PANELS = 6
+_UNIT_S = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _PANEL, _PLOT, _STRIP, _STRIP_PLOT, _HEAD = 112.0, 66.0, 54.0, 24.0, 24.0
 _TICK_STEPS_S = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _TICKS = 6  # in a picture of 760
@@ -58,7 +60,12 @@ class QueryPanel:
         """7.4 s → 15.6 s, objective 10 s."""
         was = self.effect["before_s"]
         change = now = str(seconds(self.effect["after_s"], apart_from=self.bound_s))
-        if was is not None:
+        kind = (self.effect.get("standing") or {}).get("kind")
+        if self.effect["after_state"] == "unknown":
+            change = "latency unknown"
+        elif kind == NEVER_CATCHES_UP:
+            change = "never catches up"
+        elif was is not None:
             old = str(seconds(was, apart_from=self.bound_s))
             change = f"{now} as before" if old == now else f"{old} → {now}"
         return f"{change}, objective {seconds(self.bound_s)}" if self.bound_s else change
@@ -179,13 +186,15 @@ class OutcomePicture:
 
     def _panel(self, panel: QueryPanel, frame: PictureFrame, x: Scale, top: float) -> list[Shape]:
         begin, base = top + _HEAD + 4, top + _HEAD + 4 + _PLOT
-        step = nice_step(panel.top / 3)
+        unit = seconds(panel.top).unit  # all of an axis in one unit
+        step = nice_step(panel.top / _UNIT_S[unit] / 3) * _UNIT_S[unit]
         highest = round_up(panel.top, step)
         y = Scale(0.0, highest, begin=base, end=begin)
         shapes = [*_title(panel.name, panel.words, frame, top + 15)]
         for tick in range(round(highest / step) + 1):
             value = step * tick
-            words = seconds(value) if value == highest else seconds(value).text
+            figure = significant(value / _UNIT_S[unit])
+            words = f"{figure}\u00a0{unit}" if value == highest else figure
             shapes.append(grid_line(frame.left, y(value), frame.left + frame.span, css="grid" if tick else "axis"))
             shapes.append(text(frame.left - 6, y(value) + 4, words, anchor="end"))
         if panel.before is not None:
@@ -288,8 +297,9 @@ class OutcomePicture:
 
 
 def time_at(start: datetime, at_s: float, cluster: Cluster) -> str:
-    """10:46 for seconds after `start`, in the cluster's zone."""
-    return _clock(start.astimezone(ZoneInfo(cluster.time_zone)), at_s)
+    """10:46 CET for seconds after `start`, in the cluster's zone."""
+    local = start.astimezone(ZoneInfo(cluster.time_zone))
+    return f"{_clock(local, at_s)} {local + timedelta(seconds=at_s):%Z}"
 
 
 def _clock(start: datetime, at_s: float) -> str:

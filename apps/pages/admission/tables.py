@@ -28,6 +28,7 @@ from apps.ui.pictures import before_after_bar, load_bar
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
+from engine.latency_state import NEVER_CATCHES_UP
 from engine.words import counted, duration_words, server_words, statistic_text
 
 __all__ = [
@@ -194,10 +195,14 @@ _WORSE_SHARE = 0.01  # of its objective: by less a query that misses it may get 
 _CHANGED_S = 0.005  # a smaller change would be written as 0 s
 
 
+#: First words of what a reason is.
+_CLAUSE_OPENINGS = ("its ", "the ", "it ", "no event ", "none ", "nothing ")
+
+
 def split_sentence(text: str) -> tuple[str, str]:
     """`x would miss its objective: its worst case …` as consequence and reason, the reason as a sentence."""
     first, _, rest = text.partition(": ")
-    if rest.startswith(("its ", "the ")):  # names are written as they are
+    if rest.startswith(_CLAUSE_OPENINGS):  # names are written as they are
         rest = rest[:1].upper() + rest[1:]
     return first, f"{rest}." if rest else ""
 
@@ -293,6 +298,11 @@ class EffectRow:
         return {"breached": "bad", "at_risk": "watch", "unknown": "watch"}.get(self.state, "")
 
     @property
+    def standing(self) -> str:
+        """Whether its figures are known, what one event would meet, or grow without end (`engine.latency_state`)."""
+        return str((self.effect.get("standing") or {}).get("kind", ""))
+
+    @property
     def objective(self) -> SafeString:
         """Its bound; the statistic only where it is not the worst case."""
         if self.effect["statistic"] == "worst" and self.effect["bound_s"]:
@@ -316,15 +326,29 @@ class EffectRow:
     @property
     def bar(self) -> SafeString:
         effect = self.effect
+        if self.state == "unknown":
+            return SafeString("")
         figures = effect["before_s"], effect["after_s"], effect["bound_s"]
         return before_after_bar(*figures, self.name, effect.get("low_s"), effect.get("high_s"))
 
     @property
     def before(self) -> SafeString:
+        if self.effect["before_state"] == "unknown":
+            return SafeString("unknown")
         return _latency(self.effect, "before_s").html
 
     @property
     def after(self) -> SafeString:
+        """The latency after; "unknown" where nothing comes out, and "over 20 min" where it only grows."""
+        if self.state == "unknown":
+            return SafeString("unknown")
+        if self.standing == NEVER_CATCHES_UP:
+            return format_html('<span class="sm">over</span> {}', self.after_figure)
+        return self.after_figure
+
+    @property
+    def after_figure(self) -> SafeString:
+        """The figure of the horizon alone, or of one event."""
         return _latency(self.effect, "after_s").html
 
     @property
@@ -350,7 +374,7 @@ class EffectRow:
 
     @property
     def change(self) -> SafeString | str:
-        if self.effect["change_s"] is None:
+        if self.effect["change_s"] is None or "unknown" in (self.state, self.effect["before_state"]):
             return MISSING
         if not self.is_changed:
             return Quantity("0", "s").html

@@ -10,18 +10,28 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.estimates.choices import Certainty
 from apps.estimates.models import QueryEstimate
 from apps.estimates.words import lacking_words, measured_words
 from apps.pages.context import url_of
 from apps.pages.overview.findings import Findings, headroom_of, headroom_rank
 from apps.queries.choices import ObjectiveState
 from apps.ui.marks import STATES, evidence_mark, icon
-from apps.ui.numbers import MISSING, Quantity, percent, seconds, seconds_range
+from apps.ui.numbers import MISSING, percent, seconds, seconds_range
 from apps.ui.pictures import headroom_bar, sparkline
 from apps.ui.tables import Choice, Column, Filter, Table
 from engine.words import statistic_text
 
-__all__ = ["measured_columns", "objective_text", "objectives_table", "state_and_name"]
+__all__ = [
+    "estimate_cell",
+    "estimate_figures",
+    "interval_cell",
+    "measured_columns",
+    "objective_bar",
+    "objective_text",
+    "objectives_table",
+    "state_and_name",
+]
 
 _PAGE = 12
 _TONES: dict[str, str] = {
@@ -101,20 +111,45 @@ def _tone(row: QueryEstimate) -> str:
     return _TONES.get(row.judged_state, "")
 
 
-def _estimate(row: QueryEstimate) -> Quantity:
-    return seconds(row.estimate_s, apart_from=row.bound_s)
+def estimate_figures(row: QueryEstimate) -> tuple[float | None, float | None]:
+    """Estimate and upper end of its interval, for files; None of each that nobody knows or that has no end."""
+    if row.certainty == Certainty.UNKNOWN:
+        return None, None
+    return row.estimate_s, None if row.certainty == Certainty.ENDLESS else row.high_s
 
 
-def _bar(row: QueryEstimate) -> SafeString:
-    return headroom_bar(
-        row.estimate_s, row.bound_s, row.low_s, row.high_s, measured_s=row.measured_s, name=row.query.name
-    )
+def estimate_cell(row: QueryEstimate) -> SafeString:
+    """The estimate; "unknown" where nothing comes out, and "over 25 s" where it only grows."""
+    value = seconds(row.estimate_s, apart_from=row.bound_s)
+    if row.certainty == Certainty.UNKNOWN:
+        title = f"Nothing comes out. One event would take {value}."
+        return format_html('<span class="watch" title="{}">{}</span>', title, "unknown")
+    if row.certainty == Certainty.ENDLESS:
+        title = "It reaches this within the horizon, and grows on."
+        return format_html('<span class="bad" title="{}"><span class="sm">over</span> {}</span>', title, value.html)
+    return value.html
 
 
-def _interval(row: QueryEstimate) -> Any:
+def interval_cell(row: QueryEstimate) -> SafeString:
+    """The 90 % interval; in its place the word for a latency without one."""
+    if row.certainty == Certainty.UNKNOWN:
+        return format_html("{}", MISSING)
+    if row.certainty == Certainty.ENDLESS:
+        return format_html('<span class="bad">{}</span>', "never catches up")
     if row.high_s is None:
         return format_html('<span class="muted">{}</span>', "none yet")
     return seconds_range(row.low_s, row.high_s, apart_from=row.bound_s).html
+
+
+def objective_bar(row: QueryEstimate) -> SafeString:
+    """Estimate, interval and measurement against the objective; nothing where neither is known."""
+    is_endless = row.certainty == Certainty.ENDLESS
+    if row.certainty == Certainty.UNKNOWN and row.measured_s is None:
+        return SafeString("")
+    low_s, high_s = (None, None) if is_endless else (row.low_s, row.high_s)
+    return headroom_bar(
+        row.estimate_s, row.bound_s, low_s, high_s, measured_s=row.measured_s, name=row.query.name, is_endless=is_endless
+    )
 
 
 def measured_columns(has_measured: bool, estimate_of: Callable[[Any], QueryEstimate | None]) -> list[Column]:
@@ -140,7 +175,7 @@ def measured_columns(has_measured: bool, estimate_of: Callable[[Any], QueryEstim
 
 
 def _spark(findings: Findings, row: QueryEstimate) -> SafeString:
-    label = f"{row.query.name}, last estimates, now {_estimate(row)}"
+    label = f"{row.query.name}, last estimates, now {seconds(row.estimate_s, apart_from=row.bound_s)}"
     values, times = findings.history.get(row.query_id, []), list(findings.last_runs.values())
     first = times[len(values) - 1] if values else times[0]
     span_s = (times[0] - first).total_seconds()
@@ -170,7 +205,7 @@ def _columns(findings: Findings) -> list[Column]:
             csv=lambda row: row.bound_s,
             num=True,
         ),
-        Column("bar", "Against objective", _bar, csv=lambda row: row.judged_state, full=True),
+        Column("bar", "Against objective", objective_bar, csv=lambda row: row.judged_state, full=True),
         Column(
             "headroom",
             "Headroom",
@@ -183,13 +218,20 @@ def _columns(findings: Findings) -> list[Column]:
         Column(
             "estimate",
             "Estimate",
-            lambda row: _estimate(row).html,
+            estimate_cell,
             sort=lambda row: row.estimate_s,
-            csv=lambda row: row.estimate_s,
+            csv=lambda row: estimate_figures(row)[0],
             num=True,
             high_first=True,
         ),
         *measured_columns(findings.has_measured, lambda row: row),
-        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
+        Column(
+            "interval",
+            "Interval, 90%",
+            interval_cell,
+            csv=lambda row: estimate_figures(row)[1],
+            num=True,
+            short="Interval",
+        ),
         Column("spark", "Last runs", partial(_spark, findings), csv=lambda row: None, hide=True),
     ]

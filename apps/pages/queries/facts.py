@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from apps.admission.models import AdmissionRequest
 from apps.admission.selectors import admissions_visible
 from apps.estimates.causes import is_busy
-from apps.estimates.choices import DecidedBy, MeasurementLack
+from apps.estimates.choices import Certainty, DecidedBy, MeasurementLack
 from apps.estimates.models import ObjectiveStatus, QueryEstimate
 from apps.estimates.selectors import Staleness, estimate_under_way, query_estimate_latest, run_staleness
 from apps.estimates.words import cause_sentence, evidence_words, lacking_words
@@ -344,6 +344,13 @@ class QueryDetail:
         row = self.estimate
         if row is None:
             return Stat("Estimate", Quantity(MISSING), "None yet")
+        if row.certainty == Certainty.UNKNOWN:
+            note = f"Nothing comes out; one event would take {self.estimate_quantity}"
+            return _KnownStat("Estimate", Quantity("unknown"), note, "watch", evidence=self._estimate_evidence)
+        if row.certainty == Certainty.ENDLESS:
+            grown = Quantity(f"over {self.estimate_quantity.text}", self.estimate_quantity.unit)
+            note = "Reached within the horizon, and it grows on"
+            return _KnownStat("Estimate", grown, note, "bad", evidence=self._estimate_evidence)
         if row.high_s is None:
             note = "No interval: no input has a sample"
             if self.never_ran:

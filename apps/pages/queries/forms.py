@@ -25,7 +25,7 @@ from apps.queries.models import OperatorInput, Query, QueryVersion
 from apps.queries.statistics import statistics_of, statistics_update
 from apps.ui.forms import choice_field
 from engine.document.cycles import cycle_unit_words
-from engine.words import statistic_words
+from engine.words import counted, statistic_words
 
 __all__ = [
     "EXAMPLE",
@@ -346,7 +346,8 @@ def statistics_sentence(lines: list[InputLine]) -> str:
     left_out = sum(line.is_left_out for line in lines)
     first = "No input rests on assumed statistics."
     if assumed:
-        first = f"{assumed} of {len(lines)} inputs rest on assumed statistics."
+        which = f"{assumed} of {counted(len(lines), 'input')}"
+        first = f"{which} {'rests' if len(lines) == 1 else 'rest'} on assumed statistics."
     if left_out == len(lines):
         return f"{first} No input has a sample in batches: the interval takes their means as they are."
     return f"{first} The interval takes the means of {left_out} without a sample as they are." if left_out else first

@@ -16,15 +16,22 @@ from apps.estimates.selectors import objectives_by_headroom
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.pages.overview.findings import headroom_of, headroom_rank
-from apps.pages.overview.tables import measured_columns, objective_text, state_and_name
+from apps.pages.overview.tables import (
+    estimate_cell,
+    estimate_figures,
+    interval_cell,
+    measured_columns,
+    objective_bar,
+    objective_text,
+    state_and_name,
+)
 from apps.pages.saved_views.bar import open_views
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.selectors import queries_listed, queries_never_run
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import STATES, state_mark
-from apps.ui.numbers import MISSING, percent, ratio, seconds, seconds_range
-from apps.ui.pictures import headroom_bar
+from apps.ui.numbers import MISSING, percent, ratio, seconds
 from apps.ui.sentences import server_tag
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
@@ -176,21 +183,13 @@ def _bar(line: QueryLine) -> Any:
     row = line.estimate
     if row is None or not row.bound_s:
         return ""
-    return headroom_bar(
-        row.estimate_s, row.bound_s, row.low_s, row.high_s, measured_s=row.measured_s, name=line.query.name
-    )
+    return objective_bar(row)
 
 
 def _estimate(line: QueryLine) -> Any:
     if line.estimate is None:
         return format_html('<span class="muted">{}</span>', "predicted" if line.never_ran else "none yet")
-    return seconds(line.estimate_s, apart_from=line.estimate.bound_s).html
-
-
-def _interval(estimate: QueryEstimate | None) -> Any:
-    if estimate is None or estimate.high_s is None:
-        return MISSING
-    return seconds_range(estimate.low_s, estimate.high_s, apart_from=estimate.bound_s).html
+    return estimate_cell(line.estimate)
 
 
 def _bottleneck(slug: str, line: QueryLine) -> Any:
@@ -243,7 +242,7 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
             "Estimate",
             _estimate,
             sort=lambda line: line.estimate_s,
-            csv=lambda line: line.estimate_s,
+            csv=lambda line: estimate_figures(line.estimate)[0] if line.estimate else None,
             num=True,
             high_first=True,
         ),
@@ -251,8 +250,8 @@ def _columns(slug: str, has_measured: bool) -> list[Column]:
         Column(
             "interval",
             "Interval, 90%",
-            lambda line: _interval(line.estimate),
-            csv=lambda line: line.estimate.high_s if line.estimate else None,
+            lambda line: interval_cell(line.estimate) if line.estimate else MISSING,
+            csv=lambda line: estimate_figures(line.estimate)[1] if line.estimate else None,
             num=True,
             short="Interval",
         ),
@@ -300,13 +299,20 @@ def _run_columns() -> list[Column]:
         Column(
             "estimate",
             "Estimate",
-            lambda row: seconds(row.estimate_s, apart_from=row.bound_s).html,
+            estimate_cell,
             sort="estimate_s",
-            csv=lambda row: row.estimate_s,
+            csv=lambda row: estimate_figures(row)[0],
             num=True,
             high_first=True,
         ),
-        Column("interval", "Interval, 90%", _interval, csv=lambda row: row.high_s, num=True, short="Interval"),
+        Column(
+            "interval",
+            "Interval, 90%",
+            interval_cell,
+            csv=lambda row: estimate_figures(row)[1],
+            num=True,
+            short="Interval",
+        ),
         Column(
             "objective",
             "Objective",
