@@ -107,7 +107,8 @@ def state_text(entry: NodeMemory | None) -> SafeString | str:
     memory = bytes_size(entry.memory_bytes) if entry.memory_bytes is not None else "unknown"
     held = bytes_size(entry.held_bytes)
     if entry.unknown:
-        return format_html("{} of {} <small>{}</small>", held, memory, f"{len(entry.unknown)} not known")
+        unknown = f"and {counted(len(entry.unknown), 'operator')} not known"
+        return format_html("{} of {} <small>{}</small>", held, memory, unknown)
     return format_html("{} of {}", held, memory)
 
 

@@ -148,7 +148,13 @@ def objective_bar(row: QueryEstimate) -> SafeString:
         return SafeString("")
     low_s, high_s = (None, None) if is_endless else (row.low_s, row.high_s)
     return headroom_bar(
-        row.estimate_s, row.bound_s, low_s, high_s, measured_s=row.measured_s, name=row.query.name, is_endless=is_endless
+        row.estimate_s,
+        row.bound_s,
+        low_s,
+        high_s,
+        measured_s=row.measured_s,
+        name=row.query.name,
+        is_endless=is_endless,
     )
 
 

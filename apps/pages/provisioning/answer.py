@@ -18,6 +18,7 @@ from apps.pages.provisioning.forms import inputs_query
 from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, UNPROVEN, BenchQuestion, BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
 from apps.ui.sentences import sentence
+from engine.latency_state import UNKNOWN
 from engine.words import counted, listed
 
 __all__ = ["BenchAnswer", "BenchPoolRow", "BenchQueryRow"]
@@ -147,8 +148,21 @@ class BenchAnswer:
 
     @property
     def late_by_chance(self) -> str:
-        """Queries that keep their objectives by Mace, and miss or may miss them as estimated."""
-        return listed([row.name for row in self.rows if row.is_late_by_chance], 3)
+        """Queries that keep their objectives by Mace, and may miss them as estimated."""
+        return self._otherwise(FRAGILE)
+
+    @property
+    def late_as_estimated(self) -> str:
+        """Queries that keep their objectives by Mace, and miss them as estimated."""
+        return self._otherwise(BREAKS)
+
+    @property
+    def unknown_as_estimated(self) -> str:
+        """Queries that keep their objectives by Mace, and of whose latency nothing is known."""
+        return self._otherwise(UNKNOWN)
+
+    def _otherwise(self, state: str) -> str:
+        return listed([row.name for row in self.rows if row.is_late_by_chance and row.state == state], 3)
 
     @property
     def trouble(self) -> str:
@@ -230,7 +244,7 @@ class BenchAnswer:
     def rows(self) -> list[BenchQueryRow]:
         """Queries of the chosen size: what misses its objective first."""
         rows = [self._row(name, value) for name, value in self.chosen.queries.items()]
-        order = {BREAKS: 0, FRAGILE: 1}
+        order = {BREAKS: 0, FRAGILE: 1, UNKNOWN: 1}
         return sorted(rows, key=lambda row: (order.get(row.state, 2), -_share(row), row.name))
 
     def _row(self, name: str, mace_s: float) -> BenchQueryRow:
@@ -245,7 +259,7 @@ class BenchAnswer:
         elif self.sweep.is_unproven:
             state, label = UNPROVEN, "By stimulus time"
         refined = (self.refined or {}).get("queries", {}).get(name, {})
-        by_chance = asked is not None and state != BREAKS and refined.get("state") in (BREAKS, FRAGILE)
+        by_chance = asked is not None and state != BREAKS and refined.get("state") in (BREAKS, FRAGILE, UNKNOWN)
         by_chance = by_chance and not (refined.get("state") == FRAGILE and refined.get("scheduling"))
         if by_chance:
             state, label = refined["state"], ""

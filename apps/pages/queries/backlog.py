@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -69,18 +70,26 @@ class BacklogForm:
 
     def save(self) -> bool:
         """State what was typed; with a fault, everything stays as it was."""
-        body = []
+        body: list[dict[str, Any]] = []
+        stated: list[BacklogLine] = []
         for line in self.lines:
             texts = {"events": line.events, "behind_s": line.behind_s}
             amounts = {name: _number(text) for name, text in texts.items() if text}
             if amounts:
                 operator = {"operator": line.operator} if line.operator else {}
                 body.append({**operator, "from": line.stream, **amounts})
+                stated.append(line)
         try:
             backlogs_update(query=self.query, backlogs=body)
         except Malformed as error:
-            self.faults = list(error.faults)
+            self.faults = [_told(fault, stated) for fault in error.faults] or [Fault("", error.message)]
         return not self.faults
+
+
+def _told(fault: Fault, stated: Sequence[BacklogLine]) -> Fault:
+    """A fault names its line by what waits there, not by its place in a list nobody typed."""
+    match = re.match(r"backlogs\[(\d+)\]", fault.path)
+    return Fault(stated[int(match[1])].label, fault.message) if match else fault
 
 
 def _text(row: Mapping[str, Any] | None, name: str) -> str:

@@ -85,7 +85,7 @@ def find_count_kind(name: str, per_s: float | None, values: FloatArray) -> Count
         why = "its name says so" if named == "total" else "they rise more smoothly than counts do"
         note = f"Column {name!r} is read as a running total, so that its differences count. {said}, and {why}."
         return CountKind("total", (note,))
-    note = f"{said} in column {name!r}. They are read as counts; if it is a running total, choose total as count_kind."
+    note = f"Column {name!r} is read as counts. {said}: if it is a running total, choose that (count_kind total)."
     return CountKind("count", (note,))
 
 

@@ -34,7 +34,7 @@ def test_home_without_a_cluster_offers_to_create_one(browser_of: Callable[..., C
 
 def test_overview_leads_with_a_sentence_about_objectives(browser: Client, cluster: Cluster) -> None:
     html = page(browser, "/c/little/")
-    assert "1 of 2 objectives hold. <b>late</b> is over its objective." in html
+    assert "1 of 2 objectives hold. <b>late</b> never catches up." in html
     assert "late is " in html
     assert "b runs at 1.2" in html
     table = html.split("<tbody>")[1].split("</tbody>")[0]
@@ -59,9 +59,26 @@ def test_query_that_never_catches_up_is_told_though_it_is_in_time_so_far(browser
     objectives_refresh(cluster)
     html = page(browser, "/c/little/")
     assert "late never catches up" in html
-    assert "within the horizon, and it never catches up" in html
+    assert "It never catches up: 10" in html
+    assert "ms within the horizon against" in html.replace("\xa0", " ")
+    table = html.split("<tbody>")[1].split("</tbody>")[0]
+    assert ">over<" in table
+    assert "never catches up" in table
     csv = browser.get("/c/little/?export=csv").content.decode().splitlines()
     assert [line.split(",")[0] for line in csv[1:]] == ["late", "calm"]
+
+
+def test_unknown_latency_is_no_figure_of_the_overview(browser: Client, cluster: Cluster) -> None:
+    rows = QueryEstimate.objects.filter(query__name="late")
+    rows.update(estimate_s=0.01, high_s=0.02, certainty="unknown", state="unknown")
+    objectives_refresh(cluster)
+    table = page(browser, "/c/little/").split("<tbody>")[1].split("</tbody>")[0]
+    row = next(part for part in table.split("<tr") if ">late<" in part)
+    assert ">unknown<" in row
+    assert 'class="hb"' not in row
+    assert "over 99" not in row
+    csv = browser.get("/c/little/?export=csv").content.decode()
+    assert "0.01" not in csv
 
 
 def test_latency_that_nobody_knows_is_not_said_to_hold(browser: Client, cluster: Cluster) -> None:

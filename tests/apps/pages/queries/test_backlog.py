@@ -36,6 +36,7 @@ def test_faults_of_a_backlog_are_told_and_nothing_is_stored(browser: Client, clu
     assert answer.status_code == 422
     assert "The backlog is not saved" in body(answer)
     assert 'value="many"' in body(answer)
+    assert "backlogs[0]" not in body(answer)  # told by what waits, not by a place in a list
     assert "changed:cluster" not in body(answer)  # a reload by itself would take the faults away
     assert cluster.queries.get(name="calm").backlogs == []
 
