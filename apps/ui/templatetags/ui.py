@@ -141,16 +141,12 @@ def page_url(name: str, *args: Any, **kwargs: Any) -> str:
         return ""
 
 
-@register.simple_tag(takes_context=True)
-def live(context: template.Context, *topics: str) -> SafeString:
+@register.simple_tag
+def live(*topics: str) -> SafeString:
     """`hx-trigger` for a part that shows these topics: `<div hx-get="…" {% live "jobs" %} hx-swap="outerHTML">`.
 
-    A topic given as an object or with placeholders is joined by the caller: `{% live topic %}`. What answers a form
-    stays as it is: loaded again, its faults would be gone.
+    A topic given as an object or with placeholders is joined by the caller: `{% live topic %}`.
     """
-    request = context.get("request")
-    if request is not None and request.method == "POST":
-        return SafeString('hx-trigger="none"')
     events = [f"changed:{topic} from:body" for topic in (*topics, "*")]
     return format_html('hx-trigger="{}"', ", ".join(events))
 

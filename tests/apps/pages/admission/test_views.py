@@ -122,7 +122,7 @@ def test_rejection_names_who_suffers_by_how_much_where_and_when(admitter: Client
     page = admitter.get(address(request))
     at = request.previewed_at + timedelta(seconds=row["when_s"])
     shown = re.sub(r" ?(s|ms)\b", r" \1", text(page))
-    who = r"first: worst case \S+ m?s → \S+ s, objective 2 s, on a"
+    who = r"first: worst case \S+ m?s → over \S+ s within the horizon, .{1,25}, objective 2 s, on a"
     assert re.search(rf"{who}, most of it at {at:%H:%M} UTC, \d+ .{{1,9}} into the horizon", shown), shown
     assert "second" not in body(page).split('class="affected"')[1].split("</ul>")[0]
 

@@ -93,6 +93,7 @@ def test_late_query_shows_its_bottleneck(browser: Client, cluster: Cluster) -> N
 
 
 def test_query_page_shows_each_statistic_once(browser: Client, cluster: Cluster) -> None:
+    QueryEstimate.objects.filter(query__name="late").update(certainty="known")
     row = QueryEstimate.objects.get(query__name="late")
     html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
     panel = html.split("Other statistics</h2>")[1].split("</section>")[0]
@@ -103,6 +104,16 @@ def test_query_page_shows_each_statistic_once(browser: Client, cluster: Cluster)
     del row.result["realised"]
     row.save()
     assert "Other statistics" not in body(browser.get("/c/little/queries/late/"))
+
+
+def test_query_page_does_not_show_the_horizons_share_of_a_growing_latency_as_its_estimate(
+    browser: Client, cluster: Cluster
+) -> None:
+    html = body(browser.get("/c/little/queries/late/")).replace("\xa0", " ")
+    assert "Reached within the horizon, and it grows on" in html
+    panel = html.split("Other statistics</h2>")[1].split("</section>")[0]
+    assert "Within the horizon alone" in panel
+    assert "at 95%" not in panel
 
 
 def test_estimates_of_earlier_versions_still_open(browser: Client, cluster: Cluster) -> None:
@@ -257,7 +268,7 @@ def test_version_is_stored_and_compared(browser: Client, cluster: Cluster) -> No
 
 def test_statistics_are_changed_by_table_or_json(browser: Client, cluster: Cluster) -> None:
     path = "/c/little/queries/calm/statistics/"
-    assert "rest on assumed statistics" in body(browser.get(path))
+    assert "on assumed statistics" in body(browser.get(path))
     form = {"selectivity-0": "1", "cycles_per_event-0": "5", "events-0": "0", "evidence-0": "assumed"}
     assert 'name="selectivity-0"' in body(browser.get(f"{path}?edit=table"))
     refused = browser.post(f"{path}?edit=table", {**form, "selectivity-0": "-2"})
