@@ -34,6 +34,7 @@ __all__ = ["COMMANDS", "EngineCommand", "main"]
 
 # Besides its input and options a case file says what it is and what it expects.
 _CASE_FIELDS = {"input", "options", "name", "command", "note", "expect", "tol"}
+_PROGRAM = "sluice engine"
 _COUNT = Number(least=1, whole=True)
 _STATUS_BY_VERDICT = {"admit": 0, "admit_with_changes": 3, "reject": 3, "queue": 4, "review": 4}
 _STATUSES_BY_WEIGHT = (1, 3, 4, 0)  # of several files the heaviest counts
@@ -148,11 +149,6 @@ COMMANDS = {
         "which share of its input each operator of a chain processes near the data: least bytes sent of a CPU budget",
         (),
     ),
-    "partition-tree": EngineCommand(
-        "engine.jarvis.tree_search",
-        "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
-        (Field("exact_most", _COUNT, help="combinations up to which the best plan is sought (1,000,000)"),),
-    ),
     "slack": EngineCommand(
         "engine.klink.command:slack_command",
         "when a query's next watermarks are expected, and how long it can wait until then",
@@ -218,13 +214,15 @@ COMMANDS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command on files; returns the exit status."""
-    parser = _parser()
+def main(
+    arguments: Sequence[str] | None = None, commands: Mapping[str, EngineCommand] = COMMANDS, *, prog: str = _PROGRAM
+) -> int:
+    """Run one of the commands on files; returns the exit status."""
+    parser = _parser(commands, prog)
     given = vars(parser.parse_args(arguments))
     name, files, form = given.pop("command"), given.pop("files"), given.pop("format")
     is_gate = given.pop("gate", False)
-    command = COMMANDS[name]
+    command = commands[name]
     texts = {option: _value(text) for option, text in given.items() if text is not None}
     faults: list[Fault] = []
     options = command.table(name).read(texts, "", "", faults)
@@ -257,14 +255,14 @@ def _text(name: str, line: Mapping[str, Any]) -> str:
     return f"{line['file']}\n{result}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(named: Mapping[str, EngineCommand], prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="sluice engine",
+        prog=prog,
         allow_abbrev=False,
         description="Sluice's models on JSON documents; one JSON line per file.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
+    for name, command in named.items():
         sub = commands.add_parser(name, help=command.help, description=command.help, allow_abbrev=False)
         sub.add_argument(
             "--format", choices=("json", "table"), default="json", help="one JSON line per file, or text for people"

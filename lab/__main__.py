@@ -1,4 +1,4 @@
-"""Benchmarks and training by name: ``./sluice lab NAME [options]``.
+"""Benchmarks, training and experiments by name: ``./sluice lab NAME [options]``.
 
 Each is one or more modules with ``main(arguments) -> int``: 0 for success, where a benchmark met every target; 1 for a
 failure or a missed target; 2 for wrong usage.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from engine.compilation import show_compilation
 
-__all__ = ["BENCHMARKS", "COMMANDS", "TRAINING", "main"]
+__all__ = ["BENCHMARKS", "COMMANDS", "EXPERIMENTS", "TRAINING", "main"]
 
 BENCHMARKS = {
     "costream": ("lab.benchmarks.costream", "lab.benchmarks.costream_speed"),
@@ -55,14 +55,18 @@ TRAINING = {
     "executions": ("lab.training.executions",),
     "weights": ("lab.training.costream",),
 }
-COMMANDS = BENCHMARKS | TRAINING
+EXPERIMENTS = {
+    "partition-tree": ("lab.jarvis.tree_search",),
+}
+COMMANDS = BENCHMARKS | TRAINING | EXPERIMENTS
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is named; the worst of its modules' exit codes, 2 for wrong usage."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: sluice lab NAME [options]\n")
-        print(f"benchmarks: {', '.join(BENCHMARKS)}\ntraining:   {', '.join(TRAINING)}")
+        for kind, names in (("benchmarks", BENCHMARKS), ("training", TRAINING), ("experiments", EXPERIMENTS)):
+            print(f"{kind}: {', '.join(names)}")
         return 0 if arguments else 2
     if arguments[0] not in COMMANDS:
         print(f"{arguments[0]!r} is no command of the laboratory; allowed: {', '.join(COMMANDS)}", file=sys.stderr)

@@ -101,6 +101,7 @@ def test_commands_exist_and_take_their_options(page: Path) -> None:
             _check_engine(*rest)
         elif name == "lab" and rest:
             assert rest[0] in LAB_COMMANDS, rest
+            assert all((ROOT / word).exists() for word in rest if word.startswith("docs/")), rest
         elif name in {"admit", "estimate"}:
             _check_client(name, *rest)
         elif name == "up":

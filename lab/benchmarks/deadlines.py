@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from agent.runtime import RuntimeConfig
 from engine.deadlines.grouped_array import GroupedSchedule
-from engine.deadlines.policies import POLICIES, ReducerTrace
-from engine.deadlines.reducer import ReducerLoad, draw_trace, miss_share
 from engine.deadlines.subset import Task, moore_hodgson
-from lab.benchmarks.deadlines_tree import DeadlineTree
 from lab.benchmarks.klink_real import BEGIN_US, EPOCH_S, StreamRecording, WindowAgent
 from lab.benchmarks.machine import machine
+from lab.deadlines.deadline_tree import DeadlineTree
+from lab.deadlines.policies import POLICIES, ReducerTrace
+from lab.deadlines.reducer import ReducerLoad, draw_trace, miss_share
 
 __all__ = ["agent", "cost", "main", "reducer", "units"]
 

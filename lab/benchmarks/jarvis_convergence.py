@@ -13,7 +13,7 @@ from engine.jarvis.adaptation.control import AdaptationDecision, Controller, Epo
 from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
-from engine.jarvis.simulation import (
+from lab.jarvis.simulation import (
     CHANGES,
     LAWS,
     QUERIES,

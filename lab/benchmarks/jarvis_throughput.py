@@ -11,8 +11,8 @@ from engine.jarvis.baselines import baseline
 from engine.jarvis.fairness import max_min
 from engine.jarvis.partition import Frontier, Partition
 from engine.jarvis.settings import AdaptationSettings
-from engine.jarvis.simulation import QUERIES, SourceQuery, TrueOperator, WorkloadPhase, simulate
-from engine.jarvis.workloads import grouping_operator
+from lab.jarvis.simulation import QUERIES, SourceQuery, TrueOperator, WorkloadPhase, simulate
+from lab.jarvis.workloads import grouping_operator
 
 __all__ = [
     "ADAPTING",

@@ -24,8 +24,8 @@ import numpy as np
 from engine.arrays import event_quantile
 from engine.planner.latency import LatencyOptions, StageSettings, evaluate_latency
 from engine.planner.profile import NodeHardware, StageProfile
-from engine.simulation.pipeline import PipelineSettings, simulate_pipeline
 from lab.benchmarks.machine import machine
+from lab.simulation.pipeline import PipelineSettings, simulate_pipeline
 
 __all__ = [
     "HARDWARE",

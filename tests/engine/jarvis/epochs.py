@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.jarvis.adaptation.control import AdaptationDecision, Controller, EpochObservation, OperatorEpoch
 from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.settings import AdaptationSettings
-from engine.jarvis.simulation import SourceQuery
+from lab.jarvis.simulation import SourceQuery
 
 __all__ = ["Meddled", "adapting", "crashed", "epoch", "worked"]
 

@@ -11,7 +11,6 @@ from engine.fields import FieldTable, ListOf
 from engine.jarvis.partition import PROBLEM
 from engine.jarvis.refined_config import REFINED_CONFIG
 from engine.jarvis.settings import SETTINGS, AdaptationSettings
-from engine.jarvis.tree import TREE
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models" / "jarvis.md").read_text()
 
@@ -43,7 +42,6 @@ def fields(table: FieldTable, within: str = "") -> list[str]:
         ("The closed form", PROBLEM),
         ("Settings", SETTINGS),
         ("Refined configurations", REFINED_CONFIG),
-        ("A tree of nodes", TREE),
     ],
 )
 def test_guide_describes_every_field_and_no_other(section, table):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.deadlines.policies import POLICIES, ReducerTrace, d_over, earliest_batch, in_order
-from engine.deadlines.reducer import ReducerLoad, draw_trace, miss_share
 from engine.deadlines.subset import Task, largest_subset
 from lab.benchmarks import deadlines
+from lab.deadlines.policies import POLICIES, ReducerTrace, d_over, earliest_batch, in_order
+from lab.deadlines.reducer import ReducerLoad, draw_trace, miss_share
 
 
 def trace(*tuples: tuple[float, float, int], costs_s: tuple[float, ...] = (1.0, 3.0)) -> ReducerTrace:

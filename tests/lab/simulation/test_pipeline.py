@@ -11,9 +11,9 @@ import pytest
 
 from engine.planner.latency import StageSettings, evaluate_latency
 from engine.planner.profile import StageProfile
-from engine.simulation.pipeline import PipelineSettings, simulate_pipeline
 from engine.simulation.run import TooLargeError
 from lab.benchmarks import planner_figures, planner_model, planner_plans
+from lab.simulation.pipeline import PipelineSettings, simulate_pipeline
 from tests.engine.planner.stages import NODE, WORD
 
 pytestmark = pytest.mark.slow  # the first of them compiles the loop

@@ -12,7 +12,7 @@ from engine.jarvis.adaptation.control import EpochObservation, EpochState, Opera
 from engine.jarvis.adaptation.controllers import make_controller
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import METHODS, AdaptationSettings
-from engine.jarvis.simulation import QUERIES, WorkloadPhase, simulate
+from lab.jarvis.simulation import QUERIES, WorkloadPhase, simulate
 from tests.engine.jarvis.epochs import Meddled, adapting, crashed, epoch, worked
 from tests.engine.jarvis.refined_documents import document
 

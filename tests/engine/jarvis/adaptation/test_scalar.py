@@ -10,7 +10,7 @@ import pytest
 
 from engine.jarvis.adaptation.control import EpochObservation, Phase
 from engine.jarvis.adaptation.guards import Conditions, FailingOperators, Restraint, Volume
-from engine.jarvis.simulation import (
+from lab.jarvis.simulation import (
     CHANGES,
     LAWS,
     QUERIES,

@@ -9,7 +9,7 @@ import pytest
 
 from engine.jarvis.adaptation.control import EpochObservation, EpochState, Phase
 from engine.jarvis.adaptation.stepwise import _StepSearch
-from engine.jarvis.simulation import CHANGES, QUERIES, WorkloadPhase, simulate
+from lab.jarvis.simulation import CHANGES, QUERIES, WorkloadPhase, simulate
 from tests.engine.jarvis.epochs import Meddled, adapting
 
 DETECTED = 4  # epochs: three to detect, one to profile

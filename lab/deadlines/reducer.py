@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.deadlines.policies import ReducerTrace
+from lab.deadlines.policies import ReducerTrace
 
 __all__ = ["ReducerLoad", "draw_trace", "miss_share"]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.compiler import compiled_uncounted, source_stamp, spliced
-from engine.simulation.pipeline_tables import (
+from engine.simulation.queues import heap_put, heap_top
+from lab.simulation.pipeline_tables import (
     FETCH,
     MAP,
     RECEIVE,
@@ -23,7 +24,6 @@ from engine.simulation.pipeline_tables import (
     end_task,
     reschedule,
 )
-from engine.simulation.queues import heap_put, heap_top
 
 __all__ = ["PIECES", "run_pipeline"]
 

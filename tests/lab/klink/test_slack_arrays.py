@@ -7,8 +7,8 @@ import pytest
 
 from engine.klink import watermarks
 from engine.klink.slack import expected_wait_ms, min_slack_ms
-from engine.klink.slack_arrays import expected_waits_ms, moments, slacks_ms
 from engine.klink.watermarks import SweepForecast
+from lab.klink.slack_arrays import expected_waits_ms, moments, slacks_ms
 
 
 def forecast(mean_ms, deviation_ms):

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from math import comb, inf, prod
 from typing import Any
 
-from engine.jarvis.tree import TIE, NodeLoad, StreamCut, Tree, TreeStream
+from engine.__main__ import EngineCommand
+from engine.__main__ import main as run_commands
+from engine.fields import Field, Number
+from lab.jarvis.tree import TIE, NodeLoad, StreamCut, Tree, TreeStream
 
 __all__ = [
     "MAX_EXACT_COMBINATIONS",
@@ -21,10 +24,12 @@ __all__ = [
     "cut_exactly",
     "cut_greedily",
     "cut_streams",
+    "main",
     "options_of",
 ]
 
 MAX_EXACT_COMBINATIONS = 1_000_000  # combinations: most are cut off, so that it takes less than a second as a rule
+_NAME = "partition-tree"
 CAPS = 12  # limits of a source's time that the greedy search tries
 PASSES = 4  # over all choices; most find nothing more in the second
 
@@ -234,7 +239,7 @@ def _alike(tree: Tree) -> list[tuple[list[StreamCut], list[int]]]:
 
 
 def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Cut the streams of a tree document (`engine.jarvis.tree.TREE`).
+    """Cut the streams of a tree document (`lab.jarvis.tree.TREE`).
 
     Options: `exact_most`, combinations up to which the best plan is sought; above it a good one is.
     """
@@ -264,6 +269,22 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
             for i, node in enumerate(tree.nodes)
         ],
     }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Cut the streams of the documents in files, as `./sluice engine` runs a command of its own."""
+    given = EngineCommand(
+        "lab.jarvis.tree_search",
+        "where streams are cut on their way through a tree of nodes: least bytes sent, nothing later than at the root",
+        (
+            Field(
+                "exact_most",
+                Number(least=1, whole=True),
+                help="combinations up to which the best plan is sought (1,000,000)",
+            ),
+        ),
+    )
+    return run_commands([_NAME, *arguments], {_NAME: given}, prog="sluice lab")
 
 
 def _reason(tree: Tree, load: NodeLoad, stream: TreeStream, choice: StreamCut) -> str:

@@ -3,7 +3,7 @@
 The operator problem of the Jarvis paper (section IV): each stream is cut at every node on its way to the root, so that
 as few bytes as possible travel and no node takes longer for what it runs than it would take to send it on and run it
 further up. Finite nodes and links serve all streams at once, which is why streams cannot be cut one by one
-(engine/jarvis/tree_search.py solves it; docs/models/jarvis.md).
+(lab/jarvis/tree_search.py solves it; docs/models/jarvis.md).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import product
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from engine.errors import DocumentError
-from engine.jarvis.tree import Tree
-from engine.jarvis.tree_search import combinations, command, cut_exactly, cut_greedily, cut_streams
+from lab.jarvis.tree import TREE, Tree
+from lab.jarvis.tree_search import combinations, command, cut_exactly, cut_greedily, cut_streams, main
+from tests.engine.jarvis.test_guide import fields, names, rows
 
 
 def document(seed: int, *, sources: int, between: int) -> dict[str, Any]:
@@ -181,3 +183,17 @@ def test_cycle_below_a_root_is_refused():
     nodes = [{"id": "r", "cores": 1}, {"id": "a", "parent": "b", "cores": 1}, {"id": "b", "parent": "a", "cores": 1}]
     with pytest.raises(DocumentError, match="a never comes to the root"):
         Tree.parse({"nodes": nodes, "streams": []})
+
+
+def test_guide_describes_every_field_and_no_other() -> None:
+    assert sorted(name for first, *_ in rows("A tree of nodes") for name in names(first)) == sorted(fields(TREE))
+
+
+def test_command_reads_files_like_one_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--exact_most", "1", "docs/examples/partition-tree.json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    answer = json.loads(line)["result"]
+    assert answer["exact"] is False and answer["streams"][0]["node"] == "web-1"
+    with pytest.raises(SystemExit):
+        main(["--exact_most", "0", "docs/examples/partition-tree.json"])
+    assert "usage: sluice lab" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from engine.deadlines.subset import Task, largest_subset
-from lab.benchmarks.deadlines_tree import DeadlineTree
+from lab.deadlines.deadline_tree import DeadlineTree
 
 
 def test_tree_of_the_paper_keeps_the_same_number() -> None:

@@ -14,8 +14,10 @@ import numpy as np
 from engine.arrays import FloatArray, event_mean, event_quantile
 from engine.planner.latency import StageSettings
 from engine.planner.profile import NodeHardware, StageProfile
-from engine.simulation.pipeline_kernel import PIECES, run_pipeline
-from engine.simulation.pipeline_tables import (
+from engine.simulation.rows import Heap
+from engine.simulation.run import TooLargeError
+from lab.simulation.pipeline_kernel import PIECES, run_pipeline
+from lab.simulation.pipeline_tables import (
     BATCH,
     CHUNK,
     FETCH,
@@ -37,8 +39,6 @@ from engine.simulation.pipeline_tables import (
     PipelineWorld,
     Table,
 )
-from engine.simulation.rows import Heap
-from engine.simulation.run import TooLargeError
 
 __all__ = ["MAX_ROWS", "PipelineOutcome", "PipelineSettings", "simulate_pipeline"]
 

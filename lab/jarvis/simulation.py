@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.jarvis.adaptation.control import EpochObservation, OperatorEpoch
-from engine.jarvis.workloads import (
+from lab.jarvis.workloads import (
     CHANGES,
     LAWS,
     QUERIES,

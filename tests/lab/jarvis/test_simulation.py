@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.jarvis.adaptation.control import AdaptationDecision, EpochObservation, EpochState, Phase
-from engine.jarvis.simulation import CHANGES, LAWS, QUERIES, WorkloadPhase, min_bytes, simulate, with_window
+from lab.jarvis.simulation import CHANGES, LAWS, QUERIES, WorkloadPhase, min_bytes, simulate, with_window
 from tests.engine.jarvis.epochs import adapting
 
 

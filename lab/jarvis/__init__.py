@@ -1,0 +1,1 @@
+"""Simulated sources, and plans for trees of nodes."""

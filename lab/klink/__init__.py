@@ -1,0 +1,1 @@
+"""Slacks of many queries at once."""
