@@ -217,8 +217,6 @@ def judge_config(
     agent: str,
     operators: Sequence[str],
     now_us: int,
-    n_records: float = 0.0,
-    budget_s: float = 0.0,
     known_costs: Sequence[float | None] = (),
 ) -> list[str]:
     """Reasons of a source to refuse a refined configuration, in words; empty if it accepts.
@@ -233,8 +231,6 @@ def judge_config(
         Ids of the operators that may run here, in order.
     now_us
         Microseconds since 1970.
-    n_records, budget_s
-        Records and CPU seconds of an epoch here; 0 where they are not known.
     known_costs
         CPU seconds per record of each operator as seen here; None of one that is not known well.
     """
@@ -244,7 +240,6 @@ def judge_config(
         reasons.append(f"its operators are {', '.join(ids)}; here may run {', '.join(operators) or 'none'}")
     else:
         reasons += _changed_costs(refined, known_costs)
-        reasons += _coarse_steps(refined, n_records, budget_s)
     if len(refined.settings.load_factors) > len(operators):
         reasons.append(f"it sets {len(refined.settings.load_factors)} load factors; here may run {len(operators)}")
     return reasons
@@ -272,21 +267,4 @@ def _changed_costs(refined: RefinedAdaptation, known_costs: Sequence[float | Non
                 f"a record costs {1e6 * least_s:.3g} microseconds in {prior.id} by it and {1e6 * known_s:.3g} here,"
                 f" more than tenfold apart; {records} records stand behind it, {ENOUGH_RECORDS} are needed"
             )
-    return reasons
-
-
-def _coarse_steps(refined: RefinedAdaptation, n_records: float, budget_s: float) -> list[str]:
-    """Reasons: operators whose load factor jumps from congested to idle in one step, so that no search settles."""
-    settings = refined.settings
-    if settings.method not in ("stepwise-lp", "stepwise") or budget_s <= 0:
-        return []
-    reasons, records, band_s = [], n_records, (settings.drained_thres + settings.idle_thres) * budget_s
-    for prior in refined.operators:
-        whole_s = records * prior.cost_at(records)
-        if whole_s / settings.levels > band_s:
-            reasons.append(
-                f"one of {settings.levels} steps of {prior.id} costs {1e3 * whole_s / settings.levels:.3g} ms an epoch;"
-                f" between congested and idle are {1e3 * band_s:.3g}: levels of {math.ceil(whole_s / band_s)} would do"
-            )
-        records *= prior.relay
     return reasons

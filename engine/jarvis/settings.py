@@ -10,9 +10,8 @@ from engine.fields import Enumeration, Field, FieldTable, ListOf, Number, Settin
 
 __all__ = ["METHODS", "OBJECTIVES", "SETTINGS", "AdaptationSettings"]
 
-#: scalar: one effective budget along the envelope (default); stepwise-lp and stepwise: the paper's StepWise-Adapt with
-#: and without its linear program first; lp: the program alone; fixed: load factors by hand; the rest are baselines.
-METHODS = ("scalar", "stepwise-lp", "stepwise", "lp", "fixed", "all-sp", "all-src", "filter-src", "best-op")
+#: scalar: one effective budget along the envelope (default); fixed: load factors by hand; the rest are baselines.
+METHODS = ("scalar", "fixed", "all-sp", "all-src", "filter-src", "best-op")
 OBJECTIVES = ("bytes", "records")
 
 SETTINGS = FieldTable(
@@ -25,7 +24,6 @@ SETTINGS = FieldTable(
     Field("drained_thres", Number(least=0.02, most=0.10), help="share of overflowing records that makes a query "
           "congested; 0.05"),
     Field("idle_thres", Number(least=0.05, most=0.20), help="unused share of the budget that makes it idle; 0.1"),
-    Field("levels", Number(least=100, most=100_000, whole=True), help="steps of a load factor; 100"),
     Field("z_least", Number(least=0.25, most=1), help="lowest effective budget, as a share of the budget; 0.25"),
     Field("z_most", Number(least=1, most=4), help="largest effective budget, as a multiple of the budget; 4"),
 )  # fmt: skip
@@ -44,7 +42,6 @@ class AdaptationSettings(SettingsRecord):
     floor: float = 0.005
     drained_thres: float = 0.05
     idle_thres: float = 0.10
-    levels: int = 100
     z_least: float = 0.25
     z_most: float = 4.0
 

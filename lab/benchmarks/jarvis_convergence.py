@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine.jarvis.adaptation.control import AdaptationDecision, Controller, EpochObservation
-from engine.jarvis.adaptation.controllers import make_controller
+from engine.jarvis.adaptation.controllers import ADAPTING, make_controller
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 from lab.jarvis.simulation import (
@@ -25,6 +26,7 @@ from lab.jarvis.simulation import (
     min_bytes,
     simulate,
 )
+from lab.jarvis.stepwise import STEPWISE_METHODS
 
 __all__ = [
     "DEFAULT",
@@ -41,8 +43,9 @@ __all__ = [
 ]
 
 
-METHODS = ("scalar", "stepwise-lp", "stepwise", "lp")
 DEFAULT = "scalar"
+METHODS = (DEFAULT, *STEPWISE_METHODS)
+_STEPWISE = STEPWISE_METHODS["stepwise"]
 _MAX_EPOCHS, _MAX_EPOCHS_OF = 2.0, {"T2T 10 to 100 %": 3.0}  # medians, detection included
 MAX_OVER_MIN = 1.15
 _MARGINS, _MAX_OVER_MIN_AT_98 = (0.90, 0.95, 0.98), 1.10
@@ -252,8 +255,9 @@ def termination(pipelines: int) -> bool:
     print(
         f"\nrandom pipelines, simulated without noise, {pipelines} of each length: settle never; epochs mean, maximum"
     )
-    columns = [*((f"stepwise {levels}", AdaptationSettings(method="stepwise", levels=levels)) for levels in _LEVELS)]
-    columns.append((DEFAULT, AdaptationSettings(method=DEFAULT)))
+    named = {f"stepwise {levels}": partial(_STEPWISE, levels=levels) for levels in _LEVELS}
+    ADAPTING.update(named)
+    columns = [(name, AdaptationSettings(method=name)) for name in (*named, DEFAULT)]
     print(f"  {'operators':10}" + "".join(f"{name:>22}" for name, _ in columns))
     met = True
     for operators in _OPERATORS:

@@ -19,6 +19,7 @@ from agent.uplink.sender import LocalFrames
 from engine.dataflow import Pipeline
 from engine.dataflow.templates import LOGANALYTICS
 from engine.jarvis.settings import AdaptationSettings
+from lab.jarvis.stepwise import STEPWISE_METHODS
 
 __all__ = ["LINES_S", "LogAgent", "log_pipeline", "real"]
 
@@ -30,8 +31,9 @@ _BLOCK = 50_000
 _TENANTS = 40
 _SPOOL_BYTES = 2**30
 
-_STRATEGIES = ("all-sp", "filter-src", "best-op", "all-src", "stepwise-lp", "scalar")
-_ADAPTING = ("stepwise-lp", "scalar", "best-op")
+(_PUBLISHED, *_) = STEPWISE_METHODS
+_STRATEGIES = ("all-sp", "filter-src", "best-op", "all-src", _PUBLISHED, "scalar")
+_ADAPTING = (_PUBLISHED, "scalar", "best-op")
 _SHARES = (0.6, 0.8)  # budgets, of what the process takes that runs everything
 _CHANGES = ((0.5, 0.9), (0.9, 0.6))
 _WARM, _ADAPTS, _LOOKED_AT = 2, 8, 4  # epochs

@@ -12,6 +12,7 @@ from engine.jarvis.fairness import max_min
 from engine.jarvis.partition import Frontier, Partition
 from engine.jarvis.settings import AdaptationSettings
 from lab.jarvis.simulation import QUERIES, SourceQuery, TrueOperator, WorkloadPhase, simulate
+from lab.jarvis.stepwise import STEPWISE_METHODS
 from lab.jarvis.workloads import grouping_operator
 
 __all__ = [
@@ -36,7 +37,7 @@ __all__ = [
 LINK_MBPS = 20.48  # of one query at one source: 10 Gbit/s over 250 sources and 20 queries, ten times over
 EFFICIENCY = 0.88  # of a link after protocols; explains the paper's S2SProbe and its counts of sources
 BEST = "best"  # the envelope at the true costs
-ADAPTING = ("lp", "stepwise", "stepwise-lp", "scalar")
+ADAPTING = (*reversed(STEPWISE_METHODS), "scalar")
 _EPOCHS, _LOOKED_AT = 40, 20  # of a run, and how many of its last ones count
 _HALVINGS = 10
 _TUNED = 1.02  # what a settled run sends wavers; so much over the link still passes

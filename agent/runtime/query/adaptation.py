@@ -14,27 +14,22 @@ from agent.runtime.query.refined_config import NewestAccepted, RefinedState
 from engine.dataflow import Pipeline
 from engine.jarvis.adaptation.control import Controller, EpochObservation, OperatorEpoch, SourceOperator
 from engine.jarvis.adaptation.controllers import make_controller
+from engine.jarvis.baselines import BASELINES
 from engine.jarvis.refined_config import RefinedAdaptation, judge_config
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["Adaptation", "LocalMeasurements", "RefinedConfigState", "epoch_observation", "source_operators"]
+__all__ = ["Adaptation", "RefinedConfigState", "epoch_observation", "source_operators"]
 
 log = logging.getLogger(__name__)
 FORGETTING = 0.9  # of what was measured, with each epoch
 WELL_KNOWN = 1000  # records behind a cost that has a word in judging another
 
 
-@dataclass(frozen=True)
-class LocalMeasurements:
-    """Measurements at this agent; empty while nothing is known."""
-
-    costs_s: Sequence[float | None] = ()  #: CPU seconds per record by operator; None of one that is not known well
-    n_records: float = 0.0  #: of an epoch
-    budget_s: float = 0.0  #: CPU seconds of an epoch
-
-
 class RefinedConfigState(RefinedState[RefinedAdaptation]):
-    """The refined configuration of one query with one plan; `seen` is asked when one is judged."""
+    """The refined configuration of one query with one plan.
+
+    `seen` is asked when one is judged: CPU seconds per record of each operator here, None of one not known well.
+    """
 
     def __init__(
         self,
@@ -44,7 +39,7 @@ class RefinedConfigState(RefinedState[RefinedAdaptation]):
         agent: str,
         operators: Sequence[str],
         newest: NewestAccepted | None,
-        seen: Callable[[], LocalMeasurements],
+        seen: Callable[[], Sequence[float | None]],
     ) -> None:
         super().__init__(newest)
         self._query, self._plan, self._agent, self._operators = query, plan, agent, tuple(operators)
@@ -54,7 +49,6 @@ class RefinedConfigState(RefinedState[RefinedAdaptation]):
         return RefinedAdaptation.parse(document)
 
     def judge(self, refined: RefinedAdaptation, current: int, now_us: int) -> list[str]:
-        seen = self._seen()
         return judge_config(
             refined,
             current=current,
@@ -63,9 +57,7 @@ class RefinedConfigState(RefinedState[RefinedAdaptation]):
             agent=self._agent,
             operators=self._operators,
             now_us=now_us,
-            n_records=seen.n_records,
-            budget_s=seen.budget_s,
-            known_costs=seen.costs_s,
+            known_costs=self._seen(),
         )
 
     def without(self, refined: RefinedAdaptation) -> str:
@@ -137,7 +129,6 @@ class Adaptation:
     def __init__(self, config: RuntimeQuery, agent: str, newest: NewestAccepted | None, now_us: int) -> None:
         operators = source_operators(config.pipeline)
         self._measured = [_MeasuredCost() for _ in operators]
-        self._last: EpochObservation | None = None
         self._settings = config.settings
         self._fault = ""
         self.refined_state = RefinedConfigState(
@@ -177,12 +168,11 @@ class Adaptation:
     def reserve(self) -> float:
         """Ratio of useful CPU time to used CPU time: plans keep a margin, unless everything is processed here."""
         settings, _ = self._by
-        adapts = settings.method in ("scalar", "stepwise-lp", "stepwise", "lp")
+        adapts = settings.method not in ("fixed", *BASELINES)
         return 1 / settings.margin if adapts and any(load_factor < 1 for load_factor in self.load_factors) else 1.0
 
     def epoch_over(self, seen: EpochObservation, counts: Sequence[OperatorCounts]) -> None:
         """Decide how the next epoch runs."""
-        self._last = seen
         for measured, count in zip(self._measured, counts, strict=True):
             measured.add(count)
         try:
@@ -213,13 +203,8 @@ class Adaptation:
     def faults(self) -> list[str]:
         return [fault for fault in (self.refined_state.fault, self._fault) if fault]
 
-    def _seen_here(self) -> LocalMeasurements:
-        costs_s = [cost.cost_s for cost in self._measured]
-        return (
-            LocalMeasurements(costs_s, self._last.n_records, self._last.budget_s)
-            if self._last
-            else LocalMeasurements(costs_s)
-        )
+    def _seen_here(self) -> Sequence[float | None]:
+        return [cost.cost_s for cost in self._measured]
 
     def _go_by(self) -> None:
         """Pass a changed configuration in force to the controller."""

@@ -11,7 +11,6 @@ from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 
 __all__ = [
-    "DETECT_EPOCHS",
     "AdaptationDecision",
     "ChangeHistory",
     "Controller",
@@ -19,12 +18,10 @@ __all__ = [
     "EpochState",
     "OperatorEpoch",
     "Phase",
-    "RuntimeMachine",
     "SourceOperator",
     "epoch_state",
 ]
 
-DETECT_EPOCHS = 3  # unstable ones in a row, before the paper's runtime profiles: fewer may be scheduling noise
 _KEPT = 10
 _SETTLED = 2  # stable epochs in a row, after which a change is over
 
@@ -159,30 +156,6 @@ def epoch_state(observation: EpochObservation, settings: AdaptationSettings) -> 
     if observation.idle_s > settings.idle_thres * observation.budget_s and not everything and observation.n_records:
         return EpochState.IDLE
     return EpochState.STABLE
-
-
-class RuntimeMachine:
-    """The phases of a runtime that profiles: what one epoch was decides what the next one is."""
-
-    def __init__(self) -> None:
-        self.phase = Phase.STARTUP
-        self._unstable = 0
-
-    def after(self, state: EpochState) -> Phase:
-        """Advance by an epoch that ended in this state; returns the phase of the next."""
-        if self.phase is Phase.PROFILE:
-            self.phase = Phase.ADAPT
-        elif self.phase is Phase.STARTUP or (self.phase is Phase.ADAPT and state is EpochState.STABLE):
-            self.phase, self._unstable = Phase.PROBE, 0
-        elif self.phase is Phase.PROBE:
-            self._unstable = 0 if state is EpochState.STABLE else self._unstable + 1
-            if self._unstable >= DETECT_EPOCHS:
-                self.phase, self._unstable = Phase.PROFILE, 0
-        return self.phase
-
-    def give_up(self) -> None:
-        """Return to watching, since adaptation reached no stable plan."""
-        self.phase, self._unstable = Phase.PROBE, 0
 
 
 class ChangeHistory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 from engine.jarvis.adaptation.control import (
@@ -22,13 +21,12 @@ from engine.jarvis.adaptation.control import (
 from engine.jarvis.adaptation.method import Method, MethodEpoch, MethodStep, use_in_words
 from engine.jarvis.adaptation.operator_models import PipelineModel
 from engine.jarvis.adaptation.scalar import LoadFactorPlan, ScalarMethod
-from engine.jarvis.adaptation.stepwise import StepWiseMethod
 from engine.jarvis.baselines import best_op, filter_cut
 from engine.jarvis.partition import Frontier
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
 
-__all__ = ["BestOpMethod", "StaticMethod", "make_controller", "static_factors"]
+__all__ = ["ADAPTING", "BestOpMethod", "StaticMethod", "make_controller", "static_factors"]
 
 _WORDS = {
     "fixed": "load factors are set by hand",
@@ -81,13 +79,8 @@ class BestOpMethod(ScalarMethod):
         return LoadFactorPlan(factors, forecast.cpu_s, forecast.sent, (cut.lo, cut.hi))
 
 
-_ADAPTING: dict[str, Callable[[], Method]] = {
-    "scalar": ScalarMethod,
-    "best-op": BestOpMethod,
-    "stepwise-lp": partial(StepWiseMethod, program=True, tune=True),
-    "stepwise": partial(StepWiseMethod, program=False, tune=True),
-    "lp": partial(StepWiseMethod, program=True, tune=False),
-}
+#: Methods that change load factors, by the names that settings have for them.
+ADAPTING: dict[str, Callable[[], Method]] = {"scalar": ScalarMethod, "best-op": BestOpMethod}
 
 
 def make_controller(
@@ -150,7 +143,7 @@ class _Adapter:
         first = self._number == 0
         if self._prior is not None:
             self._model.seed(self._prior)
-        adapting = _ADAPTING.get(self._settings.method)
+        adapting = ADAPTING.get(self._settings.method)
         if adapting is None:
             self._factors = static_factors(self._settings, self._operators)
             self._method = StaticMethod(self._factors)
@@ -166,7 +159,7 @@ class _Adapter:
         if not self._operators:
             return MethodStep((), Phase.PROBE, state, "no operator of this query may run here")
         epoch = MethodEpoch(self._number, seen, state, self._model, self._settings, old)
-        if seen.budget_s < _MIN_BUDGET_S and self._settings.method in _ADAPTING:
+        if seen.budget_s < _MIN_BUDGET_S and self._settings.method in ADAPTING:
             why = "no CPU time is granted; everything runs at the stream processor"
             return MethodStep((0.0,) * len(old), Phase.PROBE, state, why)
         return self._method.step(epoch)

@@ -30,7 +30,7 @@ budgets = st.sampled_from([0.0, 0.02, 0.05, 0.1]) | st.floats(0, 0.5)  # in smal
 actions = st.one_of(
     st.tuples(st.just("epochs"), st.integers(1, 4)),
     st.tuples(st.just("factors"), factors),
-    st.tuples(st.just("method"), st.sampled_from(["scalar", "stepwise-lp", "stepwise", "lp", "best-op"])),
+    st.tuples(st.just("method"), st.sampled_from(["scalar", "best-op"])),
     st.tuples(st.just("refined"), st.tuples(st.integers(1, 5), factors)),
     st.tuples(st.just("plan"), st.integers(0, 1)),
     st.tuples(st.just("budget"), budgets),

@@ -16,9 +16,6 @@ __all__ = ["METHOD_WORDS", "AdaptingForm", "FactorsForm", "setting_words"]
 #: What each method does; load factors by hand have a page of their own.
 METHOD_WORDS = {
     "scalar": "By itself, along the best plans for its CPU",
-    "stepwise-lp": "By itself, step by step from a solved start (StepWise-Adapt)",
-    "stepwise": "By itself, step by step alone (StepWise-Adapt without its program)",
-    "lp": "Solved once after each change, not tuned",
     "best-op": "Whole operators alone, as many as fit (Best-OP)",
     "filter-src": "Filters alone (Filter-Src)",
     "all-src": "Everything at the source (All-Src)",
@@ -37,7 +34,6 @@ _LABELS = {
     ),
     "drained_thres": ("Congestion threshold", "Overflow, as a share of records, at which load is taken back at once."),
     "idle_thres": ("Idle threshold", "Unused share of the budget at which it takes on more load."),
-    "levels": ("Load factor levels", "More levels settle closer to the optimum, fewer settle sooner."),
     "z_least": ("Smallest effective budget", "As a multiple of the budget."),
     "z_most": ("Largest effective budget", "As a multiple of the budget."),
 }

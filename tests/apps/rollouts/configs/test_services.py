@@ -47,7 +47,7 @@ def test_config_holds_settings_for_all_and_learned_figures_where_known(fleet: Fl
 
 
 def test_config_may_be_limited_to_queries_and_agents(fleet: Fleet) -> None:
-    wish = ConfigRequest({"method": "stepwise"}, queries=("s2s",), agents=("a2",), learned=False)
+    wish = ConfigRequest({"method": "best-op"}, queries=("s2s",), agents=("a2",), learned=False)
     config = config_create(cluster=fleet.cluster, wish=wish, words="as published", now=fleet.now)
     part = config.parts.get()
     assert (part.agent.name, part.document["operators"], config.words) == ("a2", [], "as published")

@@ -160,10 +160,10 @@ def test_agents_set_by_hand_get_no_proposal() -> None:
 
 def test_proposal_keeps_the_settings_in_force() -> None:
     fleet = fleet_of("a1").start()
-    assignment_set(live=fleet.live, agent=fleet.agents[0], settings={"method": "stepwise-lp"})
+    assignment_set(live=fleet.live, agent=fleet.agents[0], settings={"method": "best-op"})
     config = told(fleet)
     assert config is not None
-    assert config.parts.get().document["settings"] == {"method": "stepwise-lp"}
+    assert config.parts.get().document["settings"] == {"method": "best-op"}
 
 
 def test_sql_count_does_not_grow_with_agents() -> None:

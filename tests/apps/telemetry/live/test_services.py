@@ -193,7 +193,7 @@ class TestChanges:
     def test_new_version_replaces_the_old_plan(self) -> None:
         query = probing()
         live, _ = live_at(query, "a1", "a2", settings=fixed_settings([1, 0.25, 0]))
-        assignment_set(live=live, agent=Agent.objects.get(name="a2"), settings={"levels": 200})
+        assignment_set(live=live, agent=Agent.objects.get(name="a2"), settings={"margin": 0.92})
         plan = live.plan
         expressions = {
             "window": EXPRESSIONS["window"],
@@ -209,7 +209,7 @@ class TestChanges:
         assert live.plan != plan
         assert [part.settings for part in live.assignments.all()] == [
             fixed_settings([1.0, 1.0, 0.25, 0.0]),
-            {"levels": 200},
+            {"margin": 0.92},
         ]
         assert set(KnownPlan.objects.values_list("digest", flat=True)) == {plan, live.plan}
 

@@ -1,4 +1,4 @@
-"""States of an epoch and phases of the runtime."""
+"""States of an epoch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.jarvis.adaptation.control import DETECT_EPOCHS, EpochState, Phase, RuntimeMachine, epoch_state
+from engine.jarvis.adaptation.control import EpochState, epoch_state
 from engine.jarvis.settings import AdaptationSettings
 from tests.engine.jarvis.epochs import epoch, worked
 
@@ -43,22 +43,3 @@ def test_epoch_with_everything_at_the_source_is_not_idle():
 def test_epoch_without_records_or_budget_is_not_idle():
     assert epoch_state(epoch(replace(HALF, records_in=0, processed=0, cpu_s=0)), SETTINGS) is EpochState.STABLE
     assert epoch_state(epoch(HALF, budget_s=0.0), SETTINGS) is EpochState.STABLE
-
-
-def test_machine_reaches_every_phase_and_profiles_after_three_unstable_epochs():
-    machine, idle, stable = RuntimeMachine(), EpochState.IDLE, EpochState.STABLE
-    assert machine.phase is Phase.STARTUP
-    assert [machine.after(idle) for _ in range(DETECT_EPOCHS)] == [Phase.PROBE] * DETECT_EPOCHS
-    assert [machine.after(entry) for entry in (idle, stable, idle, idle)] == [
-        Phase.PROFILE,
-        Phase.ADAPT,
-        Phase.ADAPT,
-        Phase.ADAPT,
-    ]
-    assert machine.after(stable) is Phase.PROBE
-
-
-def test_only_consecutive_unstable_epochs_start_profiling():
-    machine = RuntimeMachine()
-    states = [EpochState.CONGESTED, EpochState.CONGESTED, EpochState.STABLE] * 5
-    assert {machine.after(state) for state in states} == {Phase.PROBE}

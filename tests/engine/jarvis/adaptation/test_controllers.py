@@ -20,7 +20,7 @@ OPERATORS = (
     SourceOperator("errors", "filter"),
     SourceOperator("pairs", "aggregate", stateful=True, window_s=3.0),
 )
-ADAPTING = ("scalar", "stepwise-lp", "stepwise", "lp", "best-op")
+ADAPTING = ("scalar", "best-op")
 NOTHING = OperatorEpoch(0.0, *(0,) * 9, 0.0)
 
 counts = st.integers(-5, 10**9) | st.sampled_from([0, 29, 30, 1_000])
@@ -113,12 +113,15 @@ def test_zero_budget_sends_everything_to_the_stream_processor_next_epoch(method)
     assert run.load_factors[-1].any()
 
 
-def test_published_method_reaches_every_phase():
-    query = QUERIES["s2s"]
-    controller_ = adapting(query, method="stepwise-lp")
-    assert controller_.report()["phase"] == Phase.STARTUP
-    run = simulate(query, controller_, [WorkloadPhase(20, 0.6)], 0)
-    assert {decision.phase for decision in run.decisions} == {Phase.PROBE, Phase.PROFILE, Phase.ADAPT}
+@pytest.mark.parametrize(
+    ("name", "cores", "factors"),
+    [("s2s", 0.10, [0, 0]), ("s2s", 0.60, [1, 0]), ("s2s", 1.00, [1, 1]), ("log", 0.20, [1, 1, 0, 0])],
+)
+def test_best_op_runs_whole_operators_that_fit(name, cores, factors):
+    query = QUERIES[name]
+    run = simulate(query, adapting(query, method="best-op"), [WorkloadPhase(60, cores)], 0)
+    assert run.load_factors[-1].tolist() == factors
+    assert not run.moved[20:].any()
 
 
 class TestPrior:

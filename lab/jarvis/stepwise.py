@@ -1,6 +1,7 @@
 """StepWise-Adapt as published: a linear program first, then one load factor after the other by binary search.
 
-Kept to compare with. What is added is an end: the published search need not settle, as a step may jump the tolerance.
+To compare with: a controller finds these methods by their names once this module is imported. What is added is an end:
+the published search need not settle, as a step may jump the tolerance.
 
 References
 ----------
@@ -10,17 +11,45 @@ Jarvis, sections IV-C and VI-D; corrections in docs/models/adaptation.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, log2
 
-from engine.jarvis.adaptation.control import EpochState, Phase, RuntimeMachine
+from engine.jarvis.adaptation.control import EpochState, Phase
+from engine.jarvis.adaptation.controllers import ADAPTING
 from engine.jarvis.adaptation.method import MethodEpoch, MethodStep, keep_load_factors, moves_in_words, use_in_words
 from engine.jarvis.adaptation.operator_models import MIN_RECORDS
 from engine.jarvis.partition import Frontier
 
-__all__ = ["StepWiseMethod"]
+__all__ = ["DETECT_EPOCHS", "STEPWISE_METHODS", "RuntimeMachine", "StepWiseMethod"]
 
+DETECT_EPOCHS = 3  # unstable ones in a row, before the paper's runtime profiles: fewer may be scheduling noise
+_LEVELS = 100
 _FIRST_PAUSE, _LONGEST_PAUSE = 8, 256  # epochs without adapting, after it came to nothing
 _SEARCHES = 3  # of each operator, in one go
+
+
+class RuntimeMachine:
+    """The phases of a runtime that profiles: what one epoch was decides what the next one is."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.STARTUP
+        self._unstable = 0
+
+    def after(self, state: EpochState) -> Phase:
+        """Advance by an epoch that ended in this state; returns the phase of the next."""
+        if self.phase is Phase.PROFILE:
+            self.phase = Phase.ADAPT
+        elif self.phase is Phase.STARTUP or (self.phase is Phase.ADAPT and state is EpochState.STABLE):
+            self.phase, self._unstable = Phase.PROBE, 0
+        elif self.phase is Phase.PROBE:
+            self._unstable = 0 if state is EpochState.STABLE else self._unstable + 1
+            if self._unstable >= DETECT_EPOCHS:
+                self.phase, self._unstable = Phase.PROFILE, 0
+        return self.phase
+
+    def give_up(self) -> None:
+        """Return to watching, since adaptation reached no stable plan."""
+        self.phase, self._unstable = Phase.PROBE, 0
 
 
 class _StepSearch:
@@ -49,8 +78,8 @@ class StepWiseMethod:
 
     z: float | None = None
 
-    def __init__(self, *, program: bool, tune: bool) -> None:
-        self._program, self._tune = program, tune
+    def __init__(self, *, program: bool, tune: bool, levels: int = _LEVELS) -> None:
+        self._program, self._tune, self._levels = program, tune, levels  # steps of a load factor
         self._machine = RuntimeMachine()
         self._relay: list[float] = []
         self._search: _StepSearch | None = None
@@ -91,13 +120,13 @@ class StepWiseMethod:
             counted = sizes if epoch.settings.objective == "bytes" else None
             budget_s = epoch.settings.margin * epoch.observation.budget_s
             plan = Frontier.of(relay, cost, counted).at(budget_s, float(epoch.observation.n_records))
-            factors, words = _stepped(plan.load_factors, epoch.settings.levels), "planned by the linear program"
+            factors, words = _stepped(plan.load_factors, self._levels), "planned by the linear program"
         return MethodStep(factors, Phase.ADAPT, epoch.state, f"profiled; {words}")
 
     def _fine_tune(self, epoch: MethodEpoch) -> MethodStep:
         congested = epoch.state is EpochState.CONGESTED
         self._seen.append((congested, epoch.model.sent_per_record(epoch.observation), epoch.load_factors))
-        most = _SEARCHES * len(epoch.load_factors) * ceil(log2(epoch.settings.levels))
+        most = _SEARCHES * len(epoch.load_factors) * ceil(log2(self._levels))
         if not self._tune or self._moves >= most:
             return self._give_up(epoch)
         search = self._search
@@ -117,7 +146,7 @@ class StepWiseMethod:
 
     def _next(self, epoch: MethodEpoch, *, congested: bool) -> _StepSearch | None:
         """Next operator to tune: the lowest relay ratio that can be raised, or the highest that can be lowered."""
-        levels, factors = epoch.settings.levels, epoch.load_factors
+        levels, factors = self._levels, epoch.load_factors
         order = sorted(range(len(factors)), key=lambda k: self._relay[k], reverse=congested)
         for k in order:
             level = self._level(epoch, k)
@@ -126,11 +155,11 @@ class StepWiseMethod:
         return None
 
     def _level(self, epoch: MethodEpoch, k: int) -> int:
-        return round(epoch.load_factors[k] * epoch.settings.levels)
+        return round(epoch.load_factors[k] * self._levels)
 
     def _set(self, epoch: MethodEpoch, k: int, level: int) -> MethodStep:
         old = epoch.load_factors
-        new = (*old[:k], level / epoch.settings.levels, *old[k + 1 :])
+        new = (*old[:k], level / self._levels, *old[k + 1 :])
         self._moves += 1
         names = [operator.operator.id for operator in epoch.model.operators]
         words = f"{use_in_words(epoch.observation)}; {moves_in_words(names, old, new)}"
@@ -158,3 +187,12 @@ def _profiled(epoch: MethodEpoch) -> tuple[list[float], list[float], list[float]
 
 def _stepped(factors: Sequence[float], levels: int) -> tuple[float, ...]:
     return tuple(int(p * levels + 1e-9) / levels for p in factors)
+
+
+#: What settings call them.
+STEPWISE_METHODS = {
+    "stepwise-lp": partial(StepWiseMethod, program=True, tune=True),
+    "stepwise": partial(StepWiseMethod, program=False, tune=True),
+    "lp": partial(StepWiseMethod, program=True, tune=False),
+}
+ADAPTING.update(STEPWISE_METHODS)

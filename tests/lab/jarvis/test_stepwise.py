@@ -1,4 +1,4 @@
-"""StepWise-Adapt as published, with an end, and Best-OP."""
+"""StepWise-Adapt as published, with an end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from engine.jarvis.adaptation.control import EpochObservation, EpochState, Phase
-from engine.jarvis.adaptation.stepwise import _StepSearch
 from lab.jarvis.simulation import CHANGES, QUERIES, WorkloadPhase, simulate
+from lab.jarvis.stepwise import DETECT_EPOCHS, STEPWISE_METHODS, RuntimeMachine, _StepSearch
 from tests.engine.jarvis.epochs import Meddled, adapting
 
 DETECTED = 4  # epochs: three to detect, one to profile
@@ -40,11 +40,11 @@ def test_profiling_epoch_admits_all_records():
 def test_load_factors_are_whole_levels():
     query = QUERIES["t2t"]
     for method in ("stepwise-lp", "stepwise"):
-        run = simulate(query, adapting(query, method=method, levels=100), [WorkloadPhase(60, 0.6)], 0)
+        run = simulate(query, adapting(query, method=method), [WorkloadPhase(60, 0.6)], 0)
         assert run.load_factors * 100 == pytest.approx((run.load_factors * 100).round())
 
 
-@pytest.mark.parametrize("method", ["stepwise-lp", "stepwise", "lp"])
+@pytest.mark.parametrize("method", STEPWISE_METHODS)
 @pytest.mark.parametrize("name", QUERIES)
 def test_stepwise_ends_under_any_budget(name, method):
     """Moves stop, or become rare as the pauses double."""
@@ -80,12 +80,37 @@ def test_binary_search_finds_the_highest_uncongested_level(most):
     assert steps <= math.ceil(math.log2(11))
 
 
-@pytest.mark.parametrize(
-    ("name", "cores", "factors"),
-    [("s2s", 0.10, [0, 0]), ("s2s", 0.60, [1, 0]), ("s2s", 1.00, [1, 1]), ("log", 0.20, [1, 1, 0, 0])],
-)
-def test_best_op_runs_whole_operators_that_fit(name, cores, factors):
-    query = QUERIES[name]
-    run = simulate(query, adapting(query, method="best-op"), [WorkloadPhase(60, cores)], 0)
-    assert run.load_factors[-1].tolist() == factors
-    assert not run.moved[20:].any()
+def test_published_method_reaches_every_phase():
+    query = QUERIES["s2s"]
+    controller_ = adapting(query, method="stepwise-lp")
+    assert controller_.report()["phase"] == Phase.STARTUP
+    run = simulate(query, controller_, [WorkloadPhase(20, 0.6)], 0)
+    assert {decision.phase for decision in run.decisions} == {Phase.PROBE, Phase.PROFILE, Phase.ADAPT}
+
+
+@pytest.mark.parametrize("method", STEPWISE_METHODS)
+def test_published_method_runs_nothing_here_without_budget(method):
+    query = QUERIES["s2s"]
+    phases = [WorkloadPhase(20, 0.6), WorkloadPhase(3, 0.0), WorkloadPhase(20, 0.6)]
+    run = simulate(query, adapting(query, method=method), phases, 0)
+    assert run.load_factors[19].any() and run.load_factors[-1].any()
+    assert not run.load_factors[21:23].any()
+
+
+def test_machine_reaches_every_phase_and_profiles_after_three_unstable_epochs():
+    machine, idle, stable = RuntimeMachine(), EpochState.IDLE, EpochState.STABLE
+    assert machine.phase is Phase.STARTUP
+    assert [machine.after(idle) for _ in range(DETECT_EPOCHS)] == [Phase.PROBE] * DETECT_EPOCHS
+    assert [machine.after(entry) for entry in (idle, stable, idle, idle)] == [
+        Phase.PROFILE,
+        Phase.ADAPT,
+        Phase.ADAPT,
+        Phase.ADAPT,
+    ]
+    assert machine.after(stable) is Phase.PROBE
+
+
+def test_only_consecutive_unstable_epochs_start_profiling():
+    machine = RuntimeMachine()
+    states = [EpochState.CONGESTED, EpochState.CONGESTED, EpochState.STABLE] * 5
+    assert {machine.after(state) for state in states} == {Phase.PROBE}
