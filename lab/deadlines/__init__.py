@@ -1,1 +1,1 @@
-"""What deadlines are scheduled by elsewhere: policies, and a reducer that they are tried on."""
+"""Policies that schedule deadlines elsewhere, and a reducer that they are tried on."""
