@@ -370,7 +370,7 @@ class Prover:
         Those that only may break theirs are accepted as they are; those that do are left out, or end the search.
         """
         learned = False
-        for query in miss.noisy - set(self._alone):
+        for query in sorted(miss.noisy - set(self._alone)):
             alone = alone_objective(self.fine, self.problem, self._judge, query)
             self.flows[0] += 1
             self._alone[query] = alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,8 +17,11 @@ from apps.core.problem_details import PROBLEM_JSON
 from console.openapi import EXAMPLES, TAGS
 from tests.apps.contracts.endpoints import ENDPOINTS
 from tests.apps.contracts.test_endpoints import address, client_of
+from tests.golden import GoldenRecord
 
 pytestmark = pytest.mark.django_db
+
+OPENAPI = GoldenRecord(Path(__file__).with_name("golden"))
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +118,31 @@ def test_answer_is_as_described(
 def _leads_to(template: str, path: str) -> bool:
     pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template))
     return re.fullmatch(pattern, path.partition("?")[0]) is not None
+
+
+def test_description_is_as_recorded(schema: dict[str, Any], operations: list[dict[str, Any]]) -> None:
+    """RECORD_GOLDEN=1 writes the record anew; it changes on purpose.
+
+    Operations stand with their schemas in place, so that a schema's new name shows as that alone.
+    """
+    schemas = schema["components"]["schemas"]
+    rest = {key: value for key, value in schema.items() if key not in {"paths", "components"}}
+    rest |= {key: value for key, value in schema["components"].items() if key != "schemas"}
+    answers = {"names of schemas": sorted(schemas), "beside operations": [json.dumps(rest)]}
+    for operation in operations:
+        answers[f"{operation['method']} {operation['path']}"] = [json.dumps(_resolved(operation, schemas, ()))]
+    OPENAPI.check("openapi", answers)
+
+
+def _resolved(value: Any, schemas: dict[str, Any], above: tuple[str, ...]) -> Any:
+    """With schemas in place of references to them, but for one within itself: there stands how far up it is."""
+    if isinstance(value, list):
+        return [_resolved(item, schemas, above) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if (reference := value.get("$ref")) is None:
+        return {key: _resolved(item, schemas, above) for key, item in value.items()}
+    name = reference.rpartition("/")[2]
+    if name in above:
+        return {"$ref": above[::-1].index(name)}
+    return _resolved(schemas[name], schemas, (*above, name)) | {k: v for k, v in value.items() if k != "$ref"}
