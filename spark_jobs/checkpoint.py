@@ -9,21 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import zipfile
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import redis
-
-from agent.wire import WireError, batch_bytes, table_of
-from agent.wire.broker import publish_committed
 from engine.files import replace_file
-from spark_jobs.input.arrivals import Arrival, table_of_waiting
-from spark_jobs.plans import INHERITED, INHERITED_WAITING
 from spark_jobs.variables import FORMAT
 
 if TYPE_CHECKING:
@@ -92,7 +82,7 @@ class Checkpoint:
     noted: int = -1  #: the last step in ``run.json``
 
     @classmethod
-    def open(cls, root: HadoopFolder, folder: Path, client: redis.Redis) -> Checkpoint:
+    def open(cls, root: HadoopFolder, folder: Path) -> Checkpoint:
         """The checkpoint to go on from.
 
         Parameters
@@ -100,7 +90,7 @@ class Checkpoint:
         root
             Folder of checkpoints.
         folder
-            Of the stream processor, where earlier releases kept a state of their own.
+            Of the stream processor, which holds the copy of ``run.json``.
 
         Raises
         ------
@@ -115,15 +105,12 @@ class Checkpoint:
         copy = folder / _RUN
         facts = facts or _noted_facts(copy.read_text(errors="replace") if copy.is_file() else None)
         if facts is None:
-            made = _from_earlier_release(root, folder, client)
+            made = cls(root, folder)
         else:
             made = cls(root, folder, facts["run"], facts["base"], noted=facts["step"])
             if made.last_batch() < 0 and facts["step"] > made.base:
                 made.base, made.message = facts["step"] + _MARGIN_STEPS, _LOST
         made.note(max(made.base, made.noted))
-        if facts is not None:
-            client.delete(INHERITED_WAITING)
-        _drop_earlier_state(folder)
         return made
 
     @property
@@ -243,80 +230,3 @@ class HadoopFolder:
 
     def _child(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._path, name)
-
-
-# -- states of earlier releases
-
-
-@dataclass(frozen=True)
-class _EarlierState:
-    """A state file of an earlier release, as far as it is taken over."""
-
-    step: int
-    positions: Mapping[tuple[str, str], int]
-    flows: Mapping[str, dict[str, int]]  #: facts of each, by query|plan
-    open_windows: int
-    waiting: list[Arrival]
-
-    @classmethod
-    def read(cls, path: Path) -> _EarlierState:
-        """Raises one of `_UNREADABLE` where the file is damaged."""
-        with zipfile.ZipFile(path) as file:
-            facts = json.loads(file.read("facts.json"))
-            rows = table_of(file.read("waiting")).to_pylist() if "waiting" in facts else []
-        positions = {(agent, life): int(seq) for agent, life, seq in facts["positions"]}
-        for row in rows:  # what waits for its plan has its number behind it
-            row |= {"since": 1, "due": row["seq"] <= positions.get((row["agent"], row["life"]), 0)}
-        flows = {
-            f"{flow['query']}|{flow['plan']}": {name: int(flow.get(name) or 0) for name in _INHERITED}
-            for flow in facts["flows"]
-        }
-        is_open = sum(window["revision"] < 0 for flow in facts["flows"] for _, window in flow["windows"])
-        return cls(int(facts["step"]), positions, flows, is_open, [Arrival(**row) for row in rows])
-
-
-_INHERITED = ("watermark_us", "passed_us", "late", "early", "started_us")
-_UNREADABLE = (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError, WireError)
-
-
-def _from_earlier_release(root: HadoopFolder, folder: Path, client: redis.Redis) -> Checkpoint:
-    """A first checkpoint; where an earlier release kept a state, it goes on behind what that had worked off."""
-    paths = sorted(path for path in folder.glob("states/*.state") if path.stem.isdigit())
-    if not paths:
-        return Checkpoint(root, folder)
-    made = Checkpoint(root, folder, 0, int(paths[-1].stem), "no state of the earlier release can be read. " + _LOST)
-    for path in reversed(paths):
-        try:
-            state = _EarlierState.read(path)
-        except _UNREADABLE:
-            continue
-        _hand_over(state, client)
-        made.message = (
-            f"the state of an earlier release ends with step {state.step}: its {len(state.positions)} positions, "
-            f"{len(state.flows)} watermarks and {len(state.waiting)} waiting frames are taken over; "
-            f"{state.open_windows} windows that were open lack what came before, and their results will name the "
-            "agents; sums of statistics begin anew"
-        )
-        return made
-    return made
-
-
-def _hand_over(state: _EarlierState, client: redis.Redis) -> None:
-    """Put into Redis what the first steps go by. Done again, it does the same."""
-    waiting: dict[str, list[Arrival]] = defaultdict(list)
-    for frame in state.waiting:
-        waiting[frame.id.partition("/")[0]].append(frame)
-    for partition, frames in waiting.items():
-        client.hset(INHERITED_WAITING, partition, batch_bytes(table_of_waiting(frames).combine_chunks()))
-    for flow, facts in state.flows.items():
-        client.hset(INHERITED, flow, json.dumps(facts))
-    publish_committed(client, state.positions)
-
-
-def _drop_earlier_state(folder: Path) -> None:
-    """The query of an earlier release has other operators: its checkpoint is of no use. States go last, for they tell
-    that there is something to drop.
-    """
-    if (folder / "states").is_dir():
-        for path in (folder / "warmup", *folder.glob("checkpoint-*"), folder / "states"):
-            shutil.rmtree(path, ignore_errors=True)

@@ -176,7 +176,7 @@ class Driver:
         while not self._stopping.is_set():
             try:
                 root = HadoopFolder(spark, self._options.checkpoint)
-                checkpoint = Checkpoint.open(root, self._options.folder, self._redis)
+                checkpoint = Checkpoint.open(root, self._options.folder)
                 self._planner.begin(checkpoint.last_plan())
             except NewerCheckpoint:
                 raise

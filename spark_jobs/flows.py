@@ -145,23 +145,13 @@ class FlowStep:
         live = self._plan.live.get((self._query, self._digest))
         started_us = live.started_us if live is not None else 0
         if found is None:
-            return self._begun(started_us)
+            return FlowState(self._query, self._digest, started_us=started_us)
         if live is not None and found.started_us and found.started_us != started_us:
             fresh = FlowState(self._query, self._digest, started_us=started_us, step=found.step, now_ms=found.now_ms)
             fresh.work, fresh.summed_ms = found.work, found.summed_ms
             return fresh
         found.started_us = found.started_us or started_us
         return found
-
-    def _begun(self, started_us: int) -> FlowState:
-        """A new flow. Windows that an earlier release has closed stay closed."""
-        flow = FlowState(self._query, self._digest, started_us=started_us)
-        known = self._context.plans.inherited((self._query, self._digest))
-        if known and known["started_us"] in (0, started_us):
-            flow.watermark_us = known["watermark_us"] or None
-            flow.passed_us = max(known["passed_us"], known["watermark_us"])
-            flow.late, flow.early = known["late"], known["early"]
-        return flow
 
     # -- what came
 

@@ -23,14 +23,11 @@ import pyarrow.compute as pc
 
 from agent.wire import (
     COUNTERS,
-    OLDER_COUNTERS,
     SWEEPS,
     FrameKind,
     WireError,
     batch_bytes,
-    counters_table,
     mark_fault,
-    table_of,
 )
 from agent.wire.broker import generation_progress
 from engine.dataflow.pipeline import Pipeline
@@ -190,8 +187,6 @@ class GenerationsStep:
     def _take_in(self) -> None:
         before = self._variables.positions()
         positions, waits = dict(before), self._variables.waiting()
-        if self._step == 1:
-            waits = self._recalled(self._inherited(), positions)
         for_plan, early = [frame for frame in waits if frame.due], [frame for frame in waits if not frame.due]
         self._waiting: list[Arrival] = []
         for frame in for_plan:
@@ -221,11 +216,6 @@ class GenerationsStep:
                 self._isolate(nobody, str(fault))
         if entries:
             yield entry_batch(self._partition, entries)
-
-    def _inherited(self) -> list[Arrival]:
-        """Frames that an earlier release left waiting."""
-        found = self._context.plans.inherited_waiting(self._partition)
-        return [Arrival(**row) for row in table_of(found).to_pylist()] if found else []
 
     def _recalled(self, arrivals: list[Arrival], positions: dict[tuple[str, str], int]) -> list[Arrival]:
         """Continue after the committed position of a generation unknown to the state: a lost state held it.
@@ -269,7 +259,7 @@ class GenerationsStep:
         if arrival.kind == UNREADABLE:
             raise BadBody(str(arrival.says.get("fault")))
         if arrival.kind == FrameKind.COUNTERS:  # of all queries at once
-            rows = counters_table(read_conforming(arrival.body, COUNTERS, OLDER_COUNTERS))
+            rows = read_conforming(arrival.body, COUNTERS)
             widths_us = self._plan.widths_us()
             self._counters.append(epoch_rows(rows, arrival.reporter, widths_us, self._step, arrival.says))
             return

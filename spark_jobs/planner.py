@@ -275,28 +275,24 @@ class Planner:
         if not path.is_file():
             return _Record()
         try:
-            return self._restored(json.loads(path.read_bytes()))
+            return _restored(json.loads(path.read_bytes()))
         except (ValueError, KeyError, TypeError) as error:
             self.fault = f"{path} is damaged ({error!r}); the console is asked"
             return _Record()
 
-    def _restored(self, told: dict[str, Any]) -> _Record:
-        if "queries" in told and isinstance(told["queries"], list):  # the console's answer, as earlier releases kept it
-            record = self._record = _Record()
-            self._adopt(told)
-            record.number = 1
-            return record
-        plans = [LivePlan.of(item) for item in told["live"]]
-        return _Record(
-            told["number"],
-            told["queries"],
-            told["known"],
-            {plan.key: plan for plan in plans},
-            told["unknown"],
-            {(query, plan): asked for query, plan, asked in told["idle"]},
-            {(query, plan): since for query, plan, since in told["gone"]},
-            [(agent, life) for agent, life in told["forgotten"]],
-        )
+
+def _restored(told: dict[str, Any]) -> _Record:
+    plans = [LivePlan.of(item) for item in told["live"]]
+    return _Record(
+        told["number"],
+        told["queries"],
+        told["known"],
+        {plan.key: plan for plan in plans},
+        told["unknown"],
+        {(query, plan): asked for query, plan, asked in told["idle"]},
+        {(query, plan): since for query, plan, since in told["gone"]},
+        [(agent, life) for agent, life in told["forgotten"]],
+    )
 
 
 def _packed(record: _Record) -> bytes:

@@ -20,8 +20,6 @@ from engine.dataflow.pipeline import Pipeline
 from spark_jobs.input.entries import ask_redis
 
 __all__ = [
-    "INHERITED",
-    "INHERITED_WAITING",
     "PIPELINES",
     "PLAN_NUMBER",
     "SUBINTERVAL_US",
@@ -42,8 +40,6 @@ __all__ = [
 
 PLAN_NUMBER = "sluice:stream:plan"  #: number of the newest version
 PIPELINES = "sluice:stream:pipelines"  #: documents by digest
-INHERITED = "sluice:stream:inherited"  #: facts of flows that an earlier release worked on, by query|plan
-INHERITED_WAITING = "sluice:stream:inherited-waiting"  #: frames that waited there, by partition
 VERSIONS_KEPT = 20  #: versions that Redis holds: a batch that runs again goes by its own
 SUBINTERVAL_US = 60_000_000  #: of queries the console does not name
 _RETAIN_S, _IDLE_AFTER_S = 900.0, 15.0
@@ -174,28 +170,6 @@ class PlanReader:
         if digest not in _parsed:
             _remember(digest, _there(self, lambda client: client.hget(PIPELINES, digest), f"pipeline {digest[:12]}"))
         return _parsed[digest]
-
-    def inherited(self, flow: FlowKey) -> dict[str, int]:
-        """Facts of a flow in the state of an earlier release.
-
-        Raises
-        ------
-        RedisAway
-        """
-        text: Any = ask_redis(self.redis_url, lambda client: client.hget(INHERITED, "|".join(flow)), self.patience_s)
-        return json.loads(text) if text else {}
-
-    def inherited_waiting(self, partition: int) -> bytes | None:
-        """Frames of a partition that waited in the state of an earlier release, as an Arrow stream.
-
-        Raises
-        ------
-        RedisAway
-        """
-        found: Any = ask_redis(
-            self.redis_url, lambda client: client.hget(INHERITED_WAITING, str(partition)), self.patience_s
-        )
-        return None if found is None else bytes(found)
 
 
 _MAX_PARSED = 20_000

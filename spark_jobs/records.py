@@ -63,8 +63,8 @@ def entry_schema(pipeline: Pipeline, entry: int) -> pa.Schema:
     return schema
 
 
-def read_conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
-    """The table of a body, its columns those of one of `schemas`.
+def read_conforming(body: bytes | pa.Buffer, schema: pa.Schema) -> pa.Table:
+    """The table of a body, its columns those of `schema`.
 
     Raises
     ------
@@ -73,10 +73,9 @@ def read_conforming(body: bytes | pa.Buffer, *schemas: pa.Schema) -> pa.Table:
     try:
         table = table_of(body)
         columns = {field.name: field.type for field in table.schema}
-        allowed = [{field.name: field.type for field in schema} for schema in schemas]
-        if columns not in allowed or len(table.schema) != len(columns):
-            raise BadBody(f"columns {_words(columns)}; allowed: {_words(allowed[0])}")
-        schema = schemas[allowed.index(columns)]
+        allowed = {field.name: field.type for field in schema}
+        if columns != allowed or len(table.schema) != len(columns):
+            raise BadBody(f"columns {_words(columns)}; allowed: {_words(allowed)}")
         table = table.select(schema.names)
         table.validate(full=True)
         if WINDOW_START in schema.names and table[WINDOW_START].null_count:

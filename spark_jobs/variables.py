@@ -1,7 +1,7 @@
 """State of the stream processor in variables of Spark's keyed state: typed columns, and tables as Arrow streams.
 
 Every variable has a schema of its own; nothing is pickled, so a state is read by any later release that knows its
-columns. A column that a release adds is null in states of before, and stands at the end.
+columns.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from agent.wire import filled_table
 from agent.wire.schemas import batch_bytes, compressed_bytes
 from spark_jobs.input.arrivals import Arrival, table_of_waiting
 from spark_jobs.plans import FlowKey
 from spark_jobs.state import AgentCheckpoint, AgentMarks, FlowState, FlowWindow, JoinWindow, SideRows, StoredTable
 from spark_jobs.statistics.operator_history import OperatorHistory
 from spark_jobs.statistics.state import StatisticsState
-from spark_jobs.statistics.subintervals import EPOCHS, SUMS
 from spark_jobs.statistics.sweep_history import SweepTables
 
 __all__ = ["FORMAT", "FlowVariables", "GenerationsVariables", "StatisticsVariables", "read_table"]
@@ -199,7 +197,7 @@ class FlowVariables:
     def sums(self) -> pa.Table | None:
         """Sums of what operators did; None before the first."""
         found = self._sums.get()
-        return filled_table(read_table(found[0]), SUMS) if found else None
+        return read_table(found[0]) if found else None
 
     def set_sums(self, sums: pa.Table) -> None:
         self._sums.update((_bytes(sums),))
@@ -302,7 +300,7 @@ class StatisticsVariables:
 
     def load_counters(self, state: StatisticsState) -> None:
         """Counters that wait, their sums, and what was learned of operators."""
-        counters = self._gathered("counters", EPOCHS)
+        counters = self._gathered("counters")
         assert counters is not None
         steps = pa.repeat(pa.scalar(state.step, pa.int64()), counters.num_rows)
         state.counters = counters.set_column(counters.schema.get_field_index("step"), "step", steps)
@@ -340,10 +338,8 @@ class StatisticsVariables:
         told = learned.step, learned.told_ms, swept.step, swept.told_ms
         self._clock.update((FORMAT, state.step, state.now_ms, state.summed_ms, *rows, *told))
 
-    def _gathered(self, name: str, schema: pa.Schema | None = None) -> pa.Table | None:
+    def _gathered(self, name: str) -> pa.Table | None:
         tables = [read_table(row[0]) for row in self._lists[name].get()]
-        if schema is not None:
-            tables = [filled_table(table, schema) for table in tables]
         return pa.concat_tables(tables) if tables else None
 
     def _stored(self, prefix: str, *names: str) -> dict[str, pa.Table]:

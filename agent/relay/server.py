@@ -18,7 +18,6 @@ from agent.relay.state import RelayState
 from agent.wire import (
     COUNTERS,
     MAX_POST_BYTES,
-    OLDER_COUNTERS,
     SWEEPS,
     Frame,
     FrameKind,
@@ -43,7 +42,7 @@ MAX_PASSED_BYTES = 4 * MAX_POST_BYTES
 CHUNK_BYTES = 2**16
 _MAX_FAULTS = 20
 _PARTIAL = (FrameKind.PARTIALS, FrameKind.CHECKPOINT)
-_PASSED_ON = {FrameKind.COUNTERS: (COUNTERS, OLDER_COUNTERS), FrameKind.SWEEPS: (SWEEPS,)}  # of all queries at once
+_PASSED_ON = {FrameKind.COUNTERS: (COUNTERS,), FrameKind.SWEEPS: (SWEEPS,)}  # of all queries at once
 _TABLES = (FrameKind.RECORDS, *_PARTIAL, *_PASSED_ON)
 
 

@@ -61,7 +61,7 @@ class Client:
 
     def config(self, agent: str, etag: str | None) -> ConsoleAnswer:
         """The configuration; status 304 when it is still the one that the etag names."""
-        headers = {"Sluice-Fields": "deadlines"} | ({"If-None-Match": etag} if etag else {})
+        headers = {"If-None-Match": etag} if etag else {}
         return self._send("GET", f"/api/v1/agents/{agent}/config", headers=headers)
 
     def frames(self, data: bytes) -> ConsoleAnswer:

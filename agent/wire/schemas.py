@@ -18,16 +18,12 @@ from agent.wire.variation import VARIATION
 __all__ = [
     "COUNTERS",
     "MAX_TABLE_BYTES",
-    "OLDER_COUNTERS",
-    "OLDER_STATISTICS",
     "REFINEMENTS",
     "STATISTICS",
     "SWEEPS",
     "WATERMARKS",
     "batch_bytes",
     "compressed_bytes",
-    "counters_table",
-    "filled_table",
     "table_of",
     "unpacked_bytes",
 ]
@@ -73,8 +69,6 @@ COUNTERS = pa.schema(
         ("idle_ns", pa.int64()),
     ]
 )
-#: Of agents whose queues were empty at each epoch's end; such frames may still lie in a spool.
-OLDER_COUNTERS = pa.schema([field for field in COUNTERS if field.name != "records_queued"])
 #: Sums over one subinterval of stimulus time: one row for each operator, input and place it ran at.
 STATISTICS = pa.schema(
     [
@@ -102,8 +96,6 @@ STATISTICS = pa.schema(
         *((name, pa.float64()) for name in VARIATION),  # 0 where nothing is told of it
     ]
 )
-#: Of stream processors that passed on no variation; such frames may still lie in an outbox.
-OLDER_STATISTICS = pa.schema([field for field in STATISTICS if field.name not in VARIATION])
 #: What was learned of one query's plan at each agent: one row for each agent and operator that may run there, in the
 #: chain's order. Whatever has no evidence is null. Counts are weighed: what is older counts less.
 REFINEMENTS = pa.schema(
@@ -242,19 +234,6 @@ def _field(data: memoryview, table: int, field: int) -> int:
 
 def _uint(data: memoryview, at: int) -> int:
     return int(struct.unpack_from("<I", data, at)[0])
-
-
-def counters_table(table: pa.Table) -> pa.Table:
-    """Counters in the present schema: older agents had no queues."""
-    return filled_table(table, COUNTERS) if table.schema.equals(OLDER_COUNTERS) else table
-
-
-def filled_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table in this schema: numbers that it lacks are 0, columns of an earlier release are left out."""
-    for field in schema:
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.array([0] * table.num_rows, field.type))
-    return table.select(schema.names)
 
 
 def batch_bytes(table: pa.Table | pa.RecordBatch) -> bytes:

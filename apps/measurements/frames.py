@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agent.wire.frames import MAX_NUMBER, Frame, FrameKind, WireError
-from agent.wire.schemas import OLDER_STATISTICS, STATISTICS, filled_table, table_of
+from agent.wire.schemas import STATISTICS, table_of
 from apps.core.errors import Fault, Impossible, Malformed, fault_count
 from apps.core.events import announce
 from apps.measurements.models import SUMS, StatisticsWindow
@@ -59,8 +59,6 @@ def _rows(frame: Frame) -> list[dict[str, Any]]:
         table = table_of(frame.body)
     except WireError as error:
         raise Malformed(f"The statistics cannot be read: {error}.", [("body", str(error))]) from None
-    if table.schema.equals(OLDER_STATISTICS):
-        table = filled_table(table, STATISTICS)
     if not table.schema.equals(STATISTICS):
         expected = ", ".join(f"{field.name}: {field.type}" for field in STATISTICS)
         actual = ", ".join(f"{field.name}: {field.type}" for field in table.schema)

@@ -21,11 +21,9 @@ from engine.jarvis.settings import AdaptationSettings
 from engine.rollouts.epochs import EPOCH_S
 
 __all__ = [
-    "DEADLINES",
     "FIXED",
     "agent_config",
     "config_acknowledged",
-    "config_without_deadlines",
     "configs_renew",
     "fixed_settings",
     "live_served",
@@ -143,17 +141,6 @@ def _renewed(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
     return {"version": agent.config_version, **content}
 
 
-#: Fields that agents of earlier releases refuse; those that know them ask for them by this name.
-DEADLINES = "deadlines"
-_OF_QUERIES = ("latency_constraint_s", "priority", "shed_late")
-
-
-def config_without_deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as agents know it that decide nothing by deadlines."""
-    queries = [{name: value for name, value in query.items() if name not in _OF_QUERIES} for query in config["queries"]]
-    return {name: value for name, value in config.items() if name != "stream_delay_s"} | {"queries": queries}
-
-
 def configs_renew(agents: Iterable[Any]) -> None:
     """Bring the versions of these agents' configurations up to date, and those of the relays above them.
 
@@ -183,7 +170,7 @@ def _content(agent: Agent, delay: _StreamDelay) -> dict[str, Any]:
         "queries": [_query(part) for part in parts],
         "relay": relay,
         "parent": {"url": _address_of(agent.parent)} if _is_below(agent) else None,
-        **({"refined_schedule": schedule} if schedule else {}),  # agents that know of none are told of none
+        **({"refined_schedule": schedule} if schedule else {}),
         **({"stream_delay_s": delay.seconds} if timed else {}),
     }
 

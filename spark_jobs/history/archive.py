@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agent.wire import STATISTICS, Frame, FrameKind, decode_frames, filled_table, table_of
+from agent.wire import STATISTICS, Frame, FrameKind, decode_frames, table_of
 from engine.files import replace_file
 from spark_jobs.history.days import (
     KINDS,
@@ -274,7 +274,7 @@ def _tables(frames: Iterable[bytes], era: int) -> Iterator[tuple[str, pa.Table]]
         for frame, _ in decode_frames(data):
             kinds.get(frame.kind, []).append(frame)
     if statistics := kinds[FrameKind.STATISTICS]:
-        rows = pa.concat_tables(filled_table(table_of(frame.body), STATISTICS) for frame in statistics)
+        rows = pa.concat_tables(table_of(frame.body) for frame in statistics)
         yield "statistics", rows.append_column(ERA, pa.repeat(pa.scalar(era, pa.int64()), rows.num_rows))
     if results := kinds[FrameKind.RESULT]:
         yield "results", pa.Table.from_pylist([_result_row(frame, era) for frame in results], RESULTS)

@@ -22,7 +22,6 @@ from agent.wire import (
     VARIATION,
     FrameKind,
     batch_bytes,
-    filled_table,
     variation_columns,
 )
 from engine.dataflow.pipeline import Pipeline
@@ -233,7 +232,7 @@ def sum_counters(sums: pa.Table | None, counters: pa.Table) -> tuple[pa.Table, p
     since = pc.min(counters["step"]).as_py() - 1
     tables = [epoch_sums(counters)]
     if sums is not None:
-        tables.append(filled_table(sums, SUMS))  # those of an earlier release had one more key
+        tables.append(sums)
     merged = merge_sums(pa.concat_tables(tables))
     return statistics_rows(merged, since), growing_sums(merged)
 

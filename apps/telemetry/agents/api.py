@@ -32,7 +32,7 @@ from apps.telemetry.agents.serializers import (
     StaticTableSerializer,
 )
 from apps.telemetry.agents.services import agent_delete, agent_enrol, agent_update, enrolment_create, enrolment_revoke
-from apps.telemetry.configs import DEADLINES, agent_config, config_without_deadlines
+from apps.telemetry.configs import agent_config
 from apps.telemetry.filters import AgentFilter, EnrolmentFilter, SourceFilter, TableFilter
 from apps.telemetry.live.sources import source_delete, source_upsert, table_delete, table_upsert
 from apps.telemetry.models import Agent, EnrolmentToken, StaticTable, TelemetrySource
@@ -134,13 +134,8 @@ class AgentViewSet(
         permission_classes=[AgentOrScope],
     )
     def config(self, request: Request, pk: str) -> Response:
-        """The agent's configuration. Its version grows when its content changes; `If-None-Match` saves the read.
-
-        Fields of latency constraints are in it for those who send the header `Sluice-Fields: deadlines`.
-        """
-        config = agent_config(self.get_object())
-        known = request.headers.get("Sluice-Fields", "").split(",")
-        return Response(config if DEADLINES in known else config_without_deadlines(config))
+        """The agent's configuration. Its version grows when its content changes; `If-None-Match` saves the read."""
+        return Response(agent_config(self.get_object()))
 
 
 class SourceViewSet(ServiceViewSet):

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from agent.wire import (
     COUNTERS,
-    OLDER_COUNTERS,
     SWEEPS,
     Frame,
     FrameKind,
@@ -210,9 +209,7 @@ def _body_fault(frame: Frame, path: str) -> Fault | None:
         schema = pa.ipc.open_stream(pa.py_buffer(frame.body)).schema
     except (pa.ArrowException, OSError) as error:
         return Fault(f"{path}.body", f"the body is no Arrow IPC stream: {str(error)[:200]}")
-    if (difference := schema_differs(schema, expected)) and not (
-        expected is COUNTERS and schema.equals(OLDER_COUNTERS)
-    ):
+    if difference := schema_differs(schema, expected):
         return Fault(f"{path}.body", difference)
     if len(_known) >= _MAX_SCHEMAS:
         _known.clear()

@@ -15,7 +15,6 @@ from agent.runtime import Spool
 from agent.runtime.downstream import Delay
 from agent.wire import (
     COUNTERS,
-    OLDER_COUNTERS,
     SWEEPS,
     Frame,
     FrameKind,
@@ -264,10 +263,10 @@ def test_rows_before_the_first_mark_are_held(site: Site) -> None:
     assert site.session("eu/a")["slack_s"] is None
 
 
-def test_sweeps_and_counters_of_before_pass_on_with_their_origin(site: Site) -> None:
+def test_sweeps_and_counters_pass_on_with_their_origin(site: Site) -> None:
     sweeps, counters = (
         Frame(kind, "", "", 1, body=batch_bytes(schema.empty_table()))
-        for kind, schema in ((FrameKind.SWEEPS, SWEEPS), (FrameKind.COUNTERS, OLDER_COUNTERS))
+        for kind, schema in ((FrameKind.SWEEPS, SWEEPS), (FrameKind.COUNTERS, COUNTERS))
     )
     site.post(CHILD, sweeps, counters)
     assert [(frame.kind, frame.agent, frame.extra) for frame in site.sent()] == [

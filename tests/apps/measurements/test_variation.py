@@ -12,7 +12,7 @@ from django.db.models import F, Sum
 from rest_framework.test import APIClient
 
 from agent.runtime.variation import RunCosts, StepCounts
-from agent.wire import COUNTERS, OLDER_STATISTICS, Frame, FrameKind, batch_bytes, table_of, variation_extra
+from agent.wire import COUNTERS, Frame, FrameKind, batch_bytes, variation_extra
 from apps.measurements.frames import statistics_receive
 from apps.measurements.models import OperatorStatistic, StatisticsHour, StatisticsWindow
 from apps.measurements.retention import statistics_roll_up
@@ -24,7 +24,7 @@ from apps.telemetry.models import LiveQuery
 from engine.measurement.sums import VARIATION
 from engine.noise.dispersion import arrival_noise, cost_noise
 from spark_jobs.statistics.subintervals import epoch_rows, epoch_sums, merge_sums, statistics_rows
-from tests.apps.measurements.frames import NOW, row, statistics_frame
+from tests.apps.measurements.frames import NOW, statistics_frame
 from tests.apps.measurements.live import OPERATORS, agent_ids, fingerprints, live_query, make_live_cluster
 
 pytestmark = [pytest.mark.django_db, pytest.mark.moment]
@@ -169,15 +169,6 @@ def test_first_measured_dispersion_is_passed_on_at_once_and_the_same_again_is_no
     statistics_receive([statistics_frame(*tell_again)])
     assert refine_cluster(live.query.cluster, NOW + timedelta(seconds=10)).inputs == 3
     assert refine_cluster(live.query.cluster, NOW + timedelta(seconds=20)).inputs == 0
-
-
-def test_statistics_of_a_stream_processor_of_before_are_kept_without_variation(live: LiveQuery) -> None:
-    told = row("good", agent_ids(live.query.cluster)[0], query=live.key, plan=live.plan)
-    older = table_of(statistics_frame(told).body).select(OLDER_STATISTICS.names)
-    frame = Frame(FrameKind.STATISTICS, "stream", "stream", 1, body=batch_bytes(older))
-    assert statistics_receive([frame]) == 1
-    window = StatisticsWindow.objects.get()
-    assert {getattr(window, name) for name in VARIATION} == {0.0}
 
 
 def test_variation_adds_up_by_the_hour_too(live: LiveQuery) -> None:

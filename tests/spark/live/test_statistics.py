@@ -15,12 +15,8 @@ from agent.wire import (
     ARRIVAL_SUMS,
     COST_SUMS,
     COUNTERS,
-    OLDER_COUNTERS,
-    OLDER_STATISTICS,
     STATISTICS,
     VARIATION,
-    batch_bytes,
-    filled_table,
     table_of,
     variation_extra,
 )
@@ -33,7 +29,6 @@ from spark_jobs.console import ConsoleClient
 from spark_jobs.progress import ProgressFeed
 from spark_jobs.state_reader import read_state
 from spark_jobs.statistics.subintervals import (
-    EPOCHS,
     SUMS,
     epoch_rows,
     epoch_sums,
@@ -241,17 +236,10 @@ def test_sums_of_variation_do_not_depend_on_how_epochs_are_cut_into_batches() ->
     assert min(whole["run_epochs"].to_pylist()) == 30
 
 
-def test_variation_of_agents_that_say_nothing_of_it_is_zero_and_states_of_before_go_on() -> None:
-    before = epochs(row(1, 100)).drop_columns([*COST_SUMS, *ARRIVAL_SUMS])
-    upgraded = filled_table(before, EPOCHS)
-    assert upgraded.equals(epochs(row(1, 100)))
-    sums = summed(upgraded)
-    older = sums.drop_columns(list(VARIATION))
-    assert filled_table(older, SUMS).equals(sums)
-    (found,) = statistics_rows(sums, 0).to_pylist()
+def test_variation_of_which_nothing_is_said_is_zero() -> None:
+    (found,) = statistics_rows(summed(epochs(row(1, 100))), 0).to_pylist()
     assert {found[name] for name in VARIATION} == {0.0}
     assert VARIATION == engine_sums.VARIATION
-    assert set(STATISTICS.names) - set(OLDER_STATISTICS.names) == set(VARIATION)
 
 
 def test_variation_that_cannot_be_isolates_its_frame_and_the_others_count(world: World, pairs: Pipeline) -> None:
@@ -269,20 +257,6 @@ def test_variation_that_cannot_be_isolates_its_frame_and_the_others_count(world:
     sums = world.statistics().sums
     assert sums is not None
     assert [sums[name].to_pylist() for name in ("records_in", "runs", "epoch_nn")] == [[100], [2.0], [1e4]]
-
-
-def test_counters_of_agents_without_queues_are_taken(world: World, pairs: Pipeline) -> None:
-    world.console.add("here/pairs", pairs, ["a0"])
-    agent, operator = SmallAgent("a0", "here/pairs", pairs), pairs.operators[0]
-    told = {"query": "here/pairs", "plan": pairs.digest, "operator": operator.id, "fingerprint": operator.fingerprint}
-    now = agent.counters([row(START_US // SECOND, 100, **told)])
-    before = agent.counters([row(START_US // SECOND + 1, 100, **told)])
-    older = table_of(before.body).select(OLDER_COUNTERS.names)
-    world.send([now, replace(before, body=batch_bytes(older))])
-    world.process()
-    assert world.quarantined() == []
-    sums = world.statistics().sums
-    assert sums is not None and sums["records_in"].to_pylist() == [200]
 
 
 def test_statistics_are_posted_for_agents_and_for_the_stream_processor(world: World, pairs: Pipeline) -> None:

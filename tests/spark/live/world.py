@@ -82,7 +82,7 @@ class World:
     def drain(self, **options: int) -> Sink:
         """A driver that works off what is there and ends, with what it had to say posted."""
         with redis.Redis.from_url(self.url) as client:
-            checkpoint = Checkpoint.open(HadoopFolder(self.session(), str(self.folder / "keyed")), self.folder, client)
+            checkpoint = Checkpoint.open(HadoopFolder(self.session(), str(self.folder / "keyed")), self.folder)
             with self._driver(client, checkpoint.base, checkpoint.last_step()) as (planner, sink):
                 planner.begin()
                 self._run(checkpoint, sink, **options)

@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from agent.wire import (
-    OLDER_COUNTERS,
     SWEEPS,
     Frame,
     FrameKind,
@@ -290,13 +289,14 @@ def test_counters_of_a_query_without_assignment_are_refused(live: Given) -> None
     assert post(client, counted(agent, 1, mine), counted(agent, 2)).status_code == 200
 
 
-def test_counters_of_older_agents_without_queues_are_accepted(live: Given) -> None:
+def test_counters_that_lack_a_column_are_refused(live: Given) -> None:
     query, agent, client = live
     today = counted(agent, 1, (query.key, query.plan))
-    older = batch_bytes(table_of(today.body).select(OLDER_COUNTERS.names))
-    assert post(client, replace(today, body=older)).status_code == 200
-    without = batch_bytes(table_of(today.body).drop_columns(["records_overflow"]))
-    assert post(client, replace(today, seq=2, body=without)).status_code == 422
+    for name in ("records_queued", "records_overflow"):
+        without = batch_bytes(table_of(today.body).drop_columns([name]))
+        status, why = told(post(client, replace(today, body=without)))
+        assert status == 422
+        assert name in why
 
 
 def test_counters_may_say_how_costs_vary_and_words_that_are_not_known_are_left_alone(live: Given) -> None:
