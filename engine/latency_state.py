@@ -69,9 +69,9 @@ class LatencyStanding:
         return asdict(self)
 
     @classmethod
-    def of_dict(cls, plain: dict[str, Any] | None) -> LatencyStanding:
-        """From JSON; results of before it was told are taken as known."""
-        return cls(**plain) if plain else KNOWN
+    def of_dict(cls, plain: dict[str, Any]) -> LatencyStanding:
+        """From JSON."""
+        return cls(**plain)
 
 
 #: A figure that is what it says.

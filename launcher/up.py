@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -209,7 +208,6 @@ class _StartUp:
 
     def run(self) -> None:
         self._console.strong("Sluice is starting")
-        _forget_passwords(var_dir() / "log")
         self._redis()
         UpState(pid=os.getpid(), url=self._url, redis_url=self._env["REDIS_URL"]).write()
         self._database()
@@ -332,14 +330,6 @@ def _take_first_password() -> list[str]:
         return []
     finally:
         path.unlink(missing_ok=True)
-
-
-def _forget_passwords(log_dir: Path) -> None:
-    """Take the first password out of the logs of earlier versions, which kept it for good."""
-    for path in log_dir.glob("admin.log*"):
-        text = path.read_text(errors="replace")
-        if _PASSWORD in text:
-            path.write_text(re.sub(rf"{re.escape(_PASSWORD)}\S+", f"{_PASSWORD}…", text))
 
 
 def _short(path: Path) -> str:

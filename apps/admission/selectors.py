@@ -67,14 +67,9 @@ def queue_of(cluster: Cluster) -> QuerySet[AdmissionRequest]:
 def admission_never_ran(request: AdmissionRequest) -> bool | None:
     """Whether the query had never run when its request was decided on; None before.
 
-    The decision says so itself, and goes on saying so once the query is measured. Of one that was stored before
-    decisions said it, the prediction and the reasons tell.
+    The decision says so itself, and goes on saying so once the query is measured.
     """
-    decision = request.result
-    if not decision:
-        return None
-    told = any(reason["code"] == "never_ran" for reason in decision.get("reasons") or [])
-    return bool(decision.get("never_ran", told or request.prediction_id is not None))
+    return bool(request.result["never_ran"]) if request.result else None
 
 
 def admission_standing(request: AdmissionRequest) -> AdmissionStanding:

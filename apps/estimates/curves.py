@@ -25,10 +25,7 @@ def curves_pack(curves: Mapping[str, Sequence[float] | FloatArray], subinterval_
 
 
 def curves_unpack(data: bytes | memoryview) -> dict[str, list[float]]:
-    """The lists of a chart: `time_s` (start of each point's stretch) and `flow_s`, the mean path.
-
-    What was packed earlier has a band beside it, of which nothing is shown any more.
-    """
+    """The lists of a chart: `time_s` (start of each point's stretch) and `flow_s`, the mean path."""
     array = series.unpack(bytes(data))
     rows = array[1:].reshape(int(array[0]), -1)
     return {"time_s": rows[0].tolist(), "flow_s": rows[1].tolist()}

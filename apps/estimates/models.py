@@ -205,7 +205,7 @@ class QueryEstimate(models.Model):
     statistic = models.CharField(max_length=8)
     bound_s = models.FloatField(null=True)
     estimate_s = models.FloatField(help_text="Median of the objective's statistic (worst where there is none).")
-    low_s = models.FloatField(null=True, help_text="Lower end of the 90 % interval; null in some old estimates.")
+    low_s = models.FloatField(null=True, help_text="Lower end of the 90 % interval; null where it is not known.")
     high_s = models.FloatField(null=True)
     worst_s = models.FloatField(help_text="Median of the worst case, whatever the objective's statistic is.")
     headroom_share = models.FloatField(null=True, help_text="(bound - estimate) / bound; null without an objective.")

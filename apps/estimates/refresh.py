@@ -42,13 +42,12 @@ __all__ = [
 
 
 _log = logging.getLogger(__name__)
-_BASIS = "realised"  # of estimates as they are made now; before, they were of mean costs
 _paused: ContextVar[bool] = ContextVar("refresh_paused", default=False)
 _by_telemetry: ContextVar[bool] = ContextVar("refresh_by_telemetry", default=False)
 
 
 def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | None:
-    """Request an estimate if the newest one is of another snapshot, or of mean costs alone. None: nothing to do.
+    """Request an estimate if the newest one is of another snapshot. None: nothing to do.
 
     It never fails: it runs after somebody else's change, whose success must not hang on it. What could not be sent is
     caught up by the schedule (`estimate_refresh_all`).
@@ -57,8 +56,7 @@ def estimate_refresh(cluster: Cluster, *, by_telemetry: bool = False) -> Job | N
         return None
     try:
         latest = run_latest(cluster)
-        is_realised = latest is not None and latest.result.get("basis") == _BASIS
-        if latest is not None and is_realised and latest.snapshot == cluster_snapshot(cluster).digest:
+        if latest is not None and latest.snapshot == cluster_snapshot(cluster).digest:
             return None
         return estimate_request(cluster=cluster, by_telemetry=by_telemetry)
     except (SluiceError, EngineError) as error:

@@ -115,7 +115,7 @@ def _query_row(
         headroom_share=result["headroom_share"],
         mace_s=result["mace_s"],
         state=result["state"],
-        certainty=LatencyStanding.of_dict(result.get("standing")).kind,
+        certainty=LatencyStanding.of_dict(result["standing"]).kind,
         result={**facts, "operators": operators},
         series=curves_pack(result["series"], run.subinterval_s),
     )

@@ -26,7 +26,7 @@ __all__ = [
 
 TTL_S = 3600.0  #: after that without contact an agent falls back to its own measurements
 _LEARNED = ("record_bytes", "operators", "fitted", "plan_prior")
-_OF_WATERMARKS = ("watermarks", "event_cost_s")  # left out if unknown: older agents do not know these fields
+_OF_WATERMARKS = ("watermarks", "event_cost_s")  # left out if unknown
 _NOTHING: dict[str, Any] = {"record_bytes": [0.0], "operators": [], "fitted": None, "plan_prior": None}
 
 

@@ -59,7 +59,7 @@ class Sweep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """One epoch of one query at one agent. What older agents do not tell has its default."""
+    """One epoch of one query at one agent. What an agent leaves out has its default."""
 
     epoch_us: int  #: when it began, microseconds since 1970
     load_factors: tuple[float, ...]

@@ -231,8 +231,7 @@ class PlacementRunFacts(SearchProgress):
     @property
     def apart(self) -> list[str]:
         """Sentences on operators that are not beside those they exchange events with; not where others are nearer."""
-        entries = [entry for entry in self.proposal.get("apart", []) if entry["why"] != "company"]
-        return [entry["sentence"] for entry in entries if "sentence" in entry]  # older runs were kept without
+        return [entry["sentence"] for entry in self.proposal.get("apart", []) if entry["why"] != "company"]
 
     @property
     def newly_breached(self) -> list[str]:

@@ -46,7 +46,7 @@ class WhatIfAnswer:
 
     @property
     def objectives(self) -> list[dict[str, Any]]:
-        """Realised figures of every objective, the most threatened first; none in answers of before they were kept."""
+        """Realised figures of every objective, the most threatened first; none of answers about nothing else."""
         return [realised_row(entry) for entry in self.answer.get("objectives", ())]
 
     @property
@@ -137,8 +137,8 @@ class PoolSizeAnswer(WhatIfAnswer):
 
     @property
     def confirmation(self) -> str:
-        """Confirmation of the answer; answers of before it was kept had Flow at full resolution."""
-        return self.answer.get("confirmation") or "Flow at full resolution"
+        """Confirmation of the answer: at which width, and for which losses."""
+        return str(self.answer["confirmation"])
 
     @property
     def why_not(self) -> str:

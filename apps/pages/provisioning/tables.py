@@ -157,9 +157,8 @@ class ScenarioRow:
 
     @property
     def worst_s(self) -> float | None:
-        """Largest worst case of a query; answers of earlier versions have Flow's of the whole."""
-        values = (self.part.get(name) for name in ("worst_s", "flow_s", "mace_s"))
-        return next((value for value in values if value is not None), None)
+        """Largest worst case of a query."""
+        return self.part.get("worst_s")
 
     @property
     def words(self) -> list[str]:

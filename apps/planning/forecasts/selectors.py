@@ -96,8 +96,7 @@ class Shortage:
     risk_at : datetime or None
         When it is at risk at the expected load: random costs and arrivals may take it over the bound.
     latency_s, low_s, upper_s : float
-        Median and 90 % interval of the objective's statistic at `first_at`. The ends are None in forecasts of before
-        they were kept.
+        Median and 90 % interval of the objective's statistic at `first_at`.
     confirmed : bool
         Whether a walk of that very hour says so too, and not what was read between walks.
     holds : float or None
@@ -118,8 +117,8 @@ class Shortage:
     high_at: datetime | None
     risk_at: datetime | None
     latency_s: float
-    low_s: float | None
-    upper_s: float | None
+    low_s: float
+    upper_s: float
     confirmed: bool
     holds: float | None
     bottleneck: dict[str, Any] | None
@@ -188,9 +187,9 @@ def _shortage(row: Forecast, outlook: dict[str, Any]) -> Shortage | None:
         first_at=row.at(first["index"]),
         band=band,
         **{f"{name}_at": row.at(seen[name]["index"]) if name in seen else None for name in _BANDS},
-        latency_s=first["estimate_s"] if "estimate_s" in first else first["flow_s"],
-        low_s=first.get("low_s"),
-        upper_s=first.get("high_s"),
+        latency_s=first["estimate_s"],
+        low_s=first["low_s"],
+        upper_s=first["high_s"],
         confirmed=first["confirmed"],
         holds=None if outlook.get("is_for_person") else chances.get(outlook["query"], {}).get("holds"),
         bottleneck=outlook["bottleneck"],

@@ -158,21 +158,15 @@ def _latency_cells(row: dict[str, Any]) -> list[ReportCell]:
 
 def _curve(row: dict[str, Any], curve: dict[str, Any]) -> ReportPicture:
     name, bound = row["query"], row["bound_s"]
-    finding = f"{name}: mean path of events by when they happened, at most {seconds(max(_path(curve)))}."
+    finding = f"{name}: mean path of events by when they happened, at most {seconds(max(curve['flow_s']))}."
     key = [("estimate", "Mean path")]
     if bound and row["statistic"] == "worst":
         key.append(("objective-line", "Objective"))
     return ReportPicture(finding, partial(_draw, row, curve), key)
 
 
-def _path(curve: dict[str, Any]) -> list[float]:
-    """The curve; reports of earlier versions call it their estimate."""
-    path: list[float] = curve["flow_s"] if "flow_s" in curve else curve["estimate_s"]
-    return path
-
-
 def _draw(row: dict[str, Any], curve: dict[str, Any], width: float) -> Drawing:
-    times, path = curve["time_s"], _path(curve)
+    times, path = curve["time_s"], curve["flow_s"]
     has_limit = bool(row["bound_s"]) and row["statistic"] == "worst"
     top = max([*path, row["bound_s"] if has_limit else 0.0]) * 1.08 or 1.0
     plot = Plot(width, 150, (times[0], times[-1]), top, right=86)

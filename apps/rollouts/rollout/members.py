@@ -144,7 +144,7 @@ def canaries_replace(rollout: Rollout, present: Collection[Any], now: datetime) 
     return [member.agent.name for member in chosen]
 
 
-_NO_SCHEDULE_REPORT = ["it reports no schedule; agents of older versions do not support schedules"]
+_NO_SCHEDULE_REPORT = ["it reports no schedule"]
 
 
 def acknowledgements_note(row: Rollout, recipients: Mapping[Any, Recipient], now: datetime) -> bool:

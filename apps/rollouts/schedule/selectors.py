@@ -48,7 +48,7 @@ class AgentSchedule:
     behind: bool
     canary: bool
     refused: tuple[str, ...]  #: reasons why it refuses the intended one
-    report: dict[str, Any]  #: policy, mode, memory and so on in the last heartbeat; empty from older agents
+    report: dict[str, Any]  #: policy, mode, memory and so on in the last heartbeat; empty where it has none
 
     @property
     def policy(self) -> str:

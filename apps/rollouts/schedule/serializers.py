@@ -71,7 +71,7 @@ class _ScheduledQuerySerializer(_SweptWindowsSerializer):
 class _ScheduledAgentSerializer(_SweptWindowsSerializer):
     agent = serializers.CharField()
     agent_id = serializers.CharField()
-    policy = serializers.CharField(allow_null=True, help_text="In force, as it said; null of older agents.")
+    policy = serializers.CharField(allow_null=True, help_text="In force, as it said; null where it says none.")
     mode = serializers.CharField(allow_null=True)
     reason = serializers.CharField(allow_null=True)
     memory_bytes = serializers.IntegerField(allow_null=True, help_text="Of waiting records.")

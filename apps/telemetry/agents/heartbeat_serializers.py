@@ -104,7 +104,7 @@ def _or_none(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _or(default: Any, kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Reader of a field that older agents lack."""
+    """Reader of a field that may be left out."""
     return lambda value: default if value is None else kind(value)
 
 

@@ -125,7 +125,7 @@ def _count(newest_us: int, since_us: int | None) -> int:
 
 
 def _row(text: bytes) -> EpochRow:
-    said = dict(zip(_NAMES, json.loads(text), strict=False))  # rows of older consoles end sooner
+    said = dict(zip(_NAMES, json.loads(text), strict=True))
     said["load_factors"] = tuple(said["load_factors"])
     if said.get("expected"):
         said["expected"] = WatermarkForecast(*said["expected"])

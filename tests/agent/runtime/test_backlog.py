@@ -161,26 +161,6 @@ def test_backlog_survives_a_restart_with_its_age_and_marks(tmp_path):
     assert processed_by(spool).late == 0
 
 
-def test_spool_of_an_older_agent_without_queues_is_read(tmp_path, monkeypatch):
-    """As after an upgrade: its notes say nothing of what waits."""
-    clock, source = ManualClock(), TableSource(RECORDS, [10])
-    runtime, spool = runtime_of(tmp_path, source, config(1.0, 0.5), clock)
-    append = spool.append
-
-    def as_before(record):
-        plans = [{k: v for k, v in note.items() if k not in ("left", "came")} for note in record.notes["plans"]]
-        return append(replace(record, notes=record.notes | {"plans": plans}, snapshot=None))
-
-    monkeypatch.setattr(spool, "append", as_before)
-    epochs(runtime, clock, 3)
-    spool.close()
-    runtime, spool = runtime_of(tmp_path, source, config(1.0, 0.5), clock)
-    while not source.done:
-        epochs(runtime, clock, 1)
-    epochs(runtime, clock, 1)
-    assert rows_of(processed_by(spool).result(QUERY, PIPELINE)) == expected_of(RECORDS)
-
-
 def test_session_reports_the_backlog(tmp_path):
     clock = ManualClock(cpu_step_ns=1000)
     source = TableSource(probe_records(PIPELINE, 1000, span_s=100, disorder_s=0), [10])

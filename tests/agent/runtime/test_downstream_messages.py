@@ -57,7 +57,7 @@ def test_costs_are_read_as_they_were_sent() -> None:
     assert read_costs({FORWARDED: says}) == ({("eu/a", "p1"): 1e-6, ("eu/b", "p2"): 0.0}, 0)
     both = {"query": "eu/a", "plan": "p1", "cost:pairs": 1e-6, "cost:top": 3e-6}
     assert read_costs({FORWARDED: [both]}) == ({("eu/a", "p1"): 4e-6}, 0), "two operators further up"
-    assert read_costs({"accepted_seq": 1}) == ({}, 0), "a relay of before"
+    assert read_costs({"accepted_seq": 1}) == ({}, 0), "no costs are told"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from apps.estimates.work import estimate_cluster
 from apps.fleet.services import node_update
 from apps.jobs.models import Job, JobState
 from apps.jobs.runner import run_job
-from apps.queries.arrivals import series
 from apps.queries.lifecycle import query_stop
 from engine.arrays import step_maxima
 from tests.apps.small_cluster import run_jobs, small_cluster, start_query
@@ -86,21 +85,6 @@ def test_long_curve_is_thinned_by_maximum() -> None:
     assert max(curves["flow_s"]) == 9.0
     assert curves["time_s"][1] == 5.0
     assert step_maxima([3.0, 1.0], 5).tolist() == [3.0, 1.0]
-
-
-def test_curve_of_an_earlier_version_opens_without_its_band() -> None:
-    path = np.arange(4.0)
-    packed = series.pack(np.concatenate([[4.0], np.arange(4.0) * 0.5, path, path - 1.0, path + 1.0]))
-    assert curves_unpack(packed) == {"time_s": [0.0, 0.5, 1.0, 1.5], "flow_s": [0.0, 1.0, 2.0, 3.0]}
-
-
-def test_estimate_of_mean_costs_alone_is_made_again(cluster: Any) -> None:
-    """Earlier versions kept such estimates; they open, and the schedule asks for a new one."""
-    start_query(cluster, "q", 0.5, "a")
-    run = estimated(cluster)
-    assert estimate_refresh(cluster) is None
-    EstimateRun.objects.filter(pk=run.pk).update(result={**run.result, "basis": None})
-    assert estimate_refresh(cluster) is not None
 
 
 def test_waiting_request_is_returned_instead_of_a_second_one(cluster: Any) -> None:

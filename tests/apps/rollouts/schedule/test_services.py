@@ -130,7 +130,7 @@ class TestRollout:
         assert holders(fleet, 1) == {"a1"}
         member = rollout.members.get(agent__name="a2")
         assert (member.state, member.reasons) == (
-            "silent", ["it reports no schedule; agents of older versions do not support schedules"]
+            "silent", ["it reports no schedule"]
         )  # fmt: skip
         notes = Rollout.objects.get().verdict["notes"]
         assert any(

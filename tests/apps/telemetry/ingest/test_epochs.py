@@ -50,9 +50,6 @@ def test_scheduling_fields_are_read_back_and_older_rows_lack_them() -> None:
     )
     epochs_add("a", {"c/q": [scheduled]})
     assert epochs_of(["a"]) == {"a": {"c/q": [scheduled]}}
-    before = f"[{BEGIN},[1.0, 0.25],0,0,40,0,0.01,0.02,0.01,null,null]"  # as a console of before wrote it
-    stream_client().lpush(epochs._rows("a", "c/q"), before)
-    assert epochs_of(["a"], BEGIN)["a"]["c/q"] == [row(0), scheduled]
 
 
 def test_sweep_has_latency_delay_and_hit() -> None:
