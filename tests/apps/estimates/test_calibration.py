@@ -161,6 +161,7 @@ def test_answer_says_how_it_was_scaled_and_keeps_what_was_stated(query: Query) -
     refreshed()
     answer = {
         "statistic": "worst", "bound_s": 5.0, "estimate_s": 4.0, "low_s": 3.5, "high_s": 4.5, "under_s": 4.6,
+        "standing": {"kind": "known"},
         "realised": {
             "worst": {"estimate_s": 4.0, "low_s": 3.5, "high_s": 4.5},
             "mean": {"estimate_s": 2.0, "low_s": 1.8, "high_s": 2.2},
@@ -192,7 +193,10 @@ def test_runs_narrow_what_a_run_shows_and_never_the_worst_case_of_the_horizon(qu
     for seed, one in enumerate([query, *(live_query(query.cluster, f"live-{i}").query for i in range(2))]):
         make_runs(one, 200, spread=SPREAD / 4, seed=seed)
     refreshed()
-    answer = {"statistic": "worst", "bound_s": 5.0, "estimate_s": 4.0, "low_s": 3.5, "high_s": 5.5, "under_s": 5.5}
+    answer = {
+        "statistic": "worst", "bound_s": 5.0, "estimate_s": 4.0, "low_s": 3.5, "high_s": 5.5, "under_s": 5.5,
+        "standing": {"kind": "known"},
+    }  # fmt: skip
     found = scaled_result(answer, group(query), calibrations_in_force(query.cluster))
     assert (found["low_s"], found["high_s"], found["under_s"], found["state"]) == (3.5, 5.5, 5.5, "at_risk")
     low, high = found["calibration"]["run"]
