@@ -68,6 +68,10 @@ class GoldenRecord:
         shown = [line for name in changed[:_SHOWN_ANSWERS] for line in _difference(name, before[name], answers[name])]
         assert not changed, "\n".join([f"{len(changed)} answers are not as recorded: {', '.join(changed)}", *shown])
 
+    def parts(self) -> set[str]:
+        """Names of the recorded parts, by their files."""
+        return {file.stem for file in self._folder.glob("*.xz")}
+
     def answers(self, part: str) -> dict[str, list[str]]:
         """The recorded answers of one part."""
         answers: dict[str, list[str]] = json.loads(lzma.decompress(self._file(part).read_bytes()))

@@ -232,10 +232,6 @@ QUESTIONS: dict[str, list[Question]] = {
         _with("rich", _rich(), query="nobody"),
     ],
     "partition": [_example("partition"), Question("records", EXAMPLES["partition"] | {"sizes": None, "budget": 0.1})],
-    "partition-tree": [
-        _example("partition-tree"),
-        *_each("partition-tree", EXAMPLES["partition-tree"], "exact_most", 1),
-    ],
     "slack": [_example("slack"), Question("two sigma", EXAMPLES["slack"] | {"z_mode": "two_sigma", "var_mode": "eq6"})],
     "memory": [_example("memory")],
     "pick": [_example("pick"), Question("tie", {"slacks": {"a": 1, "b": 1}})],

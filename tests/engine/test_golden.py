@@ -49,8 +49,9 @@ def ask_about_damages(capsys: pytest.CaptureFixture[str], command: str, question
     return [f'{{"damage":{json.dumps(name)},{answer[1:]}' for name, answer in zip(names, answers, strict=True)]
 
 
-def test_every_command_is_asked() -> None:
+def test_every_command_is_asked_and_no_other_recorded() -> None:
     assert QUESTIONS.keys() == COMMANDS.keys()
+    assert {part for part in ANSWERS.parts() if not part.startswith("cases-")} == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

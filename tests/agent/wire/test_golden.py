@@ -13,8 +13,6 @@ from agent.wire import (
     ARRIVAL_SUMS,
     COST_SUMS,
     COUNTERS,
-    OLDER_COUNTERS,
-    OLDER_STATISTICS,
     REFINEMENTS,
     STATISTICS,
     SWEEPS,
@@ -22,10 +20,8 @@ from agent.wire import (
     Frame,
     FrameKind,
     batch_bytes,
-    counters_table,
     decode_frames,
     encode_frame,
-    filled_table,
     table_of,
     variation_columns,
     variation_extra,
@@ -67,9 +63,7 @@ def _sums(names: tuple[str, ...]) -> list[list[float]]:
 
 BODIES = {
     "counters": _table(COUNTERS),
-    "counters of before": _table(OLDER_COUNTERS),
     "statistics": _table(STATISTICS),
-    "statistics of before": _table(OLDER_STATISTICS),
     "refined": _table(REFINEMENTS, with_nulls=True),
     "sweeps": _table(SWEEPS, with_nulls=True),
     "watermarks": _table(WATERMARKS, with_nulls=True),
@@ -89,11 +83,9 @@ GOLDEN_FRAMES = {
     "checkpoint": _frame(FrameKind.CHECKPOINT, 3, "records", entry=3),
     "mark": _frame(FrameKind.MARK, 4, extra=_MARK),
     "counters": _frame(FrameKind.COUNTERS, 5, "counters", extra=variation_extra(_sums(COST_SUMS), _sums(ARRIVAL_SUMS))),
-    "counters of before": _frame(FrameKind.COUNTERS, 6, "counters of before"),
     "sweeps": _frame(FrameKind.SWEEPS, 7, "sweeps"),
     "result": _frame(FrameKind.RESULT, 8, "records", extra={"query": "lab/rtt", "é": "ü"}),
     "statistics": _frame(FrameKind.STATISTICS, 9, "statistics"),
-    "statistics of before": _frame(FrameKind.STATISTICS, 10, "statistics of before"),
     "refined": _frame(FrameKind.REFINED, 11, "refined"),
     "watermarks": _frame(FrameKind.WATERMARKS, 12, "watermarks"),
     "least": Frame(FrameKind.MARK, "a", "l", 1),
@@ -134,12 +126,3 @@ def test_recorded_sums_are_read() -> None:
         assert [columns[name] for name in names] == [
             [row[at] if row else 0.0 for row in _sums(names)] for at in range(len(names))
         ]
-
-
-def test_recorded_bodies_of_before_get_the_present_columns() -> None:
-    counters = counters_table(table_of(GOLDEN_FRAMES["counters of before"].body))
-    assert counters.schema.equals(COUNTERS)
-    assert counters["records_queued"].to_pylist() == [0] * ROWS
-    statistics = filled_table(table_of(GOLDEN_FRAMES["statistics of before"].body), STATISTICS)
-    assert statistics.schema.equals(STATISTICS)
-    assert statistics["runs"].to_pylist() == [0.0] * ROWS
