@@ -107,7 +107,10 @@ def _database() -> DoctorFinding:
         return DoctorFinding("database", True, where)
     last = (answer.stderr.strip().splitlines() or ["migrations are waiting"])[-1]
     return DoctorFinding(
-        "database", False, f"{where}: {last}", "./sluice manage migrate; if unreachable, check DATABASE_URL"
+        "database",
+        False,
+        f"{where}: {last}",
+        "./sluice manage migrate mends it or says how; if unreachable, check DATABASE_URL",
     )
 
 

@@ -37,12 +37,12 @@ def check_layout(connection: BaseDatabaseWrapper) -> None:
     unreleased = [key for key in applied if key[0] in _UNRELEASED_APPS or key[1] == _UNRELEASED_NAME]
     unknown = [key for key in applied if key not in loader.disk_migrations]
     if unreleased:
-        raise CommandError(_unreleased_words(connection, f"it has the migration {_named(unreleased)}"))
+        raise CommandError(_unreleased_words(connection, f"it has {_named(unreleased)}"))
     if unknown:
         raise CommandError(
-            f"The database {_name(connection)} was made by a later version of Sluice: this one does not know the "
-            f"migration {_named(unknown)}. Nothing was changed. Run that version, or restore the backup from before "
-            "the upgrade to it."
+            f"The database {_name(connection)} was made by a later version of Sluice: this one does not know "
+            f"{_named(unknown)}. Nothing was changed. Run that version, or restore the backup from before the upgrade "
+            "to it."
         )
     if missing := list(_missing_columns(connection, loader, applied)):
         raise CommandError(_unreleased_words(connection, f"it lacks {_listed(missing)}"))
@@ -91,7 +91,8 @@ def _name(connection: BaseDatabaseWrapper) -> str:
 
 
 def _named(keys: list[tuple[str, str]]) -> str:
-    return _listed([f"{app}.{name}" for app, name in sorted(keys)])
+    """`the migrations fleet.0002_later, planning.0003_later`."""
+    return f"the migration{'s' if len(keys) > 1 else ''} {_listed([f'{app}.{name}' for app, name in sorted(keys)])}"
 
 
 def _listed(names: list[str]) -> str:
