@@ -88,8 +88,8 @@ COMMANDS = {
         (
             Field(
                 "algorithm",
-                Enumeration(("search", "mace-hc", "random", "baseline", "corr", "greedy")),
-                help="search, mace-hc, random, baseline, corr or greedy (search)",
+                Enumeration(("search", "greedy")),
+                help="search, or greedy: without the climb (search)",
             ),
             Field("budget_s", Number(above=0), help="seconds to search (5; without limit if rounds are given)"),
             Field("rounds", _COUNT, help="rounds to search; with these alone the answer is always the same"),

@@ -98,10 +98,6 @@ class PlacementAlgorithm(models.TextChoices):
     """Search algorithm of a placement."""
 
     SEARCH = "search", "Search"
-    MACE_HC = "mace-hc", "Mace-HC as published"
-    RANDOM = "random", "Random"
-    BASELINE = "baseline", "Baseline"
-    CORR = "corr", "Corr"
     GREEDY = "greedy", "Greedy"
 
 

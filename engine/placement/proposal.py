@@ -150,7 +150,7 @@ def place(
     way_s = transfer_s if algorithm == "search" else 0.0  # the others propose what they found
     settings = SearchSettings(algorithm, budget_s, rounds, seed, workers, mace_every, tolerance, way_s)
     tell(0.0, "Preparing the search", {"value_s": None, "bound_s": 0.0, "elapsed_s": 0.0})
-    compile_kernels(algorithm == "corr")
+    compile_kernels(algorithm)
     search = PlacementSearch(deployment, limits, goal, settings, tell, stop or (lambda: False))
     candidates = search.run()
 

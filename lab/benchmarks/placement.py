@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.placement.local_search.correlation import mean_correlation
 from engine.placement.local_search.search import Bound, search
 from engine.placement.problem import PlacementProblem
 from lab.benchmarks.machine import machine
 from lab.benchmarks.workloads import PlacementSetting, problem_of
+from lab.placement.algorithms import PUBLISHED_ALGORITHMS
+from lab.placement.correlation import mean_correlation
 
 __all__ = ["ReferenceSearch", "main"]
 
@@ -26,7 +27,7 @@ _STEP = 1e-10
 SIZES = ((1, 200, 3.0), (5, 200, 6.0), (20, 200, 6.0), (20, 1000, 15.0))
 QUICK = ((1, 200, 1.0), (5, 200, 2.0), (20, 200, 3.0))
 
-COMPILED = ("search", "mace-hc", "random", "corr")
+COMPILED = ("search", *(name for name, algorithm in PUBLISHED_ALGORITHMS.items() if algorithm.rounds is None))
 NAMES = ("search", "mace-hc", "numpy", "random", "corr")
 BASELINES = 30
 # As in Xing et al., quoted in section IX-B.

@@ -54,7 +54,7 @@ class PlacementSearchForm(forms.Form):
         help_text="Where one operator alone is the bottleneck, replicas share its events.",
     )
     algorithm = forms.ChoiceField(
-        choices=PlacementAlgorithm.choices, required=False, help_text="The others are there to compare with."
+        choices=PlacementAlgorithm.choices, required=False, help_text="Greedy ends without a search: to compare with."
     )
     seed = forms.IntegerField(
         required=False, min_value=0, help_text="Of the random numbers: the same one walks the same way."

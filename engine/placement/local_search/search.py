@@ -1,6 +1,6 @@
 """Search for the placement of least worst-case Mace, under a budget of time or rounds.
 
-References: paper, section IX-B, Figure 11 (Mace-HC); docs/models/placement.md says what "search" does beyond it.
+Reference: paper, section IX-B, whose search this one goes beyond (docs/models/placement.md).
 """
 
 from __future__ import annotations
@@ -10,29 +10,51 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 
 from engine.arrays import IntArray
 from engine.errors import OptionError
 from engine.placement.local_search.bounds import Bound, lower_bound, refuse_impossible
-from engine.placement.local_search.climb import KICKS, RANDOM, RESTARTS, BestPlacements, advance, keep
-from engine.placement.local_search.correlation import CorrelationSearch
+from engine.placement.local_search.climb import KICKS, BestPlacements, advance, keep
 from engine.placement.local_search.start import best_placements, first_placements, search_arrays, search_state
 from engine.placement.local_search.state import SearchArrays, SearchState
 from engine.placement.problem import PlacementProblem, faults_of, value_of
 
-__all__ = ["ALGORITHMS", "Bound", "LocalSearchResult", "compile_kernels", "search"]
+__all__ = ["ALGORITHMS", "Bound", "LocalAlgorithm", "LocalSearchResult", "OwnSearch", "compile_kernels", "search"]
 
 Progress = Callable[[float, float, float, int], None]
 
-MODES = {"search": KICKS, "greedy": KICKS, "mace-hc": RESTARTS, "random": RANDOM, "baseline": RANDOM}
-ALGORITHMS = (*MODES, "corr")
 # Rounds where neither these nor a time are given.
 _ROUNDS = 100
 # What a thread does between two looks at the clock, in steps of a scan: some 10 ms, and less at first.
 _WORK, _FIRST_WORK = 3_000_000, 300_000
 _MANY = 2**62
+
+
+class OwnSearch(Protocol):
+    """Search of an algorithm that the compiled climb does not know."""
+
+    def advance(self, fixed: SearchArrays, state: SearchState, best: BestPlacements, work: int) -> bool:
+        """Some steps; True once none is left."""
+
+
+@dataclass(frozen=True)
+class LocalAlgorithm:
+    """Way of searching: what a round is, and what it begins with."""
+
+    mode: int  #: of the compiled climb
+    begins_placed: bool  #: the first placement counts, and is climbed from
+    rounds: int | None = None  #: as many as it has, whatever is asked for
+    own: Callable[[PlacementProblem, SearchArrays], OwnSearch] | None = None
+
+
+#: By name.
+ALGORITHMS = {
+    "search": LocalAlgorithm(KICKS, begins_placed=True),
+    "greedy": LocalAlgorithm(KICKS, begins_placed=True, rounds=0),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,16 +109,13 @@ def search(
     ----------
     problem : Problem
     algorithm : str
-        "search" (greedy, climb, exchanges, kicks), "mace-hc" (as published: climbs from random placements), "random"
-        (the best of random placements), "baseline" (one random placement), "greedy" (no climb), "corr" (load
-        correlation, the competitor of the paper). All but "search" and "greedy" ignore where items are at present,
-        except for `max_moves`.
+        One of `ALGORITHMS`: "search" (greedy, climb, exchanges, kicks) or "greedy" (no climb).
     seed : int
         With `rounds` alone the answer depends on the problem, the seed and the number of workers only.
     budget_s : float, optional
         The same search, cut when this time is over. The first placement is always finished.
     rounds : int, optional
-        A round is a kick and a climb, or a random placement (and a climb). Each worker does as many.
+        A round is a kick and a climb. Each worker does as many.
     workers : int
         Threads with searches of their own; the best one counts, the first of equals.
     progress : callable
@@ -113,25 +132,22 @@ def search(
     """
     _refuse_wrong(algorithm, seed, budget_s, rounds, workers, finalists)
     refuse_impossible(problem)
-    compile_kernels(algorithm == "corr")
+    compile_kernels(algorithm)
     run = _Run(problem, algorithm, seed, workers, finalists)
-    if algorithm in ("greedy", "baseline"):
-        rounds = 0 if algorithm == "greedy" else 1
+    if ALGORITHMS[algorithm].rounds is not None:
+        rounds = ALGORITHMS[algorithm].rounds
     elif rounds is None and budget_s is None:
         rounds = _ROUNDS
     return run.found(run.go(budget_s, _MANY if rounds is None else rounds, progress, stop))
 
 
 @cache
-def compile_kernels(corr: bool) -> None:
-    """Run the kernels once on a problem of one item, so that no budget pays for compilation.
-
-    With `corr` those of the algorithm of that name as well.
-    """
+def compile_kernels(algorithm: str = "search") -> None:
+    """Run the kernels of an algorithm once on a problem of one item, so that no budget pays for compilation."""
     problem = PlacementProblem(
         np.ones((1, 1)), np.ones((1, 1)), np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=bool)
     )
-    _Run(problem, "corr" if corr else "search", 0, 1, 1).searches[0].advance(1, -1.0, 1)
+    _Run(problem, algorithm, 0, 1, 1).searches[0].advance(1, -1.0, 1)
 
 
 def _refuse_wrong(
@@ -158,11 +174,11 @@ class _LocalSearch:
     state: SearchState
     best: BestPlacements
     mode: int
-    correlation: CorrelationSearch | None = None
+    own: OwnSearch | None = None
 
     def advance(self, rounds: int, bound: float, work: int) -> bool:
-        if self.correlation is not None:
-            return self.correlation.advance(self.fixed, self.state, self.best, work)
+        if self.own is not None:
+            return self.own.advance(self.fixed, self.state, self.best, work)
         return bool(advance(self.fixed, self.state, self.best, self.mode, rounds, bound, work))
 
 
@@ -183,15 +199,15 @@ class _Run:
         fixed = search_arrays(self.problem)
         self.bound = lower_bound(self.problem, fixed)
         starts = self._starts()
-        climbing = self.algorithm in ("search", "greedy")
+        algorithm = ALGORITHMS[self.algorithm]
         for worker in range(self.workers if self.problem.items else 0):
             state = search_state(self.problem, fixed, starts[worker % len(starts)])
             seed = int(np.random.SeedSequence([self.seed, worker]).generate_state(1, np.uint64)[0])
-            best = best_placements(state, seed, self.finalists, climbing=climbing)
-            correlation = CorrelationSearch(self.problem, fixed) if self.algorithm == "corr" else None
-            if climbing:
+            best = best_placements(state, seed, self.finalists, climbing=algorithm.begins_placed)
+            own = algorithm.own(self.problem, fixed) if algorithm.own is not None else None
+            if algorithm.begins_placed:
                 keep(fixed, state, best)
-            self.searches.append(_LocalSearch(fixed, state, best, MODES.get(self.algorithm, KICKS), correlation))
+            self.searches.append(_LocalSearch(fixed, state, best, algorithm.mode, own))
 
     def _starts(self) -> list[IntArray]:
         """The best first placement for all searches; the present one if it is as good as that."""
@@ -205,8 +221,8 @@ class _Run:
         self, budget_s: float | None, rounds: int, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> str:
         bound = self.bound.value_s / self.problem.width_s * (1.0 + 1e-11)
-        # A round of Corr is as much work as there is between two looks.
-        work = _WORK if self.algorithm == "corr" else _FIRST_WORK
+        # A round of an algorithm of its own is as much work as there is between two looks.
+        work = _FIRST_WORK if ALGORITHMS[self.algorithm].own is None else _WORK
         with ThreadPoolExecutor(self.workers) as pool:
             while True:
                 self._note(progress)

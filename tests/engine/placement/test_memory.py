@@ -50,7 +50,7 @@ def fits_somehow(sizes: list[float], memory: list[float | None]) -> bool:
     )
 
 
-@pytest.mark.parametrize("algorithm", ["search", "mace-hc", "random", "greedy", "corr"])
+@pytest.mark.parametrize("algorithm", ["search", "greedy"])
 def test_every_algorithm_keeps_memory_and_finds_a_placement_where_there_is_one(algorithm: str) -> None:
     seen = set()
     for seed in range(10):

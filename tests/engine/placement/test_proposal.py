@@ -49,7 +49,7 @@ def test_search_finds_the_optimum_within_every_constraint(seed: int, links: bool
         assert report["value_after"] <= report["value_before"]
 
 
-@pytest.mark.parametrize("algorithm", ["search", "mace-hc", "random", "baseline", "corr", "greedy"])
+@pytest.mark.parametrize("algorithm", ["search", "greedy"])
 @pytest.mark.parametrize("seed", range(4))
 def test_every_algorithm_is_no_worse_than_the_start_and_keeps_constraints(seed: int, algorithm: str) -> None:
     deployment = drawn(seed + 100, links=seed % 2 == 1, constraints=True)
@@ -223,7 +223,7 @@ def test_progress_rises_and_an_exception_or_stop_ends_the_search() -> None:
     assert set(heard[-1][2]) == {"value_s", "bound_s", "elapsed_s"}
 
     heard.clear()
-    place(drawn(5, links=True), progress=lambda *report: heard.append(report), **(STEADY | {"algorithm": "mace-hc"}))
+    place(drawn(5, links=True), progress=lambda *report: heard.append(report), **STEADY)
     assert any(detail.get("cores_s") is not None for _, _, detail in heard)  # before links are counted
     values = [detail["value_s"] for _, _, detail in heard if detail["value_s"] is not None]
     assert values == sorted(values, reverse=True)

@@ -111,7 +111,7 @@ def test_infeasible_constraints_fail_the_run_with_every_reason(cluster: Cluster)
 
 
 def test_stop_proposes_the_best_placement_so_far(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, job = placement_request(cluster=cluster, user=None, budget_s=60.0, algorithm="mace-hc")
+    run, job = placement_request(cluster=cluster, user=None, budget_s=60.0)
     looked: list[dict[str, Any]] = []
 
     def look(*, run: PlacementRun, best: dict[str, Any]) -> bool:

@@ -7,12 +7,12 @@ import pytest
 
 from engine.arrays import IntArray
 from engine.placement.local_search.climb import RESTARTS, advance, keep
-from engine.placement.local_search.correlation import mean_correlation
 from engine.placement.local_search.search import search
 from engine.placement.local_search.start import best_placements, search_arrays, search_state
 from engine.placement.problem import PlacementProblem, value_of
 from lab.benchmarks.placement import ReferenceSearch
 from lab.benchmarks.workloads import PlacementSetting, problem_of
+from lab.placement.correlation import mean_correlation
 from tests.engine.placement.problems import plain
 
 

@@ -1,0 +1,1 @@
+"""Placement algorithms to compare with: Mace-HC as published, and its competitors."""
