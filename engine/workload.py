@@ -16,14 +16,11 @@ __all__ = [
     "count_slices",
     "diurnal",
     "diurnal_rate",
-    "diurnal_times",
     "draw_counts",
     "event_times",
     "on_off",
     "on_off_rate",
-    "on_off_times",
     "poisson",
-    "poisson_times",
     "random_generator",
     "whole_counts",
 ]
@@ -56,13 +53,6 @@ class Rate:
         """Events expected in each slice."""
         reached: FloatArray = np.interp(np.arange(slices + 1) * slice_s, self.edges_s, self.events)
         return np.diff(reached)
-
-    def draw_times(self, rng: np.random.Generator) -> FloatArray:
-        """Event times of a Poisson process of this rate, ascending."""
-        total = float(self.events[-1])
-        if total > MAX_EVENTS:
-            raise WorkloadError({"mean_rate_eps": f"{total:.0f} events are expected; at most {MAX_EVENTS} are drawn"})
-        return np.interp(np.sort(rng.uniform(0.0, total, rng.poisson(total))), self.events, self.edges_s)
 
 
 def on_off_rate(
@@ -231,34 +221,10 @@ def on_off(
     return draw_counts(rate.per_slice(slices, slice_s), rng)
 
 
-def on_off_times(
-    *,
-    mean_rate_eps: float,
-    horizon_s: float,
-    ratio: float = 100.0,
-    duration_ratio: float = 1 / 3,
-    high_period_s: float = 10.0,
-    fixed_periods: bool = False,
-    seed: int = 0,
-) -> FloatArray:
-    """Arrival time of every event of an On-Off source, seconds, ascending; parameters as in `on_off`."""
-    count_slices(mean_rate_eps, horizon_s, horizon_s)
-    rng = random_generator(seed)
-    rate = on_off_rate(rng, mean_rate_eps, horizon_s, ratio, duration_ratio, high_period_s, fixed_periods)
-    return rate.draw_times(rng)
-
-
 def poisson(*, mean_rate_eps: float, horizon_s: float, slice_s: float, seed: int = 0) -> FloatArray:
     """Events per slice of a Poisson source of constant rate; shape (slices,), whole numbers."""
     slices = count_slices(mean_rate_eps, horizon_s, slice_s)
     return draw_counts(np.full(slices, mean_rate_eps * slice_s), random_generator(seed))
-
-
-def poisson_times(*, mean_rate_eps: float, horizon_s: float, seed: int = 0) -> FloatArray:
-    """Arrival time of every event of a Poisson source, seconds, ascending."""
-    count_slices(mean_rate_eps, horizon_s, horizon_s)
-    edges_s = np.array([0.0, horizon_s])
-    return Rate(edges_s, edges_s * mean_rate_eps).draw_times(random_generator(seed))
 
 
 def diurnal(
@@ -302,23 +268,6 @@ def diurnal(
     rate = diurnal_rate(mean_rate_eps, horizon_s, slices, swing, second_swing, peak_s, second_peak_s, day_s)
     expected = rate.per_slice(slices, slice_s)
     return draw_counts(expected, random_generator(seed)) if noise else expected
-
-
-def diurnal_times(
-    *,
-    mean_rate_eps: float,
-    horizon_s: float,
-    swing: float = 0.6,
-    second_swing: float = 0.0,
-    peak_s: float = 14 * 3600.0,
-    second_peak_s: float = 20 * 3600.0,
-    day_s: float = DAY_S,
-    seed: int = 0,
-) -> FloatArray:
-    """Arrival time of every event of a diurnal source, seconds, ascending; parameters as in `diurnal`."""
-    count_slices(mean_rate_eps, horizon_s, horizon_s)
-    rate = diurnal_rate(mean_rate_eps, horizon_s, 1, swing, second_swing, peak_s, second_peak_s, day_s)
-    return rate.draw_times(random_generator(seed))
 
 
 def event_times(counts: FloatArray, slice_s: float, rng: np.random.Generator | None = None) -> FloatArray:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.costream.graph import HostNode, OperatorNode, QueryGraph, TraceLabel
+from engine.costream.graph import HostNode, OperatorNode, QueryGraph
 
-__all__ = ["host_document", "label_document", "operator_document", "trace_document"]
+__all__ = ["host_document", "operator_document", "trace_document"]
 
 
 def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequence[int]) -> dict[str, Any]:
@@ -28,22 +28,6 @@ def trace_document(graph: QueryGraph, hosts: Sequence[HostNode], placement: Sequ
         "hosts": [host_document(host) for host in hosts],
         "placement": [placement[i] for i in graph.order],
     }
-
-
-def label_document(label: TraceLabel) -> dict[str, Any]:
-    """Costs of a run: milliseconds, and 0 for those of a run without output."""
-    return {
-        "T": _rounded(label.throughput_eps or 0.0),
-        "Lp": _rounded(1e3 * (label.processing_latency_s or 0.0)),
-        "Le": _rounded(1e3 * (label.end_to_end_latency_s or 0.0)),
-        "R": _rounded(label.backlog_eps),
-        "RO": int(label.backpressure),
-        "S": int(label.success),
-    }
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.9g}")
 
 
 def operator_document(operator: OperatorNode) -> dict[str, Any]:

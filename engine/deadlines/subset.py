@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-__all__ = ["Subset", "Task", "largest_subset", "moore_hodgson", "weightiest_subset"]
+__all__ = ["Subset", "Task", "largest_subset", "subset_of", "weightiest_subset"]
 
 
 class Task(NamedTuple):
@@ -17,29 +17,6 @@ class Task(NamedTuple):
     deadline: float
     cost: float  #: processing time, >= 0
     weight: float = 1.0  #: > 0
-
-    @classmethod
-    def of_tuple(cls, event_s: float, constraint_s: float, cost_s: float, weight: float = 1.0) -> Task:
-        """A tuple: it is due a latency constraint after it came into the system.
-
-        Examples
-        --------
-        >>> Task.of_tuple(10.0, 1.0, 2e-6)
-        Task(deadline=11.0, cost=2e-06, weight=1.0)
-        """
-        return cls(event_s + constraint_s, cost_s, weight)
-
-    @classmethod
-    def of_window(cls, end_s: float, constraint_s: float, costs_s: Iterable[float], weight: float = 1.0) -> Task:
-        """A window: it is due a latency constraint after its end, and costs what is left until it is final: updates
-        of the tuples that wait, and the finalisation.
-
-        Examples
-        --------
-        >>> Task.of_window(60.0, 3.0, [0.25, 0.5])
-        Task(deadline=63.0, cost=0.75, weight=1.0)
-        """
-        return cls(end_s + constraint_s, sum(costs_s), weight)
 
 
 @dataclass(frozen=True)
@@ -77,28 +54,7 @@ def largest_subset(tasks: Sequence[Task], now: float = 0.0) -> Subset:
     Subset(kept=(0, 1, 2, 3), cost=6, weight=4.0, short=0.0)
     """
     kept, _ = _kept_by_deadline(tasks, now, [task.cost for task in tasks])
-    return _subset(tasks, kept)
-
-
-def moore_hodgson(tasks: Sequence[Task], now: float = 0.0) -> Subset:
-    """The same, task by task: where one added ends after its deadline, the dearest so far is dropped, and one is
-    enough.
-
-    References
-    ----------
-    Moore, Management Science 15 (1968); the form is Hodgson's.
-    """
-    end = now
-    heap: list[tuple[float, int]] = []
-    for i in sorted(range(len(tasks)), key=lambda i: tasks[i].deadline):
-        deadline, cost, _ = tasks[i]
-        heapq.heappush(heap, (-cost, i))
-        end += cost
-        if end > deadline:
-            end += heapq.heappop(heap)[0]
-            if not heap or not heap[0][0]:
-                end = now  # what sums of floats leave over would make free tasks late
-    return _subset(tasks, [i for _, i in heap])
+    return subset_of(tasks, kept)
 
 
 def weightiest_subset(tasks: Sequence[Task], now: float = 0.0) -> Subset:
@@ -126,7 +82,7 @@ def weightiest_subset(tasks: Sequence[Task], now: float = 0.0) -> Subset:
     """
     order = [-task.weight / task.cost if task.cost else float("-inf") for task in tasks]
     kept, short = _kept_by_deadline(tasks, now, order)
-    return _subset(tasks, kept, 0.0 if _is_agreeable(tasks) else short)
+    return subset_of(tasks, kept, 0.0 if _is_agreeable(tasks) else short)
 
 
 def _kept_by_deadline(tasks: Sequence[Task], now: float, order: Sequence[float]) -> tuple[list[int], float]:
@@ -164,6 +120,7 @@ def _is_agreeable(tasks: Sequence[Task]) -> bool:
     return True
 
 
-def _subset(tasks: Sequence[Task], kept: Sequence[int], short: float = 0.0) -> Subset:
+def subset_of(tasks: Sequence[Task], kept: Sequence[int], short: float = 0.0) -> Subset:
+    """The subset of these indices."""
     chosen = sorted(kept)
     return Subset(tuple(chosen), sum(tasks[i].cost for i in chosen), sum(tasks[i].weight for i in chosen), short)

@@ -1,8 +1,7 @@
 """Random queries, hosts and placements for the cohort simulation, in the ranges of the paper's training data.
 
 Queries are linear, joins of two streams or of three, with filters and aggregations; hosts are weak, medium or strong;
-placements keep the paper's three rules. A range is a table of values, and restricted ones make what a model has not
-seen: other hardware, chains of filters, re-created public benchmarks.
+placements keep the paper's three rules. A range is a table of values.
 
 Beyond the paper's table II, state has more weight: weak hosts have 1 to 2 GB oftener, some time windows last 32 or
 64 s, a quarter of the queries has high rates and long windows, and some keys are skewed: joins find many partners then,
@@ -36,14 +35,14 @@ __all__ = [
     "PAPER_RANGES",
     "QUERY_SHAPES",
     "TRAINING_SHAPES",
-    "UNSEEN_RANGES",
     "HardwareRanges",
+    "QueryDraft",
+    "between",
     "draw_hosts",
     "draw_placement",
     "draw_query",
     "generator_parameters",
     "keeps_rules",
-    "restricted_ranges",
     "weighted_pick",
 ]
 
@@ -93,14 +92,6 @@ PAPER_RANGES = HardwareRanges(
     latency_ms=((20, 40, 80, 160), (5, 10, 20, 40), (1, 2, 5, 10)),
 )
 
-# Within the ranges of training, yet at none of its values (table IV).
-UNSEEN_RANGES = HardwareRanges(
-    cpu_percent=((75, 150, 250, 350), (250, 350, 450, 550), (450, 550, 650, 750)),
-    ram_mb=((1500, 3000, 6000), (3000, 6000, 12000), (12000, 20000, 28000)),
-    bandwidth_mbit_s=((35, 75, 150, 250), (150, 250, 550, 1200, 1900), (1200, 1900, 4800, 8000)),
-    latency_ms=((30, 60, 120), (7, 15, 30), (3, 7)),
-)
-
 
 def generator_parameters() -> dict[str, object]:
     """Constants of the generator, for the digest of a corpus."""
@@ -112,35 +103,6 @@ def generator_parameters() -> dict[str, object]:
         "keys": _SKEWED,
         "hosts": (_HOST_COUNTS, _HOST_WEIGHTS, _STRENGTHS, _STRENGTH_WEIGHTS, _STAY),
     }
-
-
-def restricted_ranges(
-    ranges: HardwareRanges,
-    *,
-    cpu_percent: Sequence[float] | None = None,
-    ram_mb: Sequence[float] | None = None,
-    bandwidth_mbit_s: Sequence[float] | None = None,
-    latency_ms: Sequence[float] | None = None,
-) -> HardwareRanges:
-    """The ranges with some dimensions restricted to `allowed` values; a bin that has none of them takes all of them.
-
-    Examples
-    --------
-    >>> restricted_ranges(PAPER_RANGES, cpu_percent=(700, 800)).cpu_percent
-    ((700, 800), (700, 800), (700, 800))
-    """
-
-    def kept(bins: tuple[tuple[float, ...], ...], allowed: Sequence[float] | None) -> tuple[tuple[float, ...], ...]:
-        if allowed is None:
-            return bins
-        return tuple(tuple(value for value in values if value in allowed) or tuple(allowed) for values in bins)
-
-    return HardwareRanges(
-        kept(ranges.cpu_percent, cpu_percent),
-        kept(ranges.ram_mb, ram_mb),
-        kept(ranges.bandwidth_mbit_s, bandwidth_mbit_s),
-        kept(ranges.latency_ms, latency_ms),
-    )
 
 
 def draw_hosts(
@@ -241,7 +203,7 @@ class QueryDraft:
             size = weighted_pick(source, _TIME_SIZES_S, _TIME_WEIGHTS)
         slide = size
         if kind == "sliding":
-            slide = size * _between(source, 0.3, 0.7)
+            slide = size * between(source, 0.3, 0.7)
             slide = max(1.0, float(round(slide))) if policy == "count" else slide
         return {"window_policy": policy, "window_type": kind, "window_size": size, "window_slide": slide}
 
@@ -282,7 +244,7 @@ class QueryDraft:
         contents = (size, size) if drawn["window_policy"] == "count" else (rates[0] * size, rates[1] * size)
         if not partners:
             is_skewed = source.random() < _SKEWED
-            partners = 10.0 ** (_between(source, 0.3, 1.7) if is_skewed else _between(source, -2.6, 1.2))
+            partners = 10.0 ** (between(source, 0.3, 1.7) if is_skewed else between(source, -2.6, 1.2))
         selectivity = min(1.0, partners / max(*contents, 1.0))
         firings = sum(rates) / (2.0 * slide) if drawn["window_policy"] == "count" else 1.0 / slide
         widths = self.operators[a].values_out, self.operators[b].values_out
@@ -310,11 +272,11 @@ class QueryDraft:
         elif groups:
             selectivity = groups / max(content, 1.0)
         elif source.random() < _SKEWED:
-            selectivity = 10.0 ** _between(source, -3.0, -1.0)
+            selectivity = 10.0 ** between(source, -3.0, -1.0)
         elif source.random() < 0.5:
             selectivity = source.random()
         else:
-            selectivity = 10.0 ** _between(source, -2.0, 0.0)
+            selectivity = 10.0 ** between(source, -2.0, 0.0)
         least = 1.0 / max(content, 1.0)
         selectivity = least if group_type == "none" else min(1.0, max(selectivity, least))
         firings = rate / slide if drawn["window_policy"] == "count" else min(1.0 / slide, rate)
@@ -339,9 +301,9 @@ class QueryDraft:
 
     def _filter_selectivity(self) -> float:
         if self.is_stateful:
-            return _between(self.source, 0.3, 1.0)
+            return between(self.source, 0.3, 1.0)
         if self.source.random() < 0.3:
-            return 10.0 ** _between(self.source, -4.0, 0.0)
+            return 10.0 ** between(self.source, -4.0, 0.0)
         return max(self.source.random(), 1e-4)
 
 
@@ -359,7 +321,7 @@ def weighted_pick(source: random.Random, values: Sequence[T], weights: Sequence[
     return values[-1]
 
 
-def _between(source: random.Random, low: float, high: float) -> float:
+def between(source: random.Random, low: float, high: float) -> float:
     return low + (high - low) * source.random()
 
 
@@ -416,50 +378,11 @@ def _draw_joins(draft: QueryDraft, ways: int) -> None:
             draft.add_filter(last)
 
 
-def _draw_chain(draft: QueryDraft, filters: int) -> None:
-    last = draft.add_source(draft.draw_rate("linear"))
-    for _ in range(filters):
-        last = draft.add_filter(last)
-
-
-def _draw_advertisement(draft: QueryDraft) -> None:
-    """Clicks and impressions: a filter, and a windowed join by the advertisement."""
-    source = draft.source
-    clicks = draft.add_source(draft.draw_rate("two-way"), (3, 2, 0))
-    impressions = draft.add_source(draft.draw_rate("two-way"), (4, 3, 1))
-    clicks = draft.add_filter(clicks, "!=", _between(source, 0.2, 0.9), "string")
-    window = {"window_policy": "time", "window_type": "sliding", "window_size": 10.0, "window_slide": 5.0}
-    draft.add_join(impressions, clicks, window, 10.0 ** _between(source, -1.5, 0.7))
-
-
-def _draw_spikes(draft: QueryDraft) -> None:
-    """Readings of sensors: those of one kind, their moving average, and what lies far above it."""
-    source = draft.source
-    last = draft.add_source(draft.draw_rate("linear"), (2, 1, 5))
-    last = draft.add_filter(last, "!=", _between(source, 0.6, 1.0), "double")
-    window = {"window_policy": "count", "window_type": "sliding", "window_size": 25.0, "window_slide": 5.0}
-    last = draft.add_aggregation(last, window, "avg", _between(source, 2.0, 20.0))
-    draft.add_filter(last, ">", 10.0 ** _between(source, -2.5, -1.0), "double")
-
-
-def _draw_smart_grid(draft: QueryDraft, groups: float) -> None:
-    """Loads of plugs: mean over a sliding window, of all (`groups` 0) or by household."""
-    last = draft.add_source(draft.draw_rate("linear"), (5, 0, 2))
-    window = {"window_policy": "time", "window_type": "sliding", "window_size": 12.0, "window_slide": 3.0}
-    draft.add_aggregation(last, window, "avg", groups)
-
-
+#: By name; what is drawn for training has its shares in `TRAINING_SHAPES`.
 QUERY_SHAPES: dict[str, Callable[[QueryDraft], None]] = {
     "linear": _draw_linear,
     "two-way": lambda draft: _draw_joins(draft, 2),
     "three-way": lambda draft: _draw_joins(draft, 3),
-    "two-filters": lambda draft: _draw_chain(draft, 2),
-    "three-filters": lambda draft: _draw_chain(draft, 3),
-    "four-filters": lambda draft: _draw_chain(draft, 4),
-    "advertisement": _draw_advertisement,
-    "spike-detection": _draw_spikes,
-    "smart-grid-global": lambda draft: _draw_smart_grid(draft, 0.0),
-    "smart-grid-local": lambda draft: _draw_smart_grid(draft, 40.0),
 }
 
 # Shares of the training data.

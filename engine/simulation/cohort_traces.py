@@ -7,11 +7,9 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from engine.costream.costs import CYCLES
 from engine.costream.graph import CostTrace
-from engine.costream.traces import host_document, label_document, operator_document
 from engine.simulation.cohort import SIMULATOR_VERSION, simulate_cohorts, trace_label
 from engine.simulation.cohort_queries import (
     PAPER_RANGES,
@@ -25,7 +23,7 @@ from engine.simulation.cohort_queries import (
 )
 from engine.simulation.cohort_tables import CohortWorld, memory_parameters
 
-__all__ = ["SimulatedTrace", "TraceSettings", "draw_trace", "simulate_trace", "trace_document", "trace_seed"]
+__all__ = ["SimulatedTrace", "TraceSettings", "draw_trace", "simulate_trace", "trace_seed"]
 
 _MASK = (1 << 64) - 1
 _IDLE = 0.3  # share of the hosts without an operator that a trace lists
@@ -95,24 +93,3 @@ def simulate_trace(seed: int, settings: TraceSettings | None = None) -> Simulate
     label = trace_label(run, seed=seed, world=settings.world)
     labelled = CostTrace(trace.graph, trace.hosts, trace.placement, label)
     return SimulatedTrace(seed, labelled, run.crashed_s is not None)
-
-
-def trace_document(simulated: SimulatedTrace) -> dict[str, Any]:
-    """A trace as a corpus stores it: milliseconds, and 0 for costs of a run without output.
-
-    Operators stand in topological order with one reader each, as `engine.costream.documents.read_trace` takes them.
-    """
-    graph, label = simulated.trace.graph, simulated.trace.label
-    assert label is not None
-    order = list(graph.order)
-    place = {i: row for row, i in enumerate(order)}
-    return {
-        "query": {
-            "ops": [operator_document(graph.operators[i]) for i in order],
-            "succ": [place[graph.readers[i][0]] if graph.readers[i] else -1 for i in order],
-        },
-        "hosts": [host_document(host) for host in simulated.trace.hosts],
-        "placement": [simulated.trace.placement[i] for i in order],
-        "seed": simulated.seed,
-        "label": label_document(label) | {"crashed": int(simulated.crashed)},
-    }

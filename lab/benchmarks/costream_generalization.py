@@ -14,7 +14,7 @@ from engine.costream.domain import TrainingDomain
 from engine.costream.graph import HostNode
 from engine.costream.prediction import Ensemble
 from engine.costream.weights import ModelCard
-from engine.simulation.cohort_queries import PAPER_RANGES, UNSEEN_RANGES, restricted_ranges
+from engine.simulation.cohort_queries import PAPER_RANGES
 from engine.simulation.cohort_traces import TraceSettings
 from lab.benchmarks.costream_contenders import (
     Contender,
@@ -25,6 +25,7 @@ from lab.benchmarks.costream_contenders import (
     print_errors,
 )
 from lab.benchmarks.costream_traces import Workshop
+from lab.simulation.cohort_shapes import UNSEEN_RANGES, restricted_ranges
 from lab.training.dataset import TraceSet
 from lab.training.fit import FitSettings
 

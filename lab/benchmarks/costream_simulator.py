@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from engine.costream.graph import CostTrace, HostNode, TraceLabel
-from engine.simulation.cohort import CohortWorld, rerun_label, simulate_cohorts
+from engine.simulation.cohort import CohortWorld, simulate_cohorts
 from engine.simulation.cohort_traces import draw_trace, simulate_trace, trace_seed
 from lab.benchmarks.machine import machine
+from lab.simulation.cohort_reruns import rerun_label
 
 __all__ = ["main"]
 

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from engine.costream.graph import CostTrace
 from engine.costream.network import OUTPUTS
 from engine.costream.prediction import COSTS
-from engine.simulation.cohort import SIMULATOR_VERSION, rerun_label
+from engine.simulation.cohort import SIMULATOR_VERSION
 from engine.simulation.cohort_traces import TraceSettings, simulate_trace, trace_seed
+from lab.simulation.cohort_reruns import rerun_label
 from lab.training.dataset import CorpusOrigin, TraceSet
 
 __all__ = ["Workshop", "floor_outputs", "in_processes"]

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from agent.runtime import RuntimeConfig
 from engine.deadlines.grouped_array import GroupedSchedule
-from engine.deadlines.subset import Task, moore_hodgson
+from engine.deadlines.subset import Task
 from lab.benchmarks.klink_real import BEGIN_US, EPOCH_S, StreamRecording, WindowAgent
 from lab.benchmarks.machine import machine
 from lab.deadlines.deadline_tree import DeadlineTree
+from lab.deadlines.moore_hodgson import moore_hodgson
 from lab.deadlines.policies import POLICIES, ReducerTrace
 from lab.deadlines.reducer import ReducerLoad, draw_trace, miss_share
 

@@ -15,8 +15,7 @@ from engine.arrays import FloatArray, nearest_rank
 from engine.document.deployment import Deployment
 from engine.document.elements import SAMPLE, THESE
 from engine.simulation import SimulationSettings, simulate
-from engine.workload import on_off_times
-from lab.benchmarks.workloads import with_sampled_statistics
+from lab.benchmarks.workloads import on_off_times, with_sampled_statistics
 
 __all__ = [
     "CLASSES",

@@ -13,11 +13,11 @@ from scipy.special import erfc
 
 from engine.klink.policies import QueryView, make_policy
 from engine.klink.settings import POLICIES
-from engine.klink.simulation.loads import DELAYS, delays_ms
 from engine.klink.watermarks import MEAN_VARIANCE, deviations, empirical_interval, moments
 from lab.benchmarks.klink_policies import backlogs, limits, memory, met_words, nodes, policies, published
 from lab.benchmarks.klink_real import real
 from lab.benchmarks.machine import machine
+from lab.klink.loads import DELAYS, delays_ms
 from lab.klink.slack_arrays import slacks_ms
 
 __all__ = ["intervals", "main", "overhead", "solver"]

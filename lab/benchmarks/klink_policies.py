@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.klink.simulation.loads import LOADS, DrawnLoad, draw_load
 from engine.klink.simulation.run import KlinkRun, SimulationSetting, simulate
 from engine.klink.simulation.world import SAMPLE_MS
+from lab.klink.loads import LOADS, DrawnLoad, draw_load
 
 __all__ = [
     "COMPARED",

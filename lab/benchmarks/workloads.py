@@ -14,9 +14,18 @@ from engine.document.deployment import Batch, Deployment, Input, Operator
 from engine.estimation.mace import mace
 from engine.placement.problem import PlacementProblem
 from engine.simulation import Simulation, SimulationSettings, simulate
-from engine.workload import on_off, on_off_times
+from engine.workload import count_slices, on_off, on_off_rate, random_generator
 
-__all__ = ["BATCHES", "PlacementSetting", "System", "build", "problem_of", "run", "with_sampled_statistics"]
+__all__ = [
+    "BATCHES",
+    "PlacementSetting",
+    "System",
+    "build",
+    "on_off_times",
+    "problem_of",
+    "run",
+    "with_sampled_statistics",
+]
 
 
 EVENTS = 75_000
@@ -186,3 +195,22 @@ def _opposite(series: FloatArray) -> FloatArray:
 def _zipf(count: int, parameter: float) -> FloatArray:
     weights = np.arange(1, count + 1) ** -parameter
     return np.asarray(weights / weights.sum())
+
+
+def on_off_times(
+    *,
+    mean_rate_eps: float,
+    horizon_s: float,
+    ratio: float = 100.0,
+    duration_ratio: float = 1 / 3,
+    high_period_s: float = 10.0,
+    fixed_periods: bool = False,
+    seed: int = 0,
+) -> FloatArray:
+    """Arrival time of every event of an On-Off source, seconds, ascending; parameters as in `on_off`."""
+    count_slices(mean_rate_eps, horizon_s, horizon_s)
+    rng = random_generator(seed)
+    rate = on_off_rate(rng, mean_rate_eps, horizon_s, ratio, duration_ratio, high_period_s, fixed_periods)
+    total = float(rate.events[-1])  # of a Poisson process of this rate
+    times: FloatArray = np.interp(np.sort(rng.uniform(0.0, total, rng.poisson(total))), rate.events, rate.edges_s)
+    return times

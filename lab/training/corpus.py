@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.simulation.cohort import SIMULATOR_VERSION
-from engine.simulation.cohort_queries import PAPER_RANGES, QUERY_SHAPES, TRAINING_SHAPES, UNSEEN_RANGES
-from engine.simulation.cohort_traces import SimulatedTrace, TraceSettings, simulate_trace, trace_document, trace_seed
+from engine.simulation.cohort_queries import PAPER_RANGES, QUERY_SHAPES, TRAINING_SHAPES
+from engine.simulation.cohort_traces import SimulatedTrace, TraceSettings, simulate_trace, trace_seed
 from engine.words import counted
+from lab.simulation.cohort_shapes import UNSEEN_RANGES
 from lab.training.options import whole_option
+from lab.training.traces import trace_document
 
 __all__ = ["corpus_traces", "main", "output_path", "write_corpus"]
 

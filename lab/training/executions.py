@@ -24,13 +24,14 @@ from typing import Any, NoReturn
 
 from engine.costream.graph import REFERENCE_CORE_CPS
 from engine.simulation.cohort_tables import CohortWorld
-from engine.simulation.cohort_traces import SimulatedTrace, trace_document, trace_seed
+from engine.simulation.cohort_traces import SimulatedTrace, trace_seed
 from engine.words import counted
 from lab.training.corpus import output_path
 from lab.training.execution.limits import CpuGroups, QuotaUnavailable, remove_remains
 from lab.training.execution.queries import draw_execution, max_cpu_percent
 from lab.training.execution.run import ExecutionFailed, ExecutionResult, execute_trace
 from lab.training.options import whole_option
+from lab.training.traces import trace_document
 
 __all__ = ["main", "write_executions"]
 

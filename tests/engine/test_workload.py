@@ -62,24 +62,6 @@ def test_second_harmonic_gives_two_peaks():
     assert all(any(abs(top - peak) <= 1 for peak in (59.5, 179.5)) for top in tops) and len(tops) >= 2
 
 
-@pytest.mark.parametrize("name", sorted(workload.GENERATORS))
-def test_event_times_have_the_rate_of_the_counts(name):
-    times = getattr(workload, f"{name}_times")(mean_rate_eps=50.0, horizon_s=2000.0, seed=3)
-    assert np.all(np.diff(times) >= 0) and times[0] >= 0 and times[-1] < 2000.0
-    tolerance = 0.35 if name == "on_off" else 0.05
-    expected = 50.0 * 2000
-    if name == "diurnal":  # half an hour at night: the rate is below the mean
-        expected = workload.diurnal(mean_rate_eps=50.0, horizon_s=2000.0, slice_s=2000.0, noise=False).sum()
-    assert len(times) == pytest.approx(expected, rel=tolerance)
-
-
-def test_on_off_times_and_counts_come_from_one_pattern():
-    pattern = {"mean_rate_eps": 500.0, "horizon_s": 300.0, "seed": 8}
-    counts = workload.on_off(**pattern, slice_s=10.0)
-    binned = np.histogram(workload.on_off_times(**pattern), np.arange(31) * 10.0)[0]
-    assert np.corrcoef(counts, binned)[0, 1] > 0.99
-
-
 def test_even_times_start_with_the_slice():
     assert event_times(np.array([4.0, 0.0, 2.0]), 2.0).tolist() == [0.0, 0.5, 1.0, 1.5, 4.0, 5.0]
 
@@ -118,11 +100,6 @@ def test_bad_parameters_are_named_with_value_and_limit(changes, fields):
 def test_diurnal_refuses_a_negative_rate():
     with pytest.raises(WorkloadError, match=r"second_swing: 0\.6 is refused; allowed: between 0 and 0\.4"):
         workload.diurnal(**GRID, swing=0.6, second_swing=0.6)
-
-
-def test_event_times_refuse_more_events_than_fit_in_memory():
-    with pytest.raises(WorkloadError, match="at most 50000000"):
-        workload.poisson_times(mean_rate_eps=1e6, horizon_s=1000.0)
 
 
 @pytest.mark.parametrize("name", sorted(workload.GENERATORS))

@@ -9,7 +9,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from engine.deadlines.grouped_array import GroupedSchedule
-from engine.deadlines.subset import Task, largest_subset, moore_hodgson, weightiest_subset
+from engine.deadlines.subset import Task, largest_subset, weightiest_subset
 
 
 def is_schedulable(tasks: Sequence[Task], now: float) -> bool:
@@ -39,7 +39,7 @@ def test_every_method_keeps_a_largest_subset_of_least_cost() -> None:
     for seed in range(150):
         tasks, now = drawn(seed)
         sizes = [(len(subset), -sum(task.cost for task in subset)) for subset in schedulable_subsets(tasks, now)]
-        for found in (largest_subset(tasks, now), moore_hodgson(tasks, now), weightiest_subset(tasks, now)):
+        for found in (largest_subset(tasks, now), weightiest_subset(tasks, now)):
             assert (found.size, -found.cost) == max(sizes), seed
             assert is_schedulable([tasks[i] for i in found.kept], now)
             assert found.short == 0
@@ -51,9 +51,8 @@ def test_sweep_ends_where_a_deadline_has_passed_and_nothing_is_left() -> None:
 
 def test_sums_of_floats_leave_no_free_task_late() -> None:
     tasks = [*(Task(0.3, 0.1) for _ in range(5)), Task(0.3, 0.0)]
-    for method in (largest_subset, moore_hodgson):
-        assert 5 in method(tasks, 0.0).kept
-        assert method([*tasks, Task(0.7, 0.1)], 0.29999).kept == (5, 6)
+    assert 5 in largest_subset(tasks, 0.0).kept
+    assert largest_subset([*tasks, Task(0.7, 0.1)], 0.29999).kept == (5, 6)
 
 
 def test_weighted_subset_is_the_best_with_equal_costs_or_opposed_weights() -> None:
@@ -78,11 +77,6 @@ def test_weighted_subset_says_how_far_from_the_best_it_may_be() -> None:
         assert found.weight <= best <= found.weight + found.short + 1e-9, seed
         exact += found.weight == best
     assert 100 < exact < 200  # the bound is needed, and the greedy choice is mostly the best
-
-
-def test_windows_are_due_after_their_end_and_cost_what_is_left() -> None:
-    windows = [Task.of_window(end_s, 1.0, [0.5, 0.25]) for end_s in (0.0, 0.0, 1.0)]
-    assert largest_subset(windows).kept in ((0, 2), (1, 2))
 
 
 def test_grouped_array_keeps_as_many_as_the_best_subset_of_rounded_deadlines() -> None:

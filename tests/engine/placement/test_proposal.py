@@ -223,7 +223,7 @@ def test_progress_rises_and_an_exception_or_stop_ends_the_search() -> None:
     assert set(heard[-1][2]) == {"value_s", "bound_s", "elapsed_s"}
 
     heard.clear()
-    place(drawn(5, links=True), progress=lambda *report: heard.append(report), **STEADY)
+    place(drawn(5, links=True), progress=lambda *report: heard.append(report), **(STEADY | {"algorithm": "greedy"}))
     assert any(detail.get("cores_s") is not None for _, _, detail in heard)  # before links are counted
     values = [detail["value_s"] for _, _, detail in heard if detail["value_s"] is not None]
     assert values == sorted(values, reverse=True)

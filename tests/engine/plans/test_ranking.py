@@ -19,7 +19,8 @@ from engine.estimation.mace import mace
 from engine.plans.comparison import compare
 from engine.plans.jackknife import standard_error
 from engine.plans.ranking import OneNode, QueryPlan, rank
-from engine.plans.samples import drift, sample, with_sample
+from engine.plans.samples import drift
+from lab.plans.samples import sample, with_sample
 
 
 def batched(

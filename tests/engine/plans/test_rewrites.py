@@ -16,7 +16,7 @@ from engine.document.reader import build_operators
 from engine.plans.chains import find_cheapest_order, must_follow
 from engine.plans.rewrites import RewriteSearch, Rewriting, rewrite
 from engine.plans.rules import Dataflow
-from engine.plans.samples import Function, PlanRunner
+from lab.plans.samples import Function, PlanRunner
 
 Event = dict[str, Any]
 FIELDS = ("a", "b", "c")

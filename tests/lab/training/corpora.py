@@ -10,8 +10,9 @@ import numpy as np
 
 from engine.costream.batch import encode
 from engine.costream.graph import CostTrace, TraceLabel
-from engine.costream.traces import label_document, trace_document
+from engine.costream.traces import trace_document
 from engine.simulation.cohort_traces import draw_trace
+from lab.training.traces import label_document
 
 
 def labelled_trace(seed: int) -> CostTrace:

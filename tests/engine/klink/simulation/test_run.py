@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from engine.klink.simulation.loads import DrawnLoad, delays_ms, draw_load
 from engine.klink.simulation.run import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting, simulate
 from engine.klink.simulation.world import CODES
+from lab.klink.loads import DrawnLoad, delays_ms, draw_load
 
 POLICIES = tuple(CODES)
 

@@ -1,0 +1,1 @@
+"""Plans that run for real, for statistics of their operators."""
