@@ -29,7 +29,6 @@ from engine.dataflow import Pipeline
 from engine.dataflow.templates import S2SPROBE
 from engine.jarvis.settings import AdaptationSettings
 from launcher.java import java_environment
-from spark_jobs.report import family_cpu_ns
 
 __all__ = [
     "FRAME_RECORDS",
@@ -39,6 +38,7 @@ __all__ = [
     "Feed",
     "FrameSender",
     "cpu_s",
+    "family_cpu_ns",
     "pipeline",
     "processor",
     "records",
@@ -257,6 +257,23 @@ def processor(
         with redis.Redis.from_url(redis_url) as client:
             _until(lambda: _ready(process, client), 180, "the stream processor")
         yield process
+
+
+def family_cpu_ns(head: psutil.Process | None = None) -> int:
+    """CPU time of a process (this one) and its descendants so far, nanoseconds, by the kernel's ticks of 10 ms.
+
+    Of a descendant that ended, as Python workers do when they idle, its parent keeps the time. Only where that has
+    ended too the sum goes back: callers take differences from 0 on.
+    """
+    total_s = 0.0
+    head = head or psutil.Process()
+    for process in (head, *head.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue
+        total_s += times.user + times.system + times.children_user + times.children_system
+    return round(total_s * 1e9)
 
 
 def cpu_s(process: subprocess.Popen[bytes]) -> float:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from spark_jobs.report import family_cpu_ns
+import pytest
+
+from lab.benchmarks.telemetry_loop import family_cpu_ns
+
+pytestmark = pytest.mark.process
 
 BUSY_S = 0.3
 WORKER = f"""
