@@ -49,9 +49,7 @@ def _agent(rest: list[str]) -> int:
 
 def _lab(rest: list[str]) -> int:
     if not (ROOT / "lab").is_dir():
-        print(
-            "sluice: this installation comes without lab/, which only a checkout of the repository has", file=sys.stderr
-        )
+        print("sluice: this installation comes without lab/; a checkout of the repository has it", file=sys.stderr)
         return 1
     return _become("-m", "lab", *rest)
 
