@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import fsum, prod
+from math import fsum
 from typing import NamedTuple, Protocol
 
 __all__ = [
-    "ALL_POLICIES",
+    "MAKERS",
+    "MIN_WORK_MS",
     "Klink",
     "QueryPolicy",
     "QueryView",
+    "RankedPolicy",
     "RoundRobin",
     "due_ms",
     "make_policy",
+    "or_last",
     "slack_ms",
     "starving_query",
 ]
 
 _UNKNOWN_MS = 1000.0  # that records of a query may wait of which no slack is known, so that age still counts
-_MIN_WORK_MS = 1e-3
+MIN_WORK_MS = 1e-3
 _SHARES = 0.65, 1.25  # see `Klink`: of windows alike, and of windows that differ; found by `./sluice lab klink`
 _SPREADS = 0.7, 1.0  # of windows' work, standard deviation over mean: alike below, different above
 _MIN_COUNTED, _MAX_COUNTED = 8, 50  # windows of a query before their mean work counts, and after which it forgets
@@ -161,14 +164,14 @@ class RankedPolicy:
 
 
 def make_policy(name: str) -> QueryPolicy:
-    """A new policy of this name (`ALL_POLICIES`); those with a state keep their own.
+    """A new policy of this name (`MAKERS`); those with a state keep their own.
 
     Raises
     ------
     KeyError
         There is none of this name.
     """
-    return _MAKERS[name]()
+    return MAKERS[name]()
 
 
 def starving_query(views: Sequence[QueryView], now_ms: float, starvation_s: float) -> int | None:
@@ -213,7 +216,7 @@ def _patience_ms(view: QueryView, now_ms: float) -> float:
 def _lateness(view: QueryView, now_ms: float) -> float:
     """Response ratio of what is due: the time since it was, for each unit of the work that is left of it."""
     late_ms = -_patience_ms(view, now_ms) if _is_early(view) else now_ms - due_ms(view, now_ms)
-    return max(0.0, late_ms) / max(_due_work_ms(view), _MIN_WORK_MS)
+    return max(0.0, late_ms) / max(_due_work_ms(view), MIN_WORK_MS)
 
 
 def _due_work_ms(view: QueryView) -> float:
@@ -221,22 +224,13 @@ def _due_work_ms(view: QueryView) -> float:
     return view.work_ms if view.deadline_ms is None or _is_early(view) else view.pending_work_ms
 
 
-def _response_ratio(view: QueryView, now_ms: float) -> float:
-    """Age of the record that has waited longest, for each unit of all the work that waits."""
-    return (now_ms - _or_last(view.arrived_ms)) / max(view.work_ms, _MIN_WORK_MS)
-
-
-def _rate(view: QueryView) -> float:
-    """Records out per millisecond of CPU, of a record that enters now."""
-    return prod(view.selectivity) / max(view.ideal_ms, _MIN_WORK_MS)
-
-
 def _waiting_since_ms(view: QueryView, now_ms: float) -> float:
     """Time since which it has had records and has not run."""
     return max(view.ran_ms, now_ms if view.arrived_ms is None else view.arrived_ms)
 
 
-def _or_last(time_ms: float | None) -> float:
+def or_last(time_ms: float | None) -> float:
+    """The time; after all others where there is none."""
     return float("inf") if time_ms is None else time_ms
 
 
@@ -247,16 +241,10 @@ def _first(views: Sequence[QueryView], rank: Callable[[QueryView], float]) -> in
     return min(range(len(views)), key=lambda index: (rank(views[index]), views[index].id))
 
 
-_MAKERS: dict[str, Callable[[], QueryPolicy]] = {
+#: Policies by name: those that agents know.
+MAKERS: dict[str, Callable[[], QueryPolicy]] = {
     "klink": Klink,
-    "stimulus-time": lambda: RankedPolicy(lambda view, _: _or_last(view.stimulus_ms)),
-    "fcfs": lambda: RankedPolicy(lambda view, _: _or_last(view.arrived_ms)),
+    "stimulus-time": lambda: RankedPolicy(lambda view, _: or_last(view.stimulus_ms)),
+    "fcfs": lambda: RankedPolicy(lambda view, _: or_last(view.arrived_ms)),
     "round-robin": RoundRobin,
-    "least-slack": lambda: RankedPolicy(slack_ms),
-    "highest-rate": lambda: RankedPolicy(lambda view, _: -_rate(view)),
-    "nearest-deadline": lambda: RankedPolicy(due_ms),
-    "response-ratio": lambda: RankedPolicy(lambda view, now_ms: -_response_ratio(view, now_ms)),
 }
-
-#: `settings.POLICIES`, which agents know, and those of the simulation alone.
-ALL_POLICIES = tuple(_MAKERS)

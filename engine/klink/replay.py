@@ -13,7 +13,6 @@ import numpy as np
 
 from engine.errors import DocumentError, Fault, join_path
 from engine.fields import BAD, Enumeration, Field, FieldKind, FieldTable, ListOf, Number, String
-from engine.klink.policies import ALL_POLICIES
 from engine.klink.settings import POLICIES, SCHEDULE, ScheduleSettings
 from engine.klink.simulation.run import (
     Arrivals,
@@ -64,7 +63,7 @@ REPLAY = FieldTable(
     "replay",
     Field("queries", ListOf(_QUERY, least=1, most=_MAX_QUERIES), required=True),
     Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MAX_BIN_MS), help="width of a bin of arrivals; 1,000"),
-    Field("policies", ListOf(Enumeration(ALL_POLICIES), least=1), help="which ones; those that agents know"),
+    Field("policies", ListOf(Enumeration(POLICIES), least=1), help="which ones; those that agents know"),
     Field("schedule", SCHEDULE, help="scheduling settings; the policy is ignored"),
     Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),
 )

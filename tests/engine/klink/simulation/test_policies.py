@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from engine.klink.memory import MemoryMode, pick_for_memory
-from engine.klink.policies import ALL_POLICIES, QueryView, make_policy, starving_query
+from engine.klink.policies import QueryView, make_policy, starving_query
+from engine.klink.settings import POLICIES
 from engine.klink.simulation.loop import update_memory_mode
 from engine.klink.simulation.policies import pick
 from engine.klink.simulation.run import Arrivals, SimulatedOperator, SimulatedQuery, SimulationSetting
 from engine.klink.simulation.world import stages_of, world_of
 from engine.klink.slack import stream_slack_ms
 from engine.klink.watermarks import SweepForecast
+from lab.klink.policies import COMPARED_POLICIES
 
 pytestmark = pytest.mark.slow  # the first to call a policy compiles all of them
 
@@ -123,7 +125,7 @@ def both(queries, world, choose):
     return None if result < 0 else queries[result].id, None if expected is None else views[expected].id
 
 
-@pytest.mark.parametrize("name", ALL_POLICIES)
+@pytest.mark.parametrize("name", [*POLICIES, *COMPARED_POLICIES])
 def test_compiled_policy_picks_like_the_agents(name):
     random, chosen = np.random.default_rng(7), set()
     for _ in range(5):
