@@ -34,6 +34,7 @@ def restricted_ranges(
 
     Examples
     --------
+    >>> from engine.simulation.cohort_queries import PAPER_RANGES
     >>> restricted_ranges(PAPER_RANGES, cpu_percent=(700, 800)).cpu_percent
     ((700, 800), (700, 800), (700, 800))
     """
