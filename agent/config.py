@@ -13,9 +13,9 @@ from agent.collect.options import COLUMNS_OF, KINDS, OPTIONS, check_options
 from engine.dataflow import Pipeline
 from engine.dataflow.operators import StreamJoinSpec
 from engine.errors import DocumentError, Fault, value_words
-from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, String
-from engine.jarvis.settings import SETTINGS, AdaptationSettings
-from engine.klink.settings import SCHEDULE, ScheduleSettings
+from engine.fields import BAD, Anything, Enumeration, Field, FieldTable, Flag, ListOf, MapOf, Number, RecordOf, String
+from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import ScheduleSettings
 
 __all__ = [
     "CHILD",
@@ -55,7 +55,7 @@ QUERY = FieldTable(
     Field("version", Number(least=0, whole=True), required=True),
     Field("plan", DIGEST, required=True, help="digest of the pipeline"),
     Field("pipeline", Anything(), required=True, help="the pipeline document"),
-    Field("settings", SETTINGS, help="how it is adapted; those of the method scalar"),
+    Field("settings", RecordOf(AdaptationSettings), help="how it is adapted; those of the method scalar"),
     Field("refined", Anything(), nullable=True, help="what was learned of it, judged when the next epoch begins"),
     Field("weight", Number(above=0), help="share of the budget beside the agent's other queries; 1"),
     Field("latency_constraint_s", Number(above=0), nullable=True, help="until a result is to be out; none"),
@@ -90,7 +90,7 @@ CONFIG = FieldTable(
         Number(least=0, most=1),
         help="copies of open windows that are sent, as a share of what else is; 0.1, and 0: none",
     ),
-    Field("schedule", SCHEDULE, help="how the queries share the core; those of the policy klink"),
+    Field("schedule", RecordOf(ScheduleSettings), help="how the queries share the core; those of the policy klink"),
     Field("refined_schedule", Anything(), nullable=True, help="as it was refined, judged when the next epoch begins"),
     Field("stream_delay_s", Number(least=0, most=3600), help="trigger and batch of the stream processor; 4"),
     Field("sources", MapOf(SOURCE), required=True),
@@ -211,7 +211,7 @@ class AgentConfig:
             relay=relay,
             parent=ParentConfig(read["parent"]["url"].rstrip("/")) if read.get("parent") else None,
             checkpoint_share=read.get("checkpoint_share", 0.1),
-            schedule=ScheduleSettings(**read.get("schedule", {})),
+            schedule=read.get("schedule") or ScheduleSettings(),
             stream_delay_s=read.get("stream_delay_s", 4.0),
             refined_schedule=read.get("refined_schedule"),
         )
@@ -273,7 +273,7 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
             continue
         seen.add(says["query"])
         _check_sources(pipeline, sources, read["sources"], f"{path}.pipeline", faults)
-        settings = _settings(says.get("settings", {}), pipeline, f"{path}.settings", faults)
+        settings = _settings(says.get("settings", AdaptationSettings()), pipeline, f"{path}.settings", faults)
         kept.append(
             QueryConfig(
                 says["query"],
@@ -292,13 +292,13 @@ def _queries(read: Mapping[str, Any], sources: Mapping[str, SourceConfig], fault
 
 
 def _settings(read: Any, pipeline: Pipeline, path: str, faults: list[Fault]) -> AdaptationSettings:
-    factors = read.pop("load_factors", []) if read is not BAD else BAD
-    if BAD in (read, factors):
+    if read is BAD:
         return AdaptationSettings()  # its faults were reported
+    factors = read.load_factors
     if len(factors) > pipeline.source_operators:
         allowed = f"at most {pipeline.source_operators}, the operators that may run at a source"
         faults.append(Fault(f"{path}.load_factors", f"load_factors has {len(factors)} items; allowed: {allowed}"))
-    return AdaptationSettings(load_factors=tuple(factors), **read)
+    return read  # type: ignore[no-any-return]
 
 
 def _pipeline(document: Any, plan: Any, path: str, plan_path: str, faults: list[Fault]) -> Pipeline | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.arrays import frozen_array
 from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
+from engine.records import Record, kind_schema
 from engine.words import counted
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "MapOf",
     "Number",
     "NumberSeries",
+    "RecordOf",
     "SettingsRecord",
     "String",
 ]
@@ -49,6 +51,27 @@ class FieldKind:
     def schema(self) -> dict[str, Any]:
         """This kind as JSON Schema (draft 2020-12)."""
         raise NotImplementedError
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """As the annotation of a record's field."""
+        return kind_schema(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return self.schema()
+
+
+class RecordOf(FieldKind):
+    """A record within a document that a field table describes."""
+
+    def __init__(self, record: type[Record]) -> None:
+        self.record = record
+
+    def read(self, value: Any, parent: str, key: str | int, faults: list[Fault]) -> Any:
+        kept = self.record.read(value, parent, key, faults)
+        return BAD if kept is None else kept
+
+    def schema(self) -> dict[str, Any]:
+        return self.record.json_schema()
 
 
 def _float_of(value: Any) -> float:

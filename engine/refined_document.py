@@ -6,18 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
-from engine.errors import Fault, value_words
-from engine.fields import Enumeration, Field, Number, String
+from engine.errors import DocumentError, Fault, value_words
+from engine.fields import Enumeration, Number, String
+from engine.records import Record, Words
 
 __all__ = [
     "DIGEST",
-    "FIRST_FIELDS",
-    "LAST_FIELDS",
     "SCHEMA",
     "RefinedDocument",
-    "check_checksum",
     "checksum",
     "refusal_reasons",
     "seal",
@@ -26,32 +24,34 @@ __all__ = [
 SCHEMA = 1
 DIGEST = String(r"[0-9a-f]{64}", "a SHA-256 in 64 hexadecimal digits")
 
-#: Fields with which each begins and ends; what lies between is its own.
-FIRST_FIELDS = (
-    Field("schema", Enumeration((SCHEMA,)), required=True),
-    Field("config", String(r"c-\d+", "c- and a number"), required=True),
-    Field("version", Number(least=1, whole=True), required=True),
-    Field("parent", Number(least=1, whole=True), nullable=True),
-    Field("agent", String(), required=True, help="id of the agent, or * for all"),
-)
-LAST_FIELDS = (
-    Field("valid_from_us", Number(least=0, whole=True), required=True),
-    Field("ttl_s", Number(above=0), required=True),
-    Field("checksum", DIGEST, required=True, help="SHA-256 of everything else"),
-)
 
+@dataclass(frozen=True, kw_only=True)
+class RefinedDocument(Record):
+    """A refined configuration at one source: what all have beside their own fields."""
 
-@dataclass(frozen=True)
-class RefinedDocument:
-    """A refined configuration at one source, whole and of its checksum."""
+    schema: Annotated[int, Enumeration((SCHEMA,))]
+    config: Annotated[str, String(r"c-\d+", "c- and a number")]
+    version: Annotated[int, Number(least=1, whole=True)]
+    parent: Annotated[int, Number(least=1, whole=True)] | None = None
+    agent: Annotated[str, String(), Words("id of the agent, or * for all")]
+    valid_from_us: Annotated[int, Number(least=0, whole=True)]
+    ttl_s: Annotated[float, Number(above=0)]
+    checksum: Annotated[str, DIGEST, Words("SHA-256 of everything else")]
 
-    config: str
-    version: int
-    parent: int | None
-    agent: str
-    valid_from_us: int
-    ttl_s: float
-    fallback: str
+    @classmethod
+    def parse(cls, document: Any) -> Self:
+        """Read a refined document.
+
+        Raises
+        ------
+        DocumentError
+            With every fault: fields, ranges, a checksum that is not the document's.
+        """
+        refined = super().parse(document)
+        if refined.checksum != checksum(document):
+            words = f"checksum is {value_words(refined.checksum)}; allowed: that of the document"
+            raise DocumentError([Fault("checksum", words)], cls.TITLE)
+        return refined
 
     def stale(self, now_us: int) -> bool:
         """Whether its time to live is over."""
@@ -71,14 +71,6 @@ def refusal_reasons(refined: RefinedDocument, *, current: int, agent: str, now_u
     if refined.stale(now_us):
         reasons.append(f"it was valid for {refined.ttl_s:g} s and is older")
     return reasons
-
-
-def check_checksum(document: Mapping[str, Any], faults: list[Fault]) -> None:
-    """Check that the checksum, which was read without fault, is that of everything else."""
-    if document["checksum"] != checksum(document):
-        faults.append(
-            Fault("checksum", f"checksum is {value_words(document['checksum'])}; allowed: that of the document")
-        )
 
 
 def checksum(document: Mapping[str, Any]) -> str:

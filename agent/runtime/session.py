@@ -83,7 +83,7 @@ class QuerySession:
             self.tracker.learn(settings, self._prior(self.tracker.stream))
 
     def _prior(self, stream: str) -> SweepPrior | None:
-        learned = self._learned.watermarks if self._learned is not None else ()
+        learned = (self._learned.watermarks or ()) if self._learned is not None else ()
         period_s = (self.pipeline.period_us or 0) / 1e6
         priors = (prior for prior in learned if prior.stream == stream and prior.period_s == period_s)
         return next((sweep_prior(prior) for prior in priors), None)

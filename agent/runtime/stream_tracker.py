@@ -21,12 +21,13 @@ def sweep_prior(learned: WatermarkPrior) -> SweepPrior | None:
     """Delays learned elsewhere, as a history takes them; None where only the period is known."""
     if learned.mean_s is None or learned.variance_s2 is None:
         return None
+    quantiles = learned.quantiles
     return SweepPrior(
         mean_ms=learned.mean_s * 1e3,
         variance_ms2=learned.variance_s2 * 1e6,
         epochs=learned.epochs,
-        levels=learned.levels,
-        values_ms=tuple(value * 1e3 for value in learned.values_s),
+        levels=quantiles.levels if quantiles is not None else (),
+        values_ms=tuple(value * 1e3 for value in quantiles.values_s) if quantiles is not None else (),
     )
 
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, ClassVar
 
-from engine.errors import DocumentError, Fault
-from engine.fields import BAD, Enumeration, Field, FieldTable, ListOf, Number, String
+from engine.errors import Fault
+from engine.fields import Enumeration, Number, String
 from engine.jarvis.group_law import distinct
 from engine.jarvis.partition import shares
-from engine.jarvis.settings import SETTINGS, AdaptationSettings
-from engine.klink.settings import WATERMARK_PRIOR, WatermarkPrior
+from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import WatermarkPrior
+from engine.records import Items, Record, Words
 from engine.refined_document import (
     DIGEST,
-    FIRST_FIELDS,
-    LAST_FIELDS,
     SCHEMA,
     RefinedDocument,
-    check_checksum,
     checksum,
     refusal_reasons,
     seal,
@@ -40,65 +38,28 @@ __all__ = [
 
 ROUNDING = 1e-6  # of load factors that passed through a document
 ENOUGH_RECORDS = 1000  # behind a cost that may be far from what a source sees itself
-_NON_NEGATIVE = Number(least=0)
-_SHARE = Number(least=0, most=1)
-_COUNT = Number(least=0, whole=True)
-_RANGE = ListOf(_NON_NEGATIVE, least=2, most=2)
-
-OPERATOR = FieldTable(
-    "an operator",
-    Field("id", String(), required=True),
-    Field("cost_s", _NON_NEGATIVE, required=True, help="CPU seconds per record into it (a)"),
-    Field("group_cost_s", _NON_NEGATIVE, nullable=True, help="CPU seconds per group (b), where it can be told apart"),
-    Field("groups", Number(above=0), nullable=True, help="groups that there are (K)"),
-    Field("relay", _NON_NEGATIVE, required=True, help="records out per record in"),
-    Field("records", _COUNT, required=True, help="records behind these figures"),
-    Field("standard_error", _NON_NEGATIVE, nullable=True, help="of cost_s, relative"),
-)
-PLAN = FieldTable(
-    "a plan",
-    Field("lo", _COUNT, required=True),
-    Field("hi", _COUNT, required=True),
-    Field("theta", _SHARE, required=True),
-    Field("load_factors", ListOf(_SHARE), required=True),
-)
-REFINED_CONFIG = FieldTable(
-    "a refined configuration",
-    *FIRST_FIELDS,
-    Field("query", String(r"[^/\s]+/[^/\s]+", "cluster/query"), required=True),
-    Field("plan", DIGEST, required=True, help="digest of the pipeline it was learned on"),
-    Field("settings", SETTINGS, required=True),
-    Field("record_bytes", ListOf(_NON_NEGATIVE), required=True, help="of a record before the first and after each"),
-    Field("operators", ListOf(OPERATOR), required=True, help="empty where it holds settings alone"),
-    Field(
-        "fitted",
-        FieldTable("the range", Field("records", _RANGE, required=True), Field("cores", _RANGE, required=True)),
-        nullable=True,
-        help="records an epoch and cores in which the figures were seen",
-    ),
-    Field("plan_prior", PLAN, nullable=True, help="what is best by these figures"),
-    Field(
-        "watermarks", ListOf(WATERMARK_PRIOR, most=16), nullable=True, help="of its streams: when windows are complete"
-    ),
-    Field("event_cost_s", _NON_NEGATIVE, nullable=True, help="CPU seconds of a source record through all operators"),
-    Field("fallback", Enumeration(("local", "all-sp")), required=True, help="what the source does without it"),
-    *LAST_FIELDS,
-)
-
 MAX_COST_CHANGE = 10.0  # of a cost, against what the source sees itself, on little evidence
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPrior:
+_NonNegative = Annotated[float, Number(least=0)]
+_Share = Annotated[float, Number(least=0, most=1)]
+_Count = Annotated[int, Number(least=0, whole=True)]
+_Range = Annotated[tuple[_NonNegative, ...], Items(2, 2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorPrior(Record):
     """Prior of one operator."""
 
-    id: str
-    cost_s: float
-    relay: float
-    records: int
-    group_cost_s: float | None = None
-    groups: float | None = None
-    standard_error: float | None = None
+    TITLE: ClassVar[str] = "an operator"
+
+    id: Annotated[str, String()]
+    cost_s: Annotated[_NonNegative, Words("CPU seconds per record into it (a)")]
+    group_cost_s: Annotated[_NonNegative | None, Words("CPU seconds per group (b), where it can be told apart")] = None
+    groups: Annotated[Annotated[float, Number(above=0)] | None, Words("groups that there are (K)")] = None
+    relay: Annotated[_NonNegative, Words("records out per record in")]
+    records: Annotated[_Count, Words("records behind these figures")]
+    standard_error: Annotated[_NonNegative | None, Words("of cost_s, relative")] = None
 
     def cost_at(self, records: float) -> float:
         """CPU seconds per record when so many come in an epoch; each is its own group where K is not known."""
@@ -107,105 +68,75 @@ class OperatorPrior:
         return self.cost_s + self.group_cost_s * distinct(records, self.groups or math.inf) / records
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPrior:
+@dataclass(frozen=True)
+class PlanPrior(Record):
     """An operator-level plan: all of the input to `lo`, the share `theta` on to `hi`."""
 
-    lo: int
-    hi: int
-    theta: float
-    load_factors: tuple[float, ...]
+    TITLE: ClassVar[str] = "a plan"
+
+    lo: _Count
+    hi: _Count
+    theta: _Share
+    load_factors: tuple[_Share, ...]
+
+    def find_mismatches(self, operators: int) -> Iterator[Fault]:
+        """Faults of the plan of so many operators."""
+        lo, hi, given = self.lo, self.hi, self.load_factors
+        if len(given) != operators:
+            yield Fault("load_factors", f"load_factors has {len(given)} items; allowed: {operators}")
+        elif not lo <= hi <= operators:
+            yield Fault("", f"lo is {lo}, hi {hi}; allowed: lo <= hi <= {operators}")
+        else:
+            _, effective = shares(lo, hi, self.theta, operators)
+            reached = accumulate(given, operator.mul)  # where nothing comes to a proxy its load factor is free
+            if any(abs(a - b) > ROUNDING for a, b in zip(reached, effective, strict=True)):
+                message = f"load_factors are not those of lo {lo}, hi {hi} and theta {self.theta:g}"
+                yield Fault("load_factors", f"{message}; allowed: theta at the operator after lo")
 
 
 @dataclass(frozen=True)
+class FittedRange(Record):
+    """Records an epoch and cores in which the figures were seen."""
+
+    TITLE: ClassVar[str] = "the range"
+
+    records: _Range
+    cores: _Range
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Ranges that end before they begin."""
+        for name, (least, most) in (("records", self.records), ("cores", self.cores)):
+            if least > most:
+                yield Fault(name, f"{name} is {least:g} to {most:g}; allowed: the lesser one first")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RefinedAdaptation(RefinedDocument):
     """Refined configuration of one query at one source."""
 
-    query: str
-    plan: str
+    TITLE: ClassVar[str] = "refined configuration"
+
+    query: Annotated[str, String(r"[^/\s]+/[^/\s]+", "cluster/query")]
+    plan: Annotated[str, DIGEST, Words("digest of the pipeline it was learned on")]
     settings: AdaptationSettings
-    record_bytes: tuple[float, ...]
-    operators: tuple[OperatorPrior, ...]
-    fitted_records: tuple[float, float] | None
-    fitted_cores: tuple[float, float] | None
-    plan_prior: PlanPrior | None
-    watermarks: tuple[WatermarkPrior, ...] = ()
-    event_cost_s: float | None = None
+    record_bytes: Annotated[tuple[_NonNegative, ...], Words("of a record before the first and after each")]
+    operators: Annotated[tuple[OperatorPrior, ...], Words("empty where it holds settings alone")]
+    fitted: FittedRange | None = None
+    plan_prior: Annotated[PlanPrior | None, Words("what is best by these figures")] = None
+    watermarks: Annotated[
+        Annotated[tuple[WatermarkPrior, ...], Items(0, 16)] | None, Words("of its streams: when windows are complete")
+    ] = None
+    event_cost_s: Annotated[_NonNegative | None, Words("CPU seconds of a source record through all operators")] = None
+    fallback: Annotated[str, Enumeration(("local", "all-sp")), Words("what the source does without it")]
 
-    @classmethod
-    def parse(cls, document: Any) -> RefinedAdaptation:
-        """Read a refined document.
-
-        Raises
-        ------
-        DocumentError
-            With every fault: fields, ranges, lengths that differ, a checksum that is not the document's.
-        """
-        faults: list[Fault] = []
-        read = REFINED_CONFIG.read(document, "", "", faults)
-        if read is BAD or faults:
-            raise DocumentError(faults, "refined configuration")
-        _check(document, read, faults)
-        if faults:
-            raise DocumentError(faults, "refined configuration")
-        plan, fitted, settings = read.get("plan_prior"), read.get("fitted"), read["settings"]
-        return cls(
-            config=read["config"],
-            version=read["version"],
-            parent=read.get("parent"),
-            query=read["query"],
-            plan=read["plan"],
-            agent=read["agent"],
-            settings=AdaptationSettings(load_factors=tuple(settings.pop("load_factors", ())), **settings),
-            record_bytes=tuple(read["record_bytes"]),
-            operators=tuple(OperatorPrior(**row) for row in read["operators"]),
-            fitted_records=tuple(fitted["records"]) if fitted else None,
-            fitted_cores=tuple(fitted["cores"]) if fitted else None,
-            plan_prior=_plan(plan) if plan else None,
-            watermarks=tuple(WatermarkPrior.of(row) for row in read.get("watermarks") or ()),
-            event_cost_s=read.get("event_cost_s"),
-            valid_from_us=read["valid_from_us"],
-            ttl_s=read["ttl_s"],
-            fallback=read["fallback"],
-        )
-
-
-def _plan(read: Mapping[str, Any]) -> PlanPrior:
-    return PlanPrior(read["lo"], read["hi"], read["theta"], tuple(read["load_factors"]))
-
-
-def _check(document: Mapping[str, Any], read: Mapping[str, Any], faults: list[Fault]) -> None:
-    """Faults across fields."""
-    operators = len(read["operators"])
-    if len(read["record_bytes"]) != operators + 1:
-        message = (
-            f"record_bytes has {len(read['record_bytes'])} items; allowed: {operators + 1}, one more than operators"
-        )
-        faults.append(Fault("record_bytes", message))
-    plan = read.get("plan_prior")
-    if plan:
-        _check_plan(plan, operators, faults)
-    for name, (least, most) in (read.get("fitted") or {}).items():
-        if least > most:
-            faults.append(Fault(f"fitted.{name}", f"{name} is {least:g} to {most:g}; allowed: the lesser one first"))
-    for i, prior in enumerate(read.get("watermarks") or ()):
-        WatermarkPrior.check(prior, f"watermarks[{i}]", faults)
-    check_checksum(document, faults)
-
-
-def _check_plan(plan: Mapping[str, Any], operators: int, faults: list[Fault]) -> None:
-    lo, hi, given = plan["lo"], plan["hi"], plan["load_factors"]
-    if len(given) != operators:
-        message = f"load_factors has {len(given)} items; allowed: {operators}"
-        faults.append(Fault("plan_prior.load_factors", message))
-    elif not lo <= hi <= operators:
-        faults.append(Fault("plan_prior", f"lo is {lo}, hi {hi}; allowed: lo <= hi <= {operators}"))
-    else:
-        _, effective = shares(lo, hi, plan["theta"], operators)
-        reached = accumulate(given, operator.mul)  # where nothing comes to a proxy its load factor is free
-        if any(abs(a - b) > ROUNDING for a, b in zip(reached, effective, strict=True)):
-            message = f"load_factors are not those of lo {lo}, hi {hi} and theta {plan['theta']:g}"
-            faults.append(Fault("plan_prior.load_factors", f"{message}; allowed: theta at the operator after lo"))
+    def find_faults(self) -> Iterator[Fault]:
+        """Lengths and plans that are not those of the operators."""
+        operators = len(self.operators)
+        if len(self.record_bytes) != operators + 1:
+            allowed = f"{operators + 1}, one more than operators"
+            yield Fault("record_bytes", f"record_bytes has {len(self.record_bytes)} items; allowed: {allowed}")
+        for fault in self.plan_prior.find_mismatches(operators) if self.plan_prior is not None else ():
+            yield Fault(f"plan_prior.{fault.path}".rstrip("."), fault.message)
 
 
 def judge_config(

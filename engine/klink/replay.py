@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine.errors import DocumentError, Fault, join_path
-from engine.fields import BAD, Enumeration, Field, FieldKind, FieldTable, ListOf, Number, String
-from engine.klink.settings import POLICIES, SCHEDULE, ScheduleSettings
+from engine.fields import BAD, Enumeration, Field, FieldKind, FieldTable, ListOf, Number, RecordOf, String
+from engine.klink.settings import POLICIES, ScheduleSettings
 from engine.klink.simulation.run import (
     Arrivals,
     KlinkRun,
@@ -64,7 +64,7 @@ REPLAY = FieldTable(
     Field("queries", ListOf(_QUERY, least=1, most=_MAX_QUERIES), required=True),
     Field("bin_ms", Number(least=_MIN_BIN_MS, most=_MAX_BIN_MS), help="width of a bin of arrivals; 1,000"),
     Field("policies", ListOf(Enumeration(POLICIES), least=1), help="which ones; those that agents know"),
-    Field("schedule", SCHEDULE, help="scheduling settings; the policy is ignored"),
+    Field("schedule", RecordOf(ScheduleSettings), help="scheduling settings; the policy is ignored"),
     Field("cores", Number(above=0), help="CPU time per second that operators may use; 1"),
 )
 
@@ -92,7 +92,7 @@ def replay(document: Any) -> dict[str, Any]:
     """
     read = _read(document)
     bin_ms, cores = read.get("bin_ms", 1_000.0), read.get("cores", 1.0)
-    settings = ScheduleSettings(**read.get("schedule", {}))
+    settings = read.get("schedule") or ScheduleSettings()
     given = sorted(read["queries"], key=lambda entry: str(entry["id"]))  # the order in which policies break ties
     queries = [_query(entry, cores, settings) for entry in given]
     arrivals = [_arrivals(entry, query, bin_ms) for entry, query in zip(given, queries, strict=True)]

@@ -243,7 +243,7 @@ class PipelineModel:
 
     def seed(self, refined: RefinedAdaptation) -> None:
         """Seed from a refined configuration, where nothing is known here."""
-        records = sum(refined.fitted_records) / 2 if refined.fitted_records else 0.0
+        records = sum(refined.fitted.records) / 2 if refined.fitted is not None else 0.0
         if self.record_bytes.value is None and refined.operators:
             self.record_bytes.above, self.record_bytes.below = refined.record_bytes[0], 1.0
         for model, prior, size in zip(self.operators, refined.operators, refined.record_bytes[1:], strict=False):

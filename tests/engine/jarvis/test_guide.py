@@ -9,8 +9,10 @@ import pytest
 
 from engine.fields import FieldTable, ListOf
 from engine.jarvis.partition import PROBLEM
-from engine.jarvis.refined_config import REFINED_CONFIG
-from engine.jarvis.settings import SETTINGS, AdaptationSettings
+from engine.jarvis.refined_config import RefinedAdaptation
+from engine.jarvis.settings import AdaptationSettings
+from engine.jarvis.tree import TREE
+from engine.records import Record, record_fields
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models" / "jarvis.md").read_text()
 
@@ -25,23 +27,33 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def fields(table: FieldTable, within: str = "") -> list[str]:
-    """Paths of a table's fields; settings have a table of their own."""
-    result = []
-    for field in table.fields:
-        listed = isinstance(field.kind, ListOf)
-        kind = field.kind.item if isinstance(field.kind, ListOf) else field.kind
-        path = f"{within}{field.name}{'[]' * (listed and isinstance(kind, FieldTable))}"
-        result += fields(kind, f"{path}.") if isinstance(kind, FieldTable) and kind is not SETTINGS else [path]
-    return result
+def fields(table: FieldTable | type[Record], within: str = "") -> list[str]:
+    """Paths of a document's fields; settings have a table of their own."""
+    if isinstance(table, FieldTable):
+        kinds = {field.name: (field.kind, False) for field in table.fields}
+        kinds = {
+            name: (kind.item, True) if isinstance(kind, ListOf) else (kind, False) for name, (kind, _) in kinds.items()
+        }
+        inner = {name: kind if isinstance(kind, FieldTable) else None for name, (kind, _) in kinds.items()}
+        listed = {name: is_list for name, (_, is_list) in kinds.items()}
+    else:
+        found = {name: field.record for name, field in record_fields(table).items()}
+        inner = {name: None if record is AdaptationSettings else record for name, record in found.items()}
+        listed = {name: field.is_list for name, field in record_fields(table).items()}
+    paths = []
+    for name, record in inner.items():
+        path = f"{within}{name}{'[]' * (listed[name] and record is not None)}"
+        paths += [path] if record is None else fields(record, f"{path}.")
+    return paths
 
 
 @pytest.mark.parametrize(
     ("section", "table"),
     [
         ("The closed form", PROBLEM),
-        ("Settings", SETTINGS),
-        ("Refined configurations", REFINED_CONFIG),
+        ("Settings", AdaptationSettings),
+        ("Refined configurations", RefinedAdaptation),
+        ("A tree of nodes", TREE),
     ],
 )
 def test_guide_describes_every_field_and_no_other(section, table):

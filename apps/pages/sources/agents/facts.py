@@ -15,11 +15,9 @@ from apps.fleet.models import Cluster
 from apps.pages.overview.findings import Stat
 from apps.pages.sources.agents.charts import PipelineStage, Settling, pipeline_picture, settled_words
 from apps.pages.sources.agents.flows import RECENT, AgentFlow, AgentQueryFlow, SplitComparison, flows_of
-from apps.pages.sources.agents.forms import METHOD_WORDS
 from apps.pages.sources.agents.predictions import AgentPrediction, operator_cores
 from apps.pages.sources.agents.tables import NO_CONFIG, STATE_MARKS, AgentLine
 from apps.pages.sources.facts import moment_of
-from apps.pages.sources.schedule.forms import POLICY_NAMES
 from apps.rollouts.configs.selectors import configs_by_agent
 from apps.rollouts.learned.predictions import saved_bytes
 from apps.rollouts.models import Learned
@@ -32,7 +30,8 @@ from apps.ui.marks import Mark, icon
 from apps.ui.numbers import MISSING, Quantity, byte_rate, bytes_size, count, percent, rate, ratio, seconds
 from apps.ui.sentences import sentence
 from engine.dataflow import Pipeline
-from engine.jarvis.settings import AdaptationSettings
+from engine.jarvis.settings import METHOD_WORDS, AdaptationSettings
+from engine.klink.settings import POLICY_NAMES
 from engine.rollouts.epochs import EpochRow
 from engine.words import counted
 

@@ -14,18 +14,19 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster
 from apps.pages.saved_views.bar import open_views
-from apps.pages.sources.agents.forms import setting_words
-from apps.pages.sources.schedule.forms import schedule_setting_words
 from apps.rollouts.choices import ConfigOrigin, ConfigState
 from apps.rollouts.configs.selectors import ConfigView, PartView
 from apps.rollouts.models import RefinedConfig
 from apps.saved_views.choices import SavedList
 from apps.ui.marks import icon
 from apps.ui.numbers import MISSING, bytes_size, count, percent, ratio, seconds, significant
+from apps.ui.record_forms import setting_words
 from apps.ui.sentences import sentence
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
-from engine.jarvis.settings import SETTINGS
+from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import ScheduleSettings
+from engine.records import record_fields
 from engine.words import counted
 
 __all__ = [
@@ -143,7 +144,7 @@ def _counted(rows: QuerySet[RefinedConfig], field: str) -> list[tuple[str, int]]
 
 
 _MAX_PARTS = 60
-_SETTINGS = {field.name for field in SETTINGS.fields}
+_SETTINGS = set(record_fields(AdaptationSettings))
 
 
 def configs_sentence(held: Mapping[int, int]) -> SafeString:
@@ -285,8 +286,8 @@ def _signed(share: Any) -> str:
 
 def _scheduling(name: str, before: str, after: str) -> tuple[str, str, str]:
     """A setting of scheduling as people read it."""
-    label, now = schedule_setting_words(name, after)
-    return label, schedule_setting_words(name, before)[1], now
+    label, now = setting_words(ScheduleSettings, name, after)
+    return label, setting_words(ScheduleSettings, name, before)[1], now
 
 
 class ConfigPanel:
@@ -320,8 +321,8 @@ class ConfigPanel:
         """(what, before, now) of what it sets."""
         rows = []
         for name, before, after in self.view.settings:
-            label, now = setting_words(name, after)
-            rows.append((label, setting_words(name, before)[1], now))
+            label, now = setting_words(AdaptationSettings, name, after)
+            rows.append((label, setting_words(AdaptationSettings, name, before)[1], now))
         return [*rows, *(_scheduling(*change) for change in self.view.schedule)]
 
     @property

@@ -14,7 +14,6 @@ from django.utils.safestring import SafeString
 from apps.fleet.models import Cluster
 from apps.pages.overview.findings import Stat
 from apps.pages.sources.schedule.charts import SweepPicture, Timeline
-from apps.pages.sources.schedule.forms import POLICY_NAMES, schedule_setting_words
 from apps.pages.sources.schedule.tables import schedule_table
 from apps.rollouts.schedule.queries import ScheduledQuery, scheduled_queries
 from apps.rollouts.schedule.replays import Replay, ReplayFigures
@@ -23,9 +22,10 @@ from apps.telemetry.choices import AgentState
 from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_state
 from apps.ui.numbers import MISSING, Quantity, bytes_size, count, percent, seconds
+from apps.ui.record_forms import setting_words
 from apps.ui.sentences import sentence
 from apps.ui.tables import Table
-from engine.klink.settings import ScheduleSettings
+from engine.klink.settings import POLICY_NAMES, ScheduleSettings
 from engine.words import counted
 
 __all__ = ["SPANS_S", "ReplayPanel", "ScheduleFacts", "policy_reported"]
@@ -367,5 +367,5 @@ class SwitchPanel:
 
 
 def _setting_change(name: str, before: Any, after: Any) -> tuple[str, str, str]:
-    label, was = schedule_setting_words(name, before)
-    return label, was, schedule_setting_words(name, after)[1]
+    label, was = setting_words(ScheduleSettings, name, before)
+    return label, was, setting_words(ScheduleSettings, name, after)[1]

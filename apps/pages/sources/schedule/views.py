@@ -15,7 +15,7 @@ from apps.jobs.models import Job
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.sources.facts import RolloutPanel, source_tabs
 from apps.pages.sources.schedule.facts import SPANS_S, ReplayPanel, ScheduleFacts, SwitchPanel, policy_reported
-from apps.pages.sources.schedule.forms import POLICY_NAMES, SwitchForm
+from apps.pages.sources.schedule.forms import SwitchForm
 from apps.rollouts.choices import RolloutState
 from apps.rollouts.rollout.selectors import rollout_now
 from apps.rollouts.schedule.replays import replay_latest, replay_of, replay_request
@@ -26,7 +26,7 @@ from apps.telemetry.models import Agent
 from apps.telemetry.selectors import agent_named, agents_listed
 from apps.ui.forms import choice_field, show_faults
 from apps.ui.tables import address
-from engine.klink.settings import POLICIES
+from engine.klink.settings import POLICIES, POLICY_NAMES
 
 __all__ = ["SchedulePage", "ScheduleReplay", "ScheduleSwitchPage"]
 

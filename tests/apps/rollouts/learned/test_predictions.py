@@ -23,8 +23,16 @@ SOURCE = [
 ROWS = 500 * (1 - exp(-2))  # of a window of 1,000 records that have 500 groups
 KNOWN = KnownOperators(
     (
-        OperatorPrior("window", 1e-4, 1.0, 10_000),
-        OperatorPrior("stats", 1e-4, ROWS / 1000, 10_000, group_cost_s=0.0, groups=500.0, standard_error=0.01),
+        OperatorPrior(id="window", cost_s=1e-4, relay=1.0, records=10_000),
+        OperatorPrior(
+            id="stats",
+            cost_s=1e-4,
+            relay=ROWS / 1000,
+            records=10_000,
+            group_cost_s=0.0,
+            groups=500.0,
+            standard_error=0.01,
+        ),
     ),
     (80.0, 80.0, 60.0),
     ("window", "aggregate"),

@@ -18,7 +18,7 @@ from apps.rollouts.rollout.proposals import learned_receive, proposal_create
 from apps.telemetry.configs import fixed_settings
 from apps.telemetry.ingest.frames import frames_receive
 from apps.telemetry.live.services import assignment_set
-from engine.jarvis.refined_config import RefinedAdaptation
+from engine.jarvis.refined_config import FittedRange, RefinedAdaptation
 from tests.apps.rollouts.fleet import Behaviour, Fleet, fleet_of, join
 from tests.apps.rollouts.learned_frames import FIGURES, frame_of, rows_of
 
@@ -51,7 +51,7 @@ def test_first_figures_are_proposed_and_rolled_out_automatically() -> None:
     document = documents[0]
     assert [operator.id for operator in document.operators] == ["window", "good", "rtt"]
     assert (document.operators[2].cost_s, document.record_bytes) == (90e-6, (86.0, 90.0, 90.0, 60.0))
-    assert (document.fitted_records, document.fitted_cores) == ((90.0, 110.0), (0.1, 0.2))
+    assert document.fitted == FittedRange((90.0, 110.0), (0.1, 0.2))
     fleet.until(lambda: fleet.state(config)[0] == "done")
     assert fleet.holders(1) == {"a1", "a2", "a3"}
 

@@ -1,0 +1,296 @@
+"""Records: a document, question, answer, setting or finding, described once as a frozen dataclass.
+
+Types, bounds, units, labels, help and defaults stand on the fields. From them come reading with all faults at once,
+JSON Schema, and through `record_fields` the forms, options and tables that show them. pydantic reads and writes;
+constructing a record in the engine costs what a dataclass costs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Final, Self, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from engine.errors import DocumentError, Fault, key_name, suggestion, value_words
+from engine.words import counted
+
+__all__ = ["Flag", "Items", "Record", "RecordField", "Words", "kind_schema", "record_fields"]
+
+_KEY: Final = "\0"  # stands for the field's name until its path is known
+_SPLIT = re.compile(r"[^.\[\]]+")
+
+#: true or false; nothing else counts as either.
+Flag = Annotated[bool, Strict()]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What people read about a field.
+
+    Attributes
+    ----------
+    help
+        One line, for schemas, tables of documents and forms.
+    label
+        Name of the field in forms and tables.
+    unit
+        Unit in which people read it.
+    scale
+        By what the value is multiplied to be read in `unit`.
+    choices
+        Of a field with a few values: the label of each.
+    """
+
+    help: str = ""
+    label: str = ""
+    unit: str = ""
+    scale: float = 1.0
+    choices: Mapping[str, str] | None = None
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        made = handler(schema)
+        return {**made, "description": self.help} if self.help else made
+
+
+@dataclass(frozen=True)
+class Items:
+    """How many items a list of a record may have."""
+
+    least: int = 0
+    most: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        least = {"minItems": self.least} if self.least else {}
+        return {**handler(schema), **least, **({} if self.most is None else {"maxItems": self.most})}
+
+    def _check(self, value: Any, handler: Callable[[Any], Any]) -> Any:
+        if isinstance(value, (list, tuple)) and not self.least <= len(value) <= (self.most or len(value)):
+            allowed = f"at least {self.least:,}"
+            if self.most is not None:
+                allowed = f"{self.least:,} to {self.most:,}" if self.least else f"at most {self.most:,}"
+            if self.least == self.most:
+                allowed = f"exactly {self.least:,}"
+            _refuse([Fault("", f"{_KEY} has {counted(len(value), 'item')}; allowed: {allowed}")], value)
+        return handler(value)
+
+
+def kind_schema(read: Callable[[Any, str, str | int, list[Fault]], Any]) -> CoreSchema:
+    """Core schema of a kind of value with a reader of its own: ``read(value, parent, key, faults)``."""
+
+    def check(value: Any) -> Any:
+        faults: list[Fault] = []
+        kept = read(value, "", _KEY, faults)
+        if faults:
+            _refuse(faults, value)
+        return kept
+
+    return core_schema.no_info_plain_validator_function(check)
+
+
+def _refuse(faults: Iterable[Fault], value: Any) -> None:
+    """Refuse a value with faults whose paths begin at it.
+
+    Raises
+    ------
+    ValidationError
+        Always.
+    """
+    raise ValidationError.from_exception_data(
+        "record",
+        [
+            InitErrorDetails(
+                type=PydanticCustomError("fault", "{text}", {"text": fault.message}),
+                loc=tuple(int(step) if step.isdecimal() else step for step in _SPLIT.findall(fault.path.lstrip(_KEY))),
+                input=value,
+            )
+            for fault in faults
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class Record:
+    """Base of every record: a frozen dataclass that is read from JSON and written to it.
+
+    `TITLE` names it in faults. `find_faults` gives the faults across its fields, with paths that begin at the record.
+    """
+
+    TITLE: ClassVar[str] = "a record"
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    @classmethod
+    def parse(cls, document: Any) -> Self:
+        """Read a record; fields that are not given keep their defaults.
+
+        Raises
+        ------
+        DocumentError
+            With every fault: unknown and missing fields, values that are not allowed.
+        """
+        faults: list[Fault] = []
+        record = cls.read(document, "", "", faults)
+        if record is None:
+            raise DocumentError(faults, cls.TITLE)
+        return record
+
+    @classmethod
+    def read(cls, document: Any, parent: str, key: str | int, faults: list[Fault]) -> Self | None:
+        """Read a record within another document: add its faults; None if there are any."""
+        try:
+            return _adapter(cls).validate_python(document)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            path = f"{parent}[{key}]" if isinstance(key, int) else f"{parent}.{key}".strip(".")
+            faults += [_fault(problem, path, key) for problem in error.errors(include_url=False)]
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Document that `parse` reads."""
+        return _adapter(type(self)).dump_python(self, mode="json")  # type: ignore[no-any-return]
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """JSON Schema (draft 2020-12) of what `parse` reads."""
+        return _adapter(cls).json_schema(ref_template="#/$defs/{model}")
+
+    def find_faults(self) -> Iterator[Fault]:
+        """Faults across fields that are each right by themselves."""
+        yield from ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(cls._check, handler(source))
+
+    @classmethod
+    def _check(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            _refuse([Fault("", f"{cls.TITLE} is {value_words(value)}; allowed: an object")], value)
+        try:
+            record = handler(value)
+        except ValidationError as error:
+            raise ValidationError.from_exception_data("record", list(cls._named(error))) from None
+        if faults := list(record.find_faults()):
+            _refuse(faults, value)
+        return record
+
+    @classmethod
+    def _named(cls, error: ValidationError) -> Iterator[InitErrorDetails]:
+        """The problems of a reading; of this record's own fields in its words."""
+        names = [field.name for field in fields(cls)]
+        for problem in error.errors(include_url=False):
+            name, kind = str(problem["loc"][-1]), problem["type"]
+            text = None
+            if len(problem["loc"]) == 1 and kind == "missing":
+                text = f"{name} is missing; {cls.TITLE} needs it"
+            elif len(problem["loc"]) == 1 and kind == "unexpected_keyword_argument":
+                near = suggestion(name, names) or f"; allowed: {', '.join(names)}"
+                text = f"{name} is not a field of {cls.TITLE}{near}"
+            elif kind == "fault":
+                text = problem["ctx"]["text"]
+            else:
+                text = f"{_KEY} is {value_words(problem['input'])}; allowed: {_allowed(problem)}"
+            yield InitErrorDetails(
+                type=PydanticCustomError("fault", "{text}", {"text": text}), loc=problem["loc"], input=problem["input"]
+            )
+
+
+_ALLOWED = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "mapping_type": "an object",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "string_type": "a text",
+    "float_type": "a finite number",
+    "float_parsing": "a finite number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+}
+
+
+def _allowed(problem: Any) -> str:
+    """What is allowed in the place of a value that pydantic itself refused."""
+    if problem["type"] in ("literal_error", "enum", "union_tag_invalid"):
+        expected = problem["ctx"].get("expected") or problem["ctx"].get("expected_tags", "")
+        values = [quoted or plain for quoted, plain in re.findall(r"'([^']*)'|(-?\d+)", expected)]
+        near = suggestion(problem["input"], values) if isinstance(problem["input"], str) else ""
+        return ", ".join(values) + near
+    return _ALLOWED.get(problem["type"]) or problem["msg"]
+
+
+def _fault(problem: Any, path: str, key: str | int) -> Fault:
+    for step in problem["loc"]:
+        path = f"{path}[{step}]" if isinstance(step, int) else f"{path}.{step}".strip(".")
+    last = problem["loc"][-1] if problem["loc"] else key
+    return Fault(path, problem["ctx"]["text"].replace(_KEY, key_name(last)))
+
+
+@cache
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+@dataclass(frozen=True)
+class RecordField:
+    """A field of a record as forms, options and tables show it.
+
+    `kind` is what bounds its value, None where nothing; `record` the record it holds, or with `is_list` a list of.
+    """
+
+    name: str
+    words: Words
+    kind: Any
+    default: Any
+    record: type[Record] | None
+    is_list: bool
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is MISSING
+
+
+@cache
+def record_fields(cls: type[Record]) -> dict[str, RecordField]:
+    """Fields of a record by name, in their order."""
+    assert is_dataclass(cls)
+    hints = get_type_hints(cls, include_extras=True)
+    made = {}
+    for field in fields(cls):
+        types, notes = list(_types(hints[field.name])), list(_notes(hints[field.name]))
+        made[field.name] = RecordField(
+            name=field.name,
+            words=next((note for note in notes if isinstance(note, Words)), Words()),
+            kind=next((note for note in notes if hasattr(note, "read")), None),
+            default=field.default_factory() if field.default_factory is not MISSING else field.default,
+            record=next((kind for kind in types if isinstance(kind, type) and issubclass(kind, Record)), None),
+            is_list=any(get_origin(kind) in (tuple, list) for kind in types),
+        )
+    return made
+
+
+def _types(hint: Any) -> Iterator[Any]:
+    """A type and those within it, without what is noted on them."""
+    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
+    yield hint
+    for inner in get_args(hint):
+        yield from _types(inner)
+
+
+def _notes(hint: Any) -> Iterator[Any]:
+    """Notes on a type, and on what it is beside None."""
+    yield from getattr(hint, "__metadata__", ())
+    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
+    if get_origin(hint) in (Union, UnionType):
+        for inner in get_args(hint):
+            yield from _notes(inner)
