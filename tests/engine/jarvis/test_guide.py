@@ -11,7 +11,6 @@ from engine.fields import FieldTable, ListOf
 from engine.jarvis.partition import PROBLEM
 from engine.jarvis.refined_config import RefinedAdaptation
 from engine.jarvis.settings import AdaptationSettings
-from engine.jarvis.tree import TREE
 from engine.records import Record, record_fields
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "models" / "jarvis.md").read_text()
@@ -53,7 +52,6 @@ def fields(table: FieldTable | type[Record], within: str = "") -> list[str]:
         ("The closed form", PROBLEM),
         ("Settings", AdaptationSettings),
         ("Refined configurations", RefinedAdaptation),
-        ("A tree of nodes", TREE),
     ],
 )
 def test_guide_describes_every_field_and_no_other(section, table):

@@ -1,0 +1,145 @@
+"""Records: read with all faults, written, described, and listed for forms and guides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import DocumentError, Fault
+from engine.fields import Enumeration, Number, NumberSeries, String
+from engine.jarvis.settings import AdaptationSettings
+from engine.klink.settings import ScheduleSettings
+from engine.records import Flag, Items, Record, Words, record_fields
+
+
+@dataclass(frozen=True)
+class Leg(Record):
+    TITLE: ClassVar[str] = "a leg"
+
+    to: Annotated[str, String()]
+    length_m: Annotated[float, Number(above=0), Words("how far", label="Length", unit="km", scale=1e-3)]
+    kind: Literal["road", "rail"] = "road"
+
+
+@dataclass(frozen=True)
+class Journey(Record):
+    TITLE: ClassVar[str] = "a journey"
+
+    legs: Annotated[tuple[Leg, ...], Items(1, 3)]
+    loads: Annotated[Any, NumberSeries()] = None
+    seats: Annotated[int, Number(least=1, whole=True)] | None = None
+    returns: Flag = False
+    names: dict[str, Annotated[str, String()]] | None = None
+    pace: Annotated[str, Enumeration(("slow", "fast"))] = "slow"
+
+    def find_faults(self) -> Iterator[Fault]:
+        if self.returns and len(self.legs) < 2:
+            yield Fault("legs", "legs has 1 item; allowed: 2 where it returns")
+
+
+ONE_LEG = {"to": "x", "length_m": 1}
+
+
+def faults_of(document: Any) -> dict[str, str]:
+    with pytest.raises(DocumentError) as refused:
+        Journey.parse(document)
+    return {fault.path: fault.message for fault in refused.value.faults}
+
+
+def test_all_faults_come_at_once_with_their_paths_and_words() -> None:
+    found = faults_of(
+        {
+            "legs": [{"to": "", "length_m": 0, "kind": "raod"}, {"too": "x"}, 7],
+            "seats": 1.5,
+            "returns": "yes",
+            "names": {"a": 3},
+            "pace": "fats",
+            "loads": [1, -1],
+            "speed": 3,
+        }
+    )
+    assert found == {
+        "legs[0].to": "to is ''; allowed: a non-empty text",
+        "legs[0].length_m": "length_m is 0; allowed: a finite number above 0",
+        "legs[0].kind": "kind is 'raod'; allowed: road, rail; did you mean 'road'?",
+        "legs[1].to": "to is missing; a leg needs it",
+        "legs[1].length_m": "length_m is missing; a leg needs it",
+        "legs[1].too": "too is not a field of a leg; did you mean 'to'?",
+        "legs[2]": "a leg is 7; allowed: an object",
+        "seats": "seats is 1.5; allowed: a whole number of at least 1",
+        "returns": "returns is 'yes'; allowed: true or false",
+        "names.a": "a is 3; allowed: a non-empty text",
+        "pace": "pace is 'fats'; allowed: slow, fast; did you mean 'fast'?",
+        "loads[1]": "item 1 is -1; allowed: a finite number of at least 0",
+        "speed": "speed is not a field of a journey; allowed: legs, loads, seats, returns, names, pace",
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "words"),
+    [
+        ([], "", "a journey is a list of 0; allowed: an object"),
+        ({"legs": []}, "legs", "legs has 0 items; allowed: 1 to 3"),
+        ({"legs": "x"}, "legs", "legs is 'x'; allowed: a list"),
+        (
+            {"legs": [{"to": "x", "length_m": 1}], "returns": True},
+            "legs",
+            "legs has 1 item; allowed: 2 where it returns",
+        ),
+        ({"legs": [ONE_LEG], "names": []}, "names", "names is a list of 0; allowed: an object"),
+        (
+            {"legs": [{"to": "x", "length_m": float("nan")}]},
+            "legs[0].length_m",
+            "length_m is nan; allowed: a finite number above 0",
+        ),
+    ],
+)
+def test_fault_names_field_value_and_what_is_allowed(document: Any, path: str, words: str) -> None:
+    assert faults_of(document) == {path: words}
+
+
+def test_faults_within_another_document_have_its_path() -> None:
+    faults: list[Fault] = []
+    assert Leg.read({"to": "x", "length_m": -1}, "trip", 2, faults) is None
+    assert [fault.path for fault in faults] == ["trip[2].length_m"]
+    assert Leg.read(5, "", "leg", faults) is None
+    assert (faults[1].path, faults[1].message) == ("leg", "a leg is 5; allowed: an object")
+
+
+def test_schema_describes_what_is_read() -> None:
+    schema = Journey.json_schema()
+    good = {"legs": [{"to": "x", "length_m": 1.0}], "seats": None, "pace": "fast"}
+    jsonschema.validate(good, schema)
+    for wrong in ({}, {"legs": []}, {**good, "x": 1}, {**good, "pace": "?"}, {"legs": [{"to": "x", "length_m": 0}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)
+    assert schema["$defs"]["Leg"]["properties"]["length_m"]["description"] == "how far"
+
+
+def test_fields_are_listed_with_their_words() -> None:
+    fields = record_fields(Journey)
+    assert (fields["legs"].record, fields["legs"].is_list, fields["legs"].is_required) == (Leg, True, True)
+    assert (fields["seats"].kind, fields["seats"].default) == (Number(least=1, whole=True), None)
+    length = record_fields(Leg)["length_m"]
+    assert (length.words.label, length.words.unit, length.kind) == ("Length", "km", Number(above=0))
+
+
+_SCHEDULES = st.builds(
+    ScheduleSettings,
+    policy=st.sampled_from(["klink", "fcfs"]),
+    cycle_ms=st.floats(20, 500),
+    history=st.integers(30, 1000),
+    release_s=st.floats(0.001, 60),
+)
+_ADAPTATIONS = st.builds(AdaptationSettings, method=st.just("fixed"), load_factors=st.lists(st.floats(0, 1)).map(tuple))
+
+
+@given(st.one_of(_SCHEDULES, _ADAPTATIONS))
+def test_what_is_written_is_read_back(record: Record) -> None:
+    assert type(record).parse(record.to_dict()) == record
