@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from engine.errors import DocumentError, Fault, key_name, suggestion, value_words
 from engine.words import counted
 
-__all__ = ["Flag", "Items", "Record", "RecordField", "Words", "kind_schema", "record_fields"]
+__all__ = ["Flag", "ItemCount", "Record", "RecordField", "Words", "kind_schema", "record_fields"]
 
 _KEY: Final = "\0"  # stands for the field's name until its path is known
 _SPLIT = re.compile(r"[^.\[\]]+")
@@ -31,7 +31,7 @@ Flag = Annotated[bool, Strict()]
 
 @dataclass(frozen=True)
 class Words:
-    """What people read about a field.
+    """Label, help and unit of a field, for people.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Items:
-    """How many items a list of a record may have."""
+class ItemCount:
+    """Bounds of the length of a list in a record."""
 
     least: int = 0
     most: int | None = None
@@ -220,7 +220,7 @@ _ALLOWED = {
 
 
 def _allowed(problem: Any) -> str:
-    """What is allowed in the place of a value that pydantic itself refused."""
+    """Values allowed in the place of one that pydantic itself refused."""
     if problem["type"] in ("literal_error", "enum", "union_tag_invalid"):
         expected = problem["ctx"].get("expected") or problem["ctx"].get("expected_tags", "")
         values = [quoted or plain for quoted, plain in re.findall(r"'([^']*)'|(-?\d+)", expected)]

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from engine.connectors.picture import Finding, FindingLevel
 from engine.errors import DocumentError, Fault, join_path, value_words
 
-__all__ = ["Answers", "Record", "normal_path", "number_of"]
+__all__ = ["AnswerObject", "Answers", "normal_path", "number_of"]
 
 _MAX_FAULTS = 20
 _ORIGIN = re.compile(r"^[a-z]+://[^/]*", re.IGNORECASE)
@@ -49,7 +49,7 @@ def number_of(value: Any) -> float | None:
     return number if math.isfinite(number) and _LONG_MIN < number < _MAX_NUMBER else None
 
 
-class Record:
+class AnswerObject:
     """An object of an answer. What it lacks, or holds in a wrong form, becomes a fault of its `Answers`."""
 
     def __init__(self, answers: Answers, where: str, path: str, fields: Mapping[str, Any]) -> None:
@@ -80,16 +80,16 @@ class Record:
         """A number that may be missing or NaN."""
         return number_of(self.fields.get(key))
 
-    def record(self, key: str, *, required: bool = True) -> Record:
+    def record(self, key: str, *, required: bool = True) -> AnswerObject:
         """An object within this one; an empty one where it is missing."""
         value = self.fields.get(key)
         if isinstance(value, Mapping):
-            return Record(self._answers, self._where, join_path(self._path, key), value)
+            return AnswerObject(self._answers, self._where, join_path(self._path, key), value)
         if required or value is not None:
             self._fault(key, "an object")
-        return Record(self._answers, self._where, join_path(self._path, key), {})
+        return AnswerObject(self._answers, self._where, join_path(self._path, key), {})
 
-    def records(self, key: str, *, required: bool = True) -> Iterator[Record]:
+    def records(self, key: str, *, required: bool = True) -> Iterator[AnswerObject]:
         """The objects of a list within this one."""
         value = self.fields.get(key)
         if not isinstance(value, (list, tuple)):
@@ -99,7 +99,7 @@ class Record:
         for i, item in enumerate(value):
             path = f"{join_path(self._path, key)}[{i}]"
             if isinstance(item, Mapping):
-                yield Record(self._answers, self._where, path, item)
+                yield AnswerObject(self._answers, self._where, path, item)
             else:
                 self._answers.add_fault(self._where, path, f"item {i} is {value_words(item)}; allowed: an object")
 
@@ -162,13 +162,13 @@ class Answers:
         """The answer as it came; None where it was not asked, or refused."""
         return None if self.refusal(path) else self._by_path.get(normal_path(path))
 
-    def record(self, path: str) -> Record | None:
+    def record(self, path: str) -> AnswerObject | None:
         """An answer that is an object. None where it was not asked or the engine refused it; all else is a fault."""
         if path not in self or self.refusal(path):
             return None
         answer = self._by_path[normal_path(path)]
         if isinstance(answer, Mapping):
-            return Record(self, path, "", answer)
+            return AnswerObject(self, path, "", answer)
         self.add_fault(path, "", f"it answered {value_words(answer)}; allowed: a JSON object")
         return None
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from engine.connectors.answers import Answers, Record, number_of
+from engine.connectors.answers import AnswerObject, Answers, number_of
 from engine.connectors.chains import Chain, ChainWindow, duration_s, read_chain
 from engine.connectors.flink_state import BACKEND, place_memory, read_state, state_paths
 from engine.connectors.picture import (
@@ -350,7 +350,7 @@ def _places(known: Answers) -> tuple[Place, ...]:
     return tuple(_with_shared_hosts(known, places, hardware))
 
 
-def _host(row: Record) -> str:
+def _host(row: AnswerObject) -> str:
     found = re.search(r"@([^:/\s]+)(?::\d+)?/", str(row.fields.get("path") or ""))
     return found[1] if found else ""
 
@@ -423,7 +423,7 @@ def _job(known: Answers, id_: str, cluster: Mapping[str, str], left_out: dict[st
     return EngineJob(id_, name, state.lower(), _started_at_s(answer), vertices, settings)
 
 
-def _is_batch(known: Answers, id_: str, answer: Record) -> bool:
+def _is_batch(known: Answers, id_: str, answer: AnswerObject) -> bool:
     """Whether a job is none of streams: by its own word, of newer versions, or by that of its plan or the overview."""
     plan = answer.fields.get("plan")
     told = [answer.fields.get("job-type"), plan.get("type") if isinstance(plan, Mapping) else None]
@@ -431,7 +431,7 @@ def _is_batch(known: Answers, id_: str, answer: Record) -> bool:
     return any(str(word).upper() == "BATCH" for word in told if word)
 
 
-def _is_unplanned(known: Answers, id_: str, answer: Record) -> bool:
+def _is_unplanned(known: Answers, id_: str, answer: AnswerObject) -> bool:
     """Whether a job has no vertices, no plan of them, or vertices that nobody has given threads to."""
     rows, plan = answer.fields.get("vertices"), answer.fields.get("plan")
     if plan is None and isinstance(other := known.raw(f"/jobs/{id_}/plan"), Mapping):
@@ -443,7 +443,7 @@ def _is_unplanned(known: Answers, id_: str, answer: Record) -> bool:
     )
 
 
-def _started_at_s(answer: Record) -> float:
+def _started_at_s(answer: AnswerObject) -> float:
     """Beginning of a job, by its own time or that of its state; 0 where neither can be one."""
     timestamps = answer.fields.get("timestamps")
     running = timestamps.get("RUNNING") if isinstance(timestamps, Mapping) else None
@@ -453,7 +453,7 @@ def _started_at_s(answer: Record) -> float:
     return 0.0
 
 
-def _too_large(answer: Record) -> str | None:
+def _too_large(answer: AnswerObject) -> str | None:
     rows = answer.fields.get("vertices")
     if not isinstance(rows, list):
         return None
@@ -515,7 +515,9 @@ def _overview_rows(known: Answers, id_: str) -> list[Mapping[str, Any]]:
     ]
 
 
-def _vertices(known: Answers, answer: Record, id_: str, name: str, settings: Mapping[str, str]) -> tuple[Vertex, ...]:
+def _vertices(
+    known: Answers, answer: AnswerObject, id_: str, name: str, settings: Mapping[str, str]
+) -> tuple[Vertex, ...]:
     rows = {row.text("id"): row for row in answer.records("vertices")}
     nodes = {node.text("id"): node for node in _plan_nodes(known, answer, id_)}
     inputs = {key: _inputs(known, id_, nodes[key], rows) if key in nodes else () for key in rows}
@@ -556,7 +558,7 @@ def _vertices(known: Answers, answer: Record, id_: str, name: str, settings: Map
     return tuple(_with_windows(known, name, vertices, chains))
 
 
-def _plan_nodes(known: Answers, answer: Record, id_: str) -> list[Record]:
+def _plan_nodes(known: Answers, answer: AnswerObject, id_: str) -> list[AnswerObject]:
     """Nodes of the plan, in no order, from the job's answer or from that of its plan."""
     if "plan" in answer.fields:
         return list(answer.record("plan").records("nodes"))
@@ -567,7 +569,7 @@ def _plan_nodes(known: Answers, answer: Record, id_: str) -> list[Record]:
     return list(plan.record("plan").records("nodes"))
 
 
-def _inputs(known: Answers, id_: str, node: Record, rows: Mapping[str, Record]) -> tuple[Exchange, ...]:
+def _inputs(known: Answers, id_: str, node: AnswerObject, rows: Mapping[str, AnswerObject]) -> tuple[Exchange, ...]:
     exchanges = []
     for entry in node.records("inputs", required=False):
         upstream = entry.text("id")
@@ -615,7 +617,7 @@ def _subtasks(known: Answers, job: str, vertex: str, parallelism: int) -> tuple[
     return tuple(Subtask(i, places.get(i)) for i in range(parallelism))
 
 
-def _place_id(row: Record) -> str | None:
+def _place_id(row: AnswerObject) -> str | None:
     place = str(row.fields.get("taskmanager-id") or "")
     return None if not place or place.startswith("(") else place  # "(unassigned)" until it is deployed
 
@@ -754,7 +756,7 @@ def poll_flink(answers: Mapping[str, Any], job: str, at_s: float) -> CounterPoll
     )
 
 
-def _counters(metrics: Record, subtasks: Sequence[Record]) -> VertexCounters:
+def _counters(metrics: AnswerObject, subtasks: Sequence[AnswerObject]) -> VertexCounters:
     records_in = _collected(metrics, "read-records")
     by_subtask = [_collected(part.record("metrics", required=False), "read-records") for part in subtasks]
     if not any(by_subtask):  # a source that does not count what it reads
@@ -770,12 +772,12 @@ def _counters(metrics: Record, subtasks: Sequence[Record]) -> VertexCounters:
     )
 
 
-def _collected(metrics: Record, name: str) -> float | None:
+def _collected(metrics: AnswerObject, name: str) -> float | None:
     """A counter; None where it is missing or not collected from every subtask yet."""
     value = metrics.optional(name)
     return None if value is None or metrics.fields.get(f"{name}-complete") is False else max(0.0, value)
 
 
-def _seconds(metrics: Record, name: str) -> float | None:
+def _seconds(metrics: AnswerObject, name: str) -> float | None:
     value = metrics.optional(name)
     return None if value is None or value < 0.0 else value / 1000

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.connectors.answers import Answers, Record, number_of
+from engine.connectors.answers import AnswerObject, Answers, number_of
 from engine.words import size_words
 
 __all__ = [
@@ -113,7 +113,7 @@ def is_state_on_disk(backend: str) -> bool | None:
     return False if any(word in name for word in _ON_HEAP) else None
 
 
-def place_memory(row: Record) -> PlaceMemory:
+def place_memory(row: AnswerObject) -> PlaceMemory:
     """Memory of a TaskManager from its row: `totalResource` in MB, `memoryConfiguration` and `hardware` in bytes."""
     own = row.record("totalResource", required=False)
     config = row.record("memoryConfiguration", required=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.connectors.answers import Answers, Record, number_of
+from engine.connectors.answers import AnswerObject, Answers, number_of
 from engine.connectors.picture import Finding
 from engine.connectors.prometheus import RangeSeries, RangeWindow, read_range
 from engine.words import counted, listed, percent_words
@@ -202,7 +202,7 @@ def read_burrow_lag(document: Any) -> GroupLag:
     )
 
 
-def _burrow_partition(row: Record) -> PartitionLag:
+def _burrow_partition(row: AnswerObject) -> PartitionLag:
     end = row.record("end", required=False)
     lag = row.optional("current_lag")
     lag = end.optional("lag") if lag is None else lag
@@ -242,7 +242,7 @@ def read_confluent_lag(document: Any) -> GroupLag:
     return _group(group, [worst] if topic else [], complete=1.0, events=total)
 
 
-def _confluent_partition(row: Record) -> PartitionLag:
+def _confluent_partition(row: AnswerObject) -> PartitionLag:
     lag = row.optional("lag")
     return PartitionLag(
         row.text("topic_name"),
@@ -252,10 +252,10 @@ def _confluent_partition(row: Record) -> PartitionLag:
     )
 
 
-def _document(document: Any, what: str) -> tuple[Answers, Record]:
+def _document(document: Any, what: str) -> tuple[Answers, AnswerObject]:
     known = Answers({"/lag": document}, f"{_WHAT} ({what})")
     if isinstance(document, Mapping):
-        return known, Record(known, what, "", document)
+        return known, AnswerObject(known, what, "", document)
     known.record("/lag")
     known.check()
     raise AssertionError("a fault was raised")  # pragma: no cover

@@ -15,7 +15,7 @@ from engine.jarvis.group_law import distinct
 from engine.jarvis.partition import shares
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import WatermarkPrior
-from engine.records import Items, Record, Words
+from engine.records import ItemCount, Record, Words
 from engine.refined_document import (
     DIGEST,
     SCHEMA,
@@ -44,7 +44,7 @@ MAX_COST_CHANGE = 10.0  # of a cost, against what the source sees itself, on lit
 _NonNegative = Annotated[float, Number(least=0)]
 _Share = Annotated[float, Number(least=0, most=1)]
 _Count = Annotated[int, Number(least=0, whole=True)]
-_Range = Annotated[tuple[_NonNegative, ...], Items(2, 2)]
+_Range = Annotated[tuple[_NonNegative, ...], ItemCount(2, 2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,8 @@ class RefinedAdaptation(RefinedDocument):
     fitted: FittedRange | None = None
     plan_prior: Annotated[PlanPrior | None, Words("what is best by these figures")] = None
     watermarks: Annotated[
-        Annotated[tuple[WatermarkPrior, ...], Items(0, 16)] | None, Words("of its streams: when windows are complete")
+        Annotated[tuple[WatermarkPrior, ...], ItemCount(0, 16)] | None,
+        Words("of its streams: when windows are complete"),
     ] = None
     event_cost_s: Annotated[_NonNegative | None, Words("CPU seconds of a source record through all operators")] = None
     fallback: Annotated[str, Enumeration(("local", "all-sp")), Words("what the source does without it")]

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from engine.errors import Fault
 from engine.fields import Enumeration, Number, String
-from engine.records import Items, Record, Words
+from engine.records import ItemCount, Record, Words
 from engine.refined_document import RefinedDocument, refusal_reasons
 
 __all__ = [
@@ -119,8 +119,8 @@ class Quantiles(Record):
 
     TITLE: ClassVar[str] = "quantiles"
 
-    levels: Annotated[tuple[Annotated[float, Number(least=0, most=1)], ...], Items(1, 1000), Words("ascending")]
-    values_s: Annotated[tuple[_Seconds, ...], Items(1, 1000), Words("the delay at each level")]
+    levels: Annotated[tuple[Annotated[float, Number(least=0, most=1)], ...], ItemCount(1, 1000), Words("ascending")]
+    values_s: Annotated[tuple[_Seconds, ...], ItemCount(1, 1000), Words("the delay at each level")]
 
     def find_faults(self) -> Iterator[Fault]:
         """Levels without a value, and lists that fall."""

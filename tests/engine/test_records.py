@@ -15,7 +15,7 @@ from engine.errors import DocumentError, Fault
 from engine.fields import Enumeration, Number, NumberSeries, String
 from engine.jarvis.settings import AdaptationSettings
 from engine.klink.settings import ScheduleSettings
-from engine.records import Flag, Items, Record, Words, record_fields
+from engine.records import Flag, ItemCount, Record, Words, record_fields
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Leg(Record):
 class Journey(Record):
     TITLE: ClassVar[str] = "a journey"
 
-    legs: Annotated[tuple[Leg, ...], Items(1, 3)]
+    legs: Annotated[tuple[Leg, ...], ItemCount(1, 3)]
     loads: Annotated[Any, NumberSeries()] = None
     seats: Annotated[int, Number(least=1, whole=True)] | None = None
     returns: Flag = False
