@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Final, Self, Union, get_args, get_o
 from pydantic import ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from engine.errors import DocumentError, Fault, key_name, suggestion, value_words
+from engine.errors import DocumentError, Fault, join_path, key_name, suggestion, value_words
 from engine.words import counted
 
 __all__ = ["Flag", "ItemCount", "Record", "RecordField", "Words", "kind_schema", "record_fields"]
@@ -145,12 +145,15 @@ class Record:
     @classmethod
     def read(cls, document: Any, parent: str, key: str | int, faults: list[Fault]) -> Self | None:
         """Read a record within another document: add its faults; None if there are any."""
+        path = f"{parent}[{key}]" if isinstance(key, int) else f"{parent}.{key}".strip(".")
         try:
-            return _adapter(cls).validate_python(document)  # type: ignore[no-any-return]
+            record: Self = _adapter(cls).validate_python(document)
         except ValidationError as error:
-            path = f"{parent}[{key}]" if isinstance(key, int) else f"{parent}.{key}".strip(".")
             faults += [_fault(problem, path, key) for problem in error.errors(include_url=False)]
             return None
+        across = list(_across(record, path))
+        faults += across
+        return None if across else record
 
     def to_dict(self) -> dict[str, Any]:
         """Document that `parse` reads."""
@@ -176,12 +179,9 @@ class Record:
         if not isinstance(value, Mapping):
             _refuse([Fault("", f"{cls.TITLE} is {value_words(value)}; allowed: an object")], value)
         try:
-            record = handler(value)
+            return handler(value)
         except ValidationError as error:
             raise ValidationError.from_exception_data("record", list(cls._named(error))) from None
-        if faults := list(record.find_faults()):
-            _refuse(faults, value)
-        return record
 
     @classmethod
     def _named(cls, error: ValidationError) -> Iterator[InitErrorDetails]:
@@ -234,6 +234,21 @@ def _fault(problem: Any, path: str, key: str | int) -> Fault:
         path = f"{path}[{step}]" if isinstance(step, int) else f"{path}.{step}".strip(".")
     last = problem["loc"][-1] if problem["loc"] else key
     return Fault(path, problem["ctx"]["text"].replace(_KEY, key_name(last)))
+
+
+def _across(value: Any, path: str) -> Iterator[Fault]:
+    """Faults across fields of the records in a value, all of them once each field is right by itself."""
+    if isinstance(value, Record):
+        for fault in value.find_faults():
+            yield Fault(fault.path if not path else join_path(path, fault.path) if fault.path else path, fault.message)
+        for field in fields(value):
+            yield from _across(getattr(value, field.name), join_path(path, field.name))
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _across(item, join_path(path, i))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _across(item, join_path(path, str(name)))
 
 
 @cache
