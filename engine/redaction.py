@@ -61,7 +61,8 @@ def redact_text(text: str) -> str:
         while at >= 0:
             spans.append((at, at + len(secret)))
             at = text.find(secret, at + 1)
-    shown, end = [], 0
+    shown: list[str] = []
+    end = 0
     for start, stop in sorted(spans):
         if start >= stop or stop <= end:
             continue
