@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,15 @@ _COMPILING, _COLLECTING = RUN_DIR / "compiling.lock", RUN_DIR / "collecting.lock
 _COMPILE = """
 import os, sys
 from workers.lifecycle import warm_up
-from engine.document.deployment import Deployment
 from engine.simulation.cohort_traces import simulate_trace
-from engine.simulation.run import simulate
-from tests.engine.samples import deployment
 warm_up()
 simulate_trace(1)
 os.close(int(sys.argv[1]))
+"""
+_COMPILE_SIMULATOR = """
+from engine.document.deployment import Deployment
+from engine.simulation.run import simulate
+from tests.engine.samples import deployment
 simulate(Deployment.parse(deployment()))
 """
 #: Tests that neither call a kernel nor start a worker, which would compile them.
@@ -50,24 +52,49 @@ _WITHOUT_KERNELS = (
     "test_docs",
     "test_import_law",
 )
+#: Tests that simulate.
+_SIMULATING = ("apps/contracts", "engine/estimation", "engine/simulation", "engine/test_golden", "lab")
 _COMPILER, _IS_COMPILED = pytest.StashKey[subprocess.Popen[bytes]](), pytest.StashKey[bool]()
 
 
 def needs_kernels(path: Path) -> bool:
     """Whether a test of this file may call a kernel, by its place."""
-    if not path.is_relative_to(_TESTS):
+    if path == _TESTS or not path.is_relative_to(_TESTS):
         return True
     inside = path.relative_to(_TESTS).with_suffix("")
     return not any(inside.is_relative_to(folder) for folder in _WITHOUT_KERNELS)
+
+
+def compiling_code(chosen: Iterable[Path]) -> str:
+    """Code that compiles for tests in these files and folders; empty where none calls a kernel.
+
+    A run of a few tests would begin to compile the simulator and end before it had, each time anew.
+    """
+    paths = list(chosen)
+    if not any(needs_kernels(path) for path in paths):
+        return ""
+    simulating = [_TESTS / folder for folder in _SIMULATING]
+    near = any(path.is_relative_to(place) or place.is_relative_to(path) for path in paths for place in simulating)
+    return _COMPILE + _COMPILE_SIMULATOR * near
+
+
+def _chosen_paths(config: pytest.Config) -> list[Path]:
+    """Files and folders that the command line names, or all tests."""
+    return [(config.invocation_params.dir / name.partition("::")[0]).with_suffix("") for name in config.args] or [
+        _TESTS
+    ]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that compiles inherits the lock, and lets go of it by closing the file."""
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None) or config.option.collectonly:
         return
+    code = compiling_code(_chosen_paths(config))
+    if not code:
+        return
     with _COMPILING.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        command = [sys.executable, "-c", _COMPILE, str(file.fileno())]
+        command = [sys.executable, "-c", code, str(file.fileno())]
         config.stash[_COMPILER] = subprocess.Popen(command, pass_fds=[file.fileno()], stderr=subprocess.DEVNULL)
 
 
