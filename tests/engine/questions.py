@@ -216,7 +216,7 @@ QUESTIONS: dict[str, list[Question]] = {
     "place": [
         *(
             _with("deployment", _DEPLOYMENT, rounds=2, seed=1, algorithm=name)
-            for name in ("search", "mace-hc", "random", "baseline", "corr", "greedy")
+            for name in ("search", "greedy")
         ),
         _with("what-if", {k: v for k, v in EXAMPLES["what-if"].items() if k != "scenarios"}, rounds=2,
               objective="objectives", tolerance=0.1, rank_within=0.05),
