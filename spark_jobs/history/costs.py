@@ -1,7 +1,7 @@
 """Costs of operators refitted over days: a of a record and b of a group, from the sums of the normal equations.
 
 The formulas are those of `engine.measurement.sums.fit_group_cost` and of the standard error in
-`engine.measurement.fits`, in expressions of Spark; the tests hold one against the other.
+`engine.jarvis.fits`, in expressions of Spark; the tests hold one against the other.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from agent.wire import REFINEMENTS, FrameKind
+from engine.jarvis.fits import EpochSums, LoadLevel, OperatorFit, WindowSums, fit_operator, plan_partition
 from engine.jarvis.settings import AdaptationSettings
-from engine.measurement.fits import EpochSums, LoadLevel, OperatorFit, WindowSums, fit_operator, plan_partition
 from engine.measurement.sums import OperatorSums
 from spark_jobs.plans import FlowKey
 from spark_jobs.statistics.operator_history import REST, OperatorHistory, add_epochs

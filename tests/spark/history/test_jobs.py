@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from engine.jarvis.fits import EpochSums, fit_operator
 from engine.measurement.calibration import ScoredRuns, interval_factors
-from engine.measurement.fits import EpochSums, fit_operator
 from engine.measurement.statistics import estimate_ratio
 from engine.measurement.sums import OperatorSums, StampedSums, merge_sums
 from spark_jobs.history import command

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.jarvis.group_law import distinct
-from engine.measurement.fits import (
+from engine.jarvis.fits import (
     EpochSums,
     LoadLevel,
     OperatorFit,
@@ -19,6 +18,7 @@ from engine.measurement.fits import (
     group_keys,
     plan_partition,
 )
+from engine.jarvis.group_law import distinct
 from engine.measurement.sums import OperatorSums
 
 Epoch = tuple[float, float, float]  # records, groups, CPU seconds
