@@ -5,21 +5,76 @@ from __future__ import annotations
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, viewsets
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.accounts.filters import TokenFilter
+from apps.accounts.choices import Scope, TokenState
 from apps.accounts.models import Token
 from apps.accounts.permissions import ScopePermission, SessionOnly, signed_in_user
 from apps.accounts.selectors import tokens_of
-from apps.accounts.serializers import TokenCreatedSerializer, TokenCreateSerializer, TokenSerializer
 from apps.accounts.services import token_create, token_revoke
+from apps.core.filters import ChoiceFilter, ListFilter, TextFilter, TimeFilter, sort_paths
+from apps.core.limits import MAX_NAME
 from apps.core.rest.api import ApiMixin, Router
+from apps.core.rest.serializers import StrictSerializer
 
 __all__ = ["TokenViewSet"]
+
+
+class TokenFilter(ListFilter):
+    """`?state=active&sort=last_used_at`."""
+
+    name = TextFilter(label="Its name")
+    state = ChoiceFilter(choices=TokenState.choices)
+    expires_at = TimeFilter()
+    last_used_at = TimeFilter()
+    sorts = sort_paths("name", "created_at", "expires_at", "last_used_at")
+
+
+class TokenSerializer(serializers.ModelSerializer):
+    """A token without its secret."""
+
+    state = serializers.ChoiceField(choices=TokenState.choices, read_only=True)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=Scope.choices))
+    networks = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = Token
+        fields = [
+            "id",
+            "name",
+            "prefix",
+            "scopes",
+            "networks",
+            "state",
+            "created_at",
+            "expires_at",
+            "revoked_at",
+            "last_used_at",
+        ]
+        read_only_fields = fields
+
+
+class TokenCreateSerializer(StrictSerializer):
+    """Values of a new token; `token_create` checks them."""
+
+    name = serializers.CharField(max_length=MAX_NAME)
+    scopes = serializers.ListField(child=serializers.CharField(), help_text=f"Of {', '.join(Scope.values)}.")
+    networks = serializers.ListField(child=serializers.CharField(), default=list, help_text="CIDR; empty: anywhere.")
+    expires_at = serializers.DateTimeField(default=None, allow_null=True, help_text="Null: never.")
+
+
+class TokenCreatedSerializer(TokenSerializer):
+    """A new token with its secret, shown this once."""
+
+    secret = serializers.CharField(read_only=True)
+
+    class Meta(TokenSerializer.Meta):
+        fields = [*TokenSerializer.Meta.fields, "secret"]
+        read_only_fields = fields
 
 
 class TokenViewSet(ApiMixin, mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet):

@@ -19,13 +19,13 @@ from apps.connections.choices import ConnectionEngine, ConnectionOrigin, Connect
 from apps.connections.import_outcome import ImportOutcome, finding_document
 from apps.connections.imports import look_store
 from apps.connections.looks import look_document
-from apps.connections.markers import ask_markers
 from apps.connections.models import Connection, KeptAnswers
 from apps.connections.prometheus import ask_prometheus
 from apps.connections.readers import reader_of
 from apps.connections.rounds import (
     Answers,
     EngineLook,
+    ask,
     ask_picture,
     ask_polls,
     client_of,
@@ -41,6 +41,7 @@ from apps.core.clock import shared_now
 from apps.core.errors import Impossible, Malformed, Missing, SluiceError
 from apps.jobs.runner import JobOutcome, JobReporter
 from engine.connectors.document import import_picture
+from engine.connectors.markers import has_markers, marker_paths
 from engine.connectors.picture import Finding
 from engine.errors import EngineError
 from engine.words import counted
@@ -182,7 +183,7 @@ def _ask_beside(connection: Connection, client: EngineClient, look: EngineLook) 
     """Add what the connection names besides the engine's own counters: a Prometheus, a metric of latency."""
     ask_prometheus(connection, client, look)
     ask_metric(connection, client, look)
-    ask_markers(client, look)
+    _ask_markers(client, look)
     if connection.engine == ConnectionEngine.FLINK:
         ask_waiting(client, look)
     look.add((), latency_findings(look))
@@ -344,3 +345,18 @@ def _round(connection: Connection, client: EngineClient) -> _Asked:
     _ask_beside(connection, client, look)
     cost = {"requests": client.requests - requests, "bytes": client.bytes - size}
     return _Asked(look, asked.answers, {**cost, "seconds": round(client.seconds - seconds, 3)})
+
+
+def _ask_markers(client: EngineClient, look: EngineLook) -> None:
+    """Add to a look the latency of each job's markers, where the engine has them; what cannot be asked is left out."""
+    for job in look.picture.jobs:
+        if not has_markers(job.settings):
+            continue
+        answers: Answers = {}
+        try:
+            for vertex in job.sinks:
+                names = ask(client, f"/jobs/{job.id}/vertices/{vertex.id}/subtasks/metrics")
+                answers |= {path: ask(client, path) for path in marker_paths(job.id, vertex.id, names)}
+        except (EngineAway, EngineRefused):
+            continue
+        look.add_markers(job.id, answers)

@@ -14,23 +14,29 @@ from apps.core.events import announce
 from apps.core.models import pack_json, unpack_json
 from apps.estimates.curves import STRIP_PARTS, curves_pack
 from apps.estimates.intervals import with_calibration
-from apps.estimates.live_parts import with_live_parts
 from apps.estimates.models import DocumentEstimate, EstimateRun, NodeEstimate, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
+from apps.fleet.choices import Evidence
 from apps.fleet.models import Cluster
 from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_submit
+from apps.measurements.operators import STREAM_NODE
+from apps.measurements.stream_processor import timing_now
 from apps.queries.choices import QueryState
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import Snapshot
-from engine.arrays import step_maxima
+from apps.telemetry.configs import live_served
+from engine.arrays import finite_max, step_maxima
 from engine.document.deployment import Deployment
+from engine.document.elements import scheduling_document
 from engine.errors import EngineError
 from engine.latency_state import LatencyStanding
+from engine.measurement.microbatch import StageTiming, batch_upper_s, batch_work_s, live_latency, live_waits
 from engine.words import counted
 
 if TYPE_CHECKING:
     from engine.estimation.estimate import Estimate
+    from engine.estimation.reports import QueryReport
 
 __all__ = [
     "KEEP_RUNS",
@@ -182,7 +188,7 @@ def estimate_store(
     *, job: Job | None, cluster: Cluster, snapshot: Snapshot, estimate: Estimate, duration_s: float
 ) -> EstimateRun:
     """Keep a run, one row per query and one per server. Called inside the job's transaction."""
-    answer = with_live_parts(estimate.to_dict(), cluster=cluster, estimate=estimate)
+    answer = _with_live_parts(estimate.to_dict(), cluster=cluster, estimate=estimate)
     answer = with_calibration(answer, cluster=cluster)
     with transaction.atomic():
         run = EstimateRun.objects.create(
@@ -271,3 +277,46 @@ def document_estimate_result(row: DocumentEstimate) -> dict[str, Any] | None:
 def document_estimates_purge() -> int:
     """Purge documents older than `KEEP_DOCUMENTS`; returns how many."""
     return DocumentEstimate.objects.filter(created_at__lt=timezone.now() - KEEP_DOCUMENTS).delete()[0]
+
+
+def _with_live_parts(answer: dict[str, Any], *, cluster: Cluster, estimate: Estimate) -> dict[str, Any]:
+    """The engine's answer with the waits of live queries.
+
+    Each gets `live`: its parts in seconds, and their evidence, assumed until a batch was timed.
+    """
+    names = set(live_served().filter(query__cluster=cluster).values_list("query__name", flat=True))
+    if not names:
+        return answer
+    timing = timing_now()
+    servers = [i for i, server in enumerate(estimate.coarse.servers) if _is_stream(estimate, server.node)]
+    answer_with_waits = {
+        name: _whole(report, estimate, timing, servers) if name in names else answer["queries"][name]
+        for name, report in estimate.queries.items()
+    }
+    return {**answer, "queries": answer_with_waits}
+
+
+def _is_stream(estimate: Estimate, node: int | None) -> bool:
+    return node is not None and estimate.coarse.nodes[node].id == STREAM_NODE
+
+
+def _whole(report: QueryReport, estimate: Estimate, timing: StageTiming, servers: list[int]) -> dict[str, Any]:
+    """A report with the waits that belong to each of its numbers."""
+    work = batch_work_s(estimate.mace, servers, timing.interval_s)
+    margin_s = live_latency(0.0, work, timing, statistic=report.statistic).margin_s
+    late = report.delayed_by(live_waits(work, timing), margin_s)
+    added_s = late.estimate_s - report.estimate_s
+    live = live_latency(report.estimate_s, work, timing, statistic=report.statistic, added_s=added_s)
+    uneven_s = estimate.coarse.subinterval_s  # a burst may begin inside a subinterval
+    upper = batch_upper_s(estimate.mace, dict.fromkeys(servers, timing.interval_s)) + uneven_s
+    parts = live.to_dict() | {
+        "interval_s": timing.interval_s,
+        "mean_work_s": float(work.mean()),
+        "upper_s": finite_max(upper + timing.epoch_s + live.overhead_s),
+        "evidence": str(Evidence.ASSUMED if timing.is_assumed else Evidence.MEASURED),
+    }
+    latency = late.to_dict() | {"live": parts}
+    if "scheduling" in latency:
+        bound = scheduling_document(latency["scheduling"]["nodes"], parts["upper_s"])
+        latency["scheduling"] = {**latency["scheduling"], **bound}
+    return latency

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, viewsets
+from rest_framework import mixins, serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,19 +20,66 @@ from apps.accounts.choices import Scope
 from apps.accounts.permissions import role_hint, scopes_of, signed_in_user
 from apps.core.body_sizes import REVIEW
 from apps.core.errors import Conflict, Forbidden, Malformed
-from apps.core.rest.api import ApiMixin
+from apps.core.rest.api import ApiMixin, StrictSerializer
 from apps.core.rest.serializers import read_body
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
-from apps.kubernetes.choices import ReviewOrigin
+from apps.kubernetes.choices import ReviewBasis, ReviewOrigin
 from apps.kubernetes.filters import KubernetesReviewFilter
 from apps.kubernetes.models import KubernetesReview
 from apps.kubernetes.objects import REVIEW_VERSION, ReviewRequest, read_manifest, read_review
 from apps.kubernetes.selectors import reviews_listed
-from apps.kubernetes.serializers import KubernetesReviewSerializer, ManifestAnswerSerializer, ManifestSerializer
 from apps.kubernetes.services import review_answer
 
 __all__ = ["AdmissionWebhook", "KubernetesReviewViewSet"]
+
+
+MAX_MANIFEST = 3_000_000  # characters; an object in Kubernetes has 1.5 MB at most
+MAX_MANIFEST_WAIT_S = 120
+
+
+class KubernetesReviewSerializer(serializers.ModelSerializer):
+    """A review and its answer."""
+
+    cluster = serializers.CharField(source="cluster.slug")
+    basis = serializers.ChoiceField(ReviewBasis.choices, allow_blank=True)
+    verdict = serializers.CharField(source="admission.verdict", default="", help_text="Of its admission; may be empty.")
+    state = serializers.CharField(source="admission.state", default="", help_text="Of its admission; may be empty.")
+    query = serializers.CharField(source="admission.version.query.name", default=None, allow_null=True)
+    version = serializers.IntegerField(source="admission.version.number", default=None, allow_null=True)
+    asked_by = serializers.CharField(source="asked_by.username", default=None, allow_null=True)
+    warnings = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = KubernetesReview
+        fields = ["id", "cluster", "uid", "origin", "api_version", "kind", "namespace", "name", "operation"]
+        fields += ["username", "dry_run", "allowed", "basis", "message", "warnings", "admission", "query", "version"]
+        fields += ["verdict", "state", "asked_by", "waited_s", "created_at"]
+
+
+class ManifestSerializer(StrictSerializer):
+    """A manifest to decide on, as Kubernetes would be answered if its objects were created."""
+
+    cluster = serializers.CharField(help_text="Slug of the cluster.")
+    manifest = serializers.CharField(
+        max_length=MAX_MANIFEST, trim_whitespace=False, help_text="YAML or JSON, of one or several documents."
+    )
+    mode = serializers.ChoiceField(
+        choices=["preview", "apply"],
+        default="preview",
+        help_text="apply lets what is admitted count as running (scope admit).",
+    )
+    wait_s = serializers.FloatField(
+        required=False, default=25.0, min_value=1, max_value=MAX_MANIFEST_WAIT_S, help_text="For all objects; 25."
+    )
+
+
+class ManifestAnswerSerializer(serializers.Serializer):
+    """Answers about a manifest's objects, in its order."""
+
+    allowed = serializers.BooleanField(help_text="Whether all of them are.")
+    reviews = KubernetesReviewSerializer(many=True)
+
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _TIMEOUT_S = 10.0  # of a webhook that does not say another

@@ -13,12 +13,13 @@ from rest_framework.response import Response
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.body_sizes import DOCUMENT
+from apps.core.filters import ChoiceFilter, ListFilter, TimeFilter, sort_paths
 from apps.core.rest.api import ApiMixin
 from apps.fleet.models import Cluster
 from apps.fleet.selectors import cluster_by_slug
+from apps.rollouts.choices import ConfigOrigin, ConfigState, RolloutState
 from apps.rollouts.configs.selectors import config_numbered, configs_listed
 from apps.rollouts.configs.services import config_check, config_create, policy_update
-from apps.rollouts.filters import ConfigFilter, RolloutFilter
 from apps.rollouts.models import RefinedConfig, Rollout, RolloutPolicy
 from apps.rollouts.rollout.selectors import rollout_numbered, rollout_policy, rollouts_listed
 from apps.rollouts.rollout.services import canaries_add, rollout_pause, rollout_resume, rollout_roll_back, rollout_start
@@ -38,6 +39,23 @@ from apps.rollouts.serializers import (
 from apps.telemetry.selectors import agent_named
 
 __all__ = ["ConfigViewSet", "PolicyView", "RolloutViewSet"]
+
+
+class ConfigFilter(ListFilter):
+    """`?state=current&origin=spark`."""
+
+    state = ChoiceFilter(choices=ConfigState.choices)
+    origin = ChoiceFilter(choices=ConfigOrigin.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("number", "created_at", "updated_at", "state", "origin")
+
+
+class RolloutFilter(ListFilter):
+    """`?state=canary`."""
+
+    state = ChoiceFilter(choices=RolloutState.choices)
+    created_at = TimeFilter()
+    sorts = sort_paths("created_at", "started_at", "ended_at", "state", number="config__number")
 
 
 class _InCluster(ApiMixin, viewsets.GenericViewSet):

@@ -6,17 +6,18 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Model
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.accounts.choices import Scope
-from apps.core.rest.api import Router
+from apps.core.rest.api import Router, StrictSerializer
 from apps.core.viewsets import ServiceViewSet
+from apps.saved_views.choices import SavedList
 from apps.saved_views.filters import SavedViewFilter
 from apps.saved_views.models import SavedView
 from apps.saved_views.permissions import ViewCaller, caller_of
 from apps.saved_views.selectors import views_visible
-from apps.saved_views.serializers import SavedViewSerializer
 from apps.saved_views.services import (
     my_default_set,
     saved_view_create,
@@ -26,6 +27,31 @@ from apps.saved_views.services import (
 )
 
 __all__ = ["SavedViewViewSet"]
+
+
+class SavedViewSerializer(StrictSerializer):
+    """A view of a list: `?view=` and its id behind the list's address in the console opens it, for everybody."""
+
+    id = serializers.UUIDField(read_only=True)
+    list_name = serializers.ChoiceField(SavedList.choices, help_text="Set on creation.")
+    name = serializers.CharField()
+    parameters = serializers.DictField(
+        child=serializers.CharField(), help_text="Filters as in the list's address, q for the search, sort."
+    )
+    is_team = serializers.BooleanField(required=False, help_text="Listed for everybody; false unless given.")
+    is_team_default = serializers.BooleanField(
+        required=False, help_text="The list opens with it for everybody who chose no other."
+    )
+    is_my_default = serializers.BooleanField(required=False, help_text="The list opens with it for the caller.")
+    owner = serializers.CharField(source="owner.username", read_only=True)
+    created_at = serializers.DateTimeField(read_only=True)
+    updated_at = serializers.DateTimeField(read_only=True)
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        fields = super().get_fields()
+        if self.instance is not None:
+            fields["list_name"] = serializers.ChoiceField(SavedList.choices, read_only=True)
+        return fields
 
 
 class SavedViewViewSet(ServiceViewSet):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -20,15 +21,70 @@ from apps.incidents.engines import AWAY_POLLS
 from apps.incidents.models import Incident, IncidentQuery
 from apps.incidents.notices import incident_title
 from apps.incidents.selectors import incident_in_full, incidents_open, routing_of
-from apps.incidents.services import incident_acknowledge
-from apps.pages.base import ClusterPage, Page, done
-from apps.pages.incidents.forms import RoutingForm
+from apps.incidents.services import MAX_KEEP_DAYS, incident_acknowledge, incident_routing_update
+from apps.pages.base import ClusterPage, Page, done, try_service
 from apps.pages.incidents.tables import incident_mark, incidents_table, lasted_words
 from apps.queries.choices import ObjectiveState
+from apps.reports.models import Webhook
 from apps.ui.numbers import Quantity, seconds
 from apps.ui.sentences import sentence
 
 __all__ = ["IncidentAcknowledge", "IncidentFacts", "IncidentPage", "IncidentsMenu", "IncidentsPage", "RoutingPage"]
+
+
+class RoutingForm(forms.Form):
+    """Where incidents of a cluster are reported to."""
+
+    emails = forms.CharField(
+        label="Mail to", required=False, widget=forms.Textarea(attrs={"rows": 3}), help_text="One address a line."
+    )
+    webhooks = forms.ModelMultipleChoiceField(
+        Webhook.objects.none(),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Each gets a signed POST when an incident opens, becomes critical, and is resolved.",
+    )
+    severity = forms.ChoiceField(
+        label="Report",
+        choices=[
+            (IncidentSeverity.CRITICAL, "Critical incidents: an objective is breached"),
+            (IncidentSeverity.WARNING, "Warnings too: an objective is at risk"),
+        ],
+    )
+    keep_days = forms.IntegerField(
+        label="Keep resolved ones, days", min_value=1, max_value=MAX_KEEP_DAYS, help_text="Then they are deleted."
+    )
+
+    def __init__(self, cluster: Cluster, *args: Any, **kwargs: Any) -> None:
+        routing = routing_of(cluster)
+        initial = {
+            "emails": "\n".join(routing.emails),
+            "webhooks": list(routing.webhooks.all()) if routing.pk else [],
+            "severity": routing.severity,
+            "keep_days": routing.keep_days,
+        }
+        super().__init__(*args, initial=initial, **kwargs)
+        self.cluster = cluster
+        field: Any = self.fields["webhooks"]
+        field.queryset = Webhook.objects.filter(cluster=cluster)
+
+    def save(self) -> bool:
+        """Store the routing; False with the faults shown."""
+        if not self.is_valid():
+            return False
+        values = self.cleaned_data
+        emails = [line.strip() for line in values["emails"].splitlines() if line.strip()]
+        _, is_stored = try_service(
+            self,
+            lambda: incident_routing_update(
+                cluster=self.cluster,
+                emails=emails,
+                webhooks=values["webhooks"],
+                severity=values["severity"],
+                keep_days=values["keep_days"],
+            ),
+        )
+        return is_stored
 
 
 class IncidentsPage(ClusterPage):

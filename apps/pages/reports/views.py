@@ -10,6 +10,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from apps.accounts.permissions import signed_in_user
 from apps.core.deliveries import DeliveryState
@@ -17,9 +20,10 @@ from apps.core.errors import Missing, SluiceError
 from apps.pages.base import ClusterPage, done, try_service
 from apps.pages.crud import Crud
 from apps.pages.reports.forms import DefinitionForm, WebhookForm
-from apps.pages.reports.tables import REPORT_MARKS, report_mark, reports_table
-from apps.reports.choices import FORMATS, ReportState
+from apps.pages.saved_views.bar import open_views
+from apps.reports.choices import FORMATS, ReportKind, ReportState, Trigger
 from apps.reports.deliveries import delivery_send_again, webhook_secret
+from apps.reports.filters import ReportFilter
 from apps.reports.lifecycle import report_delete, report_download, report_facts, report_request
 from apps.reports.models import Delivery, Report, ReportDefinition, Webhook
 from apps.reports.schedules import schedule_preview, schedule_remove, schedule_set
@@ -32,8 +36,12 @@ from apps.reports.services import (
     webhook_delete,
     webhook_renew_secret,
 )
+from apps.saved_views.choices import SavedList
 from apps.ui.feedback import toast
 from apps.ui.marks import state_icon, state_mark
+from apps.ui.numbers import MISSING
+from apps.ui.tables import Choice, Column, Filter, Table
+from apps.ui.times import time_tag
 from engine.words import counted, listed
 
 __all__ = [
@@ -49,6 +57,91 @@ __all__ = [
     "WebhookRenew",
     "WebhooksPage",
 ]
+
+
+_REPORT_MARKS = {ReportState.WRITING: "running", ReportState.READY: "succeeded", ReportState.FAILED: "failed"}
+
+
+def report_mark(report: Report) -> SafeString:
+    """A report's state as shape and word."""
+    return state_mark(_REPORT_MARKS[ReportState(report.state)], report.get_state_display())
+
+
+def reports_table(request: HttpRequest, page: ClusterPage) -> Table:
+    """Reports that were written, newest first."""
+    rows = reports_listed().filter(definition__cluster=page.cluster)
+    names = ReportDefinition.objects.filter(cluster=page.cluster).order_by("name").values_list("pk", "name")
+    chosen = [Choice(str(pk), name) for pk, name in names]
+    return Table(
+        request,
+        _columns(page.slug),
+        rows,
+        caption="Reports",
+        default_sort="-created",
+        filters=[
+            Filter("report", chosen, all_label="Any report", as_menu=True, name="definition"),
+            Filter("trigger", [Choice(value, str(label)) for value, label in Trigger.choices], all_label="Any reason"),
+        ],
+        filterset=ReportFilter,
+        search=["definition__name", "finding"],
+        page_size=25,
+        views=open_views(request, SavedList.REPORTS),
+        file_name=f"reports-{page.slug}",
+        empty={
+            "icon": "log",
+            "title": "No report was written yet",
+            "text": "Write one now with its button above, or wait for its schedule."
+            if chosen
+            else "One that is defined is written by its schedule, or at once when you ask for it.",
+        },
+    )
+
+
+def _columns(slug: str) -> list[Column]:
+    return [
+        Column(
+            "name",
+            "Report",
+            lambda row: _named(row, slug),
+            sort="definition__name",
+            csv=lambda row: row.definition.name,
+        ),
+        Column(
+            "created",
+            "Written",
+            lambda row: time_tag(row.created_at),
+            sort="created_at",
+            csv=lambda row: row.created_at.isoformat(),
+            high_first=True,
+        ),
+        Column("trigger", "Why", lambda row: row.get_trigger_display(), sort="trigger", csv=lambda row: row.trigger),
+        Column("state", "State", report_mark, sort="state", csv=lambda row: row.state),
+        Column("finding", "Finding", _finding, csv=lambda row: row.finding),
+        Column("sent", "Deliveries", _sent, csv=lambda row: row.delivery_count, num=True),
+    ]
+
+
+def _named(row: Report, slug: str) -> SafeString:
+    url = reverse("pages:report", args=[slug, row.pk])
+    kind = (
+        ""
+        if row.definition.kind == ReportKind.PROVISIONING
+        else format_html(' <span class="muted sm">{}</span>', "latency")
+    )
+    return format_html('<a class="name" href="{}">{}</a>{}', url, row.definition.name, kind)
+
+
+def _finding(row: Report) -> SafeString:
+    text = row.finding or (row.error or {}).get("message", "")
+    return format_html('<span class="rep-finding">{}</span>', text or MISSING)
+
+
+def _sent(row: Any) -> SafeString | str:
+    if not row.delivery_count:
+        return MISSING
+    if row.failed_count:
+        return format_html('<span class="bad">{} of {} not sent</span>', row.failed_count, row.delivery_count)
+    return str(row.delivery_count)
 
 
 class ReportsPage(ClusterPage):
@@ -81,7 +174,7 @@ def _line(row: Any) -> dict[str, Any]:
         "next": schedule.next_at if schedule is not None and row.enabled else None,
         "next_text": next_run_text(schedule.next_at, schedule.time_zone) if schedule and schedule.next_at else "",
         "readers": listed(readers, 4),
-        "icon": state_icon(REPORT_MARKS[ReportState(row.last_state)]) if row.last_state else "",
+        "icon": state_icon(_REPORT_MARKS[ReportState(row.last_state)]) if row.last_state else "",
     }
 
 
