@@ -1,4 +1,4 @@
-"""Addresses of the pages: one module for each room."""
+"""Addresses of the pages: one module with `urlpatterns` for each room."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROOMS = (
     "apps.pages.fleet.urls",
     "apps.pages.queries.urls",
     "apps.pages.admission.urls",
-    "apps.pages.kubernetes.urls",
+    "apps.pages.kubernetes",
     "apps.pages.placement.urls",
     "apps.pages.plans.urls",
     "apps.pages.forecasts.urls",
@@ -27,11 +27,11 @@ _ROOMS = (
     "apps.pages.accuracy.urls",
     "apps.pages.predictions.urls",
     "apps.pages.backtests.urls",
-    "apps.pages.jobs.urls",
+    "apps.pages.jobs",
     "apps.pages.saved_views.urls",
-    "apps.pages.people.urls",
-    "apps.pages.search.urls",
-    "apps.pages.help.urls",
+    "apps.pages.people",
+    "apps.pages.search",
+    "apps.pages.help",
 )
 
 urlpatterns = [path("", include(room)) for room in _ROOMS]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from django.urls import path
 
-from apps.pages.sources import views
+from apps.pages.sources import history, state, views
 from apps.pages.sources.agents import views as agents_views
 from apps.pages.sources.configs import views as configs_views
-from apps.pages.sources.history import views as history_views
 from apps.pages.sources.schedule import views as schedule_views
-from apps.pages.sources.state import views as state_views
 
 _SOURCES = "c/<str:slug>/sources/"
 _AGENT = f"{_SOURCES}agents/<str:name>/"
@@ -39,10 +37,10 @@ urlpatterns = [
     path(f"{_CONFIGS}<int:number>/", configs_views.ConfigPage.as_view(), name="config"),
     path(f"{_CONFIGS}<int:number>/start/", configs_views.ConfigStart.as_view(), name="config-start"),
     path(f"{_SOURCES}rollouts/<int:pk>/<str:change>/", configs_views.RolloutChange.as_view(), name="rollout-change"),
-    path(_STATE, state_views.StatePage.as_view(), name="stream-state"),
-    path(f"{_STATE}read/", state_views.StateRead.as_view(), name="stream-state-read"),
-    path(_HISTORY, history_views.HistoryPage.as_view(), name="stream-history"),
-    path(f"{_HISTORY}run/", history_views.HistoryRun.as_view(), name="stream-history-run"),
+    path(_STATE, state.StatePage.as_view(), name="stream-state"),
+    path(f"{_STATE}read/", state.StateRead.as_view(), name="stream-state-read"),
+    path(_HISTORY, history.HistoryPage.as_view(), name="stream-history"),
+    path(f"{_HISTORY}run/", history.HistoryRun.as_view(), name="stream-history-run"),
     path(f"{_SOURCES}rollout-policy/", configs_views.PolicyPage.as_view(), name="rollout-policy"),
     path(f"{_SOURCES}new/source/", views.SourceCrud.create_view(), name="source-new"),
     path(f"{_SOURCES}collected/<str:source_id>/", views.SourceCrud.change_view(), name="source"),

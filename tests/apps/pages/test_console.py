@@ -18,7 +18,7 @@ from apps.fleet.models import Cluster
 from apps.fleet.services import node_create
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
-from tests.apps.pages.jobs.test_views import create_job
+from tests.apps.pages.test_jobs import create_job
 
 pytestmark = pytest.mark.django_db
 

@@ -1,12 +1,12 @@
-"""The list of answers to Kubernetes."""
+"""Answers to Kubernetes: the list of a cluster."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from django.db.models import Count
-from django.http import HttpRequest
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -16,12 +16,14 @@ from apps.kubernetes.filters import KubernetesReviewFilter
 from apps.kubernetes.models import KubernetesReview
 from apps.kubernetes.selectors import reviews_listed
 from apps.kubernetes.words import admission_link
+from apps.pages.admission.views import admission_tabs
+from apps.pages.base import ClusterPage
 from apps.ui.marks import Mark, icon
 from apps.ui.numbers import seconds
 from apps.ui.tables import Choice, Column, Filter, Table
 from apps.ui.times import time_tag
 
-__all__ = ["reviews_table"]
+__all__ = ["KubernetesReviewsPage"]
 
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 _MARKS = {
@@ -113,3 +115,28 @@ def _message(row: KubernetesReview) -> SafeString:
     if row.admission is not None:
         text = text.replace(f" See {admission_link(row.admission)}", "")
     return format_html('<span class="finding">{}</span>', text)
+
+
+class KubernetesReviewsPage(ClusterPage):
+    """`/c/<slug>/admission/kubernetes/`"""
+
+    template_name = "pages/kubernetes/list.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        table = reviews_table(request, self.cluster)
+        if table.wants_csv:
+            return table.csv_response()
+        rules = [
+            (label, getattr(self.cluster, f"get_{name}_display")())
+            for label, name in (
+                ("A job that is not known", "kubernetes_unknown"),
+                ("No verdict in time", "kubernetes_late"),
+                ("A person has to decide", "kubernetes_review"),
+            )
+        ]
+        return self.page({"table": table, "rules": rules, "tabs": admission_tabs(slug, "kubernetes")})
+
+
+urlpatterns = [
+    path("c/<str:slug>/admission/kubernetes/", KubernetesReviewsPage.as_view(), name="kubernetes-reviews"),
+]

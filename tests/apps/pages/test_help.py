@@ -1,4 +1,4 @@
-"""The documentation inside the console: every page, every link of it, and nothing else."""
+"""Help: terms, the way to the API, and the documentation: every page, every link of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from urllib.parse import urljoin
 
 import pytest
 from django.test import Client
+
+from tests.apps.pages.html import body
 
 pytestmark = pytest.mark.django_db
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -46,3 +48,10 @@ def test_headings_have_anchors_and_html_is_escaped(browser: Client) -> None:
 
 def test_guides_need_a_sign_in(db: None) -> None:
     assert Client().get("/help/docs/README.md").status_code == 302
+
+
+def test_help_explains_terms_and_links_the_api_schema(browser: Client) -> None:
+    html = body(browser.get("/help/"))
+    for word in ("Admit with changes", "At risk", "Predicted", "Headroom", "Mace"):
+        assert word in html
+    assert "/api/schema/" in body(browser.get("/help/api/"))

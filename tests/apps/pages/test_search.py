@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.fleet.models import Cluster
-from apps.pages.search import places
+from apps.pages import search
 from tests.apps import small_cluster
 from tests.apps.pages.html import body
 
@@ -71,7 +71,7 @@ def test_suggestions_cost_few_statements(browser: Client, cluster: Cluster) -> N
 
 
 def test_every_place_has_an_address() -> None:
-    for place in (*places._ACTIONS, *places._PAGES):
+    for place in (*search._ACTIONS, *search._PAGES):
         assert reverse(place.page, args=["little"] if place.of_cluster else [])
 
 

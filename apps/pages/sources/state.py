@@ -1,17 +1,19 @@
-"""Tables of the stream processor's keyed state: its variables, and the keys that hold most."""
+"""State of the stream processor: its operators as last reported, a reading of what they keep, and asking for one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 
-from apps.telemetry.ingest.stream_figures import StateKey, StateReading
+from apps.pages.base import ClusterPage, done
+from apps.pages.sources.facts import StreamCard, source_tabs
+from apps.telemetry.ingest.stream_figures import StateKey, StateReading, state_reading, state_reading_request
 from apps.ui.numbers import bytes_size, count
 from apps.ui.tables import Column, Table
 
-__all__ = ["ABOUT", "keys_table"]
+__all__ = ["StatePage", "StateRead"]
 
 #: What a variable holds, in words.
 ABOUT = {
@@ -75,3 +77,34 @@ def _key_words(key: StateKey) -> str:
         return f"Statistics, bucket {key.key[1:]}"
     query, plan, shard = (*key.key.split("|"), "", "")[:3]
     return f"{query}, plan {plan[:8]}, shard {shard}" if shard else key.key
+
+
+class StatePage(ClusterPage):
+    """`/c/<slug>/sources/state/`; the state is that of the installation, whatever the cluster."""
+
+    template_name = "pages/sources/state/page.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        reading = state_reading()
+        table = None if reading is None or not reading.keys else keys_table(request, reading)
+        if table is not None and table.wants_csv:
+            return table.csv_response()
+        shown = {
+            "stream": StreamCard(slug, {}),
+            "reading": reading,
+            "variables": [(row, ABOUT.get(row.variable, "")) for row in reading.variables] if reading else [],
+            "table": table,
+            "tabs": source_tabs(slug, "state"),
+        }
+        return self.page(shown)
+
+
+class StateRead(ClusterPage):
+    """POST: ask for a reading."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        state_reading_request()
+        text = "The stream processor reads its state, at most once a minute; the page shows it when it is there."
+        return done(request, text, "pages:stream-state", slug)

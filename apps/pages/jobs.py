@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -185,3 +186,14 @@ def _plain(result: dict[str, Any]) -> list[tuple[str, Any]]:
         for key, value in result.items()
         if isinstance(value, (str, int, float)) and value != ""
     ]
+
+
+_JOB = "jobs/<uuid:pk>/"
+
+urlpatterns = [
+    path("jobs/", JobsPage.as_view(), name="jobs"),
+    path("jobs/menu/", JobsMenu.as_view(), name="jobs-menu"),
+    path(_JOB, JobPage.as_view(), name="job"),
+    path(f"{_JOB}progress/", JobProgress.as_view(), name="job-progress"),
+    path(f"{_JOB}cancel/", JobCancelView.as_view(), name="job-cancel"),
+]

@@ -1,4 +1,4 @@
-"""Facts of the history's page: each job with its last run, and the days that are kept."""
+"""History of the stream processor: batch jobs over it, their last runs, and running them now."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.http import HttpRequest, HttpResponse
+
+from apps.accounts.permissions import signed_in_user
 from apps.jobs.models import Job
-from apps.pages.sources.facts import moment_of
+from apps.pages.base import ClusterPage, done
+from apps.pages.sources.facts import moment_of, source_tabs
 from apps.planning.choices import HistoryJob
 from apps.planning.history.selectors import HistoryJobStatus, history_status
+from apps.planning.history.services import history_request
 
-__all__ = ["HistoryFacts", "HistoryLine"]
+__all__ = ["HistoryPage", "HistoryRun"]
 
 _ABOUT = {
     HistoryJob.COMPACT: "Few files of the many of each finished day; days past their retention go.",
@@ -66,3 +71,22 @@ class HistoryFacts:
     @property
     def has_run(self) -> bool:
         return any(line.status.run is not None for line in self.lines)
+
+
+class HistoryPage(ClusterPage):
+    """`/c/<slug>/sources/history/`; the history is that of the installation, whatever the cluster."""
+
+    template_name = "pages/sources/history/page.html"
+
+    def get(self, request: HttpRequest, slug: str) -> HttpResponse:
+        return self.page({"history": HistoryFacts.now(), "tabs": source_tabs(slug, "history")})
+
+
+class HistoryRun(ClusterPage):
+    """POST: run a job, or all without one."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, slug: str) -> HttpResponse:
+        job = history_request(jobs=request.POST.getlist("job"), user=signed_in_user(request))
+        return done(request, f"{job.title} is on its way.", "pages:stream-history", slug)
