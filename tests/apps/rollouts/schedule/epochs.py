@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -26,11 +25,11 @@ def agent_with_two() -> tuple[Agent, list[LiveQuery]]:
     return Agent.objects.select_related("cluster").get(), [first, second]
 
 
-def epochs(
-    agent: Agent, live: LiveQuery, seconds: int = 60, *, now_s: float | None = None, **fields: Any
-) -> list[EpochRow]:
-    """Epochs up to now: a hundred records each, windows whose watermark comes 1.2 s after their end."""
-    now_us = int(time.time() if now_s is None else now_s) * S
+def epochs(agent: Agent, live: LiveQuery, seconds: int = 60, *, now_s: float, **fields: Any) -> list[EpochRow]:
+    """Epochs up to `now_s`, one for all queries of a test: a hundred records each, windows whose watermark comes 1.2 s
+    after their end.
+    """
+    now_us = int(now_s) * S
     slide_us = round(live.pipeline["operators"][0]["expression"]["size_s"] * S)
     rows = []
     for number in range(seconds):

@@ -75,7 +75,8 @@ def test_sql_count_of_a_preview_does_not_grow_with_agents() -> None:
 
 def test_schedule_of_an_agent_is_shown_by_epoch(api: APIClient) -> None:
     agent, (live, _) = agent_with_two()
-    rows = epochs(agent, live, seconds=30)
+    now_s = time.time()
+    rows = epochs(agent, live, seconds=30, now_s=now_s)
     found = api.get(f"/api/v1/agents/{agent.pk}/schedule").json()
     assert (found["agent"], found["policy"], found["last_s"]) == ("a1", None, 300.0)
     track = next(lane for lane in found["timeline"] if lane["query"] == "s2s")
@@ -130,8 +131,9 @@ def test_replay_is_a_job_and_names_missing_data(api: APIClient) -> None:
     agent, lives = agent_with_two()
     missing = api.post(f"{HERE}/replay", {"agent": "a1"}, format="json")
     assert (missing.status_code, missing.json()["code"]) == (422, "too_little_recorded")
+    now_s = time.time()
     for live in lives:
-        epochs(agent, live)
+        epochs(agent, live, now_s=now_s)
     body = {"agent": "a1", "policies": ["klink", "fcfs"]}
     asked = api.post(f"{HERE}/replay", body, format="json")
     assert asked.status_code == 202

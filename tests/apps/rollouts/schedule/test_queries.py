@@ -18,8 +18,9 @@ pytestmark = pytest.mark.django_db
 
 def test_figures_of_each_query() -> None:
     agent, (slow, quick) = agent_with_two()
-    epochs(agent, slow)
-    rows = epochs(agent, quick)
+    now_s = time.time()
+    epochs(agent, slow, now_s=now_s)
+    rows = epochs(agent, quick, now_s=now_s)
     key, since = str(agent.pk), {str(agent.pk): round((time.time() - 300) * 1e6)}
     second, first = scheduled_queries([agent], since)[key]
     assert (first.name, first.period_s, second.name, second.period_s) == ("s2s", 10.0, "quick", 2.0)

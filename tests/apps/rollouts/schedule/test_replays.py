@@ -64,17 +64,19 @@ def test_replay_document_holds_the_recorded_arrivals() -> None:
 def test_too_short_recording_is_refused_with_reasons() -> None:
     agent, (slow, quick) = agent_with_two()
     assert refused(agent) == {"s2s": "no epoch is recorded", "quick": "no epoch is recorded"}
-    epochs(agent, slow, seconds=12)
+    now_s = time.time()
+    epochs(agent, slow, seconds=12, now_s=now_s)
     found = refused(agent)
     assert found["epochs"] == "12 epochs are recorded; at least 30 are needed"
-    epochs(agent, quick, records_in=0, sweeps=())
+    epochs(agent, quick, records_in=0, sweeps=(), now_s=now_s)
     assert refused(agent)["quick"] == "no record came"
 
 
 def test_epochs_of_an_adjusted_clock_are_refused() -> None:
     agent, (slow, quick) = agent_with_two()
-    epochs(agent, slow)
-    epochs(agent, quick)
+    now_s = time.time()
+    epochs(agent, slow, now_s=now_s)
+    epochs(agent, quick, now_s=now_s)
     lines = scheduled_queries([agent], {str(agent.pk): 0})[str(agent.pk)]
     year_us = 365 * 86_400 * S
     ahead = [replace(row, epoch_us=row.epoch_us + year_us) for row in lines[0].rows[-10:]]
@@ -88,8 +90,9 @@ def test_epochs_of_an_adjusted_clock_are_refused() -> None:
 
 def test_far_windows_are_ignored_and_generations_may_begin_between_epochs() -> None:
     agent, (slow, quick) = agent_with_two()
-    epochs(agent, slow)
-    epochs(agent, quick)
+    now_s = time.time()
+    epochs(agent, slow, now_s=now_s)
+    epochs(agent, quick, now_s=now_s)
     lines = scheduled_queries([agent], {str(agent.pk): 0})[str(agent.pk)]
     line = next(line for line in lines if line.name == "quick")
     rows, (sweep,) = list(line.rows), next(row.sweeps for row in line.rows if row.sweeps)
@@ -103,7 +106,8 @@ def test_far_windows_are_ignored_and_generations_may_begin_between_epochs() -> N
 
 def test_query_without_windows_is_replayed_without_latencies() -> None:
     agent, (slow, _) = agent_with_two()
-    epochs(agent, slow, sweeps=())
+    now_s = time.time()
+    epochs(agent, slow, sweeps=(), now_s=now_s)
     assert refused(agent)["windows"] == "0 windows were swept in 60 epochs; at least 3 are needed"
 
 
