@@ -22,7 +22,10 @@ __all__ = [
     "ENDLESS_S",
     "ROUNDING",
     "LastingOverload",
+    "hold_budget",
+    "hold_load",
     "lasting_growth",
+    "lasting_load",
     "lasting_overloads",
     "lasting_penalty_s",
     "standing_within",
@@ -37,6 +40,7 @@ ROUNDING = 1e-9
 _MAX_GROWTH = 1e6  # of a server without capacity
 #: Seconds that a search counts, and more, for what never catches up: the less it is overloaded the fewer.
 ENDLESS_S = 1e9
+_HELD_ON = 1e6  # subintervals after the horizon, in a search that counts what comes then
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,40 @@ def lasting_penalty_s(load: FloatArray, budget: FloatArray, excess: FloatArray) 
     """Seconds that stand for "never catches up" in a search, in which less overload is better; 0 elsewhere, (n,)."""
     growth = lasting_growth(load, budget, excess)
     return np.asarray(np.where(growth > 0.0, (1.0 + growth) * ENDLESS_S, 0.0))
+
+
+def hold_load(load: FloatArray) -> FloatArray:
+    """Loads, (n, d), with what would come after the horizon, (n, d + 2): see `hold_budget`."""
+    then = np.zeros((len(load), 1))
+    return np.hstack([load, _HELD_ON * _closing_mean(load), then])
+
+
+def hold_budget(budget: FloatArray, subintervals: int) -> FloatArray:
+    """Budgets, (n, d) or (n, 1), with those after the horizon, (n, d + 2).
+
+    In the first subinterval that is added comes, and can be processed, a million times the mean of the closing third;
+    in the last one nothing comes, and as much is processed as in the last of the horizon. So a server that gets 1 + g
+    times its capacity needs a million g subintervals more, and one that catches up none: Mace of such series is less
+    for the placement that catches up.
+    """
+    whole = np.broadcast_to(budget, (len(budget), subintervals))
+    return np.hstack([whole, _HELD_ON * _closing_mean(whole), whole[:, -1:]])
+
+
+def _closing_mean(series: FloatArray) -> FloatArray:
+    closing = max(1, math.ceil(series.shape[1] * CLOSING))
+    return np.asarray(series[:, -closing:].mean(axis=1, keepdims=True))
+
+
+def lasting_load(seconds: float) -> float | None:
+    """Load, as a share of its capacity, of the server that a penalty is in some seconds for; None without one.
+
+    Examples
+    --------
+    >>> lasting_load(25.0), lasting_load(25.0 + 1.5 * ENDLESS_S)
+    (None, 1.5)
+    """
+    return round(seconds / ENDLESS_S, 6) if ENDLESS_S <= seconds < math.inf else None
 
 
 def lasting_overloads(result: Mace, begin: int = 0) -> dict[int, LastingOverload]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,12 +13,13 @@ from engine.compiler import compiled
 from engine.document.deployment import Deployment, Replica
 from engine.document.memory import MEMORY_SLACK, memory_by_node, needs_of
 from engine.errors import InfeasibleError
+from engine.estimation.overload import hold_budget, hold_load, lasting_growth
 from engine.placement.colocation import TRANSFER_S, ApartOperator, apart_operators, colocate, separations
 from engine.placement.greedy import GreedyPlacement, Placement, greedy
 from engine.placement.local_search.search import search
 from engine.placement.network import climb, pairs_of, room_of, starts_of
 from engine.placement.network_kernels import NetworkArrays, NetworkState, move_item, network_value, worst_of
-from engine.placement.problem import BoolArray, PlacementProblem
+from engine.placement.problem import BoolArray, PlacementProblem, excess_of
 
 __all__ = ["Extension", "extend_placement"]
 
@@ -72,6 +73,19 @@ def extend_placement(
     if base is None:
         return Extension()
     extension = _Extension(deployment, base)
+    best = _best_cores(extension, rounds, seed)
+    if extension.never_catches_up(best) and extension.may_catch_up():
+        extension = replace(extension, is_held_on=True)
+        best = _best_cores(extension, rounds, seed)
+    best, apart = extension.colocated(best, transfer_s)
+    placement: Placement = {
+        name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)
+    }
+    return Extension(placement, apart)
+
+
+def _best_cores(extension: _Extension, rounds: int, seed: int) -> IntArray:
+    """Cores of the joining operators: those of the greedy placement, or better ones by a climb and a search."""
     first = extension.greedy_cores
     value = extension.value(first)
     best, limit = first, value * (1.0 - _MIN_GAIN)
@@ -83,19 +97,19 @@ def extend_placement(
         for cores in (climbed, *(extension.climbed(start) for start in starts if start is not climbed)):
             if extension.is_good(cores) and (reached := extension.value(cores)) < limit:
                 best, limit = cores, reached
-    best, apart = extension.colocated(best, transfer_s)
-    placement: Placement = {
-        name: (extension.core(int(core)),) for name, core in zip(base.placement_names, best, strict=True)
-    }
-    return Extension(placement, apart)
+    return best
 
 
 @dataclass(frozen=True, eq=False)
 class _Extension:
-    """Joining operators, and as immovable items without load those they are connected with."""
+    """Joining operators, and as immovable items without load those they are connected with.
+
+    `is_held_on` has loads and budgets go on after the horizon, so that what never catches up costs most.
+    """
 
     deployment: Deployment
     greedy: GreedyPlacement
+    is_held_on: bool = False
 
     @cached_property
     def cores(self) -> list[Replica]:
@@ -133,8 +147,8 @@ class _Extension:
         deployment, core_loads = self.deployment, self.greedy.core_loads
         members = [*self.greedy.missing, *(j for j, _ in self._anchors)]
         shares = [1.0] * len(self.greedy.missing) + [part.fraction for _, part in self._anchors]
-        d = core_loads.load.shape[1]
-        still = np.zeros((len(self._anchors), d))
+        own = core_loads.load[self.greedy.missing]
+        still = np.zeros((len(self._anchors), own.shape[1]))
         edges = self._edges(members, shares)
         count, servers = len(members), len(deployment.servers)
         into = np.array([edge[1] for edge in edges], dtype=np.int64)
@@ -143,9 +157,9 @@ class _Extension:
         weight, party = self._weights(members)
         link, delay_s = core_loads.link_table()
         return NetworkArrays(
-            load=np.ascontiguousarray(np.vstack([core_loads.load[self.greedy.missing], still])),
-            output=core_loads.output,
-            budget=core_loads.budget,
+            load=self._held(np.ascontiguousarray(np.vstack([own, still]))),
+            output=self._held(core_loads.output),
+            budget=hold_budget(core_loads.budget, own.shape[1]) if self.is_held_on else core_loads.budget,
             width_s=core_loads.width_s,
             core_node=self._core_node,
             allowed=np.vstack([self._allowed, np.zeros((len(self._anchors), len(self.cores)), dtype=bool)]),
@@ -169,6 +183,10 @@ class _Extension:
             need=np.concatenate([self._need, np.zeros(len(self._anchors))]),
             room=self._room_bytes * (1.0 + 0.5 * MEMORY_SLACK),
         )
+
+    def _held(self, load: FloatArray) -> FloatArray:
+        """A load, with what comes after the horizon where that counts."""
+        return hold_load(load) if self.is_held_on else load
 
     @cached_property
     def _need(self) -> FloatArray:
@@ -248,7 +266,7 @@ class _Extension:
     def _state(self, cores: IntArray) -> NetworkState:
         """State of the network with the joining operators on `cores`."""
         net, anchors = self.net, [self.index[part.node, part.core] for _, part in self._anchors]
-        load = self.greedy.core_loads.server_load.copy()
+        load = self._held(self.greedy.core_loads.server_load.copy())
         worst = np.array([worst_of(load[s], net.budget[s], net.width_s) for s in range(len(load))])
         at = np.concatenate([self.greedy_cores, np.array(anchors, dtype=np.int64)]).astype(np.int64)
         used = np.zeros(len(net.room))
@@ -269,13 +287,21 @@ class _Extension:
         np.subtract.at(base, self.greedy_cores, self.greedy.core_loads.load[self.greedy.missing])
         return np.maximum(base, 0.0)
 
+    def never_catches_up(self, cores: IntArray) -> bool:
+        """Whether a core of the joining operators, or a link, gets more than its capacity for good with them there."""
+        load, budget = self._state(cores).load, self.net.budget
+        used = np.unique([*cores.tolist(), *range(len(self.cores), len(load))])
+        return bool(lasting_growth(load[used], budget[used], excess_of(load[used], budget[used])).any())
+
+    def may_catch_up(self) -> bool:
+        """Whether all cores together can process what comes at the end."""
+        return self._problem(1).may_catch_up()
+
     def bound(self) -> float:
         """Lower bound of any placement: the largest cost of one operator alone on its best core."""
         net, count = self.net, len(self.greedy.missing)
-        weight = net.weight[net.party[:count]]
-        return float(
-            _alone(net.load[:count], self._base, net.budget, self._allowed, weight, net.base_weight, net.width_s)
-        )
+        weight, base = net.weight[net.party[:count]], self._held(self._base)
+        return float(_alone(net.load[:count], base, net.budget, self._allowed, weight, net.base_weight, net.width_s))
 
     def value(self, cores: IntArray) -> float:
         """The goal with the joining operators on `cores`."""
@@ -306,11 +332,19 @@ class _Extension:
 
     def searched(self, rounds: int, seed: int) -> list[IntArray]:
         """Placement by local search of the cores, without links and without the objectives of running queries."""
+        problem = self._problem(-(-self.greedy.core_loads.load.shape[1] // _POINTS))
+        try:
+            found = search(problem.held_on() if self.is_held_on else problem, seed=seed, rounds=rounds, finalists=1)
+        except InfeasibleError:
+            return []
+        return [found.assignment]
+
+    def _problem(self, step: int) -> PlacementProblem:
+        """The joining operators on the cores, `step` subintervals as one."""
         core_loads, count = self.greedy.core_loads, len(self.cores)
-        step = -(-core_loads.load.shape[1] // _POINTS)
         own, base = (_summed(series, step) for series in (core_loads.load[self.greedy.missing], self._base))
         budget = core_loads.budget[:count]
-        problem = PlacementProblem(
+        return PlacementProblem(
             load=own,
             budget=_summed(budget, step) if budget.shape[1] > 1 else budget * step,
             core_node=self._core_node,
@@ -322,10 +356,6 @@ class _Extension:
             need=self._need,
             room=self._room_bytes,
         )
-        try:
-            return [search(problem, seed=seed, rounds=rounds, finalists=1).assignment]
-        except InfeasibleError:
-            return []
 
 
 def _summed(series: FloatArray, step: int) -> FloatArray:

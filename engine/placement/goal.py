@@ -14,6 +14,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.compiler import compiled
 from engine.document.deployment import Deployment
 from engine.estimation.mace import Mace, mace
+from engine.estimation.overload import lasting_overloads
 
 __all__ = ["GOALS", "Goal", "GoalValue", "goal_of", "measure"]
 
@@ -71,12 +72,25 @@ class GoalValue:
         Largest Mace of the servers of each party, in seconds.
     delay_s : array, shape (parties,)
         Delay of the longest path that ends in each party, in seconds.
+    growth : array, shape (parties,)
+        Seconds by which each party falls behind every second, for good; 0 where it catches up.
     """
 
     goal: Goal
     mace: Mace
     party_s: FloatArray
     delay_s: FloatArray
+    growth: FloatArray
+
+    @property
+    def lasting(self) -> float:
+        """Largest growth of a party that counts: above 0, the value is only how far behind it is by the horizon."""
+        return float(self.growth[self.goal.weight > 0.0].max(initial=0.0))
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Order of placements: what never catches up comes last, the less overloaded the earlier; then by value."""
+        return self.lasting, self.value
 
     @property
     def value(self) -> float:
@@ -103,7 +117,13 @@ def measure(coarse: Deployment, goal: Goal) -> GoalValue:
         order = np.concatenate(ranges).astype(np.int64)
         reached = _reached(order, layout.hop_start, layout.hop_origin, layout.hop_delay_s)
         np.maximum.at(delay_s, party, reached)
-    return GoalValue(goal, result, party_s, delay_s)
+    growth = np.zeros(len(goal.parties))
+    if overloads := lasting_overloads(result):
+        of_server = np.zeros(len(coarse.servers))
+        of_server[list(overloads)] = [overload.growth for overload in overloads.values()]
+        np.maximum.at(growth, party, of_server[layout.rep_server])
+        np.maximum.at(growth, party[reader[on_link]], of_server[layout.hop_server[on_link]])
+    return GoalValue(goal, result, party_s, delay_s, growth)
 
 
 @compiled

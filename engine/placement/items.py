@@ -13,6 +13,7 @@ from engine.arrays import FloatArray, IntArray
 from engine.document.deployment import Deployment, Replica
 from engine.document.memory import needs_of, rooms_of
 from engine.estimation.backlog import burdened_series
+from engine.estimation.overload import hold_budget, hold_load
 from engine.placement.goal import Goal, GoalValue
 from engine.placement.limits import PlacementLimits
 from engine.placement.problem import BoolArray, PlacementProblem
@@ -38,6 +39,8 @@ class Items:
         Events that operators put out.
     start : array, shape (items,)
         Core (its index among the servers) of every item now; -1 for none.
+    is_held_on : bool
+        Whether loads, outputs and budgets go on after the horizon, so that what never catches up costs most.
     """
 
     deployment: Deployment
@@ -45,6 +48,7 @@ class Items:
     load: FloatArray
     output: FloatArray
     start: IntArray
+    is_held_on: bool = False
 
     @property
     def operator(self) -> IntArray:
@@ -65,7 +69,12 @@ class Items:
     @cached_property
     def budget(self) -> FloatArray:
         """Cycles (cores) or bytes (links) that servers can do in a subinterval, (servers, d) or (servers, 1)."""
-        return np.ascontiguousarray(self.coarse.capacities.T * self.coarse.subinterval_s)
+        budget = self.coarse.capacities.T * self.coarse.subinterval_s
+        return np.ascontiguousarray(hold_budget(budget, self.coarse.subintervals) if self.is_held_on else budget)
+
+    def held_on(self) -> Items:
+        """The same with the closing load held on after the horizon."""
+        return replace(self, load=hold_load(self.load), output=hold_load(self.output), is_held_on=True)
 
     @cached_property
     def need(self) -> FloatArray:

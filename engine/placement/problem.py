@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ from engine.compiler import compiled
 from engine.document.memory import MEMORY_SLACK
 from engine.errors import Fault
 from engine.estimation.mace import drain_times
+from engine.estimation.overload import hold_budget, hold_load
 
 __all__ = [
     "BoolArray",
@@ -176,6 +177,20 @@ class PlacementProblem:
     def is_limited(self) -> bool:
         """Whether memory can be short anywhere."""
         return bool(self.needs.any()) and bool(np.isfinite(self.rooms).any())
+
+    def may_catch_up(self) -> bool:
+        """Whether all cores together can process what comes at the end: else some never catch up."""
+        came = hold_load(self.load)[:, -2].sum() + (0.0 if self.base is None else hold_load(self.base)[:, -2].sum())
+        return bool(came <= hold_budget(self.budget, self.load.shape[1])[:, -2].sum())
+
+    def held_on(self) -> PlacementProblem:
+        """The problem with its closing load held on after the horizon, so that what never catches up costs most."""
+        return replace(
+            self,
+            load=hold_load(self.load),
+            budget=hold_budget(self.budget, self.load.shape[1]),
+            base=None if self.base is None else hold_load(self.base),
+        )
 
     @cached_property
     def by_need(self) -> IntArray:

@@ -13,6 +13,7 @@ from engine.document.memory import memory_by_node, memory_document, memory_findi
 from engine.errors import Fault, OptionError
 from engine.estimation.estimate import Estimate, estimate
 from engine.estimation.mace import Mace
+from engine.estimation.overload import lasting_overloads
 from engine.placement.colocation import TRANSFER_S
 from engine.placement.comparison import RankedCandidate, best_by_flow, mace_at, query_rows, running_part, server_rows
 from engine.placement.goal import GOALS, goal_of
@@ -21,7 +22,7 @@ from engine.placement.limits import limits_of, refuse_impossible_limits
 from engine.placement.local_search.search import ALGORITHMS, compile_kernels
 from engine.placement.migration import MigrationPauses, MigrationStep, changes_of, move_rows, order_moves
 from engine.placement.search import PlacementSearch
-from engine.words import counted, duration_words, server_words, size_words
+from engine.words import counted, duration_words, listed, load_words, server_words, size_words
 
 __all__ = ["Proposal", "command", "place"]
 
@@ -326,7 +327,7 @@ def command(document: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[str, Any]]) -> list[str]:
     """Messages about a proposal for a person, in sentences."""
-    words, spared = [], _spared_words(search, best)
+    words, spared = _lasting_words(search, best), _spared_words(search, best)
     if spared is not None:
         words.append(spared)
     elif search.start is not None and not moves:
@@ -342,6 +343,21 @@ def _messages(search: PlacementSearch, best: RankedCandidate, moves: list[dict[s
     ]
     words += memory_findings(search.deployment.with_placement(best.candidate.placement))
     return words + [_alone_words(bottleneck, search.goal.kind) for bottleneck in search.alone]
+
+
+def _lasting_words(search: PlacementSearch, best: RankedCandidate) -> list[str]:
+    """Messages on what never catches up, now and with what is proposed."""
+    now = [] if search.start is None else list(lasting_overloads(search.start.measured.mace).values())
+    then = sorted(lasting_overloads(best.candidate.measured.mace).values(), key=lambda overload: -overload.growth)
+    if then:
+        server, times = server_words(then[0].server), load_words(then[0].load, 1.0)[0]
+        more = "" if len(then) == 1 else f", and {counted(len(then) - 1, 'other server')} more than theirs"
+        return [f"No placement was found that catches up: {server} gets {times} times its capacity{more}."]
+    if not now:
+        return []
+    names = listed([server_words(overload.server) for overload in now], 3)
+    verb = "catches" if len(now) == 1 else "catch"
+    return [f"Where everything is now, {names} never {verb} up; as proposed, all does."]
 
 
 def _lacking_words(after: Estimate | None) -> list[str]:
@@ -385,7 +401,11 @@ def _spared_words(search: PlacementSearch, best: RankedCandidate) -> str | None:
     share, value = search.settings.tolerance, best.candidate.measured.value
     if share <= 0.0 or search.start is None or not search.candidates:
         return None
-    least, moves = min(candidate.whole for candidate in search.candidates)
+    lasting = best.candidate.measured.lasting
+    least, moves = min(
+        (candidate.whole for candidate in search.candidates if candidate.measured.lasting <= lasting),
+        default=(value, 0),
+    )
     if least >= value * (1.0 - _TIE):
         return None
     if search.goal.kind == "worst":

@@ -78,11 +78,16 @@ class PlacementSearch:
                 break
             self.parts |= more
         candidates = self.candidates if self.start is None else [self.start, *self.candidates]
-        candidates = sorted(candidates, key=lambda candidate: candidate.measured.value)
+        candidates = sorted(candidates, key=lambda candidate: candidate.measured.rank)
+        least = candidates[0].measured.value if candidates else 0.0
+        if self.trace and self.trace[-1][1] < least:  # the values of placements that never catch up
+            self.trace = [entry for entry in self.trace if entry[1] > least]
+            self._note(least)
         if self.settings.tolerance <= 0.0 or not candidates:
             return candidates
-        limit = candidates[0].measured.value * (1.0 + self.settings.tolerance)
-        near = [candidate for candidate in candidates if candidate.measured.value <= limit]
+        lasting, value = candidates[0].measured.rank
+        limit = value * (1.0 + self.settings.tolerance)
+        near = [c for c in candidates if c.measured.value <= limit and c.measured.lasting <= lasting * (1.0 + _TIE)]
         fewest = min(candidate.moves for candidate in near)
         return [candidate for candidate in near if candidate.moves == fewest]
 
@@ -148,6 +153,15 @@ class PlacementSearch:
         self.tell(0.7 * share, step, detail)
 
     def _search(self, items: Items) -> None:
+        """Search by Mace; where the best placement of all never catches up, again with the load after the horizon."""
+        self._search_on(items)
+        known = self.candidates if self.start is None else [self.start, *self.candidates]
+        if min(known, key=lambda candidate: candidate.measured.value).measured.lasting <= 0.0:
+            return
+        if items.problem(self.limits, self.goal).may_catch_up():
+            self._search_on(items.held_on())
+
+    def _search_on(self, items: Items) -> None:
         """Search the cores, then climb on the network if there is one."""
         network_problem = NetworkProblem(items, self.limits, self.goal)
         if self.settings.algorithm == "search" and network_problem.is_small():
@@ -155,7 +169,8 @@ class PlacementSearch:
         else:
             network = has_network(items)
             result = self._search_cores(items, network)
-            self.bound, self.stopped = result.bound, result.stopped
+            if not items.is_held_on:
+                self.bound, self.stopped = result.bound, result.stopped
             self.rounds += result.rounds
             finalists = [result.assignment, *result.finalists]
             if network:
@@ -214,10 +229,15 @@ class PlacementSearch:
     def _search_cores(self, items: Items, network: bool) -> LocalSearchResult:
         left_s = self._left_s()
         if left_s is not None:
+            if items.is_held_on:
+                left_s = max(left_s, _TRIAL_SHARE * (self.settings.budget_s or 0.0))
             left_s = max(0.01, left_s * (_SEARCH_SHARE if network else 1.0))
             left_s *= _SPLIT_SHARE if self.limits.may_split - self.parts.keys() else 1.0
 
         def heard(elapsed_s: float, value: float, bound: float, rounds: int) -> None:
+            if items.is_held_on:
+                self._report("Searching what catches up")
+                return
             self.bound = Bound(bound, self.bound.kind)
             if network:
                 self.cores_value = value
@@ -263,7 +283,7 @@ class PlacementSearch:
         self.cores_value = None
 
         def climbed(assignment: IntArray) -> IntArray:
-            counts = not self._breaks(network_problem.items, assignment)
+            counts = not network_problem.items.is_held_on and not self._breaks(network_problem.items, assignment)
 
             def goes_on(value: float) -> bool:
                 if counts:

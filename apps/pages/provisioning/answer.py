@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from apps.fleet.models import Cluster, NodePool
 from apps.pages.overview.tables import objective_text
-from apps.pages.provisioning.charts import BenchChart, excess_words
+from apps.pages.provisioning.charts import BenchChart, size_words
 from apps.pages.provisioning.forms import inputs_query
 from apps.planning.what_ifs.sweeps import BREAKS, FRAGILE, UNPROVEN, BenchQuestion, BenchSize, BenchSweep
 from apps.ui.numbers import Quantity, cps, factor, money, seconds, seconds_range
@@ -40,6 +40,7 @@ class BenchQueryRow:
     high_s: float | None = None
     probability: float | None = None
     is_late_by_chance: bool = False
+    is_endless: bool = False
 
     @property
     def objective(self) -> SafeString:
@@ -132,19 +133,17 @@ class BenchAnswer:
 
     @property
     def up_s(self) -> Quantity:
-        return self.seconds(self.chosen.worst_s)
+        return size_words(self.chosen.worst_s, self.chosen.endless, self.sweep.bound_s, self.cluster.slice_s)
 
     @property
     def lost_s(self) -> Quantity | None:
-        return None if self.chosen.lost_s is None else self.seconds(self.chosen.lost_s)
+        if self.chosen.lost_s is None and not self.chosen.lost_endless:
+            return None
+        return size_words(self.chosen.lost_s, self.chosen.lost_endless, self.sweep.bound_s, self.cluster.slice_s)
 
     @property
     def price(self) -> str:
         return "" if self.chosen.cost is None else money(self.chosen.cost, self.cluster.currency)
-
-    def seconds(self, value: float | None) -> Quantity:
-        """A latency of a sweep, never looking equal to the objective."""
-        return excess_words(value, self.sweep.bound_s, self.cluster.slice_s)
 
     @property
     def late_by_chance(self) -> str:
@@ -173,13 +172,19 @@ class BenchAnswer:
         """Reason against a number of nodes: `checkout would take 11.9 s of its 10 s.`"""
         if size.stuck:
             return f"{size.stuck}."
+        if size.state == BREAKS and set(size.endless) & set(size.late):
+            return _endless_trouble([name for name in size.endless if name in size.late])
         if size.state == BREAKS:
-            name = max(size.late, key=lambda query: size.queries[query] / self.sweep.objectives[query].limit_s)
+            name = max(size.late, key=lambda query: (size.queries[query] or 0.0) / self.sweep.objectives[query].limit_s)
             bound = self.sweep.objectives[name].bound_s
             value = seconds(size.queries[name], apart_from=bound)
             if len(size.late) == 1:
                 return f"{name} would take {value} of its {seconds(bound)}."
             return f"{name} would take {value} of its {seconds(bound)}, and {len(size.late) - 1} more would be late."
+        endless = [name for name in size.lost_endless if name in size.lost_late]
+        if endless:
+            names = listed(endless, 2) if len(endless) <= 2 else f"{len(endless)} queries"
+            return f"with {size.lost_node} lost {names} would never catch up."
         return self._loss_trouble(size.lost_node, size.lost_late, size.lost_share)
 
     @staticmethod
@@ -207,7 +212,7 @@ class BenchAnswer:
         if other is None:
             return ""
         facts = {"nodes": other.nodes, "saved": self._saved(other), "does_well": does_well}
-        if other.state == FRAGILE and not other.stuck and self.sweep.bound_s:
+        if other.state == FRAGILE and not other.stuck and self.sweep.bound_s and other.lost_s is not None:
             facts["lost"] = seconds(other.lost_s, apart_from=self.sweep.bound_s)
         elif not does_well:
             facts["trouble"] = self._trouble(other)
@@ -245,13 +250,16 @@ class BenchAnswer:
         """Queries of the chosen size: what misses its objective first."""
         rows = [self._row(name, value) for name, value in self.chosen.queries.items()]
         order = {BREAKS: 0, FRAGILE: 1, UNKNOWN: 1}
-        return sorted(rows, key=lambda row: (order.get(row.state, 2), -_share(row), row.name))
+        return sorted(rows, key=lambda row: (order.get(row.state, 2), not row.is_endless, -_share(row), row.name))
 
-    def _row(self, name: str, mace_s: float) -> BenchQueryRow:
+    def _row(self, name: str, mace_s: float | None) -> BenchQueryRow:
         asked = self.sweep.objectives.get(name)
         state, label = "holds", ""
+        is_endless = name in self.chosen.endless
         if asked is None:
-            state = "none"
+            state, label = ("none", "Never catches up") if is_endless else ("none", "")
+        elif is_endless:
+            state, label = BREAKS, "Never catches up"
         elif name in self.chosen.late:
             state = BREAKS
         elif self.inputs.lose_one and name in self.chosen.lost_late:
@@ -276,6 +284,7 @@ class BenchAnswer:
             refined.get("high_s"),
             (refined.get("probability") or {}).get("share"),
             by_chance,
+            is_endless,
         )
 
     @cached_property
@@ -303,10 +312,24 @@ class BenchAnswer:
         return [row.name for row in self.pools if row.price is None]
 
     @property
+    def is_offered(self) -> bool:
+        """Whether the chosen number of nodes is offered: not where it breaks an objective with all up."""
+        return self.chosen.state != BREAKS and not self.infeasible and not self.late_as_estimated
+
+    @property
     def preview_url(self) -> str:
         """Address of the page that adds nodes, or names those that could go."""
         page = reverse("pages:provisioning-nodes", args=[self.cluster.slug])
         return page + inputs_query(self.inputs, nodes=self.chosen.nodes)
+
+
+def _endless_trouble(names: Sequence[str]) -> str:
+    """`checkout would never catch up.`"""
+    if len(names) == 1:
+        return f"{names[0]} would never catch up."
+    if len(names) == 2:
+        return f"{listed(names, 2)} would never catch up."
+    return f"{names[0]} and {len(names) - 1} more would never catch up."
 
 
 def _share(row: BenchQueryRow) -> float:

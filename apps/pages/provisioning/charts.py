@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from apps.ui.svg.scales import Scale, nice_step, round_up, spread
 from apps.ui.svg.shapes import Shape, circle, path, path_data, picture, rect, shape, text, title
 from engine.words import counted
 
-__all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart", "excess_words"]
+__all__ = ["NARROW", "WIDE", "BenchChart", "ChartFrame", "FrontChart", "excess_words", "size_words"]
 
 
 def excess_words(value: float | None, bound_s: float | None, slice_s: float) -> Quantity:
@@ -25,6 +25,11 @@ def excess_words(value: float | None, bound_s: float | None, slice_s: float) -> 
     if value is not None and value < slice_s:
         return Quantity("no excess")
     return seconds(value, apart_from=bound_s)
+
+
+def size_words(value: float | None, endless: Collection[str], bound_s: float | None, slice_s: float) -> Quantity:
+    """The largest latency of a number of nodes, by Mace, with which some queries never catch up."""
+    return Quantity("never catches up") if endless else excess_words(value, bound_s, slice_s)
 
 
 @dataclass(frozen=True)
@@ -134,11 +139,20 @@ class BenchChart:
         return " ".join(sentences)
 
     def _size_words(self, size: BenchSize) -> str:
-        nodes = counted(size.nodes, "node")
-        up, lost = self._value(size, lost=False), self._value(size, lost=True)
-        if not lost:
-            return f"{nodes}: {self._written(up)} with all up"
-        return f"{nodes}: {self._written(up)} with all up, {self._written(lost)} with one lost"
+        nodes, up = counted(size.nodes, "node"), self._written_up(size)
+        if not self._value(size, lost=True) and not self._lost_endless(size):
+            return f"{nodes}: {up} with all up"
+        return f"{nodes}: {up} with all up, {self._written_lost(size)} with one lost"
+
+    def _written_up(self, size: BenchSize) -> str:
+        endless = [name for name in size.endless if self.in_seconds or name in size.late]
+        return "never catches up" if endless else self._written(self._value(size, lost=False))
+
+    def _written_lost(self, size: BenchSize) -> str:
+        return "never catches up" if self._lost_endless(size) else self._written(self._value(size, lost=True))
+
+    def _lost_endless(self, size: BenchSize) -> bool:
+        return any(self.in_seconds or name in size.lost_late for name in size.lost_endless)
 
     def _written(self, value: float | None) -> str:
         if not self.in_seconds:
@@ -298,10 +312,10 @@ class BenchChart:
         is_right = index < len(self.sweep.sizes) * 0.6
         step = self._step(frame)
         x = self._x(frame, index) + (step * 0.4 + 8 if is_right else -step * 0.4 - 8)
-        up, lost = self.up[index], self.lost[index]
+        has_lost = self.lost[index] is not None or self._lost_endless(self.chosen)
         lines = [("tb", counted(self.chosen.nodes, "node"), 34.0)]
-        lines += [("tx", f"{self._written(lost)} with one lost", 52.0)] if lost is not None else []
-        lines += [("tx", f"{self._written(up)} with all up", 52.0 + 17 * (lost is not None))]
+        lines += [("tx", f"{self._written_lost(self.chosen)} with one lost", 52.0)] if has_lost else []
+        lines += [("tx", f"{self._written_up(self.chosen)} with all up", 52.0 + 17 * has_lost)]
         return [text(x, y, words, f"{css} halo", "start" if is_right else "end") for css, words, y in lines]
 
     def _hits(self, frame: ChartFrame) -> list[Shape]:

@@ -96,8 +96,8 @@ def size_row(size: Mapping[str, Any], currency: str) -> dict[str, Any]:
     return {
         "nodes": size["nodes"],
         "cost": money(size["cost_per_hour"], currency),
-        "worst": seconds(size["worst_s"]).html,
-        "lost": seconds(lost.get("worst_s")).html,
+        "worst": "never catches up" if size.get("endless") else seconds(size["worst_s"]).html,
+        "lost": "never catches up" if lost.get("endless") else seconds(lost.get("worst_s")).html,
         "late": listed(late, 5),
         "mark": outcome_mark(state),
     }

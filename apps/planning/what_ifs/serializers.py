@@ -127,14 +127,27 @@ class _SizeSerializer(serializers.Serializer):
         help_text="holds, at_risk (only with a node lost), breached, or unknown: it holds by stimulus time, and nobody "
         "knows how much higher latencies end under the policies of the nodes."
     )
-    worst_s = serializers.FloatField(allow_null=True, help_text="Mace, all nodes up; null if not all can be placed.")
-    share = serializers.FloatField(allow_null=True, help_text="Largest latency over what its objective leaves.")
-    queries = serializers.DictField(child=serializers.FloatField(), help_text="Seconds by query, all nodes up.")
+    worst_s = serializers.FloatField(
+        allow_null=True, help_text="Mace, all nodes up; null if not all can be placed or some query never catches up."
+    )
+    share = serializers.FloatField(
+        allow_null=True,
+        help_text="Largest latency over what its objective leaves; null where a query with one never catches up.",
+    )
+    queries = serializers.DictField(
+        child=serializers.FloatField(allow_null=True),
+        help_text="Seconds by query, all nodes up; null for one that never catches up.",
+    )
     late = serializers.ListField(child=serializers.CharField(), help_text="Queries beyond their objective.")
+    endless = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Queries that never catch up, with an objective or without: a server gets more than its capacity.",
+    )
     lost_s = serializers.FloatField(allow_null=True, help_text="Mace with the node lost that hurts most.")
     lost_share = serializers.FloatField(allow_null=True)
     lost_node = serializers.CharField()
     lost_late = serializers.ListField(child=serializers.CharField())
+    lost_endless = serializers.ListField(child=serializers.CharField())
     stuck = serializers.CharField(help_text="What fits nowhere, if something does not.")
 
 

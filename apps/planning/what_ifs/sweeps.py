@@ -57,9 +57,11 @@ class BenchSize:
     share, lost_share : float or None
         Largest latency as a share of what its objective leaves.
     queries : mapping
-        Seconds by query, all nodes up.
+        Seconds by query, all nodes up; None for one that never catches up.
     late, lost_late : sequence of str
-        Queries beyond their objective.
+        Queries beyond their objective, those that never catch up among them.
+    endless, lost_endless : sequence of str
+        Queries that never catch up, with or without an objective: their seconds, and the largest of all, are None.
     stuck : str
         An operator that fits nowhere, and with which node lost.
     """
@@ -68,12 +70,14 @@ class BenchSize:
     cost: float | None
     worst_s: float | None
     share: float | None
-    queries: Mapping[str, float]
+    queries: Mapping[str, float | None]
     late: Sequence[str]
+    endless: Sequence[str]
     lost_s: float | None
     lost_share: float | None
     lost_node: str
     lost_late: Sequence[str]
+    lost_endless: Sequence[str]
     stuck: str
     state: str
     is_now: bool
@@ -129,10 +133,12 @@ class BenchSweep:
             share=size["over_bound"] if self.objectives else None,
             queries=size["queries"],
             late=size["late"],
+            endless=size.get("endless", ()),
             lost_s=lost.get("worst_s"),
             lost_share=lost.get("over_bound") if self.objectives else None,
             lost_node=lost.get("node") or "",
             lost_late=lost.get("late", ()),
+            lost_endless=lost.get("endless", ()),
             stuck=stuck,
             state=state,
             is_now=size["nodes"] == self.now,

@@ -102,6 +102,8 @@ def curve_point(size: PoolSize, name: str) -> dict[str, Any]:
         "lost_node": lost.get("node"),
         "worst_s": plain["worst_s"],
         "lost_worst_s": lost.get("worst_s"),
+        "endless": plain["endless"],
+        "lost_endless": lost.get("endless", []),
     }
 
 

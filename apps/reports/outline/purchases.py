@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -99,12 +99,17 @@ def _point(point: dict[str, Any], currency: str) -> list[ReportCell]:
     return [
         ReportCell(str(point["nodes"]), point["nodes"], strong=True),
         ReportCell(money(point["cost_per_hour"], currency), point["cost_per_hour"]),
-        ReportCell(str(seconds(point["worst_s"])), point["worst_s"]),
+        _seconds_cell(point["worst_s"], point.get("endless", ())),
         ReportCell(str(percent(point["over_bound"])), point["over_bound"]),
-        ReportCell(str(seconds(point["lost_worst_s"])), point["lost_worst_s"]),
+        _seconds_cell(point["lost_worst_s"], point.get("lost_endless", ())),
         ReportCell(str(percent(point["lost_over_bound"])), point["lost_over_bound"]),
         ReportCell(point["lost_node"] or MISSING, point["lost_node"]),
     ]
+
+
+def _seconds_cell(value: float | None, endless: Collection[str]) -> ReportCell:
+    """A latency; none where some queries never catch up."""
+    return ReportCell("never catches up" if endless else str(seconds(value)), value)
 
 
 def _loss(loss: dict[str, Any]) -> list[ReportCell]:

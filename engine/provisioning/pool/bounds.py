@@ -12,11 +12,12 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
+from engine.estimation.overload import ENDLESS_S, lasting_load, lasting_penalty_s
 from engine.placement.problem import excess_of
 from engine.placement.splits import MAX_PARTS
 from engine.provisioning.pool.judge import Judge
 from engine.provisioning.pool.problem import Placement, PoolProblem, pool_problem
-from engine.words import counted, listed, size_words
+from engine.words import counted, listed, load_words, size_words
 
 __all__ = [
     "FusedBound",
@@ -45,9 +46,9 @@ _ROOM = 0.5  # of the bound a part may take alone, so that it need not have a co
 class Refutation:
     """Refutation of a pool: the reason that no placement on it keeps every objective.
 
-    `least_s` is infinite where nothing can run at all. `parts` are those the operator was
-    cut into already, `whole` is why it is not cut (any further). `alone` are the words for the realised latency of a
-    query whose operators have a core each, `memory` those for state that has no room.
+    `least_s` is infinite where nothing can run at all, and a rank where the operator alone never catches up. `parts`
+    are those the operator was cut into already, `whole` is why it is not cut (any further). `alone` are the words for
+    the realised latency of a query whose operators have a core each, `memory` those for state that has no room.
     """
 
     kind: str  # "fused", "largest operator", "alone" or "memory"
@@ -67,7 +68,7 @@ class Refutation:
             "query": self.query,
             "operator": self.operator,
             "bound_s": self.bound_s,
-            "least_s": self.least_s if math.isfinite(self.least_s) else None,
+            "least_s": self.least_s if self.least_s < ENDLESS_S else None,
             "parts": self.parts,
             "whole": self.whole,
             "message": self.message,
@@ -90,6 +91,13 @@ class Refutation:
 
     @property
     def _of_operator(self) -> str:
+        load = lasting_load(self.least_s)
+        if load is not None:
+            parts = f", in {self.parts} equal parts, each" if self.parts > 1 else ""
+            return (
+                f"operator {self.operator}{parts} alone on the best core it may have gets {load_words(load, 1.0)[0]} "
+                f"times its capacity, so query {self.query} never catches up: no number of such nodes helps"
+            )
         if self.parts > 1:
             return (
                 f"operator {self.operator}, in {self.parts} equal parts, each alone on the best core it may have takes "
@@ -233,7 +241,7 @@ def late_alone(problem: PoolProblem, judge: Judge, cores: int) -> list[LateOpera
         late = np.flatnonzero(judge.members[i] & (best_s > limit))
         for item in late[np.argsort(-best_s[late], kind="stable")]:
             least_s = float(best_s[item])
-            if judge.statistics[i] != "worst" and np.isfinite(least_s):
+            if judge.statistics[i] != "worst" and least_s < ENDLESS_S:
                 least_s = statistic_or_worst(
                     _series(problem, int(item), cores), judge.weights[query], judge.statistics[i]
                 )
@@ -255,7 +263,8 @@ def _series(problem: PoolProblem, item: int, cores: int) -> FloatArray:
 def alone_s(problem: PoolProblem, cores: int, scale: FloatArray | None = None) -> FloatArray:
     """Least Mace of every item alone on a core it may have, (items,); infinite where it may have none.
 
-    With `scale` (items,) of each item only that share of its load; items with a share of 0 are passed over.
+    One that never catches up even there has the penalty for it on top. With `scale` (items,) of each item only that
+    share of its load; items with a share of 0 are passed over.
     """
     budgets, kind = np.unique(problem.budget[:cores], axis=0, return_inverse=True)
     kind = kind.reshape(-1)
@@ -266,6 +275,9 @@ def alone_s(problem: PoolProblem, cores: int, scale: FloatArray | None = None) -
         for item in np.flatnonzero(open_ & (share > 0.0)):
             if seconds[item] > 0.0:
                 alone = fused_s(problem.load[item] * share[item], budgets[[k]], problem.deployment.subinterval_s)
+                if alone > 0.0:
+                    load = np.ascontiguousarray(problem.load[[item]] * share[item])
+                    alone += float(lasting_penalty_s(load, budgets[[k]], excess_of(load, budgets[[k]]))[0])
                 seconds[item] = min(seconds[item], alone)
     return seconds
 

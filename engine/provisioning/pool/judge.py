@@ -1,4 +1,8 @@
-"""Judge of a pool's placements: Mace of every query against its objective."""
+"""Judge of a pool's placements: Mace of every query against its objective.
+
+What never catches up has `lasting_penalty_s` on top of its Mace, which is a rank and no latency: it is later than all
+that does, whatever the horizon.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import numpy as np
 from engine.arrays import FloatArray, IntArray, statistic_or_worst
 from engine.document.deployment import Deployment
 from engine.estimation.mace import drain_times
+from engine.estimation.overload import ENDLESS_S, lasting_penalty_s
 from engine.placement.problem import BoolArray, excess_of
 from engine.provisioning.pool.kernels import loads_on_cores, peaks
 from engine.provisioning.pool.problem import PoolProblem
@@ -103,6 +108,24 @@ class Judge:
         self.bandwidth = np.array([link.bandwidth_bytes_s or np.inf for link in limited])
 
     def core_s(self, assignment: IntArray, cores: int) -> FloatArray:
+        """Largest Mace of every core, seconds, with the penalty of those that never catch up."""
+        worst_s = self.mace_s(assignment, cores)
+        return worst_s + self.lasting_s(assignment, worst_s)
+
+    def lasting_s(self, assignment: IntArray, worst_s: FloatArray) -> FloatArray:
+        """Penalty of every core that never catches up, shape (cores,); `worst_s` is the Mace of each."""
+        penalty = np.zeros(len(worst_s))
+        late = np.flatnonzero(worst_s > 0.0)  # the others have nothing left at any time
+        if len(late):
+            row = np.full(len(worst_s) + 1, -1, dtype=np.int64)  # the last stands for items without a place
+            row[late] = np.arange(len(late))
+            held = row[assignment] >= 0
+            total = loads_on_cores(self.problem.load[held], row[assignment[held]], len(late))
+            budget = np.ascontiguousarray(self.problem.budget[late])
+            penalty[late] = lasting_penalty_s(total, budget, excess_of(total, budget))
+        return penalty
+
+    def mace_s(self, assignment: IntArray, cores: int) -> FloatArray:
         """Largest Mace of every core, seconds."""
         total, budget = loads_on_cores(self.problem.load, assignment, cores), self.problem.budget[:cores]
         if self.problem.budget.shape[1] == 1:
@@ -121,7 +144,7 @@ class Judge:
         return np.asarray(np.where(excess > 0.0, seconds.T, 0.0))
 
     def edge_s(self, assignment: IntArray) -> FloatArray:
-        """Largest Mace of the link that each pair of items uses, seconds; 0 where it uses none."""
+        """Largest Mace of the link that each pair of items uses, as `core_s`; 0 where it uses none."""
         if not len(self.edges):
             return np.zeros(0)
         ends = self.problem.node[assignment[self.edges]]
@@ -133,7 +156,10 @@ class Judge:
             above = self.problem.operator[self.edges[mine, 0]]
             total = (self.edge_bytes[mine] @ self.problem.output[above])[None, :]
             budget = np.array([[self.bandwidth[k] * w]])
-            seconds[mine] = peaks(total, budget, 1.0 / np.array([self.bandwidth[k]]))[0]
+            worst_s = float(peaks(total, budget, 1.0 / np.array([self.bandwidth[k]]))[0])
+            seconds[mine] = worst_s + (
+                lasting_penalty_s(total, budget, excess_of(total, budget))[0] if worst_s else 0.0
+            )
         return seconds
 
     def worst_by_query(self, assignment: IntArray, core_s: FloatArray, edge_s: FloatArray) -> FloatArray:
@@ -150,13 +176,20 @@ class Judge:
     def by_query(self, assignment: IntArray, worst_s: FloatArray, cores: int) -> FloatArray:
         """The statistic of each query's objective, shape (queries,): exact for cores, and no less than that for links.
 
-        The worst case stands in where it is no later than the bound already: no statistic exceeds it.
+        The worst case stands in where it is no later than the bound already, since no statistic exceeds it, and where
+        the query never catches up.
         """
         latency = worst_s.copy()
-        open_ = [i for i, name in enumerate(self.statistics) if name != "worst" and worst_s[i] > self.bounds[i]]
+        open_ = [
+            i for i, name in enumerate(self.statistics) if name != "worst" and self.bounds[i] < worst_s[i] < ENDLESS_S
+        ]
         if open_ and not len(self.edges):
             series = self.core_series(assignment, cores)
             for i in open_:
                 mine = series[np.unique(assignment[self.members[i]])].max(axis=0, initial=0.0)
                 latency[i] = statistic_or_worst(mine, self.weights[self.queries[i]], self.statistics[i])
         return latency
+
+    def endless(self, values: FloatArray) -> tuple[str, ...]:
+        """Queries that never catch up, by their values, shape (queries,)."""
+        return tuple(self.queries[i] for i in np.flatnonzero((values >= ENDLESS_S) & np.isfinite(values)))

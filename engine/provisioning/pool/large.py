@@ -161,7 +161,8 @@ class LargeSolver(Solver):
         if self._enough and best.over_bound > _FAR:
             return best
         climbed = solver._judged(size, self._climbed_on(problem, size, best.assignment))
-        return min(best, climbed, key=lambda entry: entry.figures)
+        best = min(best, climbed, key=lambda entry: entry.figures)
+        return min([best, *solver._caught_up(size, best)], key=lambda entry: entry.figures)
 
     def _packed(self, solver: Solver, size: int) -> list[PoolSize]:
         """The packing that keeps every objective, or those that leave least out, completed."""
@@ -216,7 +217,9 @@ class LargeSolver(Solver):
         other = int(self.problem.node[bottleneck]) or (1 if entry.nodes > 1 else 0)
         # The figures are those of the loss of any node other than that of the bottleneck.
         name = next(nodes[k].id for k in range(entry.nodes) if k not in (other, spare)) if entry.nodes > 2 else None
-        return NodeLoss(entry.worst_s, entry.over_bound, entry.worst_s, name, entry.late, None, entry.assignment)
+        return NodeLoss(
+            entry.worst_s, entry.over_bound, entry.worst_s, name, entry.late, None, entry.assignment, entry.endless
+        )
 
     def _takes_in(self, assignment: IntArray, spare: int) -> bool:
         """Whether every item is allowed on the core of the spare node that stands for its own, and fits its memory."""
@@ -237,7 +240,7 @@ class LargeSolver(Solver):
         if spare is None or (problem.node[assignment] == spare).any() or not self._takes_in(assignment, spare):
             return losses(problem, self.judge, size, assignment, nodes)
         cores = problem.cores_of(size)
-        core_s = self.judge.core_s(assignment, cores)
+        core_s = self.judge.mace_s(assignment, cores)
         own = np.where(
             problem.node[assignment][None, :] == nodes[:, None], self._stand_in(assignment, spare), assignment
         )
@@ -250,6 +253,7 @@ class LargeSolver(Solver):
             after_s[k, here] = 0.0
             if problem.budget.shape[1] == 1:
                 after_s[k, to] = peaks(total[here], problem.budget[to], problem.seconds[to])
+                after_s[k] += self.judge.lasting_s(own[k], after_s[k])
             else:
                 after_s[k] = self.judge.core_s(own[k], cores)
         return own, after_s, np.full(len(nodes), -1)

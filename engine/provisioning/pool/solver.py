@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.arrays import FloatArray, IntArray
 from engine.errors import InfeasibleError
+from engine.estimation.overload import ENDLESS_S
 from engine.placement.local_search.climb import KICKS, advance, keep
 from engine.placement.local_search.search import search
 from engine.placement.local_search.start import best_placements, search_arrays, search_state
@@ -29,7 +30,7 @@ class NodeLoss:
 
     Attributes
     ----------
-    worst_s, over_bound : float
+    worst_s, over_bound, endless : float, float, tuple of str
         As in `PoolSize`; infinite where something then fits nowhere (`stuck`: the node and the operator).
     all_up_s : float
         Mace_WC of the same placement with all nodes. It is that of the pool unless another placement, such as one with
@@ -49,6 +50,7 @@ class NodeLoss:
     late: tuple[str, ...]
     stuck: tuple[str, str] | None = None
     assignment: IntArray | None = None
+    endless: tuple[str, ...] = ()
 
     @property
     def figures(self) -> tuple[float, float]:
@@ -57,10 +59,11 @@ class NodeLoss:
     def to_dict(self) -> dict[str, Any]:
         return {
             "worst_s": _number(self.worst_s),
-            "over_bound": _number(self.over_bound),
+            "over_bound": _share(self),
             "all_up_s": _number(self.all_up_s),
             "node": self.node,
             "late": list(self.late),
+            "endless": list(self.endless),
             "stuck": None if self.stuck is None else {"node": self.stuck[0], "operator": self.stuck[1]},
         }
 
@@ -78,7 +81,10 @@ class PoolSize:
     queries : mapping
         Seconds by query: the statistic of its objective, or the worst case.
     late : tuple of str
-        Queries over their bound.
+        Queries over their bound, those that never catch up among them.
+    endless : tuple of str
+        Queries that never catch up, with or without an objective. Their seconds, `worst_s` and `over_bound` are ranks
+        by which less overload is better; as JSON they are null.
     lost : Lost or None
         None where it was not asked for.
     stuck : str or None
@@ -100,15 +106,17 @@ class PoolSize:
     assignment: IntArray
     as_placed: PoolSize | None = None
     splits: dict[str, int] = field(default_factory=dict)
+    endless: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "nodes": self.nodes,
             "cost_per_hour": self.cost_per_hour,
             "worst_s": _number(self.worst_s),
-            "over_bound": _number(self.over_bound),
+            "over_bound": _share(self),
             "queries": {query: _number(value) for query, value in self.queries.items()},
             "late": list(self.late),
+            "endless": list(self.endless),
             "lost": None if self.lost is None else self.lost.to_dict(),
             "stuck": self.stuck,
             "splits": self.splits,
@@ -116,9 +124,10 @@ class PoolSize:
             if self.as_placed is None
             else {
                 "worst_s": _number(self.as_placed.worst_s),
-                "over_bound": _number(self.as_placed.over_bound),
+                "over_bound": _share(self.as_placed),
                 "queries": {query: _number(value) for query, value in self.as_placed.queries.items()},
                 "late": list(self.as_placed.late),
+                "endless": list(self.as_placed.endless),
             },
         }
 
@@ -205,7 +214,20 @@ class Solver:
         best = min(tried, key=lambda entry: entry.figures)
         if best.stuck is not None or (self.rounds and best.worst_s > 0.0):
             tried += self._searched(size, best)
-        return tried
+        return tried + self._caught_up(size, min(tried, key=lambda entry: entry.figures))
+
+    def _caught_up(self, size: int, best: PoolSize) -> list[PoolSize]:
+        """Where the best so far never catches up, what a search finds that counts the load after the horizon too."""
+        if best.stuck is not None or best.worst_s < ENDLESS_S:
+            return []
+        instance = self.problem.placement_problem(size)
+        if not instance.may_catch_up():
+            return []
+        try:
+            result = search(instance.held_on(), rounds=max(1, self.rounds), seed=self.seed, finalists=1)
+        except InfeasibleError:
+            return []
+        return [self._judged(size, result.assignment)]
 
     def _searched(self, size: int, best: PoolSize) -> list[PoolSize]:
         """Placements by local search from the best so far; it may fit items that one after the other do not fit."""
@@ -251,7 +273,8 @@ class Solver:
             query for query, value, bound in zip(judge.queries, values, judge.bounds, strict=True) if value > bound
         )
         queries = dict(zip(judge.queries, map(float, values), strict=True))
-        return PoolSize(size, cost, worst_s, over, queries, late, None, None, assignment)
+        endless = judge.endless(values)
+        return PoolSize(size, cost, worst_s, over, queries, late, None, None, assignment, endless=endless)
 
     def _with_losses(self, entry: PoolSize) -> PoolSize:
         if not self.lose_one or entry.stuck is not None or entry.lost is not None:
@@ -279,7 +302,10 @@ class Solver:
         over = (values / judge.bounds).max(axis=1, initial=0.0)
         at = int(np.lexsort((-worst, -over))[0])
         late = tuple(judge.queries[i] for i in np.flatnonzero((values > judge.bounds).any(axis=0)))
-        return NodeLoss(float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late)
+        endless = judge.endless(values.max(axis=0))
+        return NodeLoss(
+            float(worst.max()), float(over.max()), entry.worst_s, names[nodes[at]].id, late, endless=endless
+        )
 
     def losses(self, size: int, assignment: IntArray, nodes: IntArray) -> tuple[IntArray, FloatArray, IntArray]:
         """Places, seconds of every core and the item that fits nowhere, for each of `nodes` lost."""
@@ -310,7 +336,7 @@ def _lose_each(
 ) -> tuple[IntArray, FloatArray, IntArray]:
     cores = problem.cores_of(size)
     total = loads_on_cores(problem.load, assignment, cores)
-    core_s = judge.core_s(assignment, cores)
+    core_s = judge.mace_s(assignment, cores)
     places, after_s, stuck = lose_each(
         nodes,
         order,
@@ -327,12 +353,19 @@ def _lose_each(
         problem.need,
         problem.rooms,
     )
-    if problem.budget.shape[1] > 1:
-        for k in np.flatnonzero(stuck < 0):
-            after_s[k] = judge.core_s(places[k], cores)
+    for k in np.flatnonzero(stuck < 0):
+        if problem.budget.shape[1] > 1:
+            after_s[k] = judge.mace_s(places[k], cores)
+        after_s[k] += judge.lasting_s(places[k], after_s[k])
     return places, after_s, stuck
 
 
 def _number(value: float) -> float | None:
-    """The number for JSON: null if it is infinite."""
-    return value if np.isfinite(value) else None
+    """The seconds for JSON: null if they are infinite, or stand for what never catches up."""
+    return value if value < ENDLESS_S else None
+
+
+def _share(entry: PoolSize | NodeLoss) -> float | None:
+    """The share of the bound for JSON: null if it is infinite, or a query over its bound never catches up."""
+    is_known = np.isfinite(entry.over_bound) and not set(entry.endless) & set(entry.late)
+    return entry.over_bound if is_known else None

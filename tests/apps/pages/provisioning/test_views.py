@@ -235,6 +235,28 @@ def test_large_shares_of_objectives_are_shown_as_multiples() -> None:
     assert "%" not in svg
 
 
+def test_bench_says_what_never_catches_up_before_a_job_does(browser: Client, db: None) -> None:
+    """Half as much again as a node can do waits 30 s of its 60 within the horizon: by Mace alone it would hold."""
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "steady", 1.5, "a", bound_s=60.0)
+    small_cluster.start_query(cluster, "calm", 0.2, "b", bound_s=60.0)
+    html = body(browser.get(BENCH))
+    assert "do not keep every objective" in sentence(html)
+    assert "steady would never catch up." in sentence(html)
+    rows = html[html.index("Queries with 2 nodes") :]
+    assert rows.index("steady") < rows.index("calm")
+    assert "Never catches up" in rows and "grows" in rows
+    assert "2 nodes: never catches up with all up" in html
+    assert "Preview" not in html[html.index('id="bench-acts"') :].split("</div>")[0]
+    assert "Holds" in rows.split("calm", 1)[1].split("</tr>")[0]
+
+
+def test_bench_says_which_loss_never_ends(browser: Client, fleet: Cluster) -> None:
+    html = body(browser.get(f"{BENCH}?rate=1&nodes=2&bound=59"))
+    assert "two would never catch up" in sentence(html) or "one and two would never catch up" in sentence(html)
+    assert "never catches up with one lost" in html
+
+
 def test_search_from_the_bench_is_shown_on_the_bench(browser: Client, fleet: Cluster) -> None:
     part = browser.post(f"{BENCH}find/", {"search": "growth"}, headers={"HX-Request": "true"})
     row = WhatIf.objects.get()

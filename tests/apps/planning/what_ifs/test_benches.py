@@ -136,6 +136,25 @@ def test_the_bench_answers_a_small_cluster_at_once() -> None:
     }
 
 
+@pytest.mark.django_db
+def test_sweep_of_a_lasting_overload_is_breached_for_any_number_of_nodes() -> None:
+    cluster = small_cluster.small_cluster()
+    small_cluster.start_query(cluster, "steady", 1.5, "a", bound_s=60.0)
+    small_cluster.start_query(cluster, "calm", 0.2, "b", bound_s=60.0)
+    _, sweep = bench_sweep(cluster, {"sizes": [1, 2, 6]}, patience_s=120)
+    assert [siz.state for siz in sweep.sizes] == ["breached"] * 3
+    assert sweep.smallest is None
+    last = sweep.sizes[-1]
+    assert (last.endless, last.late, last.queries["steady"], last.worst_s, last.share) == (
+        ["steady"],
+        ["steady"],
+        None,
+        None,
+        None,
+    )
+    assert last.queries["calm"] == 0.0
+
+
 @pytest.mark.process
 def test_numba_is_loaded_by_the_first_bench_and_not_before() -> None:
     asked = "import sys, apps.planning.what_ifs.benches as b; print('numba' in sys.modules, len(b.BENCHES))"
