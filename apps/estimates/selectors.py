@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.core.cache import cache
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import BooleanField, Case, ExpressionWrapper, FloatField, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
 from apps.estimates.choices import Certainty
@@ -20,6 +20,7 @@ from apps.queries.snapshots.cluster import cluster_snapshot, snapshot_changes
 from engine.estimation.node_load import CoreLoad, combine_cores
 
 __all__ = [
+    "UNKNOWN_RANK",
     "HistoryPoint",
     "ServerLoad",
     "Staleness",
@@ -33,6 +34,9 @@ __all__ = [
     "run_staleness",
     "servers_by_node",
 ]
+
+#: Headroom by which a latency that nobody knows is ranked: less than all that holds, more than all that does not.
+UNKNOWN_RANK = -1e-9
 
 
 @dataclass(frozen=True)
@@ -122,11 +126,18 @@ def run_staleness(run: EstimateRun) -> Staleness:
 def objectives_by_headroom(run: EstimateRun) -> QuerySet[QueryEstimate]:
     """Every query of a run with its status: those that never catch up, least headroom, those without an objective.
 
+    Latencies that nobody knows come before those that hold.
+
     Headroom is counted from the larger of measurement and estimate; of a run of the past from the estimate.
     """
-    headroom = Coalesce("status__headroom_share", "headroom_share")
-    breached = Q(status__state=ObjectiveState.BREACHED) | Q(status__isnull=True, state=ObjectiveState.BREACHED)
-    is_endless = ExpressionWrapper(Q(certainty=Certainty.ENDLESS) & breached, output_field=BooleanField())
+
+    def judged(state: ObjectiveState) -> Q:
+        return Q(status__state=state) | Q(status__isnull=True, state=state)
+
+    unknown = Case(When(judged(ObjectiveState.UNKNOWN), then=Value(UNKNOWN_RANK)), output_field=FloatField())
+    headroom = Coalesce("status__headroom_share", "headroom_share", unknown)
+    endless = Q(certainty=Certainty.ENDLESS) & judged(ObjectiveState.BREACHED)
+    is_endless = ExpressionWrapper(endless, output_field=BooleanField())
     return (
         run.queries.select_related("query", "version", "status")
         .defer("series")

@@ -295,6 +295,10 @@ class InspectionSerializer(serializers.Serializer):
     events = serializers.FloatField(allow_null=True)
     problems = ProblemSerializer(many=True)
     problems_total = serializers.IntegerField()
+    warnings = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Columns that may be meant and are not proposed: overlooked, loads would be far too small.",
+    )
     notes = serializers.ListField(child=serializers.CharField())
 
 

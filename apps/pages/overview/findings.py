@@ -14,7 +14,14 @@ from django.utils.safestring import SafeString
 
 from apps.admission.models import AdmissionRequest
 from apps.estimates.models import EstimateRun, QueryEstimate
-from apps.estimates.selectors import ServerLoad, node_estimates, objectives_by_headroom, run_latest, servers_by_node
+from apps.estimates.selectors import (
+    UNKNOWN_RANK,
+    ServerLoad,
+    node_estimates,
+    objectives_by_headroom,
+    run_latest,
+    servers_by_node,
+)
 from apps.fleet.models import Cluster
 from apps.pages.context import url_of
 from apps.queries.choices import ObjectiveState, QueryState
@@ -61,8 +68,13 @@ def headroom_of(row: QueryEstimate) -> tuple[float | None, float | None]:
 
 
 def headroom_rank(state: str, share: float | None) -> float | None:
-    """Headroom to sort by: what never catches up has less than any, what has no objective or no latency none."""
-    return -math.inf if share is None and state == ObjectiveState.BREACHED else share
+    """Headroom to sort by: what never catches up has less than any, what nobody knows less than all that holds.
+
+    None, the last of all, for what has no objective, does not run or is not estimated yet.
+    """
+    if share is None and state == ObjectiveState.BREACHED:
+        return -math.inf
+    return UNKNOWN_RANK if share is None and state == ObjectiveState.UNKNOWN else share
 
 
 class Findings:

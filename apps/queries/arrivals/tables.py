@@ -442,6 +442,7 @@ class Inspection:
     events: float | None = None
     problems: tuple[LineProblem, ...] = ()
     problems_total: int = 0
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -478,7 +479,7 @@ def inspect_table(
     )
     if time_column is None:
         return replace(inspection, notes=(*layout.notes, "No column looks like a time. Choose one and its format."))
-    doubts = _column_notes(columns, time_column, count, sample)
+    inspection = replace(inspection, warnings=_column_warnings(columns, time_column, count, sample))
     try:
         reading = read_trace(
             file,
@@ -489,8 +490,8 @@ def inspect_table(
             now_s=now_s,
         )
     except Malformed as error:  # the proposal does not work; another choice of columns may
-        return replace(inspection, notes=(error.message, *doubts))
-    return _with_reading(inspection, replace(reading, notes=(*doubts, *reading.notes)))
+        return replace(inspection, notes=(error.message,))
+    return _with_reading(inspection, reading)
 
 
 def _column(name: str, cells: list[str], delimiter: str) -> UploadColumn:
@@ -553,42 +554,42 @@ def _is_regular(columns: Sequence[UploadColumn], time: UploadColumn, sample: lis
     return usual > 0 and bool((np.abs(gaps - usual) <= 0.01 * usual).mean() > 0.8)
 
 
-def _column_notes(
+def _column_warnings(
     columns: Sequence[UploadColumn], time: UploadColumn, count: UploadColumn | None, sample: list[list[str]]
 ) -> tuple[str, ...]:
-    """Sentences about columns that are not proposed and may be meant."""
+    """Sentences about columns that are not proposed and may be meant: overlooked, they make loads far too small."""
     others = [(i, column) for i, column in enumerate(columns) if column is not time and column is not count]
     clocks = [column.name for i, column in others if _holds_clocks([row[i] for row in sample if i < len(row)])]
-    notes = []
+    warnings = []
     if clocks:
-        notes.append(f"Column {clocks[0]!r} holds times of day, which {time.name!r} does not have: join both.")
+        warnings.append(f"Column {clocks[0]!r} holds times of day, which {time.name!r} does not have: join both.")
     if count is not None:
         numbers = [column.name for _, column in others if _holds_numbers(column)]
         if not _count_rank(count.name):
             instead = f", not {listed(numbers)}" if numbers else ""
-            notes.append(
+            warnings.append(
                 f"No column is named like a count; as the times keep a regular step, {count.name!r} is taken{instead}."
             )
-        return tuple(notes)
+        return tuple(warnings)
     for place, column in others:
         cells = [row[place] for row in sample if place < len(row) and row[place].strip()]
         readable = sum(map(is_number, cells))
         if column.kind == "text" and 2 * readable > len(cells):
             odd = next((cell for cell in cells if not is_number(cell) or "-" in cell), cells[0])
-            notes.append(
+            warnings.append(
                 f"Column {column.name!r} holds numbers and others, such as {odd.strip()[:60]!r}: it counts nothing."
             )
         elif column.kind == "text" and _count_rank(column.name) and cells:
-            notes.append(
+            warnings.append(
                 f"Column {column.name!r} is named like a count, but values such as {cells[0].strip()[:60]!r} are no "
                 "counts that can be read: each line would be one event."
             )
-    if not notes and others and _is_regular(columns, time, sample):
-        notes.append(
+    if not warnings and others and _is_regular(columns, time, sample):
+        warnings.append(
             "The times keep a regular step, as those of counts do, and no column is taken for counts: each line "
             "would be one event."
         )
-    return tuple(notes)
+    return tuple(warnings)
 
 
 def _holds_clocks(cells: list[str]) -> bool:

@@ -100,6 +100,14 @@ def test_running_total_is_told_and_may_be_read_as_counts(browser: Client, cluste
     assert ArrivalSeries.objects.get(source_id="counts").spec["count_kind"] == "count"
 
 
+def test_lines_that_would_each_be_one_event_are_warned_of(browser: Client, cluster: Cluster) -> None:
+    rows = "".join(f"2026-03-01 10:{i:02}:00,about a dozen\n" for i in range(15))
+    html = body(browser.get(uploaded(browser, f"period,requests\n{rows}")))
+    callout = html.split('class="callout watch"')[1].split("</div>")[0]
+    assert "each line would be one event" in callout
+    assert 'class="callout watch"' not in body(browser.get(uploaded(browser)))
+
+
 def test_dates_that_may_be_two_days_are_asked_for(browser: Client, cluster: Cluster) -> None:
     address = uploaded(browser, TRACE.replace("2026-03-01", "03/01/2026"))
     assert "choose dmy or mdy" in body(browser.get(address))

@@ -11,8 +11,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from apps.estimates.models import QueryEstimate
+from apps.estimates.models import EstimateRun, QueryEstimate
 from apps.estimates.objectives import objectives_refresh
+from apps.estimates.selectors import objectives_by_headroom
+from apps.estimates.services import estimate_request
 from apps.fleet.models import Cluster
 from apps.queries.arrivals.services import arrivals_dispersion_update
 from apps.queries.choices import ArrivalOrigin, QueryState
@@ -51,6 +53,30 @@ def test_list_begins_with_queries_over_their_objective(browser: Client, cluster:
     assert "idea" in drafts
     assert "late" not in drafts
     assert "calm" not in table_of(body(browser.get("/c/little/queries/?q=lat")))
+
+
+def test_list_begins_with_what_never_catches_up_and_what_nobody_knows(browser: Client, cluster: Cluster) -> None:
+    for name in ("endless", "unknown"):
+        small_cluster.start_query(cluster, name, 0.01, "a")
+    estimate_request(cluster=cluster)
+    small_cluster.run_jobs()
+    run = EstimateRun.objects.filter(cluster=cluster).latest("created_at")
+    rows = run.queries.all()
+    rows.filter(query__name="endless").update(estimate_s=0.01, certainty="never_catches_up", state="breached")
+    rows.filter(query__name="unknown").update(estimate_s=0.01, high_s=0.02, certainty="unknown", state="unknown")
+    rows.filter(query__name="late").update(certainty="known")
+    objectives_refresh(cluster)
+    table = table_of(body(browser.get("/c/little/queries/")))
+    places = [table.index(f"/queries/{name}/") for name in ("endless", "late", "unknown", "calm")]
+    assert places == sorted(places)
+    backwards = table_of(body(browser.get("/c/little/queries/?sort=-headroom")))
+    places = [backwards.index(f"/queries/{name}/") for name in ("calm", "unknown", "late", "endless")]
+    assert places == sorted(places)
+    overview = table_of(body(browser.get("/c/little/")))
+    places = [overview.index(f"/queries/{name}/") for name in ("endless", "late", "unknown", "calm")]
+    assert places == sorted(places)
+    names = [row.query.name for row in objectives_by_headroom(run)]
+    assert names == ["endless", "late", "unknown", "calm"]
 
 
 def test_list_is_exported_and_empty_list_names_the_first_step(browser: Client, cluster: Cluster) -> None:

@@ -95,18 +95,18 @@ def test_a_mark_that_may_be_either_is_asked_for() -> None:
 def test_a_column_named_like_a_count_that_cannot_be_read_is_told() -> None:
     found = look(table("time,requests", minutes(["about a dozen"] * 30)))
     assert found.count_column is None
-    assert any("'requests' is named like a count" in note and "about a dozen" in note for note in found.notes)
+    assert any("'requests' is named like a count" in note and "about a dozen" in note for note in found.warnings)
 
 
 def test_column_that_is_taken_by_the_step_of_times_is_told() -> None:
     rows = [f"{line};{i % 7}" for i, line in enumerate(minutes(["200"] * 30, ";"))]
     found = look(table("time;status;served", rows))
-    assert found.count_column == "served" and any("'served' is taken, not status" in note for note in found.notes)
+    assert found.count_column == "served" and any("'served' is taken, not status" in note for note in found.warnings)
 
 
 def test_regular_times_without_a_count_are_told() -> None:
     found = look(table("time,latency", minutes(["12 ms"] * 30)))
-    assert found.count_column is None and any("regular step" in note for note in found.notes)
+    assert found.count_column is None and any("regular step" in note for note in found.warnings)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_months_are_read_below_a_title() -> None:
     rows = [f"{2015 + i // 12}-{i % 12 + 1:02d},{'<1' if i % 5 == 0 else i}" for i in range(48)]
     found = look(table("Category: All", ["", "Month,python: (Worldwide)", *rows]))
     assert (found.has_header, found.rows, found.starts_at) == (True, 48, "2015-01-01T00:00:00Z")
-    assert found.count_column is None and any("such as '<1'" in note for note in found.notes)
+    assert found.count_column is None and any("such as '<1'" in note for note in found.warnings)
 
 
 def test_delimiters_at_the_end_of_lines_make_no_column() -> None:
@@ -85,7 +85,7 @@ def test_delimiters_at_the_end_of_lines_make_no_column() -> None:
 
 def test_times_of_day_in_a_column_of_their_own_are_told() -> None:
     found = look(table("Date,Time,count", [f"{row[:10]},{row[11:]}" for row in ROWS]))
-    assert any("'Time' holds times of day" in note for note in found.notes)
+    assert any("'Time' holds times of day" in warning for warning in found.warnings)
 
 
 def test_tables_of_very_many_columns_are_refused() -> None:
