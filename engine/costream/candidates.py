@@ -4,6 +4,8 @@
 2. Data go to hosts of the same or a stronger bin only.
 3. Data never return to a host: the graph of hosts, in which every stream between two hosts is an edge, has no cycle.
    The paper states it per path; by graph it also holds for paths that meet in a join.
+
+Beside them, state that is known has to fit the memory that a host is known to have left (`StateMemory`).
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.arrays import IntArray
+from engine.arrays import FloatArray, IntArray
 from engine.costream.graph import HostNode, QueryGraph
+from engine.document.memory import MEMORY_SLACK
 from engine.errors import DocumentError, Fault, InfeasibleError
 
 __all__ = [
     "HEURISTICS",
     "MAX_OPERATORS",
     "CandidateSet",
+    "StateMemory",
     "enumerate_placements",
     "find_candidates",
     "heuristic_placements",
@@ -60,14 +64,28 @@ class CandidateSet:
     exhaustive: bool
 
 
+@dataclass(frozen=True, eq=False)
+class StateMemory:
+    """Bytes of state of each operator (0: nobody knows) and bytes left on each host (infinite: nobody knows)."""
+
+    need: FloatArray
+    room: FloatArray
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether memory can be short anywhere."""
+        return bool(self.need.any()) and bool(np.isfinite(self.room).any())
+
+
 class PartialPlacements:
     """k placements that grow operator by operator in topological order, with what they reach in the graph of hosts.
 
     A host is known by the first operator on it (its slot); reach[r, s] has bit t if data of slot s get to slot t.
     """
 
-    def __init__(self, graph: QueryGraph, k: int) -> None:
+    def __init__(self, graph: QueryGraph, k: int, memory: StateMemory | None = None) -> None:
         n = len(graph.operators)
+        self._memory = memory if memory is not None and memory.is_limited else None
         if n > MAX_OPERATORS:
             raise DocumentError([Fault("operators", f"a query has {n} operators; allowed: {MAX_OPERATORS}")], "query")
         self._graph = graph
@@ -76,7 +94,17 @@ class PartialPlacements:
         self._slots = np.zeros((k, n), dtype=np.int64)
         self._reach = np.zeros((k, n), dtype=np.uint64)
 
-    def keeps_order(self, i: int, hosts: IntArray) -> BoolArray:
+    def keeps(self, i: int, hosts: IntArray) -> BoolArray:
+        """Whether operator i may go to these hosts, one per row: no cycle of hosts, and room for its state."""
+        return self._keeps_order(i, hosts) & self._has_room(i, hosts)
+
+    def _has_room(self, i: int, hosts: IntArray) -> BoolArray:
+        if self._memory is None or self._memory.need[i] <= 0.0:
+            return np.ones(len(hosts), dtype=bool)
+        held = (self.hosts == hosts[:, None]) @ self._memory.need
+        return np.asarray(held + self._memory.need[i] <= self._memory.room[hosts] * (1.0 + MEMORY_SLACK))
+
+    def _keeps_order(self, i: int, hosts: IntArray) -> BoolArray:
         """Whether operator i may go to these hosts, one per row, without a cycle of hosts."""
         rows, slot = np.arange(len(hosts)), self._slot(i, hosts)
         kept = np.ones(len(hosts), dtype=bool)
@@ -150,7 +178,11 @@ class HostRanges:
 
 
 def enumerate_placements(
-    graph: QueryGraph, hosts: Sequence[HostNode], pins: Mapping[int, int] | None = None, limit: int = _MAX_PARTIAL
+    graph: QueryGraph,
+    hosts: Sequence[HostNode],
+    pins: Mapping[int, int] | None = None,
+    limit: int = _MAX_PARTIAL,
+    memory: StateMemory | None = None,
 ) -> IntArray | None:
     """All placements that keep the rules, int64 (k, n) in lexicographic order of operators in topological order.
 
@@ -165,7 +197,7 @@ def enumerate_placements(
     [[0, 0], [0, 1], [1, 1]]
     """
     ranges = HostRanges(graph, hosts, pins or {})
-    partial = PartialPlacements(graph, 1)
+    partial = PartialPlacements(graph, 1, memory)
     for i in graph.order:
         choices = np.array([ranges.pins[i]]) if i in ranges.pins else np.arange(len(hosts))
         least = ranges.least(i, partial.hosts)[:, None]
@@ -174,16 +206,19 @@ def enumerate_placements(
             return None
         hosts_of = choices[columns]
         partial.keep(rows)
-        acyclic = np.flatnonzero(partial.keeps_order(i, hosts_of))
-        if len(acyclic) > limit:
+        kept = np.flatnonzero(partial.keeps(i, hosts_of))
+        if len(kept) > limit:
             return None
-        partial.keep(acyclic)
-        partial.add(i, hosts_of[acyclic])
+        partial.keep(kept)
+        partial.add(i, hosts_of[kept])
     return partial.hosts
 
 
 def heuristic_placements(
-    graph: QueryGraph, hosts: Sequence[HostNode], pins: Mapping[int, int] | None = None
+    graph: QueryGraph,
+    hosts: Sequence[HostNode],
+    pins: Mapping[int, int] | None = None,
+    memory: StateMemory | None = None,
 ) -> dict[str, tuple[int, ...]]:
     """Placements that need no model, by name; one that pins rule out is left out.
 
@@ -201,7 +236,7 @@ def heuristic_placements(
 
     placements = {}
     for name, distance in (("strongest", strongest), ("spread", spread)):
-        placement = _nearest(graph, hosts, pins or {}, ascending, distance)
+        placement = _nearest(graph, hosts, pins or {}, ascending, distance, memory)
         if placement is not None:
             placements[name] = placement
     return placements
@@ -213,13 +248,14 @@ def _nearest(
     pins: Mapping[int, int],
     ascending: Sequence[int],
     distance: Callable[[int, int], float],
+    memory: StateMemory | None,
 ) -> tuple[int, ...] | None:
     """Each operator in turn on the allowed host (the j-th of `ascending`) of least distance; None at a dead end."""
-    ranges, partial = HostRanges(graph, hosts, pins), PartialPlacements(graph, 1)
+    ranges, partial = HostRanges(graph, hosts, pins), PartialPlacements(graph, 1, memory)
     for i in graph.order:
         choices = np.array([ascending[j] for j in sorted(range(len(hosts)), key=lambda j: distance(i, j))])
         partial.keep(np.zeros(len(choices), dtype=np.int64))
-        allowed = ranges.allows(i, ranges.least(i, partial.hosts), choices) & partial.keeps_order(i, choices)
+        allowed = ranges.allows(i, ranges.least(i, partial.hosts), choices) & partial.keeps(i, choices)
         if not allowed.any():
             return None
         best = int(allowed.argmax())
@@ -234,6 +270,7 @@ def find_candidates(
     count: int = 1000,
     pins: Mapping[int, int] | None = None,
     seed: int = 0,
+    memory: StateMemory | None = None,
 ) -> CandidateSet:
     """Candidates for a first placement: the heuristics first, and random ones that keep the rules, `count` in all.
 
@@ -246,21 +283,25 @@ def find_candidates(
     DocumentError
         If the query has more than `MAX_OPERATORS` operators.
     InfeasibleError
-        If no placement keeps the rules and the pins; its faults name the pins that rule each other out.
+        If no placement keeps the rules and the pins; its faults name the pins that rule each other out, or the memory
+        without which there would be one.
     """
     pins = pins or {}
     rng = np.random.default_rng(seed)
-    heuristics = heuristic_placements(graph, hosts, pins)
+    heuristics = heuristic_placements(graph, hosts, pins, memory)
     rows = [np.array(list(heuristics.values()), dtype=np.int64).reshape(-1, len(graph.operators))]
-    every = enumerate_placements(graph, hosts, pins)
+    every = enumerate_placements(graph, hosts, pins, memory=memory)
     if every is not None:
         rows.append(rng.permutation(every))
     for _ in range(_ROUNDS if every is None else 0):
-        rows.append(_draw(graph, hosts, pins, count + count // 4, rng))
+        rows.append(_draw(graph, hosts, pins, count + count // 4, rng, memory))
         if len(_distinct(np.concatenate(rows))) >= count:
             break
     placements = _distinct(np.concatenate(rows))
     if not len(placements):
+        if memory is not None and heuristic_placements(graph, hosts, pins):
+            fault = Fault("memory", "the state of the operators has no room on the hosts that they may be on")
+            raise InfeasibleError("No placement has room for the state", [fault])
         raise InfeasibleError("No placement keeps the rules and the pins", _pin_faults(graph, hosts, pins))
     places = {name: int((placements == row).all(axis=1).argmax()) for name, row in heuristics.items()}
     placements = placements[: max(count, 1 + max(places.values(), default=0))]
@@ -275,10 +316,15 @@ def _distinct(placements: IntArray) -> IntArray:
 
 
 def _draw(
-    graph: QueryGraph, hosts: Sequence[HostNode], pins: Mapping[int, int], count: int, rng: np.random.Generator
+    graph: QueryGraph,
+    hosts: Sequence[HostNode],
+    pins: Mapping[int, int],
+    count: int,
+    rng: np.random.Generator,
+    memory: StateMemory | None,
 ) -> IntArray:
     """Up to `count` random placements that keep the rules, (k, n); they may repeat."""
-    ranges, partial = HostRanges(graph, hosts, pins), PartialPlacements(graph, count)
+    ranges, partial = HostRanges(graph, hosts, pins), PartialPlacements(graph, count, memory)
     together = rng.random(count)  # chance of an operator to stay with one that it reads
     for i in graph.order:
         least = ranges.least(i, partial.hosts)
@@ -287,12 +333,12 @@ def _draw(
             beside = np.asarray(graph.inputs[i])[rng.integers(0, len(graph.inputs[i]), len(choice))]
             stays = rng.random(len(choice)) < together
             choice = np.where(stays, partial.hosts[np.arange(len(choice)), beside], choice)
-        kept = ranges.allows(i, least, choice) & partial.keeps_order(i, choice)
+        kept = ranges.allows(i, least, choice) & partial.keeps(i, choice)
         for _ in range(_TRIES):
             if kept.all():
                 break
             choice = np.where(kept, choice, ranges.draw(i, least, rng))
-            kept = ranges.allows(i, least, choice) & partial.keeps_order(i, choice)
+            kept = ranges.allows(i, least, choice) & partial.keeps(i, choice)
         rows = np.flatnonzero(kept)
         partial.keep(rows)
         together = together[rows]

@@ -1,21 +1,23 @@
 """First placement of a query that never ran: candidates, their predicted costs, the choice, and why.
 
 From a deployment document to an answer that can be stored: the query is translated, hosts are what running queries
-leave free (`engine.costream.hosts`), candidates keep the three rules and the pins, the ensemble predicts them, and the
-best of those that pass the votes is chosen, of those first that would overload no node. What a candidate does to the
-objectives of what runs is not known here: `engine.admission.pick` goes through the options with that in view.
+leave free (`engine.costream.hosts`), candidates keep the three rules, the pins and the memory, the ensemble predicts
+them, and the best of those that pass the votes is chosen, of those first that would overload no node. What a candidate
+does to the objectives of what runs is not known here: `engine.admission.pick` goes through the options with that in
+view.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from engine.arrays import FloatArray, IntArray
-from engine.costream.candidates import MAX_OPERATORS, find_candidates
+from engine.costream.candidates import MAX_OPERATORS, StateMemory, find_candidates
 from engine.costream.choice import PlacementChoice, choose, rank_survivors
 from engine.costream.flow import nominal_flow
 from engine.costream.graph import HostNode, QueryGraph
@@ -25,8 +27,9 @@ from engine.costream.traces import trace_document
 from engine.costream.translation import TranslatedQuery, input_series, translate_query
 from engine.document.deployment import Deployment
 from engine.document.elements import Operator, Source
+from engine.document.memory import memory_by_node, needs_of
 from engine.errors import Fault, InfeasibleError
-from engine.words import counted, listed
+from engine.words import counted, listed, size_words
 
 __all__ = [
     "CANDIDATE_LIMIT",
@@ -47,6 +50,7 @@ CANDIDATE_LIMIT = 1000
 COST_FIELDS = {"T": "throughput_eps", "Lp": "processing_latency_s", "Le": "end_to_end_latency_s"}
 
 _MAX_POINTS = 300  # candidates that an answer keeps for a plot
+_NAMED = 5  # nodes in a list
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,8 @@ class FirstPlacement:
         Version of the weights, line of their card, and number of members.
     hosts
         What each host has left, and nodes that are full.
+    memory
+        Sentences on hosts that candidates leave out or leave room on, because state that is known does not fit theirs.
     candidates
         Number of candidates, whether they are all, how many pass; points for a plot, and which of them was chosen.
     heuristics
@@ -173,8 +179,8 @@ class FirstPlacement:
     trace
         Query, hosts and chosen placement as a corpus has them.
     blocked
-        Whether it is infeasible whatever a model says: no node has anything left, or one that it must run on takes
-        nothing.
+        Whether it is infeasible whatever a model says: no node has anything left, one that it must run on takes
+        nothing, or its state has no room.
     options
         Every candidate that passes the votes, the best first; None without any. It is not stored.
     """
@@ -191,6 +197,7 @@ class FirstPlacement:
     faults: tuple[Fault, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
     hosts: Mapping[str, Any] = field(default_factory=dict)
+    memory: tuple[str, ...] = ()
     candidates: Mapping[str, Any] = field(default_factory=dict)
     heuristics: Mapping[str, Any] = field(default_factory=dict)
     trace: Mapping[str, Any] | None = None
@@ -206,7 +213,12 @@ class FirstPlacement:
         """As JSON, without the trace and the options."""
         plain = {name: value for name, value in self.__dict__.items() if name not in ("trace", "options")}
         faults = [{"path": fault.path, "message": fault.message} for fault in self.faults]
-        return plain | {"outside": list(self.outside), "assumptions": list(self.assumptions), "faults": faults}
+        return plain | {
+            "outside": list(self.outside),
+            "assumptions": list(self.assumptions),
+            "faults": faults,
+            "memory": list(self.memory),
+        }
 
 
 def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> FirstPlacement:
@@ -224,8 +236,12 @@ def find_first_placement(question: PlacementQuestion, ensemble: Ensemble) -> Fir
     if blocked or not asked.free.names:
         return asked.infeasible(blocked or asked.nowhere(), blocked=True)
     try:
-        candidates = find_candidates(asked.contracted, asked.free.hosts, question.count, asked.pins, question.seed)
+        candidates = find_candidates(
+            asked.contracted, asked.free.hosts, question.count, asked.pins, question.seed, asked.memory
+        )
     except InfeasibleError as error:
+        if any(fault.path == "memory" for fault in error.faults):
+            return asked.infeasible(asked.no_room(), blocked=True)
         detail = f"; {error.faults[0].message}" if error.faults else ""
         return asked.infeasible(f"No candidate is feasible: no placement keeps the rules and the pins{detail}")
     try:
@@ -340,6 +356,39 @@ class _Asked:
             reason = f"{listed(closed)} {verb} closed to new operators (draining), and no other node has anything left"
         return f"No candidate is feasible: {reason}"
 
+    @cached_property
+    def memory(self) -> StateMemory:
+        """State of the query's own operators, of split ones the largest part, and what runs leaves on each host."""
+        left = memory_by_node(self.question.running)
+        free = [left[name].free_bytes for name in self.free.names]
+        room = np.array([np.inf if size is None else size for size in free], dtype=np.float64)
+        operators = self.question.operators
+        parts = [max((part.fraction for part in operator.replicas), default=1.0) for operator in operators]
+        return StateMemory(needs_of(operators) * np.array(parts), room)
+
+    def memory_words(self) -> tuple[str, ...]:
+        """Sentences on state that does not fit hosts: of single operators, then of all of them together."""
+        need, room = self.memory.need, self.memory.room
+        sentences = []
+        for operator, size in zip(self.question.operators, need, strict=True):
+            short = [name for name, left in zip(self.free.names, room, strict=True) if size > 0.0 and size > left]
+            if short:
+                verb = "has" if len(short) == 1 else "have"
+                words = f"{operator.id} keeps {size_words(size)} of state, for which {listed(short, _NAMED)} {verb} no"
+                sentences.append(f"{words} memory left.")
+        total, largest = float(need.sum()), float(need.max(initial=0.0))
+        crowded = [name for name, left in zip(self.free.names, room, strict=True) if largest <= left < total]
+        if crowded:
+            verb = "has" if len(crowded) == 1 else "have"
+            words = f"All state together takes {size_words(total)}, for which {listed(crowded, _NAMED)} {verb} no"
+            sentences.append(f"{words} memory left.")
+        return tuple(sentences)
+
+    def no_room(self) -> str:
+        """Sentence about state that fits no hosts that its operators may be on."""
+        words = " ".join(self.memory_words()).removesuffix(".")
+        return f"No candidate is feasible: the state has no room where the operators may be. {words}"
+
     def predict(self, placements: IntArray) -> PlacementPredictions:
         """Predictions of placements of the query's own operators, (k, n)."""
         return self.ensemble.predict(self.query.graph, self.free.hosts, placements[:, list(self.query.owners)])
@@ -364,6 +413,7 @@ class _Asked:
             assumptions=self.free.assumptions,
             model=self._model(),
             hosts=self._hosts(),
+            memory=self.memory_words(),
             blocked=blocked,
         )
 
@@ -417,6 +467,7 @@ class _Asked:
             assumptions=self.free.assumptions,
             model=self._model(),
             hosts=self._hosts(),
+            memory=self.memory_words(),
             candidates={
                 "count": len(predictions.placements),
                 "exhaustive": exhaustive,

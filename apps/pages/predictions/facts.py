@@ -204,6 +204,11 @@ class PredictionFacts:
         ]
 
     @property
+    def memory(self) -> list[str]:
+        """Sentences on nodes that candidates leave out because state does not fit their memory."""
+        return list(self.answer.get("memory") or [])
+
+    @property
     def full(self) -> list[str]:
         """Nodes that have nothing left."""
         return list((self.answer.get("hosts") or {}).get("full", []))

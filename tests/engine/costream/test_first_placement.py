@@ -237,3 +237,55 @@ def test_placement_that_runs_is_predicted_as_it_is() -> None:
     answer = predict_placement(question(pins=where), anchor_ensemble())
     assert answer.state == "predicted" and answer.placement == where
     assert predict_placement(question(), anchor_ensemble()).state == "infeasible"
+
+
+def stateful(bytes_of_mean: float, bytes_of_keep: float = 0.0) -> dict[str, Any]:
+    document = candidate()
+    keep, mean = document["operators"]
+    return document | {
+        "operators": [keep | {"state_bytes": bytes_of_keep, "stateless": False}, mean | {"state_bytes": bytes_of_mean}]
+    }
+
+
+def places(document: dict[str, Any], **changes: Any) -> tuple[FirstPlacement, set[tuple[str, ...]]]:
+    base = running()
+    read = read_candidate(document, base)
+    asked = PlacementQuestion(base, read.operators, read.sources, pins=pins_of(read.operators), **changes)
+    answer = find_first_placement(asked, anchor_ensemble())
+    names = ("strong", "weak")
+    points = answer.candidates.get("points", ())
+    return answer, {tuple(names[host] for host in point["hosts"]) for point in points}
+
+
+@pytest.mark.parametrize("count", [1000, 2])
+def test_candidates_leave_out_nodes_that_state_does_not_fit(count: int) -> None:
+    """15 GB are left on the strong node and 2 GB on the weak one."""
+    free, every = places(candidate(), count=count)
+    assert free.memory == () and any("weak" in nodes for nodes in every)
+    answer, fitting = places(stateful(9e9), count=count)
+    assert {nodes[1] for nodes in fitting} == {"strong"}
+    assert answer.memory[0].startswith("new/mean keeps ") and "weak has no memory left" in answer.memory[0]
+    assert answer.to_dict()["memory"] == list(answer.memory)
+
+
+def test_candidates_leave_out_nodes_that_state_together_does_not_fit() -> None:
+    answer, fitting = places(stateful(1.5e9, 1.5e9))
+    assert fitting and ("weak", "weak") not in fitting
+    assert "All state together takes" in answer.memory[-1] and "weak has no memory left" in answer.memory[-1]
+
+
+def test_state_that_fits_no_node_leaves_no_candidate_and_says_so() -> None:
+    answer, fitting = places(stateful(90e9))
+    assert (answer.state, answer.blocked, fitting) == ("infeasible", True, set())
+    assert "the state has no room where the operators may be. new/mean keeps" in answer.reason
+    assert "strong and weak have no memory left" in answer.reason
+
+
+def test_unknown_state_and_unknown_memory_leave_every_candidate() -> None:
+    base = running()
+    nodes = [{"id": "strong", "capacity_cps": CORE, "cores": 4}, {"id": "weak", "capacity_cps": CORE}]
+    unknown = running(nodes=nodes)
+    assert find_first_placement(question(base), anchor_ensemble()).memory == ()
+    read = read_candidate(stateful(90e9), unknown)
+    answer = find_first_placement(PlacementQuestion(unknown, read.operators, read.sources), anchor_ensemble())
+    assert answer.state == "predicted" and answer.memory == ()
