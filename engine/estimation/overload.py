@@ -101,21 +101,21 @@ def lasting_penalty_s(load: FloatArray, budget: FloatArray, excess: FloatArray) 
 
 
 def hold_load(load: FloatArray) -> FloatArray:
-    """Loads, (n, d), with what would come after the horizon, (n, d + 2): see `hold_budget`."""
-    then = np.zeros((len(load), 1))
-    return np.hstack([load, _HELD_ON * _closing_mean(load), then])
+    """Loads, (n, d), with what would come after the horizon, (n, 2 d + 2): see `hold_budget`."""
+    return np.hstack([load, np.zeros(load.shape), _HELD_ON * _closing_mean(load), np.zeros((len(load), 1))])
 
 
 def hold_budget(budget: FloatArray, subintervals: int) -> FloatArray:
-    """Budgets, (n, d) or (n, 1), with those after the horizon, (n, d + 2).
+    """Budgets, (n, d) or (n, 1), with those after the horizon, (n, 2 d + 2).
 
-    In the first subinterval that is added comes, and can be processed, a million times the mean of the closing third;
-    in the last one nothing comes, and as much is processed as in the last of the horizon. So a server that gets 1 + g
-    times its capacity needs a million g subintervals more, and one that catches up none: Mace of such series is less
-    for the placement that catches up.
+    After d subintervals in which nothing comes, so that what is left is processed as it would be, one is added in which
+    a million times the mean of the closing third comes and can be processed, and a last one in which nothing comes. A
+    server that gets 1 + g times its capacity then needs a million g subintervals more, and one that catches up none:
+    Mace of such series is less for the placement that catches up.
     """
     whole = np.broadcast_to(budget, (len(budget), subintervals))
-    return np.hstack([whole, _HELD_ON * _closing_mean(whole), whole[:, -1:]])
+    last = whole[:, -1:]
+    return np.hstack([whole, np.broadcast_to(last, whole.shape), _HELD_ON * _closing_mean(whole), last])
 
 
 def _closing_mean(series: FloatArray) -> FloatArray:

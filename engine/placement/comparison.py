@@ -47,13 +47,12 @@ def best_by_flow(
     """Choose the candidate to propose: the best by Flow among those within `within` of the best by the goal.
 
     Where the start is as good as the best, it is proposed: nothing is moved for nothing. With a budget only as many
-    are compared as Flow can be run on in that time, at least one. None that never catches up is compared with one that
-    does, nor one that is more overloaded with one that is less.
+    are compared as Flow can be run on in that time, at least one. None is compared with one on which fewer queries
+    never catch up.
     """
     best = candidates[0]
-    lasting = best.measured.lasting * (1.0 + _TIE) + _TIE
-    equals = [candidate for candidate in candidates if candidate.measured.lasting <= lasting]
-    rival = start if start is not None and start.measured.lasting <= lasting else None
+    equals = [candidate for candidate in candidates if candidate.measured.lasting <= best.measured.lasting]
+    rival = start if start is not None and start.measured.lasting <= best.measured.lasting else None
     limit = best.measured.value * (1.0 + _TIE) + 1e-12
     if rival is not None and rival.measured.value <= limit:
         near = [rival]

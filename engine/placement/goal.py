@@ -15,6 +15,7 @@ from engine.compiler import compiled
 from engine.document.deployment import Deployment
 from engine.estimation.mace import Mace, mace
 from engine.estimation.overload import lasting_overloads
+from engine.placement.problem import BoolArray
 
 __all__ = ["GOALS", "Goal", "GoalValue", "goal_of", "measure"]
 
@@ -72,24 +73,24 @@ class GoalValue:
         Largest Mace of the servers of each party, in seconds.
     delay_s : array, shape (parties,)
         Delay of the longest path that ends in each party, in seconds.
-    growth : array, shape (parties,)
-        Seconds by which each party falls behind every second, for good; 0 where it catches up.
+    endless : array, shape (parties,)
+        Which parties never catch up.
     """
 
     goal: Goal
     mace: Mace
     party_s: FloatArray
     delay_s: FloatArray
-    growth: FloatArray
+    endless: BoolArray
 
     @property
-    def lasting(self) -> float:
-        """Largest growth of a party that counts: above 0, the value is only how far behind it is by the horizon."""
-        return float(self.growth[self.goal.weight > 0.0].max(initial=0.0))
+    def lasting(self) -> int:
+        """Number of parties that count and never catch up: of them the value is only how far behind they get."""
+        return int((self.endless & (self.goal.weight > 0.0)).sum())
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Order of placements: what never catches up comes last, the less overloaded the earlier; then by value."""
+    def rank(self) -> tuple[int, float]:
+        """Order of placements: by how many parties never catch up, then by value."""
         return self.lasting, self.value
 
     @property
@@ -117,13 +118,12 @@ def measure(coarse: Deployment, goal: Goal) -> GoalValue:
         order = np.concatenate(ranges).astype(np.int64)
         reached = _reached(order, layout.hop_start, layout.hop_origin, layout.hop_delay_s)
         np.maximum.at(delay_s, party, reached)
-    growth = np.zeros(len(goal.parties))
+    endless = np.zeros(len(goal.parties), dtype=bool)
     if overloads := lasting_overloads(result):
-        of_server = np.zeros(len(coarse.servers))
-        of_server[list(overloads)] = [overload.growth for overload in overloads.values()]
-        np.maximum.at(growth, party, of_server[layout.rep_server])
-        np.maximum.at(growth, party[reader[on_link]], of_server[layout.hop_server[on_link]])
-    return GoalValue(goal, result, party_s, delay_s, growth)
+        is_over = np.isin(np.arange(len(coarse.servers)), list(overloads))
+        np.logical_or.at(endless, party, is_over[layout.rep_server])
+        np.logical_or.at(endless, party[reader[on_link]], is_over[layout.hop_server[on_link]])
+    return GoalValue(goal, result, party_s, delay_s, endless)
 
 
 @compiled

@@ -87,7 +87,7 @@ class PlacementSearch:
             return candidates
         lasting, value = candidates[0].measured.rank
         limit = value * (1.0 + self.settings.tolerance)
-        near = [c for c in candidates if c.measured.value <= limit and c.measured.lasting <= lasting * (1.0 + _TIE)]
+        near = [c for c in candidates if c.measured.value <= limit and c.measured.lasting <= lasting]
         fewest = min(candidate.moves for candidate in near)
         return [candidate for candidate in near if candidate.moves == fewest]
 
@@ -156,7 +156,7 @@ class PlacementSearch:
         """Search by Mace; where the best placement of all never catches up, again with the load after the horizon."""
         self._search_on(items)
         known = self.candidates if self.start is None else [self.start, *self.candidates]
-        if min(known, key=lambda candidate: candidate.measured.value).measured.lasting <= 0.0:
+        if not min(known, key=lambda candidate: candidate.measured.value).measured.lasting:
             return
         if items.problem(self.limits, self.goal).may_catch_up():
             self._search_on(items.held_on())
@@ -196,13 +196,18 @@ class PlacementSearch:
         exact = network_problem.with_fewer_moves(assignment)
         exact = network_problem.colocated(exact, self.settings.transfer_s)
         whole = PlacementCandidate(items, exact, measure(items.placed(exact), self.goal))
+        if whole.measured.lasting:
+            given = PlacementCandidate(items, assignment, measure(items.placed(assignment), self.goal))
+            whole = given if given.measured.lasting < whole.measured.lasting else whole
         if self.settings.tolerance <= 0.0 or self.start is None:
             return whole
         fewer = network_problem.with_fewer_moves(exact, self.settings.tolerance)
         fewer = network_problem.colocated(fewer, self.settings.transfer_s)
-        if (fewer == exact).all():
+        if (fewer == whole.assignment).all():
             return whole
         part = PlacementCandidate(items, fewer, measure(items.placed(fewer), self.goal))
+        if part.measured.lasting != whole.measured.lasting:  # one of them catches up where the other does not
+            return min(part, whole, key=lambda candidate: candidate.measured.rank)
         return replace(part, spared=SparedMoves(whole.moves - part.moves, whole.measured.value))
 
     def _best_of_all(self, items: Items, network_problem: NetworkProblem) -> IntArray:

@@ -103,9 +103,8 @@ def test_candidate_that_never_ran_gets_alternatives_that_are_predicted_each() ->
     assert all(found.evaluation.outcomes["new"].is_predicted for found in decision.alternatives)
 
 
-def test_option_whose_node_has_no_memory_for_its_state_gives_way_to_one_that_has() -> None:
+def test_node_without_memory_for_state_is_no_option() -> None:
     asked = candidate(objective={"statistic": "mean", "bound_s": 3.0})
-    asked["operators"][1]["state_bytes"] = 20e9
     base = running(
         nodes=[
             {"id": "strong", "capacity_cps": CORE, "cores": 4, "memory_bytes": 16e9},
@@ -113,5 +112,9 @@ def test_option_whose_node_has_no_memory_for_its_state_gives_way_to_one_that_has
         ]
     )
     assert set(predicted(base, asked).placement.values()) == {"strong"}
+    asked["operators"][1]["state_bytes"] = 20e9
+    answer = predicted(base, asked)
+    assert answer.options is not None
+    assert {answer.placement["new/mean"], *(option["new/mean"] for option in answer.options.placements)} == {"weak"}
     decision = decided(base, asked)
     assert decision.placement["new/mean"][0]["node"] == "weak" and decision.verdict == "admit"

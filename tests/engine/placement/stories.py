@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.document.deployment import Deployment, Replica
 from engine.estimation.mace import mace
+from engine.estimation.overload import lasting_overloads
 
 
 def operator(name: str, cost: float, source: str = "s", **more: Any) -> dict[str, Any]:
@@ -164,6 +165,22 @@ def goal(deployment: Deployment, places: Places, objective: str = "worst") -> fl
     return largest
 
 
+def endless(deployment: Deployment, places: Places) -> int:
+    """Number of queries with a server that gets more than its capacity for good."""
+    whole = deployment.with_placement(places)
+    over = [overload.server for overload in lasting_overloads(mace(whole)).values()]
+    at: dict[str, set[str]] = {op.query or "": set() for op in whole.operators}
+    for op in whole.operators:
+        for part in op.replicas:
+            cores = whole.nodes[whole.node_index[part.node]].cores
+            at[op.query or ""].add(part.node if cores == 1 else f"{part.node}#{part.core}")
+            above = [whole.operator_index[e.source] for e in op.inputs if e.source in whole.operator_index]
+            at[op.query or ""] |= {
+                f"{origin.node}->{part.node}" for j in above for origin in whole.operators[j].replicas
+            }
+    return sum(bool(servers.intersection(over)) for servers in at.values())
+
+
 def every_placement(deployment: Deployment) -> Iterator[Places]:
     """All placements in one piece."""
     cores = [Replica(home.id, core) for home in deployment.nodes for core in range(home.cores)]
@@ -172,11 +189,15 @@ def every_placement(deployment: Deployment) -> Iterator[Places]:
         yield {name: (place,) for name, place in zip(names, chosen, strict=True)}
 
 
+def best_places(deployment: Deployment, objective: str = "worst", **limits: Any) -> Places | None:
+    """The placement of the least goal that respects the constraints, if there are some of those on which everything
+    catches up; None if there is none."""
+    allowed = [places for places in every_placement(deployment) if not broken(deployment, places, **limits)]
+    good = [places for places in allowed if not endless(deployment, places)] or allowed
+    return min(good, key=lambda places: goal(deployment, places, objective), default=None)
+
+
 def least(deployment: Deployment, objective: str = "worst", **limits: Any) -> float | None:
-    """The least goal of all placements that respect the constraints; None if there is none."""
-    values = [
-        goal(deployment, places, objective)
-        for places in every_placement(deployment)
-        if not broken(deployment, places, **limits)
-    ]
-    return min(values, default=None)
+    """The goal of `best_places`."""
+    best = best_places(deployment, objective, **limits)
+    return None if best is None else goal(deployment, best, objective)

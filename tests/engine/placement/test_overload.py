@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from engine.document.deployment import Deployment
-from engine.estimation.mace import mace
-from engine.estimation.overload import lasting_overloads
 from engine.placement import network
 from engine.placement.extension import extend_placement
 from engine.placement.problem import PlacementProblem, value_of
 from engine.placement.proposal import place
-from tests.engine.placement.stories import drawn, fleet, node, operator, places_of
+from tests.engine.placement.stories import drawn, endless, fleet, node, operator, places_of
 
 QUICK: dict[str, Any] = {"budget_s": None, "rounds": 20, "flow": False}
 SUBINTERVALS = 100
@@ -34,10 +32,6 @@ def three(at: dict[str, str] | None = None, **more: Any) -> Deployment:
     return fleet(operators, [node("n"), node("m")], **({"sources": SOURCES} | more))
 
 
-def lasting(deployment: Deployment, placement: Any) -> int:
-    return len(lasting_overloads(mace(deployment.with_placement(placement))))
-
-
 @pytest.mark.parametrize("small", [True, False])
 def test_placement_that_catches_up_is_proposed_though_its_worst_case_is_higher(
     small: bool, monkeypatch: pytest.MonkeyPatch
@@ -45,7 +39,7 @@ def test_placement_that_catches_up_is_proposed_though_its_worst_case_is_higher(
     if not small:
         monkeypatch.setattr(network, "_SMALL", 1)
     report = place(three(), **QUICK).to_dict()
-    assert lasting(three(), places_of(report)) == 0
+    assert endless(three(), places_of(report)) == 0
     assert report["value_after"] == pytest.approx(57.0)
     assert report["trace"][-1][1] == pytest.approx(57.0)
 
@@ -53,7 +47,7 @@ def test_placement_that_catches_up_is_proposed_though_its_worst_case_is_higher(
 def test_move_that_ends_lasting_overload_is_proposed_and_said() -> None:
     now = three({"p/burst": "n", "q/one": "m", "r/two": "m"})
     report = place(now, **QUICK).to_dict()
-    assert lasting(now, places_of(report)) == 0 and len(report["moves"]) == 1
+    assert endless(now, places_of(report)) == 0 and len(report["moves"]) == 1
     assert (report["value_before"], report["value_after"]) == (pytest.approx(50.0), pytest.approx(57.0))
     assert "Where everything is now, m never catches up; as proposed, all does." in report["messages"]
 
@@ -61,7 +55,7 @@ def test_move_that_ends_lasting_overload_is_proposed_and_said() -> None:
 def test_placement_that_catches_up_is_kept_where_another_would_only_seem_faster() -> None:
     now = three({"p/burst": "n", "q/one": "n", "r/two": "m"})
     report = place(now, **QUICK, tolerance=0.2).to_dict()
-    assert lasting(now, places_of(report)) == 0 and report["moves"] == []
+    assert endless(now, places_of(report)) == 0 and report["moves"] == []
 
 
 def test_overload_that_no_placement_ends_is_said() -> None:
@@ -76,21 +70,18 @@ def test_query_that_joins_is_placed_where_it_catches_up() -> None:
     now = three({"p/burst": "n", "q/one": "m"})
     extension = extend_placement(now)
     assert extension.placement["r/two"][0].node == "n"
-    assert lasting(now, extension.placement) == 0
+    assert endless(now, extension.placement) == 0
 
 
 @pytest.mark.parametrize("links", [False, True])
 def test_no_placement_is_proposed_that_lasts_over_capacity_while_the_present_one_does_not(links: bool) -> None:
     looked_at = 0
-    for seed in range(60):
+    for seed in range(40):
         deployment = drawn(seed, links=links)
-        before = lasting_overloads(mace(deployment))
-        report = place(deployment, **QUICK).to_dict()
-        after = lasting_overloads(mace(deployment.with_placement(places_of(report))))
+        before = endless(deployment, {op.id: op.replicas for op in deployment.operators})
+        after = endless(deployment, places_of(place(deployment, **QUICK).to_dict()))
         looked_at += not before
-        worst_before = max([0.0, *(overload.growth for overload in before.values())])
-        worst_after = max([0.0, *(overload.growth for overload in after.values())])
-        assert worst_after <= worst_before + 1e-9, seed
+        assert after <= before, seed
     assert looked_at > 5
 
 

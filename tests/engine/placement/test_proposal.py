@@ -12,7 +12,18 @@ from engine.document.deployment import Deployment
 from engine.errors import InfeasibleError, OptionError
 from engine.estimation.estimate import estimate
 from engine.placement.proposal import Proposal, place
-from tests.engine.placement.stories import broken, drawn, fleet, goal, least, node, operator, places_of
+from tests.engine.placement.stories import (
+    best_places,
+    broken,
+    drawn,
+    endless,
+    fleet,
+    goal,
+    least,
+    node,
+    operator,
+    places_of,
+)
 
 # Rounds rather than seconds: the same answer on any machine.
 STEADY: dict[str, Any] = {"budget_s": None, "rounds": 20}
@@ -33,7 +44,7 @@ def start_of(deployment: Deployment) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(12))
 def test_search_finds_the_optimum_within_every_constraint(seed: int, links: bool, objective: str) -> None:
     deployment = drawn(seed, links=links, constraints=True)
-    best = least(deployment, objective)
+    best = best_places(deployment, objective)
     if best is None:
         with pytest.raises(InfeasibleError) as refused:
             place(deployment, objective=objective, **QUICK)
@@ -42,11 +53,13 @@ def test_search_finds_the_optimum_within_every_constraint(seed: int, links: bool
     report, _ = placed(deployment, objective=objective)
     assert not broken(deployment, places_of(report))
     assert report["value_after"] == pytest.approx(goal(deployment, places_of(report), objective))
-    assert report["value_after"] == pytest.approx(best, abs=1e-9)
-    start = start_of(deployment)
+    start, over = start_of(deployment), endless(deployment, places_of(report))
+    is_less_overloaded = 0 < over < endless(deployment, best)
+    assert report["value_after"] == pytest.approx(goal(deployment, best, objective), abs=1e-9) or is_less_overloaded
     if not broken(deployment, start):
         assert report["value_before"] == pytest.approx(goal(deployment, start, objective))
-        assert report["value_after"] <= report["value_before"]
+        now = endless(deployment, start), report["value_before"]
+        assert (over, report["value_after"]) <= now
 
 
 @pytest.mark.parametrize("algorithm", ["search", "greedy"])
@@ -58,7 +71,8 @@ def test_every_algorithm_is_no_worse_than_the_start_and_keeps_constraints(seed: 
     assert not broken(deployment, places_of(report))
     start = start_of(deployment)
     if not broken(deployment, start):
-        assert report["value_after"] <= goal(deployment, start) * (1 + 1e-12)
+        now = endless(deployment, start), goal(deployment, start) * (1 + 1e-12)
+        assert (endless(deployment, places_of(report)), report["value_after"]) <= now
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -98,7 +112,8 @@ def test_proposal_without_moves_says_what_was_tried_and_what_would_help() -> Non
     """One operator of twice a node's capacity: nowhere is it better."""
     report, _ = placed(fleet([operator("p/a", 20.0, node="n")], [node("n"), node("m")]))
     assert report["moves"] == []
-    assert report["messages"][1] == (
+    assert report["messages"][0] == "No placement was found that catches up: n gets 2.00 times its capacity."
+    assert report["messages"][2] == (
         "Every placement was tried. No placement can be better. Work waits longest at n, which is at 2.00 of its "
         "capacity at its peak: fewer events, a faster or one more node would help."
     )
@@ -132,7 +147,9 @@ def test_tolerance_spares_moves_within_its_cost(which: int, links: bool) -> None
     spared, _ = placed(deployment, tolerance=0.3)
     assert not broken(deployment, places_of(spared))
     assert len(spared["moves"]) <= len(exact["moves"])
-    assert spared["value_after"] <= min(exact["value_after"] * 1.3, exact["value_before"]) + 1e-9
+    assert spared["value_after"] <= exact["value_after"] * 1.3 + 1e-9
+    now = endless(deployment, start_of(deployment)), exact["value_before"] + 1e-9
+    assert (endless(deployment, places_of(spared)), spared["value_after"]) <= now
     gained = spared["value_after"] - exact["value_after"] > 1e-6
     assert gained == any("30 %" in words for words in spared["messages"])
 
