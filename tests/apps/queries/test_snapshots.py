@@ -198,7 +198,7 @@ def test_a_snapshot_costs_the_same_statements_however_much_runs(
     cluster_snapshot(cluster)
     for i in range(5):
         start(make_query(cluster, f"q{i}"))
-    with django_assert_max_num_queries(13):
+    with django_assert_max_num_queries(14):
         cluster_snapshot(cluster)
     with django_assert_max_num_queries(7) as captured:
         cluster_snapshot(cluster)

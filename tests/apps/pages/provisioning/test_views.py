@@ -65,7 +65,8 @@ def test_bench_opens_with_its_answer_in_numbers(browser: Client, fleet: Cluster)
         "3 nodes keep every worst case within the 2 s objective at 1.5 × the load: "
         "no excess with all nodes up and no excess with one lost, for € 2.82 per hour."
     )
-    assert "2 nodes save € 0.94 per hour, but losing one would take the worst case to" in html.replace("\u00a0", " ")
+    callout = html.split('class="callout"')[1].split("</div>")[0].replace("\u00a0", " ")
+    assert "2 nodes save € 0.94 per hour, but with a lost one and two would never catch up." in callout
     assert 'data-nodes="3"' in html
     assert "€ 2.82" in html.replace("\u00a0", " ")
     assert "/api/v1/what-ifs/sweep" in html
@@ -248,7 +249,7 @@ def test_bench_says_what_never_catches_up_before_a_job_does(browser: Client, db:
     assert "Never catches up" in rows and "grows" in rows
     assert "2 nodes: never catches up with all up" in html
     assert "Preview" not in html[html.index('id="bench-acts"') :].split("</div>")[0]
-    assert "Holds" in rows.split("calm", 1)[1].split("</tr>")[0]
+    assert "Late with one lost" in rows.split("calm", 1)[1].split("</tr>")[0]
 
 
 def test_bench_says_which_loss_never_ends(browser: Client, fleet: Cluster) -> None:

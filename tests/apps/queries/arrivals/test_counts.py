@@ -210,7 +210,7 @@ def test_counts_of_nothing_have_no_peak() -> None:
 
 def test_numbers_below_zero_are_no_counts_and_that_is_told() -> None:
     found = look(table("time,change", minutes(["5", "-5"] * 15)))
-    assert found.count_column is None and any("'-5'" in note for note in found.notes)
+    assert found.count_column is None and any("'-5'" in warning for warning in found.warnings)
 
 
 def test_lines_of_sums_are_left_out_where_they_add_up_the_others() -> None:
