@@ -37,6 +37,7 @@ from apps.queries.arrivals.services import (
     arrivals_fields_update,
     arrivals_inspect,
 )
+from apps.queries.arrivals.uploads import UploadedTrace
 from apps.queries.backlogs import backlogs_of, backlogs_update
 from apps.queries.definitions import query_create, query_delete, query_update, query_version_create
 from apps.queries.documents import document_export, document_import
@@ -326,4 +327,4 @@ def _store_arrivals(values: dict[str, Any]) -> ArrivalSeries:
             raise Malformed(f"{message}.", [("time_column", message)])
     elif "time_column" not in values:
         raise Malformed("time_column is missing.", [("time_column", "is missing; allowed: a column of the file")])
-    return arrivals_create_from_upload(**values)
+    return arrivals_create_from_upload(**UploadedTrace.split(values))

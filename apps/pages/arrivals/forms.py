@@ -15,6 +15,7 @@ from apps.queries.arrivals.count_kinds import COUNT_KINDS
 from apps.queries.arrivals.numerals import DECIMAL_MARKS
 from apps.queries.arrivals.tables import Inspection
 from apps.queries.arrivals.times import TIME_FORMATS
+from apps.queries.arrivals.uploads import UploadedTrace
 from apps.ui.forms import choice_field
 
 __all__ = [
@@ -143,24 +144,15 @@ class ColumnsForm(_SourceForm):
         """Arguments of `history_create_from_upload`, if the file is kept as load history."""
         if not self.cleaned_data.get("keep_history"):
             return None
-        left_out = {"stretch", "fill"}
-        reading = {name: value for name, value in self.reading.items() if name not in left_out}
         named = {name: self.cleaned_data[name] for name in ("source_id", "description")}
-        return {**reading, **named, "replace": True}
+        return {"upload": self.reading["upload"], **named, "replace": True}
 
     @property
     def reading(self) -> dict[str, Any]:
         """Arguments of `read_trace_window`."""
         data = self.cleaned_data
-        names = ("key", "time_column", "time_zone", "fill", "leave_out_problems")
-        return {
-            **{name: data[name] for name in names},
-            "count_column": data["count_column"] or None,
-            "time_format": data["time_format"] or None,
-            "count_kind": data["count_kind"] or None,
-            "decimal_mark": data["decimal_mark"] or None,
-            "stretch": data["start"] if data["stretch"] == "at" else data["stretch"],
-        }
+        stretch = data["start"] if data["stretch"] == "at" else data["stretch"]
+        return {"upload": _upload_of(data), "fill": data["fill"], "stretch": stretch}
 
     @property
     def naming(self) -> dict[str, Any]:
@@ -311,15 +303,22 @@ class HistoryColumnsForm(_HistoryForm):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """Arguments that say how the file is read."""
-        data = self.cleaned_data
-        return {
-            **{name: data[name] for name in ("key", "time_column", "time_zone", "leave_out_problems")},
-            "count_column": data["count_column"] or None,
-            "time_format": data["time_format"] or None,
-            "count_kind": data["count_kind"] or None,
-            "decimal_mark": data["decimal_mark"] or None,
-        }
+        """Arguments of `history_extend`."""
+        return {"upload": _upload_of(self.cleaned_data)}
+
+
+def _upload_of(data: dict[str, Any]) -> UploadedTrace:
+    """The kept file and how the form says to read it."""
+    return UploadedTrace(
+        data["key"],
+        data["time_column"],
+        count_column=data["count_column"] or None,
+        time_zone=data["time_zone"],
+        time_format=data["time_format"] or None,
+        count_kind=data["count_kind"] or None,
+        decimal_mark=data["decimal_mark"] or None,
+        leave_out_problems=data["leave_out_problems"],
+    )
 
 
 def _share(label: str, help_text: str, name: str) -> forms.FloatField:

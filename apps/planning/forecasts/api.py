@@ -37,6 +37,7 @@ from apps.planning.forecasts.serializers import (
 from apps.planning.forecasts.services import forecast_request
 from apps.planning.models import Forecast, LoadHistory
 from apps.queries.arrivals.services import arrivals_inspect
+from apps.queries.arrivals.uploads import UploadedTrace
 
 __all__ = ["ForecastViewSet", "LoadHistoryViewSet"]
 
@@ -73,7 +74,7 @@ class LoadHistoryViewSet(
         if "generator" in values:
             stored = histories.history_create_from_generator(spec=values.pop("generator"), **values)
         else:
-            stored = histories.history_create_from_upload(**_with_key(values))
+            stored = histories.history_create_from_upload(**UploadedTrace.split(_with_key(values)))
         shown = HistorySerializer(self.get_queryset().get(pk=stored.pk)).data
         return Response(shown, status=201, headers={"Location": f"{request.path}/{stored.pk}"})
 
@@ -88,7 +89,8 @@ class LoadHistoryViewSet(
     def extend(self, request: Request, pk: str | None = None) -> Response:
         """Add another file; where both cover a bucket, the new file counts."""
         history = self.get_object()
-        histories.history_extend(history=history, **_with_key(read_body(HistoryExtendSerializer, request)))
+        values = _with_key(read_body(HistoryExtendSerializer, request))
+        histories.history_extend(history=history, **UploadedTrace.split(values))
         return Response(HistorySerializer(self.get_queryset().get(pk=history.pk)).data)
 
     @extend_schema(responses=OpenApiTypes.OBJECT)

@@ -21,7 +21,7 @@ from apps.queries.arrivals import series
 from apps.queries.arrivals.grid import EventCounts, EventStamps, Trace, resample
 from apps.queries.arrivals.series import malformed, raise_faults, source_faults
 from apps.queries.arrivals.times import zone_of
-from apps.queries.arrivals.uploads import read_upload_trace
+from apps.queries.arrivals.uploads import UploadedTrace
 from engine.arrays import FloatArray
 from engine.forecasts.history import bucket_fault
 
@@ -189,16 +189,9 @@ def history_create_from_upload(
     *,
     cluster: Cluster,
     source_id: str,
-    key: str,
-    time_column: str,
-    count_column: str | None = None,
-    time_zone: str = "UTC",
-    time_format: str | None = None,
-    count_kind: str | None = None,
-    decimal_mark: str | None = None,
+    upload: UploadedTrace,
     bucket_s: int = 3600,
     description: str = "",
-    leave_out_problems: bool = False,
     replace: bool = False,
     origin: str = HistoryOrigin.UPLOAD,
 ) -> LoadHistory:
@@ -206,10 +199,8 @@ def history_create_from_upload(
 
     Parameters
     ----------
-    key : str
-        From `apps.queries.arrivals.services.arrivals_inspect`.
-    time_column, count_column : str
-        Names of columns. Without a count column every line is one event.
+    upload : UploadedTrace
+        A kept file and how to read it.
     bucket_s : int
         Whole seconds from 60 that divide a day.
     replace : bool
@@ -224,28 +215,9 @@ def history_create_from_upload(
     """
     raise_faults(source_faults(source_id) + _bucket_faults(bucket_s))
     _require_free(cluster, source_id, replace)
-    name, reading, trace = read_upload_trace(
-        key,
-        time_column=time_column,
-        count_column=count_column,
-        time_zone=time_zone,
-        time_format=time_format,
-        count_kind=count_kind,
-        decimal_mark=decimal_mark,
-        leave_out_problems=leave_out_problems,
-    )
+    name, reading, trace = upload.read()
     start_s, values = bucket_trace(trace, bucket_s)
-    spec = {
-        "file": name,
-        "time_column": time_column,
-        "time_format": reading.time_format,
-        "count_column": count_column,
-        "count_kind": reading.count_kind,
-        "time_zone": time_zone,
-        "lines": reading.rows,
-        "lines_left_out": reading.problems_total,
-        "notes": list(reading.notes),
-    }
+    spec = upload.spec(name, reading)
     return _history_store(cluster, source_id, start_s, values, bucket_s, origin, Evidence.MEASURED, spec, description)
 
 
@@ -282,29 +254,9 @@ def history_create_from_generator(
 
 
 @transaction.atomic
-def history_extend(
-    *,
-    history: LoadHistory,
-    key: str,
-    time_column: str,
-    count_column: str | None = None,
-    time_zone: str = "UTC",
-    time_format: str | None = None,
-    count_kind: str | None = None,
-    decimal_mark: str | None = None,
-    leave_out_problems: bool = False,
-) -> LoadHistory:
+def history_extend(*, history: LoadHistory, upload: UploadedTrace) -> LoadHistory:
     """Add an uploaded trace to a history; where both cover a bucket the upload counts, between them is a gap."""
-    name, reading, trace = read_upload_trace(
-        key,
-        time_column=time_column,
-        count_column=count_column,
-        time_zone=time_zone,
-        time_format=time_format,
-        count_kind=count_kind,
-        decimal_mark=decimal_mark,
-        leave_out_problems=leave_out_problems,
-    )
+    name, reading, trace = upload.read()
     later_s, later = bucket_trace(trace, history.bucket_s)
     if not len(later):
         raise malformed([Fault("file", f"the file covers no whole bucket of {history.bucket_s} s")])

@@ -31,7 +31,7 @@ from apps.queries.arrivals.series import (
 )
 from apps.queries.arrivals.tables import Inspection, inspect_table
 from apps.queries.arrivals.times import zone_of
-from apps.queries.arrivals.uploads import read_trace_window, text_limit_bytes, upload_keep, upload_open
+from apps.queries.arrivals.uploads import UploadedTrace, read_trace_window, text_limit_bytes, upload_keep, upload_open
 from apps.queries.choices import ArrivalOrigin
 from apps.queries.models import ArrivalSeries
 from apps.queries.selectors import queries_reading
@@ -116,37 +116,22 @@ def arrivals_create_from_upload(
     *,
     cluster: Cluster,
     source_id: str,
-    key: str,
-    time_column: str,
-    count_column: str | None = None,
-    time_zone: str = "UTC",
-    time_format: str | None = None,
-    count_kind: str | None = None,
-    decimal_mark: str | None = None,
+    upload: UploadedTrace,
     stretch: str = "busiest",
     fill: str = "",
     description: str = "",
-    leave_out_problems: bool = False,
     replace: bool = False,
 ) -> ArrivalSeries:
     """Store a stretch of an uploaded trace, one horizon long.
 
     Parameters
     ----------
-    key : str
-        From `arrivals_inspect`.
-    time_column, count_column : str
-        Names of columns. Without a count column every line is one event.
-    time_zone : str
-        Of times that name none.
-    time_format, count_kind, decimal_mark : str
-        Found out unless given: `TIME_FORMATS`, `COUNT_KINDS` and `DECIMAL_MARKS` have those that there are.
+    upload : UploadedTrace
+        A kept file and how to read it.
     stretch : str
         `busiest` (the horizon with the most events), `first`, or the time it begins at.
     fill : str
         `zero` or `repeat`; needed only where the trace ends before the horizon.
-    leave_out_problems : bool
-        Store the good lines although others cannot be read.
     replace : bool
         Replace arrivals of the same source.
 
@@ -159,19 +144,7 @@ def arrivals_create_from_upload(
     """
     raise_faults(source_faults(source_id) + fill_faults(fill))
     check_free(cluster, source_id, replace)
-    window = read_trace_window(
-        cluster=cluster,
-        key=key,
-        time_column=time_column,
-        count_column=count_column,
-        time_zone=time_zone,
-        time_format=time_format,
-        count_kind=count_kind,
-        decimal_mark=decimal_mark,
-        stretch=stretch,
-        fill=fill,
-        leave_out_problems=leave_out_problems,
-    )
+    window = read_trace_window(cluster=cluster, upload=upload, stretch=stretch, fill=fill)
     return arrivals_replace(
         cluster=cluster,
         source_id=source_id,

@@ -6,8 +6,9 @@ import math
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,9 +31,9 @@ __all__ = [
     "TEXT_FACTOR",
     "TraceWindow",
     "Upload",
+    "UploadedTrace",
     "inspect_upload",
     "read_trace_window",
-    "read_upload_trace",
     "text_limit_bytes",
     "upload_keep",
     "upload_open",
@@ -146,19 +147,78 @@ class TraceWindow:
     dispersion_step_s: float | None = None
 
 
+@dataclass(frozen=True)
+class UploadedTrace:
+    """A kept upload and how it is to be read as a trace.
+
+    Attributes
+    ----------
+    key : str
+        From `apps.queries.arrivals.services.arrivals_inspect`.
+    time_column, count_column : str
+        Names of columns. Without a count column every line is one event.
+    time_zone : str
+        Of times that name none.
+    time_format, count_kind, decimal_mark : str
+        Found out unless given: `TIME_FORMATS`, `COUNT_KINDS` and `DECIMAL_MARKS` have those that there are.
+    leave_out_problems : bool
+        Take the good lines although others cannot be read.
+    """
+
+    key: str
+    time_column: str
+    count_column: str | None = None
+    time_zone: str = "UTC"
+    time_format: str | None = None
+    count_kind: str | None = None
+    decimal_mark: str | None = None
+    leave_out_problems: bool = False
+
+    @classmethod
+    def split(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of a service: `upload`, made of the values that say how to read, and the other values."""
+        own = {entry.name for entry in fields(cls)}
+        others = {name: value for name, value in values.items() if name not in own}
+        return {"upload": cls(**{name: value for name, value in values.items() if name in own}), **others}
+
+    def read(self) -> tuple[str, TraceReading, Trace]:
+        """The whole trace, with the file's name and how it was read.
+
+        Raises
+        ------
+        Malformed
+            Lines that cannot be read (unless they are to be left out), columns that do not exist, no usable line.
+        """
+        with upload_open(self.key) as upload:
+            reading = read_trace(
+                upload.file,
+                limit_bytes=text_limit_bytes(),
+                time_column=self.time_column,
+                count_column=self.count_column or None,
+                time_zone=self.time_zone,
+                time_format=self.time_format or None,
+                count_kind=self.count_kind or None,
+                decimal_mark=self.decimal_mark or None,
+            )
+            return upload.name, reading, _whole_trace(reading, self.leave_out_problems)
+
+    def spec(self, name: str, reading: TraceReading) -> dict[str, Any]:
+        """Record of what was read, and how, kept with what is stored."""
+        return {
+            "file": name,
+            "time_column": self.time_column,
+            "time_format": reading.time_format,
+            "count_column": self.count_column,
+            "count_kind": reading.count_kind,
+            "time_zone": self.time_zone,
+            "lines": reading.rows,
+            "lines_left_out": reading.problems_total,
+            "notes": list(reading.notes),
+        }
+
+
 def read_trace_window(
-    *,
-    cluster: Cluster,
-    key: str,
-    time_column: str,
-    count_column: str | None = None,
-    time_zone: str = "UTC",
-    time_format: str | None = None,
-    count_kind: str | None = None,
-    decimal_mark: str | None = None,
-    stretch: str = "busiest",
-    fill: str = "",
-    leave_out_problems: bool = False,
+    *, cluster: Cluster, upload: UploadedTrace, stretch: str = "busiest", fill: str = ""
 ) -> TraceWindow:
     """Read a stretch of a kept upload; nothing is stored. Parameters are those of `arrivals_create_from_upload`.
 
@@ -168,30 +228,13 @@ def read_trace_window(
         With every fault: lines that cannot be read, columns that do not exist, a trace too short without `fill`.
     """
     raise_faults(fill_faults(fill))
-    name, reading, trace = read_upload_trace(
-        key,
-        time_column=time_column,
-        count_column=count_column,
-        time_zone=time_zone,
-        time_format=time_format,
-        count_kind=count_kind,
-        decimal_mark=decimal_mark,
-        leave_out_problems=leave_out_problems,
-    )
-    start_s = _start(trace, stretch, cluster.horizon_s, time_zone)
+    name, reading, trace = upload.read()
+    start_s = _start(trace, stretch, cluster.horizon_s, upload.time_zone)
     check_length(trace, start_s, cluster, fill)
     values = resample(trace, start_s=start_s, slice_s=cluster.slice_s, slices=cluster.slices, fill=fill or "zero")
-    spec = {
-        "file": name,
-        "time_column": time_column,
-        "time_format": reading.time_format,
-        "count_column": count_column,
-        "count_kind": reading.count_kind,
-        "time_zone": time_zone,
+    spec = upload.spec(name, reading) | {
         "stretch": stretch,
         "fill": fill,
-        "lines": reading.rows,
-        "lines_left_out": reading.problems_total,
         "step_s": reading.step_s,
         "notes": [*reading.notes, *_horizon_notes(reading.step_s, cluster.horizon_s)],
     }
@@ -213,38 +256,6 @@ def _horizon_notes(step_s: float | None, horizon_s: float) -> list[str]:
         f"A count lasts {step_s:g} s, longer than the horizon ({horizon_s:g} s): its events are spread evenly, and how "
         "many of them come within a horizon is not known."
     ]
-
-
-def read_upload_trace(
-    key: str,
-    *,
-    time_column: str,
-    count_column: str | None = None,
-    time_zone: str = "UTC",
-    time_format: str | None = None,
-    count_kind: str | None = None,
-    decimal_mark: str | None = None,
-    leave_out_problems: bool = False,
-) -> tuple[str, TraceReading, Trace]:
-    """The whole trace of a kept upload, with the file's name and how it was read.
-
-    Raises
-    ------
-    Malformed
-        Lines that cannot be read (unless they are to be left out), columns that do not exist, no usable line.
-    """
-    with upload_open(key) as upload:
-        reading = read_trace(
-            upload.file,
-            limit_bytes=text_limit_bytes(),
-            time_column=time_column,
-            count_column=count_column or None,
-            time_zone=time_zone,
-            time_format=time_format or None,
-            count_kind=count_kind or None,
-            decimal_mark=decimal_mark or None,
-        )
-        return upload.name, reading, _whole_trace(reading, leave_out_problems)
 
 
 def _whole_trace(reading: TraceReading, leave_out_problems: bool) -> Trace:

@@ -21,7 +21,7 @@ from apps.queries.arrivals.services import (
     arrivals_dispersion_update,
     arrivals_inspect,
 )
-from apps.queries.arrivals.uploads import upload_keep, upload_open, uploads_purge
+from apps.queries.arrivals.uploads import UploadedTrace, upload_keep, upload_open, uploads_purge
 from apps.queries.lifecycle import query_stop
 from apps.queries.models import ArrivalSeries
 from apps.queries.snapshots.elements import engine_source
@@ -40,7 +40,7 @@ def _upload(text: str | bytes = TRACE, name: str = "trace.csv") -> SimpleUploade
 def _store(cluster: Any, text: str | bytes = TRACE, **fields: Any) -> ArrivalSeries:
     key, _ = arrivals_inspect(file=_upload(text))
     chosen = {"time_column": "t", "count_column": "n", "source_id": "clicks"} | fields
-    return arrivals_create_from_upload(cluster=cluster, key=key, **chosen)
+    return arrivals_create_from_upload(cluster=cluster, **UploadedTrace.split({"key": key, **chosen}))
 
 
 def test_the_busiest_stretch_of_an_upload_is_stored() -> None:
