@@ -19,10 +19,7 @@ from apps.kubernetes.services import reviews_purge
 from apps.measurements.retention import statistics_purge
 from apps.measurements.stream_processor import stretches_purge
 from apps.microbatch.services import batches_purge, spark_queries_poll
-from apps.planning.backtests.services import backtests_purge
-from apps.planning.placements.services import placements_purge
-from apps.planning.resource_plans.services import resource_plans_purge
-from apps.planning.what_ifs.services import what_ifs_purge
+from apps.planning.runs import runs_purge
 from apps.predictions.executions import executions_purge
 from apps.queries.arrivals.uploads import uploads_purge
 from apps.queries.imports import imports_purge
@@ -66,9 +63,7 @@ def purge() -> int:
         + reviews_purge()
         + decision_notices_purge()
         + uploads_purge()
-        + placements_purge()
-        + what_ifs_purge()
-        + resource_plans_purge()
+        + runs_purge()
         + results_purge()
         + statistics_purge()
         + stretches_purge()
@@ -77,7 +72,6 @@ def purge() -> int:
         + plans_purge()
         + generations_purge()
         + estimates_of_telemetry_thin()
-        + backtests_purge()
         + configs_purge()
         + batches_purge()
         + executions_purge()

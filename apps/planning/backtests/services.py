@@ -11,27 +11,22 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Fault, Impossible, Malformed, fault_count, from_engine
-from apps.core.events import announce
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job, JobKind
-from apps.jobs.services import job_submit
+from apps.jobs.models import Job
 from apps.planning.backtests.selectors import policy_default, recorded_reaches, segment_grid
 from apps.planning.choices import RequestTiming, RunState
 from apps.planning.models import BacktestRun
+from apps.planning.runs import BACKTEST
 from engine.backtest.policy import read_policy
 from engine.errors import EngineError
 
 __all__ = [
-    "BACKTEST_RETENTION",
-    "backtest_announce",
     "backtest_create",
     "backtest_delete",
     "backtest_request",
     "backtest_store",
-    "backtests_purge",
 ]
 
-BACKTEST_RETENTION = timedelta(days=180)
 WEEK = timedelta(days=7)
 MAX_DAYS = 366
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,16 +36,7 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 def backtest_request(*, cluster: Cluster, user: User | None, **asked: Any) -> tuple[BacktestRun, Job]:
     """Ask for a backtest; arguments as of `backtest_create`."""
     row = backtest_create(cluster=cluster, user=user, **asked)
-    row.job = job_submit(
-        kind=JobKind.BACKTEST,
-        title=f"Backtest of {cluster.slug}",
-        params={"backtest": str(row.pk)},
-        cluster=cluster,
-        user=user,
-    )
-    row.save(update_fields=["job"])
-    backtest_announce(row)
-    return row, row.job
+    return row, BACKTEST.submit(row, cluster, user)
 
 
 def backtest_create(
@@ -122,27 +108,15 @@ def backtest_store(*, row: BacktestRun, answer: Mapping[str, Any], duration_s: f
     }
     row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
     row.save(update_fields=["result", "facts", "state", "finished_at", "duration_s", "updated_at"])
-    backtest_announce(row)
+    BACKTEST.announce(row)
     return row
 
 
 @transaction.atomic
 def backtest_delete(*, row: BacktestRun) -> None:
     """Delete a backtest."""
-    backtest_announce(row)
+    BACKTEST.announce(row)
     row.delete()
-
-
-def backtests_purge() -> int:
-    """Delete backtests older than `BACKTEST_RETENTION`; returns the number."""
-    old = BacktestRun.objects.filter(created_at__lt=timezone.now() - BACKTEST_RETENTION).exclude(state=RunState.ASKED)
-    return old.delete()[0]
-
-
-def backtest_announce(row: BacktestRun) -> None:
-    """Tell open pages that the backtest has changed."""
-    announce(f"backtest:{row.pk}")
-    announce(f"backtests:{row.cluster.slug}")
 
 
 def _period_faults(since: datetime, until: datetime) -> list[Fault]:

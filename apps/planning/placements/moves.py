@@ -19,7 +19,7 @@ from apps.jobs.models import Job, JobKind
 from apps.jobs.services import job_cancel, job_heartbeat, job_submit
 from apps.planning.choices import APPLYING_STATES, UNDOABLE_STATES, MoveState, RunState
 from apps.planning.models import PlacementMove, PlacementRun
-from apps.planning.placements.services import placement_announce
+from apps.planning.runs import PLACEMENT, job_message
 from apps.queries.lifecycle import placement_move
 from apps.queries.models import Query
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot, snapshot_changes
@@ -144,7 +144,7 @@ def placement_abort(*, run: PlacementRun) -> PlacementRun:
         )
     job_cancel(job)
     run.refresh_from_db()
-    placement_announce(run)
+    PLACEMENT.announce(run)
     return run
 
 
@@ -283,5 +283,12 @@ def _state_words(run: PlacementRun) -> str:
 
 
 def _announce(run: PlacementRun) -> None:
-    placement_announce(run)
+    PLACEMENT.announce(run)
     announce(f"cluster:{run.cluster.slug}")
+
+
+def moves_end(job: Job) -> None:
+    """End the moves of a job that ended without an answer."""
+    run = PLACEMENT.run_of(job)
+    if run is not None:
+        moves_finish(run=run, state=PLACEMENT.state_after(job), message=job_message(job))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -14,18 +13,17 @@ from apps.core.errors import Conflict, Impossible
 from apps.core.events import announce
 from apps.fleet.choices import NodeState
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job, JobKind
-from apps.jobs.services import job_submit
+from apps.jobs.models import Job
 from apps.planning.choices import ENDED_STATES, PlacementAlgorithm, RunState
 from apps.planning.models import PlacementMove, PlacementRun
 from apps.planning.placements.parameters import check_parameters, objective_default
+from apps.planning.runs import PLACEMENT
 from apps.queries.choices import QueryState
 from apps.queries.snapshots.cluster import Snapshot
 
 __all__ = [
     "live_topic",
     "move_rows",
-    "placement_announce",
     "placement_delete",
     "placement_facts",
     "placement_live",
@@ -34,10 +32,7 @@ __all__ = [
     "placement_started",
     "placement_stop",
     "placement_store",
-    "placements_purge",
 ]
-
-_RETENTION = timedelta(days=90)
 
 
 def placement_facts(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,16 +121,7 @@ def placement_request(
         constraints=constraints or {},
     )
     run = PlacementRun.objects.create(cluster=cluster, requested_by=user, parent=parent, **asked)
-    run.job = job_submit(
-        kind=JobKind.PLACEMENT,
-        title=f"Search a placement of {cluster.slug}",
-        params={"placement": str(run.pk)},
-        cluster=cluster,
-        user=user,
-    )
-    run.save(update_fields=["job", "updated_at"])
-    placement_announce(run)
-    return run, run.job
+    return run, PLACEMENT.submit(run, cluster, user)
 
 
 def placement_request_again(*, run: PlacementRun, user: User | None) -> tuple[PlacementRun, Job]:
@@ -153,7 +139,7 @@ def placement_stop(*, run: PlacementRun) -> PlacementRun:
         raise Conflict(f"The run is {state}; only a search can be stopped.", code="wrong_state")
     run.stop_requested = True
     run.save(update_fields=["stop_requested", "updated_at"])
-    placement_announce(run)
+    PLACEMENT.announce(run)
     return run
 
 
@@ -162,7 +148,7 @@ def placement_started(*, run: PlacementRun, snapshot: Snapshot) -> None:
     PlacementRun.objects.filter(pk=run.pk).update(
         snapshot=snapshot.digest, snapshot_parts=snapshot.parts, started_at=timezone.now(), live={}
     )
-    placement_announce(run)
+    PLACEMENT.announce(run)
 
 
 def placement_live(*, run: PlacementRun, best: Mapping[str, Any]) -> bool:
@@ -180,7 +166,7 @@ def placement_store(*, run: PlacementRun, answer: Mapping[str, Any]) -> Placemen
     run.save(update_fields=["result", "facts", "live", "state", "proposed_at", "updated_at"])
     run.moves.all().delete()
     PlacementMove.objects.bulk_create(move_rows(run, answer), batch_size=500)
-    placement_announce(run)
+    PLACEMENT.announce(run)
     return run
 
 
@@ -195,21 +181,9 @@ def placement_delete(*, run: PlacementRun) -> None:
     run.delete()
 
 
-def placements_purge() -> int:
-    """Delete runs that ended long ago; returns the number."""
-    old = PlacementRun.objects.filter(state__in=ENDED_STATES, created_at__lt=timezone.now() - _RETENTION)
-    return old.delete()[1].get("planning.PlacementRun", 0)
-
-
 def live_topic(run: PlacementRun) -> str:
     """Topic of a running search, announced at most twice a second; the run's own topic tells changes of its state."""
     return f"placement-live:{run.pk}"
-
-
-def placement_announce(run: PlacementRun) -> None:
-    """Tell open pages that the run has changed."""
-    announce(f"placement:{run.pk}")
-    announce(f"placements:{run.cluster.slug}")
 
 
 def _require_placeable(cluster: Cluster) -> None:

@@ -13,18 +13,17 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, Missing, Stale
-from apps.jobs.models import Job, JobKind, JobState
-from apps.jobs.services import job_submit
+from apps.jobs.models import Job, JobState
 from apps.planning.choices import ComparisonReason, PlanPlacement, RunState
 from apps.planning.models import PlanComparison
+from apps.planning.runs import PLANS
 from apps.queries.bodies import version_body, with_operators
-from apps.queries.definitions import query_announce, query_version_create
+from apps.queries.definitions import query_version_create
 from apps.queries.models import ArrivalSeries, OperatorInput, Query, QueryVersion
 
 __all__ = [
     "MAX_COMPARISONS",
     "MAX_VERSIONS",
-    "comparison_announce",
     "comparison_create",
     "comparison_request",
     "comparison_store",
@@ -87,15 +86,7 @@ def comparison_request(*, query: Query, user: User | None = None, **asked: Any) 
     """Request a comparison; arguments as of `comparison_create`."""
     row = comparison_create(query=query, user=user, **asked)
     if row.job is None:
-        row.job = job_submit(
-            kind=JobKind.PLANS,
-            title=f"Compare plans of {query.name}",
-            params={"comparison": str(row.pk)},
-            cluster=query.cluster,
-            user=user,
-        )
-        row.save(update_fields=["job"])
-        query_announce(query)
+        PLANS.submit(row, query.cluster, user)
     return row, row.job
 
 
@@ -196,13 +187,8 @@ def comparison_store(*, comparison: PlanComparison, **fields: Any) -> PlanCompar
     row.save()
     old = PlanComparison.objects.filter(query=row.query).values_list("pk", flat=True)[MAX_COMPARISONS:]
     PlanComparison.objects.filter(pk__in=list(old)).delete()
-    comparison_announce(row)
+    PLANS.announce(row)
     return row
-
-
-def comparison_announce(row: PlanComparison) -> None:
-    """Tell open pages of the query that a comparison has changed."""
-    query_announce(row.query)
 
 
 @transaction.atomic

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -13,16 +12,15 @@ from django.utils import timezone
 
 from apps.accounts.models import User
 from apps.core.errors import Conflict, Impossible, Malformed
-from apps.core.events import announce
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job, JobKind
-from apps.jobs.services import job_submit
+from apps.jobs.models import Job
 from apps.microbatch.models import SETTINGS, SparkQuery
 from apps.microbatch.services import settings_apply
 from apps.planning.choices import PlanChoice, PlanEngine, RunState
 from apps.planning.models import ResourcePlan
 from apps.planning.resource_plans.questions import read_question
 from apps.planning.resource_plans.selectors import PlanSource, SourceInputs
+from apps.planning.runs import RESOURCE_PLAN
 from apps.queries.models import Query
 from engine.microbatch.settings import MicroBatchProfile, setting_effects
 from engine.microbatch.sizing import MicroBatchQuestion, SparkPlan, size_microbatch
@@ -30,16 +28,12 @@ from engine.words import counted
 
 __all__ = [
     "limit_of",
-    "resource_plan_announce",
     "resource_plan_apply",
     "resource_plan_create",
     "resource_plan_delete",
     "resource_plan_request",
     "resource_plan_store",
-    "resource_plans_purge",
 ]
-
-RESOURCE_PLAN_RETENTION = timedelta(days=180)
 
 
 @transaction.atomic
@@ -52,15 +46,7 @@ def resource_plan_request(*, cluster: Cluster, user: User | None, **asked: Any) 
     """
     row = resource_plan_create(cluster=cluster, user=user, **asked)
     if row.state == RunState.ASKED:
-        row.job = job_submit(
-            kind=JobKind.STAGE_PLAN,
-            title=f"Resource plan, {cluster.slug}",
-            params={"resource_plan": str(row.pk)},
-            cluster=cluster,
-            user=user,
-        )
-        row.save(update_fields=["job"])
-        resource_plan_announce(row)
+        RESOURCE_PLAN.submit(row, cluster, user)
     return row, row.job
 
 
@@ -132,7 +118,7 @@ def resource_plan_store(*, row: ResourcePlan, answer: Mapping[str, Any], duratio
     row.facts, row.model_version = _facts(answer), str(answer.get("model", ""))
     row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
     row.save(update_fields=["result", "facts", "model_version", "state", "finished_at", "duration_s", "updated_at"])
-    resource_plan_announce(row)
+    RESOURCE_PLAN.announce(row)
     return row
 
 
@@ -168,27 +154,15 @@ def resource_plan_apply(*, row: ResourcePlan, user: User | None, choice: str = P
         settings_apply(query=query, user=user, **{name: end[name] for name in SETTINGS})
     row.applied_choice, row.applied_by, row.applied_at = choice, user, timezone.now()
     row.save(update_fields=["applied_choice", "applied_by", "applied_at", "updated_at"])
-    resource_plan_announce(row)
+    RESOURCE_PLAN.announce(row)
     return row
-
-
-def resource_plans_purge() -> int:
-    """Delete resource plans older than `RESOURCE_PLAN_RETENTION`; returns the number."""
-    before = timezone.now() - RESOURCE_PLAN_RETENTION
-    return ResourcePlan.objects.filter(created_at__lt=before).exclude(state=RunState.ASKED).delete()[0]
 
 
 @transaction.atomic
 def resource_plan_delete(*, row: ResourcePlan) -> None:
     """Delete a resource plan; what it was applied to stays as it is."""
-    resource_plan_announce(row)
+    RESOURCE_PLAN.announce(row)
     row.delete()
-
-
-def resource_plan_announce(row: ResourcePlan) -> None:
-    """Tell open pages that the plan has changed."""
-    announce(f"resource-plan:{row.pk}")
-    announce(f"resource-plans:{row.cluster.slug}")
 
 
 def _require_fit(source: PlanSource, profile: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -16,10 +15,11 @@ from apps.accounts.models import User
 from apps.core.errors import Conflict, Fault, Impossible, Malformed, fault_count, field_faults, from_engine
 from apps.core.events import announce
 from apps.fleet.models import Cluster
-from apps.jobs.models import Job, JobKind
-from apps.jobs.services import job_cancel, job_submit
+from apps.jobs.models import Job
+from apps.jobs.services import job_cancel
 from apps.planning.choices import Find, RunState, ScenarioPlacement
 from apps.planning.models import Scenario, WhatIf
+from apps.planning.runs import WHAT_IF
 from apps.planning.what_ifs.inputs import read_options
 from apps.planning.what_ifs.selectors import what_if_same
 from apps.queries.snapshots.cluster import Snapshot, cluster_snapshot
@@ -31,15 +31,12 @@ __all__ = [
     "scenario_create",
     "scenario_delete",
     "scenario_update",
-    "what_if_announce",
     "what_if_create",
     "what_if_request",
     "what_if_store",
-    "what_ifs_purge",
 ]
 
 MAX_SCENARIOS = 12  # of one comparison
-BENCH_RETENTION = timedelta(days=1)
 
 
 @transaction.atomic
@@ -100,16 +97,7 @@ def what_if_request(*, cluster: Cluster, user: User | None, **asked: Any) -> tup
     row, is_new = what_if_create(cluster=cluster, user=user, **asked)
     if not is_new:
         return row, row.job
-    row.job = job_submit(
-        kind=JobKind.WHAT_IF,
-        title=f"{Find(row.find).label}, {cluster.slug}",
-        params={"what_if": str(row.pk)},
-        cluster=cluster,
-        user=user,
-    )
-    row.save(update_fields=["job"])
-    what_if_announce(row)
-    return row, row.job
+    return row, WHAT_IF.submit(row, cluster, user)
 
 
 @transaction.atomic
@@ -173,20 +161,8 @@ def what_if_store(*, row: WhatIf, snapshot: Snapshot, answer: Mapping[str, Any],
     row.snapshot, row.snapshot_parts = snapshot.digest, snapshot.parts
     row.state, row.finished_at, row.duration_s = RunState.ANSWERED, timezone.now(), duration_s
     row.save(update_fields=["result", "snapshot", "snapshot_parts", "state", "finished_at", "duration_s", "updated_at"])
-    what_if_announce(row)
+    WHAT_IF.announce(row)
     return row
-
-
-def what_ifs_purge() -> int:
-    """Delete what-ifs of the bench older than `BENCH_RETENTION`; returns the number."""
-    old = WhatIf.objects.filter(from_bench=True, created_at__lt=timezone.now() - BENCH_RETENTION)
-    return old.exclude(state=RunState.ASKED).delete()[0]
-
-
-def what_if_announce(row: WhatIf) -> None:
-    """Tell open pages that the what-if has changed."""
-    announce(f"what-if:{row.pk}")
-    announce(f"scenarios:{row.cluster.slug}")
 
 
 def question_fingerprint(

@@ -26,9 +26,10 @@ from apps.planning.backtests.selectors import (
     segment_grid,
     spread_buckets,
 )
-from apps.planning.backtests.services import BACKTEST_RETENTION, backtest_create, backtest_request, backtests_purge
+from apps.planning.backtests.services import backtest_create, backtest_request
 from apps.planning.choices import RunState
 from apps.planning.models import BacktestRun, LoadHistory
+from apps.planning.runs import BACKTEST
 from apps.queries.arrivals import series
 from apps.queries.lifecycle import query_stop
 from tests.apps import small_cluster
@@ -184,8 +185,8 @@ def test_a_cancelled_backtest_has_no_result(cluster: Cluster) -> None:
 def test_old_backtests_are_purged(cluster: Cluster) -> None:
     old = backtest_create(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
     backtest_create(cluster=cluster, user=None, since=NOW - DAY, until=NOW)
-    BacktestRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - BACKTEST_RETENTION - DAY, state="answered")
-    assert (backtests_purge(), BacktestRun.objects.count()) == (1, 1)
+    BacktestRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - BACKTEST.retention - DAY, state="answered")
+    assert (BACKTEST.purge(), BacktestRun.objects.count()) == (1, 1)
 
 
 # -- REST

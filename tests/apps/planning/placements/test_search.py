@@ -24,8 +24,8 @@ from apps.planning.placements.services import (
     placement_request,
     placement_request_again,
     placement_stop,
-    placements_purge,
 )
+from apps.planning.runs import PLACEMENT
 from apps.queries.lifecycle import query_stop
 from tests.apps import small_cluster
 from tests.apps.planning.placements.conftest import places
@@ -180,5 +180,5 @@ def test_a_change_during_the_search_makes_the_proposal_stale(cluster: Cluster, m
 def test_old_runs_are_purged(proposed: Proposed) -> None:
     old, new = proposed(), proposed()
     PlacementRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=91))
-    assert placements_purge() == 1
+    assert PLACEMENT.purge() == 1
     assert PlacementRun.objects.get() == new

@@ -15,7 +15,7 @@ from apps.microbatch.models import SparkQuery
 from apps.microbatch.progress import own_progress_ingest, progress_ingest
 from apps.microbatch.services import spark_query_create
 from apps.planning.models import ResourcePlan
-from apps.planning.resource_plans.services import RESOURCE_PLAN_RETENTION, resource_plans_purge
+from apps.planning.runs import RESOURCE_PLAN
 from apps.queries.definitions import query_create
 from tests.apps import small_cluster
 from tests.apps.microbatch.spark_progress import progress_of_run
@@ -307,7 +307,7 @@ def test_plans_are_purged_after_half_a_year_unless_they_wait_for_an_answer(clust
         assert api.post(ADDRESS, body, format="json").status_code in {201, 202}
     newest = ResourcePlan.objects.order_by("-created_at").first()
     assert newest is not None
-    long_ago = timezone.now() - RESOURCE_PLAN_RETENTION - timedelta(days=1)
+    long_ago = timezone.now() - RESOURCE_PLAN.retention - timedelta(days=1)
     ResourcePlan.objects.exclude(pk=newest.pk).update(created_at=long_ago)
-    assert resource_plans_purge() == 1
+    assert RESOURCE_PLAN.purge() == 1
     assert set(ResourcePlan.objects.values_list("engine", "state")) == {("stage", "asked"), ("microbatch", "answered")}

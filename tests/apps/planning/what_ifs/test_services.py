@@ -12,13 +12,13 @@ from apps.fleet.services import cluster_create, node_create
 from apps.jobs.models import JobState
 from apps.planning.choices import Find, RunState
 from apps.planning.models import Scenario, WhatIf
+from apps.planning.runs import WHAT_IF
 from apps.planning.what_ifs.selectors import scenario_answers, what_if_standing
 from apps.planning.what_ifs.services import (
     scenario_create,
     scenario_delete,
     scenario_update,
     what_if_request,
-    what_ifs_purge,
 )
 from apps.queries.snapshots.cluster import cluster_snapshot
 from tests.apps import small_cluster
@@ -105,7 +105,7 @@ def test_a_new_question_of_the_bench_cancels_the_previous_one(cluster: Cluster) 
     assert rows[1].state == RunState.ANSWERED
     WhatIf.objects.update(created_at="2020-01-01T00:00:00Z")
     kept = ask(cluster, find=Find.GROWTH)
-    assert what_ifs_purge() == 2
+    assert WHAT_IF.purge() == 2
     assert WhatIf.objects.get() == kept
 
 
